@@ -1,1 +1,19 @@
-//! Placeholder.
+//! What every other crate of Weir stands on: identifiers and units as distinct
+//! types, the limits of the system in one place, and the three ambient things
+//! (time, randomness, memory) as values that are handed in.
+//!
+//! Nothing below the binary reads a clock or a random source of its own: a run
+//! under the simulator must be reproducible from a seed, and it only is when
+//! every source of difference comes through [`Clock`] and [`Rng`].
+
+mod budget;
+mod clock;
+mod ids;
+pub mod limits;
+mod rng;
+
+pub use budget::{Budget, Reservation};
+pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
+pub use limits::BLOCK_SIZE;
+pub use rng::{Rng, SeededRng, SystemRng};

@@ -1,0 +1,60 @@
+//! Every limit of the system that a user can run into, in one file, with the
+//! relations between them checked when it is compiled.
+
+/// Bytes in a block: the unit of the device, the cache, trees and checksums.
+pub const BLOCK_SIZE: usize = 4096;
+
+/// Longest name of a directory entry in bytes, as `NAME_MAX` on Linux.
+pub const MAX_NAME: usize = 255;
+
+/// Longest symbolic link target in bytes: `PATH_MAX` on Linux counts a closing
+/// NUL that is not stored.
+pub const MAX_SYMLINK: usize = 4095;
+
+/// Longest path in a MOUNT request in bytes (`MNTPATHLEN`, RFC 1813 section 5).
+pub const MAX_MOUNT_PATH: usize = 1024;
+
+/// Highest size of a file in bytes: 8 EiB − 1, as far as a signed 64-bit `off_t`
+/// of a client reaches.
+pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// Highest offset up to which a file may be written; the same as
+/// [`MAX_FILE_SIZE`].
+pub const MAX_FILE_OFFSET: u64 = MAX_FILE_SIZE;
+
+/// Most hard links to a file. The count of a directory grows with its
+/// subdirectories, of which a million must fit.
+pub const MAX_LINKS: u32 = u32::MAX - 1;
+
+/// Most bytes in one READ or WRITE.
+pub const MAX_IO: usize = 1 << 20;
+
+/// Most supplementary groups in a credential (AUTH_SYS, RFC 5531 appendix A).
+pub const MAX_GROUPS: usize = 16;
+
+/// Longest value in a tree, in bytes.
+pub const MAX_VALUE: usize = 1024;
+
+/// Most blocks that one extent covers.
+pub const MAX_EXTENT_BLOCKS: u32 = 32;
+
+const _: () = {
+    assert!(BLOCK_SIZE.is_power_of_two());
+    assert!(MAX_IO % BLOCK_SIZE == 0);
+    assert!(
+        MAX_NAME + 64 <= MAX_VALUE,
+        "a directory entry is one tree value"
+    );
+    assert!(
+        MAX_SYMLINK.div_ceil(MAX_VALUE) <= 4,
+        "a link target takes few tree values"
+    );
+    assert!(
+        MAX_EXTENT_BLOCKS as usize * 4 + 32 <= MAX_VALUE,
+        "an extent with its checksums is one tree value"
+    );
+    assert!(
+        3 * (MAX_VALUE + 64) <= BLOCK_SIZE,
+        "a node that splits must have room on both sides"
+    );
+};
