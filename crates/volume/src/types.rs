@@ -1,0 +1,361 @@
+//! What the callers of a volume see: attributes, requests, results and errors.
+//!
+//! Two ideas shape these types.
+//!
+//! **Operations do not wait.** An operation is a plain function over memory. If
+//! it needs a block that is not there, or the engine is short of something, it
+//! changes nothing and answers [`Stop`]; the caller waits and runs it again from
+//! the start. So no lock is ever held over I/O, a cached operation costs no
+//! allocation for a future, and cancelling a request is always safe.
+//!
+//! **An effect and its durability are two events.** A mutation is visible when
+//! its function returns, and durable when the intent log has reached
+//! [`Done::lsn`]. Whoever answers a client holds the answer until then.
+
+use weir_base::{Ino, Lsn, Time};
+
+/// What an inode is. The numbers are those of RFC 1813 `ftype3` and of the
+/// on-disk format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Regular file.
+    Regular = 1,
+    /// Directory.
+    Directory = 2,
+    /// Block special device.
+    Block = 3,
+    /// Character special device.
+    Char = 4,
+    /// Symbolic link.
+    Symlink = 5,
+    /// Socket.
+    Socket = 6,
+    /// Named pipe.
+    Fifo = 7,
+}
+
+impl FileKind {
+    /// The kind with this number, if there is one.
+    pub fn from_number(n: u8) -> Option<FileKind> {
+        Some(match n {
+            1 => FileKind::Regular,
+            2 => FileKind::Directory,
+            3 => FileKind::Block,
+            4 => FileKind::Char,
+            5 => FileKind::Symlink,
+            6 => FileKind::Socket,
+            7 => FileKind::Fifo,
+            _ => return None,
+        })
+    }
+}
+
+/// Attributes of an inode at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission and special bits: the low 12 bits of the POSIX mode.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes of storage used: exact at each consistency point, an upper
+    /// estimate for what was written since.
+    pub used: u64,
+    /// Device numbers (major, minor) of block and character devices.
+    pub rdev: (u32, u32),
+    /// Identifies the volume.
+    pub fsid: u64,
+    /// Inode number.
+    pub ino: Ino,
+    /// Last access; kept in memory only, so it may fall back after a restart.
+    pub atime: Time,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last change of content or attributes; strictly increases.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+    /// Counts every change of content or attributes.
+    pub change: u64,
+}
+
+/// How a time stamp is to be set (RFC 1813 `set_atime`, `set_mtime`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SetTime {
+    /// Leave as it is.
+    #[default]
+    Keep,
+    /// Set to the server's time ([`Cx::now`]).
+    Server,
+    /// Set to this time.
+    Client(Time),
+}
+
+/// Attributes to set; `None` and [`SetTime::Keep`] leave what is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permission and special bits; bits above the low 12 are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes (regular files only).
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: SetTime,
+    /// Modification time.
+    pub mtime: SetTime,
+}
+
+/// Attributes immediately before and after an operation, taken atomically with
+/// it: the weak cache consistency data of RFC 1813.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Immediately before.
+    pub before: Attr,
+    /// Immediately after.
+    pub after: Attr,
+}
+
+/// The result of a mutation, and when it is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done<T> {
+    /// The result.
+    pub value: T,
+    /// The answer may be released once the intent log is durable up to here;
+    /// `None`: at once.
+    pub lsn: Option<Lsn>,
+}
+
+/// How durable a write is to be when it is answered (RFC 1813 `stable_how`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stability {
+    /// May be lost by a crash until a commit.
+    Unstable,
+    /// Data durable, and the attributes needed to read it back.
+    DataSync,
+    /// Data and attributes durable.
+    FileSync,
+}
+
+/// How [`create`](crate::Volume::create) treats an existing name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CreateHow {
+    /// An existing regular file is answered (and given the attributes that the
+    /// request sets, of which only the size has an effect then).
+    Unchecked,
+    /// An existing name is an error.
+    Guarded,
+    /// As `Guarded`, but a repetition with the same verifier succeeds.
+    Exclusive([u8; 8]),
+}
+
+/// Result of a lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The child.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+    /// The directory's attributes.
+    pub dir: Attr,
+}
+
+/// Result of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// The file's attributes around the write.
+    pub change: Change,
+    /// The stability given, at least the one asked for.
+    pub granted: Stability,
+}
+
+/// Result of creating something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Created {
+    /// The new inode.
+    pub ino: Ino,
+    /// Its attributes.
+    pub attr: Attr,
+    /// The directory's attributes around the operation.
+    pub dir: Change,
+}
+
+/// Result of removing a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// The directory's attributes around the operation.
+    pub dir: Change,
+    /// What the name stood for, after the operation (`nlink` 0: it is gone).
+    pub child: Attr,
+}
+
+/// Result of a rename.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renamed {
+    /// The source directory's attributes around the operation.
+    pub from: Change,
+    /// The target directory's; equal to `from` if it is the same directory.
+    pub to: Change,
+}
+
+/// Result of making a hard link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Linked {
+    /// The directory's attributes around the operation.
+    pub dir: Change,
+    /// The linked inode's attributes after it.
+    pub attr: Attr,
+}
+
+/// One directory entry.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// Position after this entry: stable for the entry's life.
+    pub cookie: u64,
+    /// Name: any bytes but NUL and `/`.
+    pub name: &'a [u8],
+    /// Inode.
+    pub ino: Ino,
+    /// Kind of the inode.
+    pub kind: FileKind,
+    /// Attributes, if asked for and readable.
+    pub attr: Option<Attr>,
+}
+
+/// How much of a directory to collect at most.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadDirLimit {
+    /// Entries.
+    pub entries: usize,
+    /// Bytes of names, plus 24 for each entry.
+    pub bytes: usize,
+    /// Whether attributes are wanted.
+    pub attrs: bool,
+}
+
+/// Result of reading a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadDirOut {
+    /// Whether the entries given reach the end.
+    pub eof: bool,
+    /// The directory's attributes.
+    pub dir: Attr,
+    /// Cookie verifier; constant, since cookies never become invalid.
+    pub verifier: [u8; 8],
+}
+
+/// Space and inodes of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatFs {
+    /// Capacity in bytes: the volume's limit, or what the aggregate offers.
+    pub total: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Bytes that may still be written now.
+    pub available: u64,
+    /// Inodes that could exist.
+    pub files: u64,
+    /// Inodes that could still be made.
+    pub files_free: u64,
+}
+
+/// Why an operation cannot be done. Chosen by what a protocol answers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FsError {
+    /// No such name.
+    NotFound,
+    /// The name exists.
+    Exists,
+    /// Not a directory.
+    NotDir,
+    /// Is a directory.
+    IsDir,
+    /// Directory not empty.
+    NotEmpty,
+    /// Name longer than 255 bytes.
+    NameTooLong,
+    /// The aggregate or the volume is full.
+    NoSpace,
+    /// A quota is exceeded.
+    Quota,
+    /// Offset beyond the largest file size.
+    FileTooBig,
+    /// Snapshot, or an aggregate that a failed write has poisoned.
+    ReadOnly,
+    /// The inode no longer exists.
+    Stale,
+    /// Malformed or meaningless request.
+    Invalid,
+    /// Link count at its limit.
+    TooManyLinks,
+    /// Source and target are in different volumes.
+    CrossDevice,
+    /// A block could not be read or its checksum is wrong.
+    Io,
+    /// The guard of a SETATTR did not match.
+    NotSync,
+    /// A directory cookie that cannot be.
+    BadCookie,
+    /// Operation not permitted to anyone.
+    Perm,
+    /// Permission denied (given by the layer above).
+    Access,
+    /// Not supported on this kind of object.
+    NotSupported,
+    /// Try again later.
+    Delay,
+}
+
+impl std::fmt::Display for FsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FsError::NotFound => "no such file or directory",
+            FsError::Exists => "file exists",
+            FsError::NotDir => "not a directory",
+            FsError::IsDir => "is a directory",
+            FsError::NotEmpty => "directory not empty",
+            FsError::NameTooLong => "name too long",
+            FsError::NoSpace => "no space left",
+            FsError::Quota => "quota exceeded",
+            FsError::FileTooBig => "file too large",
+            FsError::ReadOnly => "read-only",
+            FsError::Stale => "stale file handle",
+            FsError::Invalid => "invalid argument",
+            FsError::TooManyLinks => "too many links",
+            FsError::CrossDevice => "cross-device link",
+            FsError::Io => "input/output error",
+            FsError::NotSync => "attributes changed since",
+            FsError::BadCookie => "bad directory cookie",
+            FsError::Perm => "operation not permitted",
+            FsError::Access => "permission denied",
+            FsError::NotSupported => "not supported",
+            FsError::Delay => "try again later",
+        })
+    }
+}
+
+impl std::error::Error for FsError {}
+
+/// What the engine is short of while an operation has to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pressure {
+    /// Page frames: everything is dirty or pinned.
+    Memory,
+    /// Room in the intent log.
+    Log,
+    /// Provisioned space on the device.
+    Space,
+    /// The consistency point of this number has to complete.
+    Epoch(u64),
+}
+
