@@ -1,1 +1,12 @@
-//! Placeholder.
+//! The container of all volumes: an aggregate is one device, one intent log and
+//! the trees on it. Only this crate writes volume data.
+
+pub mod block;
+pub mod device;
+pub mod error;
+pub mod frame;
+
+pub use block::BlockPtr;
+pub use device::{Device, Io, MemDevice};
+pub use error::{IoError, IoKind, StoreError};
+pub use frame::{Class, Frame, FrameMut, FramePool};

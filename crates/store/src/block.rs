@@ -1,0 +1,115 @@
+//! The pointer to a block: where it is, which consistency point wrote it, and
+//! what its contents must add up to.
+//!
+//! The checksum stands in the pointer, not in the block, so a block that was
+//! written to the wrong place, or not at all, is noticed as surely as one whose
+//! bits rotted. The birth number tells two blocks at the same address apart
+//! (addresses are reused) and bounds what a snapshot shares.
+
+use weir_base::{BLOCK_SIZE, BlockAddr, Generation};
+
+/// Bytes of a [`BlockPtr`] on disk.
+pub const PTR_SIZE: usize = 20;
+
+/// A checked reference to one block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BlockPtr {
+    /// Where the block is on the aggregate's device.
+    pub addr: BlockAddr,
+    /// The consistency point that wrote it.
+    pub birth: Generation,
+    /// CRC32C (Castagnoli, RFC 3720 appendix B.4) of its 4096 bytes.
+    pub crc: u32,
+}
+
+impl BlockPtr {
+    /// The pointer to `page` once it is written at `addr` by `birth`.
+    pub fn to_page(addr: BlockAddr, birth: Generation, page: &[u8; BLOCK_SIZE]) -> BlockPtr {
+        BlockPtr {
+            addr,
+            birth,
+            crc: page_crc(page),
+        }
+    }
+
+    /// Whether `page` is what this pointer refers to.
+    pub fn verifies(&self, page: &[u8; BLOCK_SIZE]) -> bool {
+        page_crc(page) == self.crc
+    }
+
+    /// On disk: address, birth (u64 each) and checksum (u32), little-endian.
+    pub fn encode(&self) -> [u8; PTR_SIZE] {
+        let mut out = [0; PTR_SIZE];
+        let (addr, rest) = out.split_at_mut(8);
+        let (birth, crc) = rest.split_at_mut(8);
+        addr.copy_from_slice(&self.addr.0.to_le_bytes());
+        birth.copy_from_slice(&self.birth.0.to_le_bytes());
+        crc.copy_from_slice(&self.crc.to_le_bytes());
+        out
+    }
+
+    /// The inverse of [`BlockPtr::encode`]. Every pattern of bytes is a pointer;
+    /// whether it leads anywhere is for the reader to check.
+    pub fn decode(bytes: &[u8; PTR_SIZE]) -> BlockPtr {
+        let [
+            a0,
+            a1,
+            a2,
+            a3,
+            a4,
+            a5,
+            a6,
+            a7,
+            b0,
+            b1,
+            b2,
+            b3,
+            b4,
+            b5,
+            b6,
+            b7,
+            c @ ..,
+        ] = *bytes;
+        BlockPtr {
+            addr: BlockAddr(u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7])),
+            birth: Generation(u64::from_le_bytes([b0, b1, b2, b3, b4, b5, b6, b7])),
+            crc: u32::from_le_bytes(c),
+        }
+    }
+}
+
+/// CRC32C of a page.
+pub fn page_crc(page: &[u8; BLOCK_SIZE]) -> u32 {
+    crc32c::crc32c(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoding_is_the_documented_one() {
+        let p = BlockPtr {
+            addr: BlockAddr(0x0102),
+            birth: Generation(3),
+            crc: 0xAABB_CCDD,
+        };
+        let mut expect = [0u8; 20];
+        expect[0] = 2;
+        expect[1] = 1;
+        expect[8] = 3;
+        expect[16..].copy_from_slice(&[0xDD, 0xCC, 0xBB, 0xAA]);
+        assert_eq!(p.encode(), expect);
+        assert_eq!(BlockPtr::decode(&expect), p);
+    }
+
+    #[test]
+    fn checksum_is_crc32c_and_notices_a_bit() {
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xE306_9283);
+        let mut page = [7u8; BLOCK_SIZE];
+        let p = BlockPtr::to_page(BlockAddr(1), Generation(1), &page);
+        assert!(p.verifies(&page));
+        page[4000] ^= 0x10;
+        assert!(!p.verifies(&page));
+    }
+}

@@ -1,0 +1,661 @@
+//! Page frames: the bulk of the memory budget, in one arena.
+//!
+//! Everything that holds file data or tree nodes holds *frames*: pages of 4096
+//! bytes, aligned to their size so that the device can transfer them directly,
+//! and counted, so that a reply, the log and the cache can share one without a
+//! copy. A shared frame is immutable. It can be written again only through
+//! [`Frame::try_into_mut`], which succeeds for the only holder.
+//!
+//! The arena is one anonymous mapping, reserved up front and touched lazily, so
+//! an idle server is small and a busy one cannot grow past its budget. Beside it
+//! stands one word of bookkeeping a frame: its reference count, which becomes
+//! its link in a free list while nobody holds it. So neither taking, sharing nor
+//! returning a frame allocates.
+//!
+//! Free lists are sharded by thread. A count of all free frames is kept beside
+//! them, decremented *before* a list is searched and incremented *after* a frame
+//! was pushed: whoever is admitted by the count is certain to find a frame, and
+//! the share kept back for consistency points is exact.
+//!
+//! **Lifetime.** A [`Frame`] is two words: its page and its pool. It holds no
+//! counted reference to the pool (that would be one more contended atomic for
+//! each clone). Instead, dropping the pool closes every list under its lock and
+//! counts what is still out; each late return decrements that number, and
+//! whoever brings it to zero unmaps the arena.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+
+use parking_lot::Mutex;
+use weir_base::BLOCK_SIZE;
+
+type Page = [u8; BLOCK_SIZE];
+
+/// What a frame is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Requests: refused when only the reserve is left.
+    Foreground,
+    /// Consistency points, which free memory in the end: may use all.
+    Cp,
+}
+
+/// Free lists. A power of two; more than the cores of a common machine gain
+/// nothing, because a list is held for a few instructions.
+const SHARDS: usize = 16;
+
+/// One part in this many is kept for [`Class::Cp`].
+const CP_SHARE: usize = 16;
+
+/// Where a transparent huge page can begin.
+const HUGE: usize = 2 << 20;
+
+/// End of a free list.
+const NIL: u32 = u32::MAX;
+
+#[repr(align(64))]
+struct Shard(Mutex<FreeList>);
+
+struct FreeList {
+    /// First of the frames given back, linked through their bookkeeping words.
+    head: u32,
+    /// Frames of this shard never handed out yet: `fresh..fresh_end`.
+    fresh: u32,
+    fresh_end: u32,
+    /// Frames in the list, fresh ones included.
+    len: u32,
+    /// The pool was dropped: returning a frame must be counted.
+    closed: bool,
+}
+
+#[repr(align(64))]
+struct Padded<T>(T);
+
+struct Inner {
+    base: NonNull<u8>,
+    map: NonNull<u8>,
+    map_len: usize,
+    total: u32,
+    reserve: usize,
+    /// For each frame: references while it is out, next free frame while it is not.
+    words: Box<[AtomicU32]>,
+    shards: [Shard; SHARDS],
+    free: Padded<AtomicUsize>,
+    /// Frames still out once the pool is dropped.
+    orphans: AtomicUsize,
+}
+
+// SAFETY: `base` and `map` are an anonymous mapping owned by this value; pages in
+// it are reached only through `FrameMut` (unique) and `Frame` (shared, read-only),
+// the rest is atomics and mutexes.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// The arena of page frames.
+pub struct FramePool {
+    inner: NonNull<Inner>,
+}
+
+// SAFETY: it owns an `Inner`, which is both.
+unsafe impl Send for FramePool {}
+// SAFETY: as above.
+unsafe impl Sync for FramePool {}
+
+impl FramePool {
+    /// Reserves address space for `frames` frames.
+    ///
+    /// # Errors
+    /// When the address space cannot be had, or `frames` is beyond 2^32 − 2 (16 TiB).
+    pub fn new(frames: usize) -> io::Result<Arc<FramePool>> {
+        let total = u32::try_from(frames)
+            .ok()
+            .filter(|n| *n < NIL)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many page frames"))?;
+        let bytes = frames
+            .checked_mul(BLOCK_SIZE)
+            .and_then(|b| b.checked_add(HUGE));
+        let map_len = bytes.ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                map_len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let map = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let skip = map.as_ptr().align_offset(HUGE);
+        // SAFETY: the mapping is HUGE bytes longer than the frames, and `skip` < HUGE.
+        let base = unsafe { map.add(skip) };
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range lies in the mapping. A refusal of the advice is no error.
+        unsafe {
+            libc::madvise(
+                base.as_ptr().cast(),
+                frames * BLOCK_SIZE,
+                libc::MADV_HUGEPAGE,
+            );
+        }
+        let start_of = |shard: usize| ((frames * shard) / SHARDS) as u32;
+        let shards = std::array::from_fn(|i| {
+            let (fresh, fresh_end) = (start_of(i), start_of(i + 1));
+            Shard(Mutex::new(FreeList {
+                head: NIL,
+                fresh,
+                fresh_end,
+                len: fresh_end - fresh,
+                closed: false,
+            }))
+        });
+        let inner = Box::new(Inner {
+            base,
+            map,
+            map_len,
+            total,
+            reserve: frames / CP_SHARE,
+            words: (0..frames).map(|_| AtomicU32::new(0)).collect(),
+            shards,
+            free: Padded(AtomicUsize::new(frames)),
+            orphans: AtomicUsize::new(0),
+        });
+        Ok(Arc::new(FramePool {
+            inner: NonNull::from(Box::leak(inner)),
+        }))
+    }
+
+    fn inner(&self) -> &Inner {
+        // SAFETY: `Inner` lives at least until this pool is dropped.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Takes a frame. Its contents are whatever its last holder left there.
+    /// `None` if none is free for this class.
+    pub fn alloc(&self, class: Class) -> Option<FrameMut> {
+        let inner = self.inner();
+        let floor = match class {
+            Class::Foreground => inner.reserve,
+            Class::Cp => 0,
+        };
+        // Acquire pairs with the release in `give_back`: the frame that was
+        // counted is in its list.
+        inner
+            .free
+            .0
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| {
+                (n > floor).then(|| n - 1)
+            })
+            .ok()?;
+        let mut at = home_shard();
+        loop {
+            // `at` is masked, so `get` always finds the shard.
+            if let Some(index) = inner
+                .shards
+                .get(at & (SHARDS - 1))
+                .and_then(|s| inner.pop(s))
+            {
+                return Some(inner.hand_out(self.inner, index));
+            }
+            // The count promised a frame. It may have been pushed to a list that
+            // this search had passed, never to none.
+            at += 1;
+        }
+    }
+
+    /// As [`FramePool::alloc`], filled with zeroes.
+    pub fn zeroed(&self, class: Class) -> Option<FrameMut> {
+        let mut frame = self.alloc(class)?;
+        frame.fill(0);
+        Some(frame)
+    }
+
+    /// Frames in the arena.
+    pub fn total(&self) -> usize {
+        self.inner().total as usize
+    }
+
+    /// Frames that nobody holds.
+    pub fn free(&self) -> usize {
+        self.inner().free.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for FramePool {
+    fn drop(&mut self) {
+        let inner = self.inner();
+        // With all lists locked no return is half done, and none can be missed:
+        // it either is in a list already or will see `closed`.
+        let mut lists: Vec<_> = inner.shards.iter().map(|s| s.0.lock()).collect();
+        let free: usize = lists.iter().map(|l| l.len as usize).sum();
+        let out = inner.total as usize - free;
+        // One more than are out, so that nobody frees the arena under this guard.
+        inner.orphans.store(out + 1, Ordering::Relaxed);
+        for list in &mut lists {
+            list.closed = true;
+        }
+        drop(lists);
+        // SAFETY: this thread holds the one count that `out` was raised by, and
+        // uses `inner` no more.
+        unsafe { Inner::orphan_returned(self.inner) }
+    }
+}
+
+impl fmt::Debug for FramePool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FramePool({} of {} free)", self.free(), self.total())
+    }
+}
+
+/// The list that this thread uses first.
+fn home_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static HOME: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    // During a thread's end its locals are gone; any list will do.
+    HOME.try_with(|home| {
+        if home.get() == usize::MAX {
+            home.set(NEXT.fetch_add(1, Ordering::Relaxed) & (SHARDS - 1));
+        }
+        home.get()
+    })
+    .unwrap_or(0)
+}
+
+impl Inner {
+    fn pop(&self, shard: &Shard) -> Option<u32> {
+        let mut list = shard.0.lock();
+        let index = if list.head != NIL {
+            let index = list.head;
+            list.head = self.words.get(index as usize)?.load(Ordering::Relaxed);
+            index
+        } else if list.fresh < list.fresh_end {
+            list.fresh += 1;
+            list.fresh - 1
+        } else {
+            return None;
+        };
+        list.len -= 1;
+        Some(index)
+    }
+
+    fn hand_out(&self, pool: NonNull<Inner>, index: u32) -> FrameMut {
+        if let Some(word) = self.words.get(index as usize) {
+            word.store(1, Ordering::Relaxed);
+        }
+        // SAFETY: `index` is below `total`, so the page lies in the mapping.
+        let page = unsafe { self.base.add(index as usize * BLOCK_SIZE) }.cast::<Page>();
+        FrameMut { page, pool }
+    }
+
+    fn index_of(&self, page: NonNull<Page>) -> usize {
+        (page.as_ptr() as usize - self.base.as_ptr() as usize) / BLOCK_SIZE
+    }
+
+    fn word(&self, page: NonNull<Page>) -> &AtomicU32 {
+        let index = self.index_of(page);
+        debug_assert!(index < self.words.len());
+        // SAFETY: `page` came from `hand_out`, so its index is below `total`,
+        // which is the length of `words`.
+        unsafe { self.words.get_unchecked(index) }
+    }
+
+    /// Puts a frame that nobody holds back into a list.
+    ///
+    /// # Safety
+    /// `pool` is the pool of `page`, the caller held the last reference to the
+    /// page, and uses neither afterwards.
+    unsafe fn give_back(pool: NonNull<Inner>, page: NonNull<Page>) {
+        // SAFETY: a frame that is out keeps its pool's `Inner` alive.
+        let inner = unsafe { pool.as_ref() };
+        let index = inner.index_of(page) as u32;
+        let Some(shard) = inner.shards.get(home_shard() & (SHARDS - 1)) else {
+            return;
+        };
+        let mut list = shard.0.lock();
+        inner.word(page).store(list.head, Ordering::Relaxed);
+        list.head = index;
+        list.len += 1;
+        let closed = list.closed;
+        // Counted under the lock: once a list is closed and this lock released,
+        // only the orphan count keeps `inner` alive.
+        inner.free.0.fetch_add(1, Ordering::Release);
+        drop(list);
+        if closed {
+            // SAFETY: the pool counted this frame among those out.
+            unsafe { Inner::orphan_returned(pool) }
+        }
+    }
+
+    /// Takes one from the count of frames still out; the last one frees all.
+    ///
+    /// # Safety
+    /// The pool was dropped and the caller owns one of the counted references.
+    unsafe fn orphan_returned(pool: NonNull<Inner>) {
+        // SAFETY: the count is not zero before this call, so `Inner` is alive.
+        // As with `Arc`, release orders this thread's uses before the end and the
+        // fence orders the end after everybody's.
+        if unsafe { pool.as_ref() }
+            .orphans
+            .fetch_sub(1, Ordering::Release)
+            == 1
+        {
+            fence(Ordering::Acquire);
+            // SAFETY: it came from `Box::leak`, and nobody else refers to it.
+            drop(unsafe { Box::from_raw(pool.as_ptr()) });
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; no frame refers to it any more.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_len) };
+    }
+}
+
+/// A frame that only its owner can see, and may write.
+pub struct FrameMut {
+    page: NonNull<Page>,
+    pool: NonNull<Inner>,
+}
+
+// SAFETY: it is the unique owner of the page.
+unsafe impl Send for FrameMut {}
+// SAFETY: a shared reference to it only reads.
+unsafe impl Sync for FrameMut {}
+
+impl FrameMut {
+    /// Makes the frame immutable, so that it can be shared.
+    pub fn freeze(self) -> Frame {
+        let frame = Frame {
+            page: self.page,
+            pool: Some(self.pool),
+        };
+        std::mem::forget(self);
+        frame
+    }
+}
+
+impl Deref for FrameMut {
+    type Target = Page;
+    fn deref(&self) -> &Page {
+        // SAFETY: the page is mapped and initialised (anonymous memory is zero
+        // at first), and only this owner writes it.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl DerefMut for FrameMut {
+    fn deref_mut(&mut self) -> &mut Page {
+        // SAFETY: as above, and `&mut self` makes this the only access.
+        unsafe { self.page.as_mut() }
+    }
+}
+
+impl Drop for FrameMut {
+    fn drop(&mut self) {
+        // SAFETY: this was the only reference.
+        unsafe { Inner::give_back(self.pool, self.page) }
+    }
+}
+
+impl fmt::Debug for FrameMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FrameMut({:p})", self.page)
+    }
+}
+
+/// A page that may have several holders, and so cannot be written.
+pub struct Frame {
+    page: NonNull<Page>,
+    /// `None` for the page of zeroes, which is not counted.
+    pool: Option<NonNull<Inner>>,
+}
+
+// SAFETY: the page is immutable while it is shared, and the count is atomic.
+unsafe impl Send for Frame {}
+// SAFETY: as above.
+unsafe impl Sync for Frame {}
+
+#[repr(align(4096))]
+struct ZeroPage(Page);
+
+static ZERO: ZeroPage = ZeroPage([0; BLOCK_SIZE]);
+
+impl Frame {
+    /// The page of zeroes that holes are read from.
+    pub fn zero() -> Frame {
+        Frame {
+            page: NonNull::from(&ZERO.0),
+            pool: None,
+        }
+    }
+
+    /// Whether this is [`Frame::zero`].
+    pub fn is_zero_page(&self) -> bool {
+        self.pool.is_none()
+    }
+
+    /// Whether nobody else holds this frame. Only a `true` lasts, and only for
+    /// an owner who does not hand the frame out meanwhile.
+    pub fn is_unique(&self) -> bool {
+        match self.pool {
+            // Acquire: what the last other holder read happened before a write
+            // that relies on this answer.
+            // SAFETY: this frame keeps `Inner` alive.
+            Some(pool) => {
+                unsafe { pool.as_ref() }
+                    .word(self.page)
+                    .load(Ordering::Acquire)
+                    == 1
+            }
+            None => false,
+        }
+    }
+
+    /// The frame to write again, if nobody else holds it.
+    ///
+    /// # Errors
+    /// The frame itself when it is shared.
+    pub fn try_into_mut(self) -> Result<FrameMut, Frame> {
+        match self.pool {
+            Some(pool) if self.is_unique() => {
+                let frame = FrameMut {
+                    page: self.page,
+                    pool,
+                };
+                std::mem::forget(self);
+                Ok(frame)
+            }
+            _ => Err(self),
+        }
+    }
+
+    /// Whether both are the same page in memory.
+    pub fn same_page(&self, other: &Frame) -> bool {
+        self.page == other.page
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Frame {
+        if let Some(pool) = self.pool {
+            // Relaxed, as with `Arc`: the holder cloned from keeps it alive.
+            // SAFETY: this frame keeps `Inner` alive.
+            let before = unsafe { pool.as_ref() }
+                .word(self.page)
+                .fetch_add(1, Ordering::Relaxed);
+            if before > u32::MAX / 2 {
+                // Two thousand million leaked handles: the count is about to lie,
+                // and going on would be unsound.
+                std::process::abort();
+            }
+        }
+        Frame {
+            page: self.page,
+            pool: self.pool,
+        }
+    }
+}
+
+impl Deref for Frame {
+    type Target = Page;
+    fn deref(&self) -> &Page {
+        // SAFETY: the page is mapped, initialised, and not written while shared.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool else { return };
+        // As with `Arc`: release orders this holder's reads before the reuse, the
+        // fence orders the reuse after every holder's reads.
+        // SAFETY: this frame keeps `Inner` alive.
+        if unsafe { pool.as_ref() }
+            .word(self.page)
+            .fetch_sub(1, Ordering::Release)
+            == 1
+        {
+            fence(Ordering::Acquire);
+            // SAFETY: this was the last reference.
+            unsafe { Inner::give_back(pool, self.page) }
+        }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({:p})", self.page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_aligned_distinct_and_bounded() {
+        let pool = FramePool::new(64).unwrap();
+        let mut held: Vec<FrameMut> = Vec::new();
+        while let Some(f) = pool.alloc(Class::Foreground) {
+            held.push(f);
+        }
+        assert_eq!(held.len(), 60, "one in sixteen is kept back");
+        while let Some(f) = pool.alloc(Class::Cp) {
+            held.push(f);
+        }
+        assert_eq!((held.len(), pool.free()), (64, 0));
+        let mut at: Vec<usize> = held.iter().map(|f| f.as_ptr() as usize).collect();
+        at.sort_unstable();
+        at.dedup();
+        assert_eq!(at.len(), 64);
+        assert!(at.iter().all(|a| a % BLOCK_SIZE == 0));
+        held.clear();
+        assert_eq!(pool.free(), 64);
+    }
+
+    #[test]
+    fn only_the_last_holder_may_write() {
+        let pool = FramePool::new(16).unwrap();
+        let mut f = pool.zeroed(Class::Cp).unwrap();
+        f[0] = 1;
+        let a = f.freeze();
+        let b = a.clone();
+        assert!(!a.is_unique());
+        let a = a.try_into_mut().unwrap_err();
+        drop(b);
+        assert!(a.is_unique());
+        let mut m = a.try_into_mut().unwrap();
+        m[0] += 1;
+        assert_eq!(m.freeze()[0], 2);
+        assert_eq!(pool.free(), 16);
+    }
+
+    #[test]
+    fn the_zero_page_is_shared_and_never_writable() {
+        let z = Frame::zero();
+        assert!(z.iter().all(|b| *b == 0));
+        assert!(z.same_page(&Frame::zero()));
+        assert!(!z.is_unique());
+        assert_eq!(z.as_ptr() as usize % BLOCK_SIZE, 0);
+        assert!(z.clone().try_into_mut().is_err());
+    }
+
+    #[test]
+    fn frames_outlive_their_pool() {
+        let pool = FramePool::new(32).unwrap();
+        let mut kept: Vec<Frame> = (0..8u8)
+            .map(|i| {
+                let mut f = pool.alloc(Class::Cp).unwrap();
+                f.fill(i);
+                f.freeze()
+            })
+            .collect();
+        kept.push(kept[0].clone());
+        drop(pool);
+        std::thread::scope(|s| {
+            for f in kept {
+                s.spawn(move || assert!(f.iter().all(|b| *b == f[0])));
+            }
+        });
+    }
+
+    #[test]
+    fn an_empty_pool_has_nothing() {
+        assert!(FramePool::new(0).unwrap().alloc(Class::Cp).is_none());
+        assert!(FramePool::new(usize::MAX).is_err());
+    }
+
+    /// Threads take, share across threads, mark and return frames; a frame with
+    /// two owners would show a foreign mark.
+    #[test]
+    fn concurrent_use_never_hands_a_frame_to_two() {
+        let pool = FramePool::new(48).unwrap();
+        let (send, receive) = std::sync::mpsc::sync_channel::<(u64, Frame)>(8);
+        let receive = Mutex::new(receive);
+        std::thread::scope(|s| {
+            for t in 0..3u64 {
+                let (send, pool) = (send.clone(), &pool);
+                s.spawn(move || {
+                    for i in 0..4000u64 {
+                        let Some(mut f) = pool.alloc(Class::Foreground) else {
+                            std::thread::yield_now();
+                            continue;
+                        };
+                        let mark = (t << 32) | i;
+                        f[..8].copy_from_slice(&mark.to_le_bytes());
+                        f[4088..].copy_from_slice(&mark.to_le_bytes());
+                        let f = f.freeze();
+                        send.send((mark, f.clone())).unwrap();
+                        assert_eq!(f[..8], mark.to_le_bytes());
+                    }
+                });
+            }
+            drop(send);
+            for _ in 0..2 {
+                s.spawn(|| {
+                    loop {
+                        let next = receive.lock().recv();
+                        let Ok((mark, f)) = next else { return };
+                        assert_eq!(f[..8], mark.to_le_bytes());
+                        assert_eq!(f[4088..], mark.to_le_bytes());
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.free(), 48);
+    }
+}
