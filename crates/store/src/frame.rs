@@ -448,21 +448,19 @@ impl Frame {
         self.pool.is_none()
     }
 
+    /// The reference count; the page of zeroes has none.
+    fn count(&self) -> Option<&AtomicU32> {
+        // SAFETY: a frame that is out keeps its pool's `Inner` alive.
+        self.pool
+            .map(|pool| unsafe { pool.as_ref() }.word(self.page))
+    }
+
     /// Whether nobody else holds this frame. Only a `true` lasts, and only for
     /// an owner who does not hand the frame out meanwhile.
     pub fn is_unique(&self) -> bool {
-        match self.pool {
-            // Acquire: what the last other holder read happened before a write
-            // that relies on this answer.
-            // SAFETY: this frame keeps `Inner` alive.
-            Some(pool) => {
-                unsafe { pool.as_ref() }
-                    .word(self.page)
-                    .load(Ordering::Acquire)
-                    == 1
-            }
-            None => false,
-        }
+        // Acquire: what the last other holder read happened before a write that
+        // relies on this answer.
+        self.count().is_some_and(|n| n.load(Ordering::Acquire) == 1)
     }
 
     /// The frame to write again, if nobody else holds it.
@@ -491,13 +489,9 @@ impl Frame {
 
 impl Clone for Frame {
     fn clone(&self) -> Frame {
-        if let Some(pool) = self.pool {
+        if let Some(count) = self.count() {
             // Relaxed, as with `Arc`: the holder cloned from keeps it alive.
-            // SAFETY: this frame keeps `Inner` alive.
-            let before = unsafe { pool.as_ref() }
-                .word(self.page)
-                .fetch_add(1, Ordering::Relaxed);
-            if before > u32::MAX / 2 {
+            if count.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
                 // Two thousand million leaked handles: the count is about to lie,
                 // and going on would be unsound.
                 std::process::abort();
@@ -520,15 +514,12 @@ impl Deref for Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        let Some(pool) = self.pool else { return };
+        let (Some(pool), Some(count)) = (self.pool, self.count()) else {
+            return;
+        };
         // As with `Arc`: release orders this holder's reads before the reuse, the
         // fence orders the reuse after every holder's reads.
-        // SAFETY: this frame keeps `Inner` alive.
-        if unsafe { pool.as_ref() }
-            .word(self.page)
-            .fetch_sub(1, Ordering::Release)
-            == 1
-        {
+        if count.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: this was the last reference.
             unsafe { Inner::give_back(pool, self.page) }
