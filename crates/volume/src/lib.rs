@@ -4,5 +4,6 @@ mod types;
 
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
-    ReadDirLimit, ReadDirOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Written,
+    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,
+    Written,
 };

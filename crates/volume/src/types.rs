@@ -12,7 +12,9 @@
 //! its function returns, and durable when the intent log has reached
 //! [`Done::lsn`]. Whoever answers a client holds the answer until then.
 
+use smallvec::SmallVec;
 use weir_base::{Ino, Lsn, Time};
+use weir_store::{BlockPtr, Frame};
 
 /// What an inode is. The numbers are those of RFC 1813 `ftype3` and of the
 /// on-disk format.
@@ -93,7 +95,7 @@ pub enum SetTime {
     /// Leave as it is.
     #[default]
     Keep,
-    /// Set to the server's time ([`Cx::now`]).
+    /// Set to the server's time.
     Server,
     /// Set to this time.
     Client(Time),
@@ -147,11 +149,11 @@ pub enum Stability {
     FileSync,
 }
 
-/// How [`create`](crate::Volume::create) treats an existing name.
+/// How create treats an existing name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreateHow {
-    /// An existing regular file is answered (and given the attributes that the
-    /// request sets, of which only the size has an effect then).
+    /// An existing regular file is answered, truncated if the request sets the
+    /// size to 0; its other attributes stay.
     Unchecked,
     /// An existing name is an error.
     Guarded,
@@ -168,6 +170,37 @@ pub struct Found {
     pub attr: Attr,
     /// The directory's attributes.
     pub dir: Attr,
+}
+
+/// Result of a read. The bytes are `len` bytes from offset `first` of the
+/// concatenated pages.
+#[derive(Clone)]
+pub struct ReadOut {
+    /// 4 KiB pages, shared with the cache.
+    pub pages: SmallVec<[Frame; 16]>,
+    /// Offset of the first byte within the first page.
+    pub first: usize,
+    /// Number of bytes.
+    pub len: usize,
+    /// Whether the bytes reach the end of the file.
+    pub eof: bool,
+    /// Attributes at the time of the read.
+    pub attr: Attr,
+}
+
+impl ReadOut {
+    /// The bytes as one vector (tests and tools; the server sends the pages).
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len);
+        let mut skip = self.first;
+        for page in &self.pages {
+            let want = self.len.saturating_sub(out.len());
+            let end = page.len().min(skip.saturating_add(want));
+            out.extend_from_slice(page.get(skip..end).unwrap_or_default());
+            skip = 0;
+        }
+        out
+    }
 }
 
 /// Result of a write.
@@ -359,3 +392,19 @@ pub enum Pressure {
     Epoch(u64),
 }
 
+/// Why an operation did not finish; in every case it has changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// These blocks must be read; then the operation is run again.
+    Fetch(SmallVec<[BlockPtr; 4]>),
+    /// The engine is short of something; wait, then run it again.
+    Wait(Pressure),
+    /// It cannot be done.
+    Fail(FsError),
+}
+
+impl From<FsError> for Stop {
+    fn from(e: FsError) -> Stop {
+        Stop::Fail(e)
+    }
+}
