@@ -1,0 +1,94 @@
+//! A reply on its way out: the encoded head, and for READ the pages of the
+//! cache that hold the data, by reference. Nothing is copied between the cache
+//! and the socket; the connection writes the slices with one `writev`.
+
+use crate::{failure::Failure, record::MARK_BYTES, rpc};
+use std::io::IoSlice;
+
+/// One encoded RPC message with its record mark.
+#[derive(Debug, Default)]
+pub struct ReplyBuf {
+    /// Record mark, then the message up to the payload if there is one.
+    head: Vec<u8>,
+    /// How to turn the reply into a failure: see [`ReplyBuf::into_failure`].
+    failure: Option<Failure>,
+}
+
+impl ReplyBuf {
+    /// Starts a message: room for the record mark, `capacity` bytes reserved.
+    pub(crate) fn start(capacity: usize) -> Vec<u8> {
+        let mut head = Vec::with_capacity(capacity);
+        head.extend_from_slice(&[0; MARK_BYTES]);
+        head
+    }
+
+    /// Closes a message that is all in `head`.
+    pub(crate) fn whole(mut head: Vec<u8>, failure: Option<Failure>) -> ReplyBuf {
+        mark(&mut head, 0);
+        ReplyBuf { head, failure }
+    }
+
+    /// Bytes of the whole reply on a stream, record mark included.
+    pub fn len(&self) -> usize {
+        self.head.len()
+    }
+
+    /// Never true of a reply that was finished.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that the reply keeps from being used otherwise, for the
+    /// connection's bound on replies that are waiting.
+    pub fn held(&self) -> usize {
+        self.head.capacity()
+    }
+
+    /// The bytes of the reply from `skip` on, in order, appended to `out`;
+    /// `skip` is what an earlier short write already took.
+    pub fn slices<'a>(&'a self, skip: usize, out: &mut Vec<IoSlice<'a>>) {
+        if let Some(rest) = self.head.get(skip..).filter(|r| !r.is_empty()) {
+            out.push(IoSlice::new(rest));
+        }
+    }
+
+    /// The message without its record mark: for a datagram transport.
+    pub fn message(&self) -> Vec<u8> {
+        let mut slices = Vec::new();
+        self.slices(MARK_BYTES, &mut slices);
+        slices.iter().flat_map(|s| s.iter().copied()).collect()
+    }
+
+    /// The transaction id that the reply answers.
+    pub fn xid(&self) -> u32 {
+        let xid = self.head.get(MARK_BYTES..MARK_BYTES + 4);
+        xid.and_then(|b| b.try_into().ok())
+            .map_or(0, u32::from_be_bytes)
+    }
+
+    /// The same call answered as failed: what a connection sends in place of a
+    /// held reply when the log that was to make it true is poisoned. NFS calls
+    /// get NFS3ERR_IO without attributes, others the RPC's SYSTEM_ERR.
+    #[must_use]
+    pub fn into_failure(self) -> ReplyBuf {
+        let xid = self.xid();
+        let mut head = ReplyBuf::start(64);
+        match self.failure {
+            Some(f) => {
+                rpc::put_accepted(&mut head, xid);
+                f.put_io_error(&mut head);
+            }
+            None => rpc::put_refusal(&mut head, xid, rpc::Refusal::SystemErr),
+        }
+        ReplyBuf::whole(head, self.failure)
+    }
+}
+
+/// Fills in the record mark of a message of one fragment (RFC 5531 §11);
+/// `payload` bytes follow outside `head`.
+fn mark(head: &mut [u8], payload: usize) {
+    let len = (head.len() + payload).saturating_sub(MARK_BYTES) as u32 | 1 << 31;
+    if let Some(m) = head.get_mut(..MARK_BYTES) {
+        m.copy_from_slice(&len.to_be_bytes());
+    }
+}

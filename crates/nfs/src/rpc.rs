@@ -1,0 +1,268 @@
+//! ONC RPC version 2 (RFC 5531): call and reply headers, credentials.
+//!
+//! A message that cannot be answered (too short to have a transaction id, or a
+//! reply that nobody waits for) is told apart from one that is answered with an
+//! error: the first ends the connection, the second does not disturb the other
+//! calls that share it.
+
+use crate::xdr::{Put, Reader};
+use weir_vfs::Creds;
+
+/// `msg_type` CALL (RFC 5531 §9).
+pub const CALL: u32 = 0;
+/// `msg_type` REPLY (RFC 5531 §9).
+pub const REPLY: u32 = 1;
+/// The only RPC protocol version there is.
+pub const RPC_VERSION: u32 = 2;
+
+/// Longest body of a credential or verifier (RFC 5531 §8.2).
+pub const MAX_AUTH_BYTES: usize = 400;
+/// AUTH_NONE (RFC 5531 §10.1).
+pub const AUTH_NONE: u32 = 0;
+/// AUTH_SYS (RFC 5531 Appendix A).
+pub const AUTH_SYS: u32 = 1;
+/// Most supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
+const MAX_GIDS: u32 = 16;
+/// Longest machine name in an AUTH_SYS credential (RFC 5531 Appendix A).
+const MAX_MACHINE_NAME: usize = 255;
+
+/// Bytes that a successful reply has before its results: xid, REPLY,
+/// MSG_ACCEPTED, an empty verifier, SUCCESS.
+pub const ACCEPTED_BYTES: usize = 24;
+
+/// `auth_stat`: why a call was refused before it was looked at (RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum AuthStat {
+    /// AUTH_BADCRED: not a credential we can read or a flavour we do not have.
+    BadCred = 1,
+    /// AUTH_TOOWEAK: the procedure wants a stronger one.
+    TooWeak = 5,
+}
+
+/// How a call that was understood ended at the RPC level (`accept_stat` and
+/// `reject_stat`, RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// PROG_UNAVAIL: no such program here.
+    ProgUnavail,
+    /// PROG_MISMATCH: the program has versions `low` to `high` only.
+    ProgMismatch {
+        /// Lowest version served.
+        low: u32,
+        /// Highest version served.
+        high: u32,
+    },
+    /// PROC_UNAVAIL: the program has no such procedure.
+    ProcUnavail,
+    /// GARBAGE_ARGS: the arguments do not decode.
+    GarbageArgs,
+    /// SYSTEM_ERR: the server could not do its part.
+    SystemErr,
+    /// RPC_MISMATCH: not RPC version 2.
+    RpcMismatch,
+    /// AUTH_ERROR.
+    Auth(AuthStat),
+}
+
+/// A credential, as far as the server tells them apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// AUTH_NONE: nobody in particular.
+    None,
+    /// AUTH_SYS: what the client's kernel says the caller is.
+    Sys(Creds),
+}
+
+/// The head of a call.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// Transaction id: the client's own, to match the reply.
+    pub xid: u32,
+    /// Remote program number.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// Flavour of the credential.
+    pub flavour: u32,
+    /// Undecoded body of the credential.
+    pub cred: &'a [u8],
+    /// The encoded arguments.
+    pub args: &'a [u8],
+}
+
+/// What is at the front of a record.
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// A call to be served.
+    Call(Call<'a>),
+    /// A call that is answered with an error at once.
+    Refuse(u32, Refusal),
+    /// A reply to a call of ours: its transaction id, and everything after the
+    /// message type.
+    Reply(u32, &'a [u8]),
+    /// Not RPC: the connection is not worth keeping.
+    Nonsense,
+}
+
+/// Reads the head of a message (RFC 5531 §9, `rpc_msg`).
+pub fn message(record: &[u8]) -> Message<'_> {
+    let mut r = Reader::new(record);
+    let (Ok(xid), Ok(kind)) = (r.u32(), r.u32()) else {
+        return Message::Nonsense;
+    };
+    match kind {
+        CALL => call_body(xid, r),
+        REPLY => Message::Reply(xid, r.rest()),
+        _ => Message::Nonsense,
+    }
+}
+
+fn call_body(xid: u32, mut r: Reader<'_>) -> Message<'_> {
+    match r.u32() {
+        Ok(RPC_VERSION) => {}
+        Ok(_) => return Message::Refuse(xid, Refusal::RpcMismatch),
+        Err(_) => return Message::Nonsense,
+    }
+    let (Ok(program), Ok(version), Ok(procedure)) = (r.u32(), r.u32(), r.u32()) else {
+        return Message::Nonsense;
+    };
+    let (Ok(flavour), Ok(cred)) = (r.u32(), r.opaque(MAX_AUTH_BYTES)) else {
+        return Message::Refuse(xid, Refusal::Auth(AuthStat::BadCred));
+    };
+    let (Ok(_), Ok(_)) = (r.u32(), r.opaque(MAX_AUTH_BYTES)) else {
+        return Message::Refuse(xid, Refusal::Auth(AuthStat::BadCred));
+    };
+    Message::Call(Call {
+        xid,
+        program,
+        version,
+        procedure,
+        flavour,
+        cred,
+        args: r.rest(),
+    })
+}
+
+impl Call<'_> {
+    /// Decodes the credential: AUTH_NONE or AUTH_SYS (RFC 5531 Appendix A,
+    /// `authsys_parms`).
+    pub fn credential(&self) -> Result<Credential, Refusal> {
+        match self.flavour {
+            AUTH_NONE => Ok(Credential::None),
+            AUTH_SYS => auth_sys(self.cred)
+                .map(Credential::Sys)
+                .ok_or(Refusal::Auth(AuthStat::BadCred)),
+            _ => Err(Refusal::Auth(AuthStat::BadCred)),
+        }
+    }
+
+    /// The credential without the part that may change between
+    /// retransmissions: AUTH_SYS starts with a `stamp` of the client's choice.
+    pub fn stable_cred(&self) -> &[u8] {
+        match self.flavour {
+            AUTH_SYS => self.cred.get(4..).unwrap_or(&[]),
+            _ => self.cred,
+        }
+    }
+}
+
+fn auth_sys(body: &[u8]) -> Option<Creds> {
+    let mut r = Reader::new(body);
+    let _stamp = r.u32().ok()?;
+    let _machine = r.opaque(MAX_MACHINE_NAME).ok()?;
+    let uid = r.u32().ok()?;
+    let gid = r.u32().ok()?;
+    let count = r.u32().ok()?;
+    if count > MAX_GIDS {
+        return None;
+    }
+    let mut creds = Creds {
+        uid,
+        gid,
+        ..Creds::default()
+    };
+    for _ in 0..count {
+        creds.gids.push(r.u32().ok()?);
+    }
+    Some(creds)
+}
+
+/// Appends the head of a successful reply (RFC 5531 §9, `accepted_reply` with
+/// SUCCESS); the results follow. The verifier of AUTH_SYS and AUTH_NONE is empty.
+pub fn put_accepted(out: &mut Vec<u8>, xid: u32) {
+    let mut head = [0u8; ACCEPTED_BYTES];
+    head[..4].copy_from_slice(&xid.to_be_bytes());
+    head[4..8].copy_from_slice(&REPLY.to_be_bytes());
+    out.extend_from_slice(&head);
+}
+
+/// Appends a whole refusal (RFC 5531 §9, `accepted_reply`, `rejected_reply`).
+pub fn put_refusal(out: &mut Vec<u8>, xid: u32, why: Refusal) {
+    const MSG_ACCEPTED: u32 = 0;
+    const MSG_DENIED: u32 = 1;
+    const RPC_MISMATCH: u32 = 0;
+    const AUTH_ERROR: u32 = 1;
+    out.put_u32(xid);
+    out.put_u32(REPLY);
+    let accept_stat = match why {
+        Refusal::RpcMismatch => {
+            for v in [MSG_DENIED, RPC_MISMATCH, RPC_VERSION, RPC_VERSION] {
+                out.put_u32(v);
+            }
+            return;
+        }
+        Refusal::Auth(stat) => {
+            for v in [MSG_DENIED, AUTH_ERROR, stat as u32] {
+                out.put_u32(v);
+            }
+            return;
+        }
+        Refusal::ProgUnavail => 1,
+        Refusal::ProgMismatch { .. } => 2,
+        Refusal::ProcUnavail => 3,
+        Refusal::GarbageArgs => 4,
+        Refusal::SystemErr => 5,
+    };
+    for v in [MSG_ACCEPTED, AUTH_NONE, 0, accept_stat] {
+        out.put_u32(v);
+    }
+    if let Refusal::ProgMismatch { low, high } = why {
+        out.put_u32(low);
+        out.put_u32(high);
+    }
+}
+
+/// Appends the head of a call of our own with AUTH_NONE (RFC 5531 §9,
+/// `call_body`); the arguments follow. Callbacks of the lock protocols carry no
+/// identity that anyone checks.
+pub fn put_call(out: &mut Vec<u8>, xid: u32, program: u32, version: u32, procedure: u32) {
+    for v in [
+        xid,
+        CALL,
+        RPC_VERSION,
+        program,
+        version,
+        procedure,
+        AUTH_NONE,
+        0,
+        AUTH_NONE,
+        0,
+    ] {
+        out.put_u32(v);
+    }
+}
+
+/// The results in the body of a reply to a call of ours (what
+/// [`Message::Reply`] carries), or `None` if the call was refused.
+pub fn accepted_results(body: &[u8]) -> Option<&[u8]> {
+    let mut r = Reader::new(body);
+    if r.u32().ok()? != 0 {
+        return None;
+    }
+    let _flavour = r.u32().ok()?;
+    let _verifier = r.opaque(MAX_AUTH_BYTES).ok()?;
+    (r.u32().ok()? == 0).then(|| r.rest())
+}
