@@ -1,1 +1,15 @@
-//! Placeholder.
+//! Simulation: the parts with which the tests of Weir prove that it keeps its promises.
+//!
+//! - [`disk`]: simulated devices that lose power, tear, reorder, fail, rot and fill up;
+//! - [`model`]: a reference model of a volume, made of plain maps;
+//! - [`generate`]: random operations, dense in collisions and corner cases;
+//!
+//! Everything random comes from a seed ([`rand::Choices`]); a failing test prints it.
+//!
+//! This crate is test code in library form: here, unlike in the product, an impossible state panics.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod disk;
+pub mod generate;
+pub mod model;
+pub mod rand;

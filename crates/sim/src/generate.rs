@@ -1,0 +1,499 @@
+//! Random operations.
+//!
+//! Uniform randomness finds little: two operations rarely meet. So there are few names and few objects (collisions,
+//! renames over each other, hard links), sizes and offsets cluster at the edges where code has cases (page boundaries,
+//! the present end of a file, the largest offset), and dead objects are addressed now and then (stale handles).
+
+use weir_base::Time;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
+
+use crate::model::{Body, Data, Guard, How, Kind, Model, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+use crate::rand::Choices;
+
+/// What a generator favours.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Weights in the order of [`Choice`].
+    pub weights: [u32; CHOICES],
+    /// Living objects above which more is removed than made.
+    pub objects: usize,
+    /// Longest write in bytes.
+    pub longest: u32,
+    /// Offsets of terabytes and beyond.
+    pub huge: bool,
+    /// Names, offsets and handles that must be refused.
+    pub invalid: bool,
+    /// Writes that are UNSTABLE, of 8.
+    pub unstable: u64,
+}
+
+const CHOICES: usize = 16;
+
+/// Kinds of operations, as indexes of [`Profile::weights`].
+#[derive(Clone, Copy)]
+enum Choice {
+    Lookup,
+    Getattr,
+    Setattr,
+    Readlink,
+    Read,
+    Write,
+    Commit,
+    Create,
+    Mkdir,
+    Symlink,
+    Mknod,
+    Remove,
+    Rmdir,
+    Rename,
+    Link,
+    Readdir,
+}
+
+const ALL: [Choice; CHOICES] = [
+    Choice::Lookup,
+    Choice::Getattr,
+    Choice::Setattr,
+    Choice::Readlink,
+    Choice::Read,
+    Choice::Write,
+    Choice::Commit,
+    Choice::Create,
+    Choice::Mkdir,
+    Choice::Symlink,
+    Choice::Mknod,
+    Choice::Remove,
+    Choice::Rmdir,
+    Choice::Rename,
+    Choice::Link,
+    Choice::Readdir,
+];
+
+impl Profile {
+    /// Everything.
+    #[must_use]
+    pub fn mixed() -> Profile {
+        Profile {
+            weights: [5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4],
+            objects: 40,
+            longest: 300_000,
+            huge: true,
+            invalid: true,
+            unstable: 4,
+        }
+    }
+
+    /// Names only: directories, links, renames.
+    #[must_use]
+    pub fn names() -> Profile {
+        Profile {
+            weights: [4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6],
+            objects: 60,
+            longest: 5000,
+            huge: false,
+            invalid: true,
+            unstable: 4,
+        }
+    }
+
+    /// Data of few files.
+    #[must_use]
+    pub fn data() -> Profile {
+        Profile {
+            weights: [1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1],
+            objects: 8,
+            longest: 600_000,
+            huge: true,
+            invalid: false,
+            unstable: 4,
+        }
+    }
+
+    /// Only what a crash can lose: no reads, nothing invalid.
+    #[must_use]
+    pub fn mutations() -> Profile {
+        Profile {
+            weights: [0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0],
+            objects: 30,
+            longest: 200_000,
+            huge: true,
+            invalid: false,
+            unstable: 4,
+        }
+    }
+}
+
+/// Makes operations that fit the present state of a model.
+pub struct Generator {
+    choices: Choices,
+    profile: Profile,
+    names: Vec<Name>,
+    pattern: u32,
+}
+
+impl Generator {
+    /// A generator whose operations follow from `choices`.
+    #[must_use]
+    pub fn new(choices: Choices, profile: Profile) -> Generator {
+        let mut names: Vec<Name> = [
+            "a",
+            "b",
+            "c",
+            "d",
+            "file",
+            "File",
+            "x.tar.gz",
+            ".hidden",
+            "with space",
+            "grüße",
+            "日本語",
+        ]
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+        names.push(vec![b'n'; MAX_NAME]);
+        names.push(vec![0xff, 0xfe, 0x80, b'\n', b'\\']);
+        names.push(b"...".to_vec());
+        Generator {
+            choices,
+            profile,
+            names,
+            pattern: 0,
+        }
+    }
+
+    /// The next operation.
+    pub fn next(&mut self, model: &Model) -> Op {
+        let crowded = model.len() > self.profile.objects;
+        let mut weights = self.profile.weights;
+        if crowded {
+            for choice in [
+                Choice::Create,
+                Choice::Mkdir,
+                Choice::Symlink,
+                Choice::Mknod,
+            ] {
+                weights[choice as usize] /= 8;
+            }
+            weights[Choice::Remove as usize] *= 3;
+            weights[Choice::Rmdir as usize] *= 3;
+        }
+        match ALL[self.choices.weighted(&weights)] {
+            Choice::Lookup => Op::Lookup {
+                dir: self.dir(model),
+                name: self.name(),
+            },
+            Choice::Getattr => Op::Getattr {
+                object: self.any(model),
+            },
+            Choice::Setattr => {
+                let object = if self.choices.chance(2, 3) {
+                    self.file(model)
+                } else {
+                    self.any(model)
+                };
+                Op::Setattr {
+                    object,
+                    set: self.set(model, object),
+                    guard: *self.choices.pick(&[
+                        Guard::None,
+                        Guard::None,
+                        Guard::None,
+                        Guard::Right,
+                        Guard::Wrong,
+                    ]),
+                }
+            }
+            Choice::Readlink => Op::Readlink {
+                object: self.of_kind(model, |kind| kind == Kind::Symlink),
+            },
+            Choice::Read => {
+                let object = self.file(model);
+                Op::Read {
+                    object,
+                    offset: self.offset(model, object),
+                    len: self.length(1 << 20),
+                }
+            }
+            Choice::Write => {
+                let object = self.file(model);
+                self.pattern += 1;
+                let stable = if self.choices.chance(self.profile.unstable, 8) {
+                    Stable::Unstable
+                } else {
+                    *self.choices.pick(&[Stable::File, Stable::Data])
+                };
+                Op::Write {
+                    object,
+                    offset: self.offset(model, object),
+                    data: Data {
+                        pattern: if self.choices.chance(1, 12) {
+                            0
+                        } else {
+                            self.pattern
+                        },
+                        len: self.length(self.profile.longest),
+                    },
+                    stable,
+                }
+            }
+            Choice::Commit => {
+                let object = self.file(model);
+                let whole = self.choices.chance(3, 4);
+                Op::Commit {
+                    object,
+                    offset: if whole { 0 } else { self.offset(model, object) },
+                    len: if whole { 0 } else { self.length(1 << 20) },
+                }
+            }
+            Choice::Create => Op::Create {
+                dir: self.dir(model),
+                name: self.new_name(),
+                how: match self.choices.below(6) {
+                    0..=2 => How::Unchecked,
+                    3 | 4 => How::Guarded,
+                    _ => How::Exclusive([self.choices.below(3) as u8; 8]),
+                },
+                set: self.creation_set(true),
+            },
+            Choice::Mkdir => Op::Mkdir {
+                dir: self.dir(model),
+                name: self.new_name(),
+                set: self.creation_set(false),
+            },
+            Choice::Symlink => Op::Symlink {
+                dir: self.dir(model),
+                name: self.new_name(),
+                target: self.target(),
+                set: self.creation_set(false),
+            },
+            Choice::Mknod => {
+                let kind = *self
+                    .choices
+                    .pick(&[Kind::Block, Kind::Char, Kind::Fifo, Kind::Socket]);
+                let rdev = match kind {
+                    Kind::Block | Kind::Char => {
+                        (self.choices.below(300) as u32, self.choices.bits() as u32)
+                    }
+                    _ => (0, 0),
+                };
+                Op::Mknod {
+                    dir: self.dir(model),
+                    name: self.new_name(),
+                    kind,
+                    rdev,
+                    set: self.creation_set(false),
+                }
+            }
+            Choice::Remove => {
+                let (dir, name) = self.entry(model, |kind| kind != Kind::Dir);
+                Op::Remove { dir, name }
+            }
+            Choice::Rmdir => {
+                let (dir, name) = self.entry(model, |kind| kind == Kind::Dir);
+                Op::Rmdir { dir, name }
+            }
+            Choice::Rename => {
+                let (from_dir, from) = self.entry(model, |_| true);
+                let (to_dir, to) = if self.choices.chance(1, 3) {
+                    self.entry(model, |_| true)
+                } else {
+                    (self.dir(model), self.new_name())
+                };
+                Op::Rename {
+                    from_dir,
+                    from,
+                    to_dir,
+                    to,
+                }
+            }
+            Choice::Link => Op::Link {
+                object: self.of_kind(model, |kind| kind != Kind::Dir),
+                dir: self.dir(model),
+                name: self.new_name(),
+            },
+            Choice::Readdir => Op::Readdir {
+                dir: self.dir(model),
+                entries: *self.choices.pick(&[1, 2, 3, 7, 100]),
+            },
+        }
+    }
+
+    /// Any object, now and then one that is gone or never was.
+    fn any(&self, model: &Model) -> Slot {
+        self.of_kind(model, |_| true)
+    }
+
+    fn of_kind(&self, model: &Model, fits: impl Fn(Kind) -> bool) -> Slot {
+        let newest = model.nodes().map(|(slot, _)| slot.0).max().unwrap_or(0);
+        if self.profile.invalid && self.choices.chance(1, 25) {
+            // Often dead, sometimes of another kind.
+            return Slot(self.choices.below(u64::from(newest) + 1) as u32);
+        }
+        let fitting: Vec<Slot> = model
+            .nodes()
+            .filter(|(_, node)| fits(node.kind()))
+            .map(|(slot, _)| slot)
+            .collect();
+        if fitting.is_empty() {
+            ROOT
+        } else {
+            *self.choices.pick(&fitting)
+        }
+    }
+
+    fn dir(&self, model: &Model) -> Slot {
+        if self.choices.chance(1, 3) {
+            return ROOT;
+        }
+        self.of_kind(model, |kind| kind == Kind::Dir)
+    }
+
+    fn file(&self, model: &Model) -> Slot {
+        self.of_kind(model, |kind| kind == Kind::File)
+    }
+
+    /// A name that exists, mostly, of an object that `fits`, mostly.
+    fn entry(&self, model: &Model, fits: impl Fn(Kind) -> bool) -> (Slot, Name) {
+        let dir = self.dir(model);
+        if let Some(Body::Dir { entries, .. }) = model.node(dir).map(|node| &node.body) {
+            let wanted: Vec<&Name> = entries
+                .iter()
+                .filter(|(_, slot)| {
+                    self.choices.chance(1, 20)
+                        || model.node(**slot).is_some_and(|node| fits(node.kind()))
+                })
+                .map(|(name, _)| name)
+                .collect();
+            if !wanted.is_empty() && self.choices.chance(9, 10) {
+                return (dir, (*self.choices.pick(&wanted)).clone());
+            }
+        }
+        (dir, self.name())
+    }
+
+    fn name(&self) -> Name {
+        if self.profile.invalid && self.choices.chance(1, 20) {
+            return self
+                .choices
+                .pick(&[
+                    b".".to_vec(),
+                    b"..".to_vec(),
+                    Vec::new(),
+                    b"a/b".to_vec(),
+                    b"nul\0".to_vec(),
+                    vec![b'l'; MAX_NAME + 1],
+                ])
+                .clone();
+        }
+        self.choices.pick(&self.names).clone()
+    }
+
+    /// As [`Self::name`], with a few more that do not collide.
+    fn new_name(&self) -> Name {
+        if self.choices.chance(1, 3) {
+            let mut name = format!("n{}", self.choices.below(200)).into_bytes();
+            if self.choices.chance(1, 4) {
+                name.resize(self.choices.between(10, MAX_NAME as u64) as usize, b'_');
+            }
+            return name;
+        }
+        self.name()
+    }
+
+    fn target(&self) -> Vec<u8> {
+        if self.profile.invalid && self.choices.chance(1, 30) {
+            return vec![b't'; MAX_SYMLINK + 1];
+        }
+        let len = match self.choices.below(6) {
+            0 => 1,
+            1 => MAX_SYMLINK as u64,
+            2 => self.choices.between(1000, 1100),
+            _ => self.choices.between(1, 80),
+        };
+        (0..len).map(|i| b'a' + (i % 23) as u8).collect()
+    }
+
+    fn time(&self) -> SetTo {
+        match self.choices.below(6) {
+            0 => SetTo::Server,
+            1 => SetTo::Client(Time {
+                secs: self.choices.below(1 << 32) as i64,
+                nanos: self.choices.below(1_000_000_000) as u32,
+            }),
+            _ => SetTo::Keep,
+        }
+    }
+
+    fn set(&self, model: &Model, object: Slot) -> Set {
+        let mut set = self.creation_set(false);
+        set.atime = self.time();
+        set.mtime = self.time();
+        let is_file = model
+            .node(object)
+            .is_some_and(|node| node.kind() == Kind::File);
+        if (is_file && self.choices.chance(1, 2))
+            || (self.profile.invalid && self.choices.chance(1, 20))
+        {
+            set.size = Some(match self.choices.below(4) {
+                0 => 0,
+                _ => self.offset(model, object),
+            });
+        }
+        set
+    }
+
+    fn creation_set(&self, with_size: bool) -> Set {
+        let mut set = Set::default();
+        if self.choices.chance(1, 2) {
+            set.mode = Some(self.choices.below(0o10000) as u32);
+        }
+        if self.choices.chance(1, 4) {
+            set.uid = Some(*self.choices.pick(&[0, 1000, u32::MAX - 1]));
+            set.gid = Some(*self.choices.pick(&[0, 100, 1000]));
+        }
+        if with_size && self.choices.chance(1, 6) {
+            set.size = Some(*self.choices.pick(&[0, 0, 1, 5000]));
+        }
+        set
+    }
+
+    fn length(&self, longest: u32) -> u32 {
+        let len = match self.choices.below(12) {
+            0 => *self.choices.pick(&[0, 1, 511, 512, 513]),
+            1 | 2 => *self.choices.pick(&[4095, 4096, 4097, 8191, 8192, 8193]),
+            3 => 4096 * self.choices.between(1, 40) as u32,
+            4 => self.choices.between(1, u64::from(longest)) as u32,
+            5 => *self.choices.pick(&[131_071, 131_072, 131_073, 262_144]),
+            6 | 7 => self.choices.between(1, 40_000) as u32,
+            _ => self.choices.between(1, 3000) as u32,
+        };
+        len.min(longest)
+    }
+
+    fn offset(&self, model: &Model, object: Slot) -> u64 {
+        let size = model.node(object).map_or(0, |node| node.moved.size);
+        match self.choices.below(16) {
+            0..=2 => 0,
+            3..=5 => self.choices.below(100_000),
+            6 | 7 => 4096 * self.choices.below(64),
+            8 | 9 => size,
+            10 => size.saturating_add(self.choices.below(10_000)),
+            11 => size.saturating_sub(self.choices.below(5000)),
+            12 => size / 2,
+            13 if self.profile.huge => *self.choices.pick(&[
+                1 << 20,
+                (1 << 32) - 1,
+                1 << 32,
+                (1 << 44) + 17,
+                1 << 62,
+                MAX_FILE_SIZE - 4096,
+                MAX_FILE_SIZE - 100,
+            ]),
+            14 if self.profile.huge && self.profile.invalid && self.choices.chance(1, 3) => *self
+                .choices
+                .pick(&[MAX_FILE_SIZE, MAX_FILE_SIZE + 1, u64::MAX, u64::MAX - 4096]),
+            _ => self.choices.below(400_000),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The reference model of a volume and the operations on it.
+
+pub mod content;
+pub mod op;
+pub mod tree;
+
+pub use content::{Content, PAGE};
+pub use op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+pub use tree::{Body, Expect, Model, Moved, Node, RootAttr};

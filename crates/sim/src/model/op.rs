@@ -1,0 +1,362 @@
+//! Operations as the tests speak of them, independent of engine and protocol.
+//!
+//! Objects are named by [`Slot`]: the number of the operation that created them. Slots stay meaningful when operations
+//! are removed from a sequence, which is what makes automatic minimisation work: a removed creation merely turns the
+//! operations on its slot into no-ops.
+
+use weir_base::Time;
+
+/// An object: the id of the operation that created it. Slot 0 is the root directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+/// The root directory of the volume.
+pub const ROOT: Slot = Slot(0);
+
+/// File kinds of RFC 1813 §2.3.1 (`ftype3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Block device node.
+    Block,
+    /// Character device node.
+    Char,
+    /// FIFO.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// How stable the caller wants written data to be (RFC 1813 `stable_how`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stable {
+    /// May be lost until COMMIT.
+    Unstable,
+    /// Data and what is needed to read it.
+    Data,
+    /// Data and all metadata.
+    File,
+}
+
+/// A settable time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SetTo {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// The server's present time.
+    Server,
+    /// A given time.
+    Client(Time),
+}
+
+/// Attributes to set (RFC 1813 `sattr3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Set {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: SetTo,
+    /// Modification time.
+    pub mtime: SetTo,
+}
+
+/// How CREATE treats an existing name (RFC 1813 §3.3.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// An existing regular file is fine.
+    Unchecked,
+    /// An existing name is an error.
+    Guarded,
+    /// An existing name is an error unless it was made with the same verifier.
+    Exclusive([u8; 8]),
+}
+
+/// Written data: reproducible from two numbers, so that operations print short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Pattern; 0 means zeros.
+    pub pattern: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Data {
+    /// The bytes themselves.
+    #[must_use]
+    pub fn bytes(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len as usize);
+        if self.pattern == 0 {
+            out.resize(self.len as usize, 0);
+            return out;
+        }
+        let mut state = u64::from(self.pattern).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        while out.len() < self.len as usize {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            out.extend_from_slice(&state.to_le_bytes());
+        }
+        out.truncate(self.len as usize);
+        out
+    }
+}
+
+/// A file name: any bytes.
+pub type Name = Vec<u8>;
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    Lookup {
+        dir: Slot,
+        name: Name,
+    },
+    Getattr {
+        object: Slot,
+    },
+    Setattr {
+        object: Slot,
+        set: Set,
+        guard: Guard,
+    },
+    Readlink {
+        object: Slot,
+    },
+    Read {
+        object: Slot,
+        offset: u64,
+        len: u32,
+    },
+    Write {
+        object: Slot,
+        offset: u64,
+        data: Data,
+        stable: Stable,
+    },
+    Commit {
+        object: Slot,
+        offset: u64,
+        len: u32,
+    },
+    Create {
+        dir: Slot,
+        name: Name,
+        how: How,
+        set: Set,
+    },
+    Mkdir {
+        dir: Slot,
+        name: Name,
+        set: Set,
+    },
+    Symlink {
+        dir: Slot,
+        name: Name,
+        target: Vec<u8>,
+        set: Set,
+    },
+    Mknod {
+        dir: Slot,
+        name: Name,
+        kind: Kind,
+        rdev: (u32, u32),
+        set: Set,
+    },
+    Remove {
+        dir: Slot,
+        name: Name,
+    },
+    Rmdir {
+        dir: Slot,
+        name: Name,
+    },
+    Rename {
+        from_dir: Slot,
+        from: Name,
+        to_dir: Slot,
+        to: Name,
+    },
+    Link {
+        object: Slot,
+        dir: Slot,
+        name: Name,
+    },
+    Readdir {
+        dir: Slot,
+        entries: u32,
+    },
+}
+
+/// What a guarded SETATTR gives as the object's ctime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// No guard.
+    None,
+    /// The object's present ctime.
+    Right,
+    /// Some other time.
+    Wrong,
+}
+
+impl Op {
+    /// Whether a successful run creates an object (which then is known by the operation's id as slot).
+    #[must_use]
+    pub fn creates(&self) -> bool {
+        matches!(
+            self,
+            Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Mknod { .. }
+        )
+    }
+
+    /// Whether the operation may change anything.
+    #[must_use]
+    pub fn mutates(&self) -> bool {
+        !matches!(
+            self,
+            Op::Lookup { .. }
+                | Op::Getattr { .. }
+                | Op::Readlink { .. }
+                | Op::Read { .. }
+                | Op::Readdir { .. }
+        )
+    }
+
+    /// The slots the operation speaks of.
+    #[must_use]
+    pub fn slots(&self) -> [Option<Slot>; 2] {
+        match self {
+            Op::Lookup { dir, .. }
+            | Op::Create { dir, .. }
+            | Op::Mkdir { dir, .. }
+            | Op::Symlink { dir, .. }
+            | Op::Mknod { dir, .. }
+            | Op::Remove { dir, .. }
+            | Op::Rmdir { dir, .. }
+            | Op::Readdir { dir, .. } => [Some(*dir), None],
+            Op::Getattr { object }
+            | Op::Setattr { object, .. }
+            | Op::Readlink { object }
+            | Op::Read { object, .. }
+            | Op::Write { object, .. }
+            | Op::Commit { object, .. } => [Some(*object), None],
+            Op::Rename {
+                from_dir, to_dir, ..
+            } => [Some(*from_dir), Some(*to_dir)],
+            Op::Link { object, dir, .. } => [Some(*object), Some(*dir)],
+        }
+    }
+}
+
+/// The error kinds the tests tell apart: the NFSv3 status codes the operations use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Errno {
+    Perm,
+    NotFound,
+    Io,
+    Access,
+    Exists,
+    CrossDevice,
+    NotDir,
+    IsDir,
+    Invalid,
+    FileTooBig,
+    NoSpace,
+    ReadOnly,
+    TooManyLinks,
+    NameTooLong,
+    NotEmpty,
+    Quota,
+    Stale,
+    NotSync,
+    BadCookie,
+    NotSupported,
+    TooSmall,
+    ServerFault,
+    BadType,
+    Delay,
+}
+
+/// A set of acceptable errors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errors(u32);
+
+impl Errors {
+    /// The set of `list`.
+    #[must_use]
+    pub const fn of(list: &[Errno]) -> Errors {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < list.len() {
+            bits |= 1 << list[i] as u8;
+            i += 1;
+        }
+        Errors(bits)
+    }
+
+    /// The set as bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The set of these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Errors {
+        Errors(bits)
+    }
+
+    /// Whether `errno` is in the set.
+    #[must_use]
+    pub fn admits(self, errno: Errno) -> bool {
+        self.0 & (1 << errno as u8) != 0
+    }
+}
+
+impl std::fmt::Debug for Errors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const ALL: [Errno; 24] = [
+            Errno::Perm,
+            Errno::NotFound,
+            Errno::Io,
+            Errno::Access,
+            Errno::Exists,
+            Errno::CrossDevice,
+            Errno::NotDir,
+            Errno::IsDir,
+            Errno::Invalid,
+            Errno::FileTooBig,
+            Errno::NoSpace,
+            Errno::ReadOnly,
+            Errno::TooManyLinks,
+            Errno::NameTooLong,
+            Errno::NotEmpty,
+            Errno::Quota,
+            Errno::Stale,
+            Errno::NotSync,
+            Errno::BadCookie,
+            Errno::NotSupported,
+            Errno::TooSmall,
+            Errno::ServerFault,
+            Errno::BadType,
+            Errno::Delay,
+        ];
+        f.debug_set()
+            .entries(ALL.iter().filter(|e| self.admits(**e)))
+            .finish()
+    }
+}

@@ -1,0 +1,855 @@
+//! The reference model: what a POSIX-like file tree with NFSv3's rules looks like after a sequence of operations.
+//!
+//! Plain maps and no concurrency: slow, obvious, and therefore believable. [`Model::apply`] predicts the result of an
+//! operation and performs it. Where RFC 1813 leaves a choice of error the prediction is a set.
+//!
+//! For crash tests the model also knows what may be lost: contents keep unsettled predecessors (see [`super::content`])
+//! and attributes that an UNSTABLE write moved keep the earlier triple of size, mtime and ctime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_base::Time;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
+
+use super::content::Content;
+use super::op::{Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+
+/// What kind of object a node is, with what only that kind has.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Regular file.
+    File(Content),
+    /// Directory: entries and parent.
+    Dir {
+        /// Name to object.
+        entries: BTreeMap<Name, Slot>,
+        /// The directory it is entered in; the root's parent is the root.
+        parent: Slot,
+    },
+    /// Symbolic link with its target.
+    Symlink(Vec<u8>),
+    /// Device node, FIFO or socket.
+    Special(Kind),
+}
+
+/// Size, mtime and ctime: what an UNSTABLE write changes besides data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Length in bytes.
+    pub size: u64,
+    /// Modification time.
+    pub mtime: Time,
+    /// Change time.
+    pub ctime: Time,
+}
+
+/// An object of the tree.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Kind and content.
+    pub body: Body,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Device numbers.
+    pub rdev: (u32, u32),
+    /// Size, mtime, ctime. The size means something only for files and symbolic links.
+    pub moved: Moved,
+    /// Earlier values of `moved` that a crash may bring back.
+    pub unsettled: Vec<Moved>,
+    /// Access time, while it is known exactly.
+    pub atime: Option<Time>,
+    /// Verifier of an exclusive creation.
+    pub verifier: Option<[u8; 8]>,
+}
+
+impl Node {
+    /// The node's kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match &self.body {
+            Body::File(_) => Kind::File,
+            Body::Dir { .. } => Kind::Dir,
+            Body::Symlink(_) => Kind::Symlink,
+            Body::Special(kind) => *kind,
+        }
+    }
+
+    fn touch(&mut self, now: Time) {
+        self.moved.mtime = now;
+        self.moved.ctime = now;
+    }
+
+    /// The attributes are in the log from now on.
+    fn settle(&mut self) {
+        self.unsettled.clear();
+    }
+
+    /// Number of entries, if it is a directory.
+    #[must_use]
+    pub fn entries(&self) -> Option<&BTreeMap<Name, Slot>> {
+        match &self.body {
+            Body::Dir { entries, .. } => Some(entries),
+            _ => None,
+        }
+    }
+}
+
+/// What a successful operation is expected to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// The object that was created or found.
+    pub object: Option<Slot>,
+    /// Objects whose attributes before and after are part of the answer (weak cache consistency data), in the order of
+    /// the protocol's answer. The state after is the model's present one.
+    pub changed: Vec<Slot>,
+    /// Bytes read, or a link's target.
+    pub data: Option<Vec<u8>>,
+    /// End of file reached by a READ.
+    pub eof: Option<bool>,
+    /// Whole directory listing, `.` and `..` excluded.
+    pub listing: Option<BTreeMap<Name, Slot>>,
+}
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Model {
+    nodes: BTreeMap<Slot, Arc<Node>>,
+}
+
+type Answer<T> = Result<T, Errors>;
+
+const STALE: Errors = Errors::of(&[Errno::Stale]);
+const NOT_DIR: Errors = Errors::of(&[Errno::NotDir]);
+const NOT_FOUND: Errors = Errors::of(&[Errno::NotFound]);
+const EXISTS: Errors = Errors::of(&[Errno::Exists]);
+const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
+/// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
+const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
+/// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they say so.
+const DOT_EXISTS: Errors =
+    Errors::of(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
+/// `.` and `..` where an entry is to go.
+const DOT_GONE: Errors = Errors::of(&[
+    Errno::Invalid,
+    Errno::NotEmpty,
+    Errno::Exists,
+    Errno::IsDir,
+    Errno::Access,
+]);
+
+/// What a name is good for.
+fn check_name(name: &[u8], dots: Errors) -> Answer<()> {
+    if name.len() > MAX_NAME {
+        return Err(NAME_TOO_LONG);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(BAD_NAME);
+    }
+    if name == b"." || name == b".." {
+        return Err(dots);
+    }
+    Ok(())
+}
+
+/// Attributes that the root directory is created with.
+#[derive(Clone, Copy, Debug)]
+pub struct RootAttr {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// All times.
+    pub time: Time,
+}
+
+impl Model {
+    /// An empty volume.
+    #[must_use]
+    pub fn new(root: RootAttr) -> Model {
+        let node = Node {
+            body: Body::Dir {
+                entries: BTreeMap::new(),
+                parent: ROOT,
+            },
+            mode: root.mode,
+            uid: root.uid,
+            gid: root.gid,
+            nlink: 2,
+            rdev: (0, 0),
+            moved: Moved {
+                size: 0,
+                mtime: root.time,
+                ctime: root.time,
+            },
+            unsettled: Vec::new(),
+            atime: None,
+            verifier: None,
+        };
+        Model {
+            nodes: BTreeMap::from([(ROOT, Arc::new(node))]),
+        }
+    }
+
+    /// The object, if it lives.
+    #[must_use]
+    pub fn node(&self, slot: Slot) -> Option<&Node> {
+        self.nodes.get(&slot).map(|node| &**node)
+    }
+
+    /// Every living object.
+    pub fn nodes(&self) -> impl Iterator<Item = (Slot, &Node)> {
+        self.nodes.iter().map(|(slot, node)| (*slot, &**node))
+    }
+
+    /// Number of living objects.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A model always has its root.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    fn live(&self, slot: Slot) -> Answer<&Node> {
+        self.node(slot).ok_or(STALE)
+    }
+
+    fn dir(&self, slot: Slot) -> Answer<&BTreeMap<Name, Slot>> {
+        self.live(slot)?.entries().ok_or(NOT_DIR)
+    }
+
+    fn node_mut(&mut self, slot: Slot) -> &mut Node {
+        let node = self.nodes.get_mut(&slot);
+        // Callers validated the slot; a model that contradicts itself must stop the test.
+        Arc::make_mut(node.unwrap_or_else(|| unreachable!("slot {slot:?} was checked")))
+    }
+
+    fn entries_mut(&mut self, slot: Slot) -> &mut BTreeMap<Name, Slot> {
+        match &mut self.node_mut(slot).body {
+            Body::Dir { entries, .. } => entries,
+            _ => unreachable!("slot {slot:?} was checked to be a directory"),
+        }
+    }
+
+    fn lookup(&self, dir: Slot, name: &[u8]) -> Answer<Slot> {
+        let node = self.live(dir)?;
+        let Body::Dir { entries, parent } = &node.body else {
+            return Err(NOT_DIR);
+        };
+        if name == b"." {
+            return Ok(dir);
+        }
+        if name == b".." {
+            return Ok(*parent);
+        }
+        if name.len() > MAX_NAME {
+            return Err(NAME_TOO_LONG);
+        }
+        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+            return Err(Errors::of(&[
+                Errno::NotFound,
+                Errno::Invalid,
+                Errno::Access,
+            ]));
+        }
+        entries.get(name).copied().ok_or(NOT_FOUND)
+    }
+
+    /// Predicts what `op` answers at time `now`, and performs it. `id` becomes the slot of a created object.
+    ///
+    /// # Errors
+    /// The set of acceptable errors, if the operation must fail; nothing is changed then.
+    pub fn apply(&mut self, op: &Op, now: Time, id: Slot) -> Answer<Expect> {
+        match op {
+            Op::Lookup { dir, name } => Ok(Expect {
+                object: Some(self.lookup(*dir, name)?),
+                ..Expect::default()
+            }),
+            Op::Getattr { object } => {
+                self.live(*object)?;
+                Ok(Expect {
+                    object: Some(*object),
+                    ..Expect::default()
+                })
+            }
+            Op::Setattr { object, set, guard } => self.setattr(*object, set, *guard, now),
+            Op::Readlink { object } => match &self.live(*object)?.body {
+                Body::Symlink(target) => Ok(Expect {
+                    data: Some(target.clone()),
+                    ..Expect::default()
+                }),
+                _ => Err(Errors::of(&[Errno::Invalid])),
+            },
+            Op::Read {
+                object,
+                offset,
+                len,
+            } => self.read(*object, *offset, *len),
+            Op::Write {
+                object,
+                offset,
+                data,
+                stable,
+            } => {
+                let bytes = data.bytes();
+                self.write(*object, *offset, &bytes, *stable, now)
+            }
+            Op::Commit {
+                object,
+                offset,
+                len,
+            } => self.commit(*object, *offset, *len),
+            Op::Create {
+                dir,
+                name,
+                how,
+                set,
+            } => self.create(*dir, name, *how, set, now, id),
+            Op::Mkdir { dir, name, set } => {
+                let body = Body::Dir {
+                    entries: BTreeMap::new(),
+                    parent: *dir,
+                };
+                self.make(*dir, name, body, (0, 0), set, now, id)
+            }
+            Op::Symlink {
+                dir,
+                name,
+                target,
+                set,
+            } => {
+                if target.len() > MAX_SYMLINK {
+                    self.live(*dir)?;
+                    return Err(Errors::of(&[
+                        Errno::NameTooLong,
+                        Errno::Invalid,
+                        Errno::NotDir,
+                        Errno::Exists,
+                        Errno::Access,
+                    ]));
+                }
+                if target.is_empty() {
+                    self.live(*dir)?;
+                    return Err(Errors::of(&[
+                        Errno::Invalid,
+                        Errno::NotFound,
+                        Errno::NotDir,
+                        Errno::Exists,
+                        Errno::Access,
+                        Errno::NameTooLong,
+                    ]));
+                }
+                self.make(
+                    *dir,
+                    name,
+                    Body::Symlink(target.clone()),
+                    (0, 0),
+                    set,
+                    now,
+                    id,
+                )
+            }
+            Op::Mknod {
+                dir,
+                name,
+                kind,
+                rdev,
+                set,
+            } => self.make(*dir, name, Body::Special(*kind), *rdev, set, now, id),
+            Op::Remove { dir, name } => self.remove(*dir, name, now),
+            Op::Rmdir { dir, name } => self.rmdir(*dir, name, now),
+            Op::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+            } => self.rename(*from_dir, from, *to_dir, to, now),
+            Op::Link { object, dir, name } => self.link(*object, *dir, name, now),
+            Op::Readdir { dir, .. } => Ok(Expect {
+                listing: Some(self.dir(*dir)?.clone()),
+                ..Expect::default()
+            }),
+        }
+    }
+
+    fn setattr(&mut self, slot: Slot, set: &Set, guard: Guard, now: Time) -> Answer<Expect> {
+        let node = self.live(slot)?;
+        if let Some(size) = set.size {
+            match node.kind() {
+                Kind::File => {}
+                Kind::Dir => {
+                    return Err(Errors::of(&[Errno::IsDir, Errno::Invalid, Errno::NotSync]));
+                }
+                _ => return Err(Errors::of(&[Errno::Invalid, Errno::NotSync])),
+            }
+            if size > MAX_FILE_SIZE {
+                return Err(Errors::of(&[
+                    Errno::FileTooBig,
+                    Errno::Invalid,
+                    Errno::NotSync,
+                ]));
+            }
+        }
+        if guard == Guard::Wrong {
+            return Err(Errors::of(&[Errno::NotSync]));
+        }
+        let expect = Expect {
+            changed: vec![slot],
+            ..Expect::default()
+        };
+        let node = self.node_mut(slot);
+        assign(node, set, now);
+        if *set != Set::default() {
+            node.moved.ctime = now;
+            node.settle();
+        }
+        Ok(expect)
+    }
+
+    fn read(&mut self, slot: Slot, offset: u64, len: u32) -> Answer<Expect> {
+        let node = self.live(slot)?;
+        let size = node.moved.size;
+        let Body::File(content) = &node.body else {
+            return Err(if node.kind() == Kind::Dir {
+                Errors::of(&[Errno::IsDir, Errno::Invalid])
+            } else {
+                Errors::of(&[Errno::Invalid])
+            });
+        };
+        let end = offset.saturating_add(u64::from(len)).min(size);
+        let len = end.saturating_sub(offset) as usize;
+        let data = content.read(offset.min(size), len);
+        self.node_mut(slot).atime = None;
+        Ok(Expect {
+            data: Some(data),
+            eof: Some(end >= size || offset >= size),
+            ..Expect::default()
+        })
+    }
+
+    fn write(
+        &mut self,
+        slot: Slot,
+        offset: u64,
+        data: &[u8],
+        stable: Stable,
+        now: Time,
+    ) -> Answer<Expect> {
+        let node = self.live(slot)?;
+        match node.kind() {
+            Kind::File => {}
+            Kind::Dir => return Err(Errors::of(&[Errno::IsDir, Errno::Invalid])),
+            _ => return Err(Errors::of(&[Errno::Invalid])),
+        }
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= MAX_FILE_SIZE);
+        let Some(end) = end else {
+            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
+        };
+        let expect = Expect {
+            changed: vec![slot],
+            ..Expect::default()
+        };
+        if data.is_empty() {
+            return Ok(expect);
+        }
+        let node = self.node_mut(slot);
+        let before = node.moved;
+        node.moved.size = before.size.max(end);
+        node.touch(now);
+        if stable == Stable::Unstable {
+            node.unsettled.push(before);
+        } else {
+            node.settle();
+        }
+        if let Body::File(content) = &mut node.body {
+            content.write(offset, data, stable != Stable::Unstable);
+        }
+        Ok(expect)
+    }
+
+    fn commit(&mut self, slot: Slot, offset: u64, len: u32) -> Answer<Expect> {
+        let node = self.live(slot)?;
+        match node.kind() {
+            Kind::File => {}
+            Kind::Dir => return Err(Errors::of(&[Errno::IsDir, Errno::Invalid])),
+            _ => return Err(Errors::of(&[Errno::Invalid])),
+        }
+        let node = self.node_mut(slot);
+        // "If count is 0, a flush from offset to the end of the file is done" (RFC 1813 §3.3.21).
+        let end = if len == 0 {
+            u64::MAX
+        } else {
+            offset.saturating_add(u64::from(len))
+        };
+        if let Body::File(content) = &mut node.body {
+            content.settle(offset, end);
+            if content.is_settled() {
+                node.settle();
+            }
+        }
+        Ok(Expect {
+            changed: vec![slot],
+            ..Expect::default()
+        })
+    }
+
+    fn create(
+        &mut self,
+        dir: Slot,
+        name: &[u8],
+        how: How,
+        set: &Set,
+        now: Time,
+        id: Slot,
+    ) -> Answer<Expect> {
+        self.dir(dir)?;
+        check_name(name, DOT_EXISTS)?;
+        if let Ok(existing) = self.lookup(dir, name) {
+            let node = self.live(existing)?;
+            let found = Expect {
+                object: Some(existing),
+                changed: vec![dir],
+                ..Expect::default()
+            };
+            return match how {
+                How::Guarded => Err(EXISTS),
+                How::Exclusive(verifier) if node.verifier == Some(verifier) => Ok(found),
+                How::Exclusive(_) => Err(EXISTS),
+                How::Unchecked if node.kind() != Kind::File => {
+                    Err(Errors::of(&[Errno::Exists, Errno::IsDir]))
+                }
+                How::Unchecked => {
+                    // Of the attributes only a length is applied to a file that was there already, as open(O_TRUNC)
+                    // does and as other servers do.
+                    if let Some(size) = set.size {
+                        if size > MAX_FILE_SIZE {
+                            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
+                        }
+                        let only_size = Set {
+                            size: Some(size),
+                            ..Set::default()
+                        };
+                        let node = self.node_mut(existing);
+                        assign(node, &only_size, now);
+                        node.moved.ctime = now;
+                        node.settle();
+                    }
+                    Ok(found)
+                }
+            };
+        }
+        if set.size.is_some_and(|size| size > MAX_FILE_SIZE) {
+            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
+        }
+        let set = match how {
+            // RFC 1813 §3.3.8: no attributes come with an exclusive creation.
+            How::Exclusive(_) => Set::default(),
+            _ => *set,
+        };
+        let expect = self.make(
+            dir,
+            name,
+            Body::File(Content::default()),
+            (0, 0),
+            &set,
+            now,
+            id,
+        )?;
+        if let How::Exclusive(verifier) = how {
+            self.node_mut(id).verifier = Some(verifier);
+        }
+        Ok(expect)
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of the creating calls of RFC 1813, one to one.
+    fn make(
+        &mut self,
+        dir: Slot,
+        name: &[u8],
+        body: Body,
+        rdev: (u32, u32),
+        set: &Set,
+        now: Time,
+        id: Slot,
+    ) -> Answer<Expect> {
+        self.dir(dir)?;
+        check_name(name, DOT_EXISTS)?;
+        if self.lookup(dir, name).is_ok() {
+            return Err(EXISTS);
+        }
+        let is_dir = matches!(body, Body::Dir { .. });
+        let size = match &body {
+            Body::Symlink(target) => target.len() as u64,
+            _ => 0,
+        };
+        let mut node = Node {
+            mode: default_mode(&body),
+            body,
+            uid: 0,
+            gid: 0,
+            nlink: if is_dir { 2 } else { 1 },
+            rdev,
+            moved: Moved {
+                size,
+                mtime: now,
+                ctime: now,
+            },
+            unsettled: Vec::new(),
+            atime: Some(now),
+            verifier: None,
+        };
+        let mut set = *set;
+        if node.kind() != Kind::File {
+            set.size = None;
+        }
+        assign(&mut node, &set, now);
+        if set.mtime == SetTo::Keep {
+            node.moved.mtime = now;
+        }
+        self.nodes.insert(id, Arc::new(node));
+        self.entries_mut(dir).insert(name.to_vec(), id);
+        let parent = self.node_mut(dir);
+        parent.touch(now);
+        if is_dir {
+            parent.nlink += 1;
+        }
+        Ok(Expect {
+            object: Some(id),
+            changed: vec![dir],
+            ..Expect::default()
+        })
+    }
+
+    /// One link to `slot` less; the object goes with the last.
+    fn unlink(&mut self, slot: Slot, now: Time) {
+        let node = self.node_mut(slot);
+        if node.kind() == Kind::Dir || node.nlink == 1 {
+            self.nodes.remove(&slot);
+        } else {
+            node.nlink -= 1;
+            node.moved.ctime = now;
+            node.settle();
+        }
+    }
+
+    fn remove(&mut self, dir: Slot, name: &[u8], now: Time) -> Answer<Expect> {
+        self.dir(dir)?;
+        check_name(name, DOT_GONE)?;
+        let slot = self.lookup(dir, name)?;
+        if self.live(slot)?.kind() == Kind::Dir {
+            return Err(Errors::of(&[Errno::IsDir, Errno::Perm]));
+        }
+        self.entries_mut(dir).remove(name);
+        self.node_mut(dir).touch(now);
+        self.unlink(slot, now);
+        Ok(Expect {
+            changed: vec![dir],
+            ..Expect::default()
+        })
+    }
+
+    fn rmdir(&mut self, dir: Slot, name: &[u8], now: Time) -> Answer<Expect> {
+        self.dir(dir)?;
+        check_name(name, DOT_GONE)?;
+        let slot = self.lookup(dir, name)?;
+        if !self.dir(slot)?.is_empty() {
+            return Err(Errors::of(&[Errno::NotEmpty]));
+        }
+        self.entries_mut(dir).remove(name);
+        let parent = self.node_mut(dir);
+        parent.touch(now);
+        parent.nlink -= 1;
+        self.unlink(slot, now);
+        Ok(Expect {
+            changed: vec![dir],
+            ..Expect::default()
+        })
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_below(&self, mut dir: Slot, ancestor: Slot) -> bool {
+        loop {
+            if dir == ancestor {
+                return true;
+            }
+            match self.node(dir).map(|node| &node.body) {
+                Some(Body::Dir { parent, .. }) if *parent != dir => dir = *parent,
+                _ => return false,
+            }
+        }
+    }
+
+    fn rename(
+        &mut self,
+        from_dir: Slot,
+        from: &[u8],
+        to_dir: Slot,
+        to: &[u8],
+        now: Time,
+    ) -> Answer<Expect> {
+        // Which of several faults is reported is the server's choice.
+        let faults = [
+            self.dir(from_dir).err(),
+            self.dir(to_dir).err(),
+            check_name(from, DOT_GONE).err(),
+            check_name(to, DOT_GONE).err(),
+        ];
+        if faults.iter().any(Option::is_some) {
+            let bits = faults
+                .iter()
+                .flatten()
+                .fold(0, |bits, errors| bits | errors.bits());
+            return Err(Errors::from_bits(bits));
+        }
+        let slot = self.lookup(from_dir, from)?;
+        let moved_dir = self.live(slot)?.kind() == Kind::Dir;
+        let changed = vec![from_dir, to_dir];
+        if moved_dir && self.is_below(to_dir, slot) {
+            return Err(Errors::of(&[Errno::Invalid]));
+        }
+        let target = self.dir(to_dir)?.get(to).copied();
+        if let Some(target) = target {
+            if target == slot {
+                // Two names of one file: "rename should perform no action and return NFS3_OK" (RFC 1813 §3.3.14).
+                return Ok(Expect {
+                    changed,
+                    ..Expect::default()
+                });
+            }
+            match (moved_dir, self.live(target)?.entries()) {
+                (true, None) => return Err(Errors::of(&[Errno::NotDir, Errno::Exists])),
+                (false, Some(_)) => return Err(Errors::of(&[Errno::IsDir, Errno::Exists])),
+                (true, Some(entries)) if !entries.is_empty() => {
+                    return Err(Errors::of(&[Errno::NotEmpty, Errno::Exists]));
+                }
+                _ => {}
+            }
+            self.entries_mut(to_dir).remove(to);
+            if moved_dir {
+                self.node_mut(to_dir).nlink -= 1;
+            }
+            self.unlink(target, now);
+        }
+        self.entries_mut(from_dir).remove(from);
+        self.entries_mut(to_dir).insert(to.to_vec(), slot);
+        if moved_dir {
+            self.node_mut(from_dir).nlink -= 1;
+            self.node_mut(to_dir).nlink += 1;
+            if let Body::Dir { parent, .. } = &mut self.node_mut(slot).body {
+                *parent = to_dir;
+            }
+        }
+        self.node_mut(from_dir).touch(now);
+        self.node_mut(to_dir).touch(now);
+        let node = self.node_mut(slot);
+        node.moved.ctime = now;
+        node.settle();
+        Ok(Expect {
+            changed,
+            ..Expect::default()
+        })
+    }
+
+    fn link(&mut self, slot: Slot, dir: Slot, name: &[u8], now: Time) -> Answer<Expect> {
+        let faults = [
+            self.live(slot).err(),
+            self.dir(dir).err(),
+            check_name(name, DOT_EXISTS).err(),
+            self.live(slot)
+                .is_ok_and(|node| node.kind() == Kind::Dir)
+                .then(|| Errors::of(&[Errno::IsDir, Errno::Perm, Errno::Invalid, Errno::Exists])),
+        ];
+        if faults.iter().any(Option::is_some) {
+            let bits = faults
+                .iter()
+                .flatten()
+                .fold(0, |bits, errors| bits | errors.bits());
+            return Err(Errors::from_bits(bits));
+        }
+        if self.lookup(dir, name).is_ok() {
+            return Err(EXISTS);
+        }
+        self.entries_mut(dir).insert(name.to_vec(), slot);
+        self.node_mut(dir).touch(now);
+        let node = self.node_mut(slot);
+        node.nlink += 1;
+        node.moved.ctime = now;
+        node.settle();
+        Ok(Expect {
+            object: Some(slot),
+            changed: vec![dir],
+            ..Expect::default()
+        })
+    }
+
+    /// A crash came and went: `slot` was found with this size, mtime and ctime, which are stable now.
+    pub fn adopt_moved(&mut self, slot: Slot, found: Moved) {
+        let node = self.node_mut(slot);
+        node.moved = found;
+        node.settle();
+        node.atime = None;
+        if let Body::File(content) = &mut node.body {
+            content.truncate(found.size);
+        }
+    }
+
+    /// A crash came and went: page `index` of file `slot` holds `found`.
+    pub fn adopt_page(&mut self, slot: Slot, index: u64, found: &[u8]) {
+        if let Body::File(content) = &mut self.node_mut(slot).body {
+            content.adopt(index, found);
+        }
+    }
+}
+
+/// Mode of a new object whose creator did not say.
+fn default_mode(body: &Body) -> u32 {
+    match body {
+        Body::Dir { .. } => 0o755,
+        Body::Symlink(_) => 0o777,
+        _ => 0o644,
+    }
+}
+
+/// Applies settable attributes; the caller moves ctime.
+fn assign(node: &mut Node, set: &Set, now: Time) {
+    if let Some(mode) = set.mode {
+        node.mode = mode & 0o7777;
+    }
+    if let Some(uid) = set.uid {
+        node.uid = uid;
+    }
+    if let Some(gid) = set.gid {
+        node.gid = gid;
+    }
+    if let Some(size) = set.size {
+        if let Body::File(content) = &mut node.body {
+            content.truncate(size);
+        }
+        node.moved.size = size;
+        node.moved.mtime = now;
+    }
+    match set.atime {
+        SetTo::Keep => {}
+        SetTo::Server => node.atime = Some(now),
+        SetTo::Client(time) => node.atime = Some(time),
+    }
+    match set.mtime {
+        SetTo::Keep => {}
+        SetTo::Server => node.moved.mtime = now,
+        SetTo::Client(time) => node.moved.mtime = time,
+    }
+}
