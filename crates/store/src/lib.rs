@@ -5,8 +5,12 @@ pub mod block;
 pub mod device;
 pub mod error;
 pub mod frame;
+pub mod node;
+pub mod tree;
 
 pub use block::BlockPtr;
 pub use device::{Device, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool};
+pub use node::Key;
+pub use tree::{Edit, NodeSource, Pressure, Stop, TreeRoot, Value};

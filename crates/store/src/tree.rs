@@ -1,0 +1,280 @@
+//! Copy-on-write B+trees: the committed state of everything.
+//!
+//! A tree is never changed. [`apply`] merges a sorted batch of edits into it and
+//! yields the root of a new tree that shares every untouched node with the old
+//! one; the old root stays readable for as long as somebody keeps its blocks.
+//! So readers take no latch, a snapshot is a root that is kept, and the
+//! difference of two trees is found by skipping what they share
+//! ([`diff`]). Rodeh, "B-trees, Shadowing, and Clones" (2008) describes the
+//! idea; as the edits come in batches here, one merging pass in key order
+//! replaces his top-down splits, and each touched node is written once a batch.
+//!
+//! Functions that read take a [`NodeSource`]. In the foreground that is a look
+//! into the cache: a node that is not there ends the call with
+//! [`Stop::Fetch`], the caller awaits the block and calls again.
+
+mod apply;
+mod diff;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::ops::{ControlFlow, Deref};
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::block::BlockPtr;
+use crate::error::StoreError;
+use crate::frame::Frame;
+use crate::node::{Key, NodeView};
+
+pub use apply::{Edit, NodeSink, apply};
+pub use diff::diff;
+pub use walk::{Visitor, walk};
+
+/// Leaves that a scan asks for at once when the next one is not in memory.
+///
+/// Eyeballed: enough that a cold listing is not one device latency a leaf, few
+/// enough that a listing that stops early has not read for nothing.
+const SCAN_AHEAD: usize = 8;
+
+/// What a foreground operation has run into: it has changed nothing and can be
+/// called again once the cause is gone.
+#[derive(Debug, Clone)]
+pub enum Stop {
+    /// These blocks are not in memory.
+    Fetch(SmallVec<[BlockPtr; 4]>),
+    /// Something is used up for the moment.
+    Wait(Pressure),
+    /// It cannot be done.
+    Fail(StoreError),
+}
+
+/// What is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressure {
+    /// Page frames: everything is dirty or in use.
+    Memory,
+    /// Room in the intent log.
+    Log,
+}
+
+impl From<StoreError> for Stop {
+    fn from(e: StoreError) -> Stop {
+        Stop::Fail(e)
+    }
+}
+
+impl Stop {
+    /// A stop that asks for one block.
+    pub fn fetch(ptr: BlockPtr) -> Stop {
+        Stop::Fetch(smallvec![ptr])
+    }
+}
+
+/// Where nodes come from.
+pub trait NodeSource {
+    /// The node that `ptr` refers to, its checksum verified.
+    ///
+    /// # Errors
+    /// [`Stop::Fetch`] if it is not in memory (never from a source that blocks),
+    /// [`Stop::Fail`] if it cannot be read.
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop>;
+
+    /// Announces that these nodes will be asked for soon. A source that blocks
+    /// reads them together.
+    fn prefetch(&self, _ptrs: &[BlockPtr]) {}
+}
+
+impl<S: NodeSource + ?Sized> NodeSource for &S {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        (**self).node(ptr)
+    }
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        (**self).prefetch(ptrs);
+    }
+}
+
+/// The root of a tree: all there is to know about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TreeRoot {
+    /// The top node; `None` if the tree is empty.
+    pub ptr: Option<BlockPtr>,
+    /// Number of levels; 0 if the tree is empty.
+    pub height: u8,
+}
+
+/// Bytes of a [`TreeRoot`] on disk.
+pub const ROOT_SIZE: usize = 21;
+
+impl TreeRoot {
+    /// The tree without records.
+    pub const EMPTY: TreeRoot = TreeRoot {
+        ptr: None,
+        height: 0,
+    };
+
+    /// On disk: height (u8), then the pointer, zeros if there is none.
+    pub fn encode(&self) -> [u8; ROOT_SIZE] {
+        let mut out = [0; ROOT_SIZE];
+        if let (Some(ptr), [height, rest @ ..]) = (self.ptr, &mut out) {
+            *height = self.height;
+            rest.copy_from_slice(&ptr.encode());
+        }
+        out
+    }
+
+    /// The inverse of [`TreeRoot::encode`].
+    pub fn decode(bytes: &[u8; ROOT_SIZE]) -> TreeRoot {
+        let [height, ptr @ ..] = bytes;
+        match height {
+            0 => TreeRoot::EMPTY,
+            _ => TreeRoot {
+                ptr: Some(BlockPtr::decode(ptr)),
+                height: *height,
+            },
+        }
+    }
+
+    fn top(&self) -> Option<(BlockPtr, u8)> {
+        self.ptr.map(|ptr| (ptr, self.height.saturating_sub(1)))
+    }
+}
+
+/// A record's value: a part of a cached node, which it keeps in memory.
+#[derive(Clone)]
+pub struct Value {
+    frame: Frame,
+    at: u16,
+    len: u16,
+}
+
+impl Deref for Value {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let at = usize::from(self.at);
+        self.frame
+            .get(at..at + usize::from(self.len))
+            .unwrap_or(&[])
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Checks that the node `ptr` led to is of the level that its parent promises.
+#[inline]
+fn view<'a>(ptr: &BlockPtr, level: u8, frame: &'a Frame) -> Result<NodeView<'a>, StoreError> {
+    let node = NodeView::new(ptr, frame)?;
+    if node.level() != level {
+        return Err(node.corrupt("tree node of another level"));
+    }
+    Ok(node)
+}
+
+/// The value of `key`.
+///
+/// # Errors
+/// As the source; [`StoreError::Corrupt`] for a damaged node.
+pub fn get(src: &impl NodeSource, root: &TreeRoot, key: &Key) -> Result<Option<Value>, Stop> {
+    Ok(last_le(src, root, key)?.and_then(|(found, value)| (found == *key).then_some(value)))
+}
+
+/// The record with the greatest key that is not greater than `key`.
+///
+/// # Errors
+/// As the source; [`StoreError::Corrupt`] for a damaged node.
+pub fn last_le(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    key: &Key,
+) -> Result<Option<(Key, Value)>, Stop> {
+    let Some((mut ptr, mut level)) = root.top() else {
+        return Ok(None);
+    };
+    loop {
+        let frame = src.node(&ptr)?;
+        let node = view(&ptr, level, &frame)?;
+        // Interior keys are the first keys of their subtrees, so where one is
+        // not greater than `key`, so is a record in the subtree.
+        let Some(index) = node.rank(key).checked_sub(1) else {
+            return Ok(None);
+        };
+        if level == 0 {
+            let found = node.key(index);
+            let (at, len) = node.value_range(index)?;
+            return Ok(Some((found, Value { frame, at, len })));
+        }
+        ptr = node.child(index)?;
+        level -= 1;
+    }
+}
+
+/// Calls `each` with the records whose keys lie in `from ..= to`, in order, until
+/// it breaks off.
+///
+/// # Errors
+/// As the source; [`StoreError::Corrupt`] for a damaged node. Records before the
+/// missing or damaged node have been delivered: a caller that continues after
+/// [`Stop::Fetch`] either starts again or goes on behind the last key it saw.
+pub fn scan(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    from: Key,
+    to: Key,
+    each: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
+) -> Result<(), Stop> {
+    if let Some((ptr, level)) = root.top() {
+        let frame = src.node(&ptr)?;
+        let _ = scan_node(src, view(&ptr, level, &frame)?, &from, &to, each)?;
+    }
+    Ok(())
+}
+
+fn scan_node(
+    src: &impl NodeSource,
+    node: NodeView<'_>,
+    from: &Key,
+    to: &Key,
+    each: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Stop> {
+    let below = node.rank(from);
+    if node.level() == 0 {
+        let first = match below.checked_sub(1) {
+            Some(last) if node.key(last) == *from => last,
+            _ => below,
+        };
+        for i in first..node.count() {
+            let key = node.key(i);
+            if key > *to || each(key, node.value(i)?).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        return Ok(ControlFlow::Continue(()));
+    }
+    for i in below.saturating_sub(1)..node.count() {
+        if node.key(i) > *to {
+            return Ok(ControlFlow::Break(()));
+        }
+        let ptr = node.child(i)?;
+        let frame = match src.node(&ptr) {
+            Err(Stop::Fetch(mut missing)) if node.level() == 1 => {
+                let end = node.count().min(i + SCAN_AHEAD);
+                for next in (i + 1..end).take_while(|next| node.key(*next) <= *to) {
+                    missing.push(node.child(next)?);
+                }
+                return Err(Stop::Fetch(missing));
+            }
+            other => other?,
+        };
+        let child = view(&ptr, node.level() - 1, &frame)?;
+        if scan_node(src, child, from, to, each)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
