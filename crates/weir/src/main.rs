@@ -1,1 +1,3 @@
+//! Weir.
+mod net;
 fn main() {}

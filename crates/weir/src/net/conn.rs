@@ -1,0 +1,481 @@
+//! One connection: a future that reads requests, runs them and sends the answers.
+//!
+//! Written as a state machine by hand because its parts overlap: while answers wait for the
+//! socket, others wait for the log or the device, and more requests may be read. Each `poll`
+//! goes round: take what became ready (log, device), write, read and run, until nothing moves.
+
+use std::future::Future;
+use std::io;
+use std::net::TcpStream as StdStream;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{FuturesUnordered, Stream};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use weir_base::{Lsn, Reservation};
+
+use super::core::{Core, Stalled, Watch};
+use super::inbox::{Flow, Inbox};
+use super::outbox::{Outbox, Reply};
+use super::{Answer, Backend, Handled, Peer, Pending, limits};
+
+/// How a connection stands with respect to more requests.
+enum Intake {
+    /// Requests are read.
+    Open,
+    /// The peer sends no more, or must not: what is under way is finished, then the connection
+    /// is closed.
+    Closed,
+}
+
+/// Requests that wait for the device, with the bytes they are charged.
+struct Waiting<R> {
+    set: FuturesUnordered<Charged<R>>,
+    bytes: usize,
+}
+
+/// A waiting request that remembers its charge.
+struct Charged<R> {
+    bytes: usize,
+    work: Pending<R>,
+}
+
+impl<R> Future for Charged<R> {
+    type Output = (usize, Option<Answer<R>>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let bytes = self.bytes;
+        self.work.as_mut().poll(cx).map(|answer| (bytes, answer))
+    }
+}
+
+/// The requests and answers that a connection has under way.
+struct Traffic<R> {
+    outbox: Outbox<R>,
+    /// Answers that wait for the log, in no order.
+    parked: Vec<(Lsn, R)>,
+    parked_bytes: usize,
+    waiting: Option<Box<Waiting<R>>>,
+}
+
+impl<R: Reply> Traffic<R> {
+    fn new() -> Traffic<R> {
+        Traffic {
+            outbox: Outbox::new(),
+            parked: Vec::new(),
+            parked_bytes: 0,
+            waiting: None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.outbox.bytes() + self.parked_bytes + self.waiting.as_ref().map_or(0, |w| w.bytes)
+    }
+
+    fn idle(&self) -> bool {
+        self.outbox.is_empty() && self.parked.is_empty() && self.waiting.is_none()
+    }
+
+    /// True when no more requests may be taken on.
+    fn full(&self) -> bool {
+        self.bytes() >= limits::CONNECTION_IN_FLIGHT
+            || self
+                .waiting
+                .as_ref()
+                .is_some_and(|w| w.set.len() >= limits::CONNECTION_PENDING)
+    }
+
+    fn answer(&mut self, reply: R, after: Option<Lsn>, durable: Lsn) {
+        match after {
+            Some(lsn) if lsn > durable => {
+                self.parked_bytes += reply.bytes();
+                self.parked.push((lsn, reply));
+            }
+            _ => self.outbox.push(reply),
+        }
+    }
+
+    fn wait(&mut self, work: Pending<R>, bytes: usize) {
+        let waiting = self.waiting.get_or_insert_with(|| {
+            Box::new(Waiting {
+                set: FuturesUnordered::new(),
+                bytes: 0,
+            })
+        });
+        waiting.bytes += bytes;
+        waiting.set.push(Charged { bytes, work });
+    }
+
+    /// Moves answers whose log record is durable to the outbox.
+    fn release(&mut self, durable: Lsn) {
+        let mut at = 0;
+        while let Some((lsn, _)) = self.parked.get(at) {
+            if *lsn > durable {
+                at += 1;
+                continue;
+            }
+            let (_, reply) = self.parked.swap_remove(at);
+            self.parked_bytes = self.parked_bytes.saturating_sub(reply.bytes());
+            self.outbox.push(reply);
+        }
+        if self.parked.is_empty() && self.parked.capacity() > 64 {
+            self.parked = Vec::new();
+        }
+    }
+
+    /// Lets waiting requests go on, and takes their answers.
+    fn poll_waiting(&mut self, cx: &mut Context<'_>, durable: impl Fn() -> Lsn) {
+        while let Some(waiting) = &mut self.waiting {
+            match Pin::new(&mut waiting.set).poll_next(cx) {
+                Poll::Ready(Some((bytes, answer))) => {
+                    waiting.bytes = waiting.bytes.saturating_sub(bytes);
+                    if let Some((reply, after)) = answer {
+                        self.answer(reply, after, durable());
+                    }
+                }
+                Poll::Ready(None) => self.waiting = None,
+                Poll::Pending => return,
+            }
+        }
+    }
+}
+
+/// One connection. Resolves when it is over; dropping it closes the socket.
+pub(super) struct Conn<B: Backend> {
+    core: Rc<Core<B>>,
+    stream: TcpStream,
+    peer: Peer,
+    inbox: Inbox,
+    /// Requests that were read but may not be run yet.
+    backlog: Vec<u8>,
+    traffic: Traffic<B::Reply>,
+    intake: Intake,
+    /// True when the last round ended with waiting for the peer to send.
+    reading: bool,
+    charge: Option<Reservation>,
+    watch: Rc<Watch>,
+}
+
+impl<B: Backend> Conn<B> {
+    pub fn new(core: Rc<Core<B>>, stream: StdStream) -> io::Result<Conn<B>> {
+        let peer = Peer {
+            remote: stream.peer_addr()?,
+            local: stream.local_addr()?,
+        };
+        let stream = TcpStream::from_std(stream)?;
+        tracing::debug!(peer = %peer.remote, "connected");
+        Ok(Conn {
+            watch: core.watch(),
+            core,
+            stream,
+            peer,
+            inbox: Inbox::new(limits::MAX_RECORD),
+            backlog: Vec::new(),
+            traffic: Traffic::new(),
+            intake: Intake::Open,
+            reading: false,
+            charge: None,
+        })
+    }
+
+    /// Sends what is ready until the socket takes no more.
+    fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while !self.traffic.outbox.is_empty() {
+            match self.stream.poll_write_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return Ok(()),
+            }
+            let (pieces, total) = self.traffic.outbox.gather();
+            let fd = self.stream.as_raw_fd();
+            let mut written = 0;
+            let done = self.stream.try_io(Interest::WRITABLE, || {
+                // The count is at most 1024 (see `Outbox::gather`).
+                let count = pieces.len() as libc::c_int;
+                // SAFETY: `IoSlice` has the layout of `iovec`; the pieces borrow live memory;
+                // `fd` is open as long as `self.stream`.
+                let n = unsafe { libc::writev(fd, pieces.as_ptr().cast(), count) };
+                written = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+                // A short write means a full socket buffer: report it as such, which spares the
+                // next call that would only say so.
+                if written < total {
+                    Err(io::ErrorKind::WouldBlock.into())
+                } else {
+                    Ok(())
+                }
+            });
+            drop(pieces);
+            self.moved(written);
+            self.traffic.outbox.advance(written);
+            match done {
+                Ok(()) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts progress for the sweeper.
+    fn moved(&self, bytes: usize) {
+        if bytes > 0 {
+            self.watch
+                .progress
+                .set(self.watch.progress.get().wrapping_add(1));
+        }
+    }
+
+    /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream.poll_read_ready(cx) {
+            Poll::Ready(ready) => ready?,
+            Poll::Pending => return Poll::Pending,
+        }
+        let core = Rc::clone(&self.core);
+        let mut buffer = core.receive.borrow_mut();
+        let spare = self.inbox.spare();
+        let direct = spare.len();
+        let parts = [
+            libc::iovec {
+                iov_base: spare.as_mut_ptr().cast(),
+                iov_len: direct,
+            },
+            libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            },
+        ];
+        let room = direct + buffer.len();
+        // Without an open fragment the first part is empty and left out.
+        let parts = if direct > 0 { &parts[..] } else { &parts[1..] };
+        let fd = self.stream.as_raw_fd();
+        let mut read = 0;
+        let mut end = false;
+        let done = self.stream.try_io(Interest::READABLE, || {
+            // SAFETY: both parts are live, writable and not otherwise borrowed for the length of
+            // the call; `fd` is open as long as `self.stream`.
+            let n = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as libc::c_int) };
+            read = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+            end = read == 0;
+            // A short read means an empty socket, see `flush`.
+            if !end && read < room {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
+        });
+        match done {
+            Ok(()) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(e) => return Poll::Ready(Err(e)),
+        }
+        if end {
+            if self.inbox.partial() {
+                tracing::debug!(peer = %self.peer.remote, "connection ended within a request");
+            }
+            self.intake = Intake::Closed;
+            return Poll::Ready(Ok(()));
+        }
+        self.moved(read);
+        let placed = read.min(direct);
+        // SAFETY: the kernel filled the parts in order, so the first `placed` bytes of `spare`.
+        unsafe { self.inbox.filled(placed) };
+        let rest = buffer.get(..read - placed).unwrap_or_default();
+        if read > 0 {
+            self.run(rest);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Runs the whole records in `input` and keeps what may not be run yet.
+    fn run(&mut self, input: &[u8]) {
+        let Conn {
+            core,
+            peer,
+            inbox,
+            traffic,
+            ..
+        } = self;
+        let now = core.clock.now();
+        let backend = &core.backend;
+        let mut durable = backend.durable();
+        let outcome = inbox.accept(input, &mut |record| {
+            match backend.handle(peer, record, now) {
+                Handled::Reply(reply, after) => {
+                    if after.is_some_and(|lsn| lsn > durable) {
+                        durable = backend.durable();
+                    }
+                    traffic.answer(reply, after, durable);
+                }
+                Handled::Later(work) => {
+                    traffic.wait(work, record.len() + limits::PENDING_OVERHEAD);
+                }
+                Handled::Drop => {}
+                Handled::Close(why) => return Flow::Close(why),
+            }
+            if traffic.full() {
+                Flow::Pause
+            } else {
+                Flow::Continue
+            }
+        });
+        match outcome {
+            Ok(used) => {
+                let rest = input.get(used..).unwrap_or_default();
+                if !rest.is_empty() {
+                    self.backlog = rest.to_vec();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(peer = %peer.remote, "connection closed: {error}");
+                self.intake = Intake::Closed;
+                self.inbox = Inbox::new(limits::MAX_RECORD);
+            }
+        }
+    }
+
+    /// Reads and runs requests if there is room for more. `true` if something moved.
+    fn take_requests(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        self.reading = false;
+        if matches!(self.intake, Intake::Closed) || self.traffic.full() {
+            return Ok(false);
+        }
+        if self.core.short_of_memory() {
+            // It must not wait for what it holds itself and has only not given back yet.
+            self.settle();
+            self.core.wait_for_memory(&self.watch);
+            if self.core.short_of_memory() {
+                return Ok(false);
+            }
+        }
+        if !self.backlog.is_empty() {
+            let input = std::mem::take(&mut self.backlog);
+            self.run(&input);
+            return Ok(true);
+        }
+        match self.fill(cx) {
+            Poll::Ready(done) => done.map(|()| true),
+            Poll::Pending => {
+                self.reading = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// One round until nothing moves. `true` when the connection is over.
+    fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        for _ in 0..limits::TURN {
+            if !self.traffic.parked.is_empty() {
+                self.core.wait_for_log(&self.watch);
+                let durable = self.core.backend.durable();
+                self.traffic.release(durable);
+                if !self.traffic.parked.is_empty() && self.core.backend.log_failed() {
+                    return Err(io::Error::other(
+                        "the intent log failed; answers that depended on it are withheld",
+                    ));
+                }
+            }
+            if self.traffic.waiting.is_some() {
+                let core = &self.core;
+                self.traffic.poll_waiting(cx, || core.backend.durable());
+            }
+            self.flush(cx)?;
+            if self.core.draining.get() {
+                self.intake = Intake::Closed;
+            }
+            if matches!(self.intake, Intake::Closed) && self.traffic.idle() {
+                return Ok(true);
+            }
+            if !self.take_requests(cx)? {
+                return Ok(false);
+            }
+        }
+        // Others have their turn.
+        cx.waker().wake_by_ref();
+        Ok(false)
+    }
+
+    /// Brings the charge to the budget in line with what is held.
+    fn settle(&mut self) {
+        let held = self.traffic.bytes() + self.inbox.held() + self.backlog.capacity();
+        match &mut self.charge {
+            None if held == 0 => {}
+            None => self.charge = self.core.budget.try_reserve(held),
+            Some(charge) if charge.bytes() < held => {
+                // Refused growth is not accounted, but then the budget is used up and this
+                // connection is not read from until it holds less.
+                let _ = charge.grow(held - charge.bytes());
+            }
+            Some(charge) => {
+                if charge.bytes() > held {
+                    charge.shrink_to(held);
+                    self.core.wakeups.memory_released();
+                }
+                if held == 0 {
+                    self.charge = None;
+                }
+            }
+        }
+    }
+}
+
+impl<B: Backend> Drop for Conn<B> {
+    fn drop(&mut self) {
+        if self.charge.take().is_some() {
+            self.core.wakeups.memory_released();
+        }
+        tracing::debug!(peer = %self.peer.remote, "disconnected");
+    }
+}
+
+impl<B: Backend> Future for Conn<B> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.watch.dropped.get() {
+            let what = match this.watch.waits.get() {
+                Stalled::Reading => "left a request unfinished",
+                _ => "took no answers",
+            };
+            tracing::warn!(peer = %this.peer.remote, "connection dropped: the peer {what} for too long");
+            return Poll::Ready(());
+        }
+        match this.advance(cx) {
+            Ok(true) => return Poll::Ready(()),
+            Ok(false) => {}
+            Err(error) => {
+                // A peer that went away is everyday; anything else deserves a line.
+                match error.kind() {
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                        tracing::debug!(peer = %this.peer.remote, %error, "connection lost");
+                    }
+                    _ => tracing::warn!(peer = %this.peer.remote, %error, "connection closed"),
+                }
+                return Poll::Ready(());
+            }
+        }
+        this.settle();
+        let waits = match () {
+            () if !this.traffic.outbox.is_empty() => Stalled::Writing,
+            () if this.reading && this.inbox.partial() => Stalled::Reading,
+            () => Stalled::No,
+        };
+        this.watch.waits.set(waits);
+        let mut waker = this.watch.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,345 @@
+//! The event loops, one per core, and what the connections of one core share.
+//!
+//! Everything here except [`Wakeups`] and the budget belongs to one thread. A connection that
+//! waits for the intent log or for memory leaves its waker in its core's list; the log
+//! thread (or whoever gives memory back) only rings the core's bell once per event, and the core wakes the
+//! waiting connections, which look for themselves. So a log batch that completes a hundred
+//! requests costs one cross-thread wake-up per core.
+
+use std::cell::{Cell, RefCell};
+use std::net::TcpStream as StdStream;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::LocalSet;
+use weir_base::{Budget, Clock};
+
+use super::conn::Conn;
+use super::{Backend, limits};
+
+/// What the event loops are started with.
+#[derive(Clone)]
+pub struct Settings {
+    /// Number of event loops, one thread each; at least 1.
+    pub cores: usize,
+    /// Bytes that all connections together may hold.
+    pub budget: Arc<Budget>,
+    /// How long a peer may stall.
+    pub stall: Duration,
+    /// The source of time for requests.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// One core's bell: rung from any thread, answered on the core.
+#[derive(Default)]
+struct Bell {
+    notify: Notify,
+    /// Some connection of the core waits for the log.
+    log: AtomicBool,
+    /// Some connection of the core waits for memory.
+    memory: AtomicBool,
+}
+
+/// Rings the cores when something that connections wait for has happened.
+#[derive(Clone)]
+pub struct Wakeups {
+    bells: Arc<[Bell]>,
+}
+
+impl Wakeups {
+    /// Bells for `cores` event loops.
+    pub fn new(cores: usize) -> Wakeups {
+        Wakeups {
+            bells: (0..cores.max(1)).map(|_| Bell::default()).collect(),
+        }
+    }
+
+    /// The intent log has become durable further than before, or has failed.
+    pub fn log_advanced(&self) {
+        // Pairs with the fence in `Core::list`: either the connection sees the progress, or
+        // this sees the connection.
+        fence(Ordering::SeqCst);
+        for bell in self.bells.iter() {
+            if bell.log.load(Ordering::SeqCst) {
+                bell.notify.notify_one();
+            }
+        }
+    }
+
+    /// Bytes went back to the budget.
+    pub fn memory_released(&self) {
+        fence(Ordering::SeqCst);
+        for bell in self.bells.iter() {
+            if bell.memory.load(Ordering::SeqCst) {
+                bell.notify.notify_one();
+            }
+        }
+    }
+}
+
+/// Why a connection is ended from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stalled {
+    /// Nothing: it moves, or it is at rest.
+    No,
+    /// The peer takes no answers.
+    Writing,
+    /// The peer has begun a request and does not go on.
+    Reading,
+}
+
+/// What the sweeper sees of a connection.
+pub(super) struct Watch {
+    /// Counts reads and writes that moved bytes.
+    pub progress: Cell<u64>,
+    /// What the connection waits for the peer to do.
+    pub waits: Cell<Stalled>,
+    /// Set by the sweeper: the connection is to end.
+    pub dropped: Cell<bool>,
+    /// The connection's task.
+    pub waker: RefCell<Option<Waker>>,
+    /// True while the connection stands in its core's list of waiting ones.
+    listed: Cell<bool>,
+    seen: Cell<u64>,
+    age: Cell<Duration>,
+}
+
+impl Watch {
+    fn sweep(&self, limit: Duration) {
+        if self.waits.get() == Stalled::No || self.seen.get() != self.progress.get() {
+            self.seen.set(self.progress.get());
+            self.age.set(Duration::ZERO);
+            return;
+        }
+        self.age.set(self.age.get() + limits::SWEEP);
+        if self.age.get() >= limit {
+            self.dropped.set(true);
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// What the connections of one core share.
+pub(super) struct Core<B: Backend> {
+    pub backend: Arc<B>,
+    pub budget: Arc<Budget>,
+    pub clock: Arc<dyn Clock>,
+    pub wakeups: Wakeups,
+    /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
+    pub receive: RefCell<Box<[u8]>>,
+    index: usize,
+    /// Connections that wait for the log or for memory.
+    waiting: RefCell<Vec<Rc<Watch>>>,
+    watched: RefCell<Vec<Weak<Watch>>>,
+    /// True when the server is stopping: connections finish what is under way and end.
+    pub draining: Cell<bool>,
+}
+
+impl<B: Backend> Core<B> {
+    /// Wakes the connection at the next progress of the log. Look at `durable` after this.
+    pub fn wait_for_log(&self, who: &Rc<Watch>) {
+        self.list(who, |bell| &bell.log);
+    }
+
+    /// Wakes the connection when memory was given back. Look at the budget after this.
+    pub fn wait_for_memory(&self, who: &Rc<Watch>) {
+        self.list(who, |bell| &bell.memory);
+    }
+
+    fn list(&self, who: &Rc<Watch>, what: impl Fn(&Bell) -> &AtomicBool) {
+        if !who.listed.replace(true) {
+            self.waiting.borrow_mut().push(Rc::clone(who));
+        }
+        if let Some(bell) = self.wakeups.bells.get(self.index) {
+            what(bell).store(true, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// True when there is no memory for one more request of the largest size.
+    pub fn short_of_memory(&self) -> bool {
+        self.budget.available() < limits::MAX_RECORD.min(self.budget.total() / 2)
+    }
+
+    pub fn watch(&self) -> Rc<Watch> {
+        let watch = Rc::new(Watch {
+            progress: Cell::new(0),
+            waits: Cell::new(Stalled::No),
+            dropped: Cell::new(false),
+            waker: RefCell::new(None),
+            listed: Cell::new(false),
+            seen: Cell::new(0),
+            age: Cell::new(Duration::ZERO),
+        });
+        self.watched.borrow_mut().push(Rc::downgrade(&watch));
+        watch
+    }
+
+    /// Answers the core's bell for ever.
+    async fn answer_bell(&self) {
+        let Some(bell) = self.wakeups.bells.get(self.index) else {
+            return;
+        };
+        loop {
+            bell.notify.notified().await;
+            bell.log.store(false, Ordering::SeqCst);
+            bell.memory.store(false, Ordering::SeqCst);
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            for who in waiting {
+                who.listed.set(false);
+                who.wake();
+            }
+        }
+    }
+
+    /// Looks for stalled peers for ever.
+    async fn sweep(&self, stall: Duration) {
+        let mut tick = tokio::time::interval(limits::SWEEP);
+        loop {
+            tick.tick().await;
+            let limit = match self.short_of_memory() {
+                true => stall.min(limits::STALL_SHORT_OF_MEMORY),
+                false => stall,
+            };
+            self.watched
+                .borrow_mut()
+                .retain(|watch| match watch.upgrade() {
+                    Some(watch) => {
+                        watch.sweep(limit);
+                        true
+                    }
+                    None => false,
+                });
+        }
+    }
+
+    fn wake_all(&self) {
+        for watch in self.watched.borrow().iter().filter_map(Weak::upgrade) {
+            watch.wake();
+        }
+    }
+}
+
+/// The running event loops.
+pub struct Cores {
+    queues: Vec<mpsc::UnboundedSender<StdStream>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Cores {
+    /// Starts the event loops. `wakeups` must have been made for as many cores.
+    pub fn start<B: Backend>(
+        settings: &Settings,
+        wakeups: &Wakeups,
+        backend: &Arc<B>,
+    ) -> std::io::Result<Cores> {
+        let (stop, _) = watch::channel(false);
+        let mut cores = Cores {
+            queues: Vec::new(),
+            threads: Vec::new(),
+            stop,
+        };
+        for index in 0..settings.cores.max(1) {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let (settings, wakeups) = (settings.clone(), wakeups.clone());
+            let (backend, stopped) = (Arc::clone(backend), cores.stop.subscribe());
+            let thread = std::thread::Builder::new()
+                .name(format!("weir-net-{index}"))
+                .spawn(move || {
+                    let core = Rc::new(Core {
+                        backend,
+                        budget: settings.budget,
+                        clock: settings.clock,
+                        wakeups,
+                        receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),
+                        index,
+                        waiting: RefCell::default(),
+                        watched: RefCell::default(),
+                        draining: Cell::new(false),
+                    });
+                    let tasks = LocalSet::new();
+                    tasks.block_on(&runtime, run(core, settings.stall, receiver, stopped));
+                })?;
+            cores.queues.push(sender);
+            cores.threads.push(thread);
+        }
+        Ok(cores)
+    }
+
+    /// The queues by which connections are dealt to the cores.
+    pub fn queues(&self) -> Vec<mpsc::UnboundedSender<StdStream>> {
+        self.queues.clone()
+    }
+
+    /// Stops reading requests, lets answers under way leave (for a few seconds at most), closes
+    /// all connections and ends the threads.
+    pub fn stop(self) {
+        let _ = self.stop.send(true);
+        drop(self.queues);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a network thread ended in a panic");
+            }
+        }
+    }
+}
+
+async fn run<B: Backend>(
+    core: Rc<Core<B>>,
+    stall: Duration,
+    mut queue: mpsc::UnboundedReceiver<StdStream>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let helper = Rc::clone(&core);
+    tokio::task::spawn_local(async move { helper.answer_bell().await });
+    let helper = Rc::clone(&core);
+    tokio::task::spawn_local(async move { helper.sweep(stall).await });
+    // Counts the connections that are alive: each task holds a clone of the sender.
+    let (alive, mut all_gone) = mpsc::channel::<()>(1);
+    loop {
+        tokio::select! {
+            stream = queue.recv() => match stream {
+                Some(stream) => {
+                    let conn = match Conn::new(Rc::clone(&core), stream) {
+                        Ok(conn) => conn,
+                        Err(error) => {
+                            tracing::debug!(%error, "connection lost before it was served");
+                            continue;
+                        }
+                    };
+                    let alive = alive.clone();
+                    tokio::task::spawn_local(async move {
+                        conn.await;
+                        drop(alive);
+                    });
+                }
+                None => break,
+            },
+            // An error means that the sender is gone, which is a stop as well.
+            _ = stopped.wait_for(|stop| *stop) => break,
+        }
+    }
+    core.draining.set(true);
+    core.wake_all();
+    drop(alive);
+    if tokio::time::timeout(limits::DRAIN, all_gone.recv())
+        .await
+        .is_err()
+    {
+        tracing::warn!("connections were closed with answers under way");
+    }
+}

@@ -1,0 +1,91 @@
+//! Accepting connections and dealing them to the cores.
+//!
+//! Round robin, one listener: a client's `nconnect` connections arrive one after the other and
+//! so spread evenly, which a listener per core (SO_REUSEPORT, dealt by hash) does not give for
+//! a handful of connections.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// Connections that may wait to be accepted (the kernel caps it at `net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+
+/// Pause after an accept failed for want of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accept failures are logged once per this many.
+const LOG_EVERY: u64 = 600;
+
+/// Opens the listening socket.
+pub fn listen(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Accepts connections for ever and deals them round robin to `queues`. Runs within a runtime.
+pub async fn accept(listener: StdListener, queues: Vec<mpsc::UnboundedSender<StdStream>>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the listening socket cannot be watched");
+            return;
+        }
+    };
+    let mut failures: u64 = 0;
+    for queue in queues.iter().cycle() {
+        let stream = loop {
+            match listener.accept().await {
+                Ok((stream, _)) => break stream,
+                Err(error) => {
+                    if failures % LOG_EVERY == 0 {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                    }
+                    failures += 1;
+                    // Errors of the one connection (it is gone already) need no pause; lack of
+                    // descriptors or memory does, or this loop would take a whole core.
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        };
+        let stream = stream.into_std().and_then(|stream| {
+            prepare(&stream)?;
+            Ok(stream)
+        });
+        match stream {
+            Ok(stream) => {
+                if queue.send(stream).is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "connection lost while it was accepted"),
+        }
+    }
+}
+
+/// Socket options of a client's connection: no delay for small answers, and keep-alive probes so
+/// that a client machine that vanished does not hold its connection for ever.
+fn prepare(stream: &StdStream) -> io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(Duration::from_secs(60))
+            .with_interval(Duration::from_secs(15))
+            .with_retries(4),
+    )
+}

@@ -1,0 +1,92 @@
+//! The network side of the server: listeners, one event loop per core, connections.
+//!
+//! # What it has to do
+//! Take requests from many TCP connections, run each one, and send the answers, at a cost that is
+//! mostly the kernel's. A cached 4 KiB READ costs well under a microsecond of engine time and
+//! three to five microseconds in the TCP stack, so what decides throughput is how many system
+//! calls and task switches stand between the two.
+//!
+//! # How
+//! One thread per core, each with its own single-threaded event loop; a connection stays on the
+//! core that it was dealt to, so nothing about it is shared or locked. Serving it is one hand-written
+//! future ([`conn::Conn`]): one `readv` takes as many requests as the socket holds, each whole request is run right
+//! there by [`Backend::handle`], and one `writev` sends all the answers, with READ data taken
+//! from the block cache by reference. A request that has to wait (for the device) becomes a
+//! future of its own connection; an answer that has to wait for the intent log is parked with
+//! its log sequence number and costs no task. Answers therefore leave in the order in which they
+//! become true, not in the order of the requests; RPC's transaction ids allow that.
+//!
+//! # Why not otherwise
+//! A task per request costs more than the request. A work-stealing runtime moves a connection's
+//! state between caches and forces locks. Native-ring networking (io_uring) has been seen to win
+//! and to win nothing for this kind of load; it can come behind the same interface when it is measured to pay.
+//!
+//! # Bounds
+//! - A connection at rest holds no buffer: requests are read into its core's buffer.
+//! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
+//! - What all connections hold is charged to one [`Budget`]; when it is used up, nobody new is read from
+//!   until answers have left.
+//! - A peer that does not take its answers, or stops within a request, is dropped after
+//!   [`limits::STALL`] (sooner when memory is short).
+
+mod conn;
+mod core;
+mod inbox;
+pub mod limits;
+mod listener;
+mod outbox;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use weir_base::{Lsn, Time};
+
+pub use core::{Cores, Settings, Wakeups};
+pub use listener::{accept, listen};
+pub use outbox::{Pieces, Reply};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Their address.
+    pub remote: SocketAddr,
+    /// The address of ours that they connected to.
+    pub local: SocketAddr,
+}
+
+/// A reply and the log record that has to be durable before it may be sent.
+pub type Answer<R> = (R, Option<Lsn>);
+
+/// A request that is still being worked on. Stays on its connection's thread.
+pub type Pending<R> = Pin<Box<dyn Future<Output = Option<Answer<R>>>>>;
+
+/// What became of one request.
+pub enum Handled<R> {
+    /// It is done.
+    Reply(R, Option<Lsn>),
+    /// It waits for something, such as a device read.
+    Later(Pending<R>),
+    /// There is nothing to answer (a reply to nobody, a retransmission of a request that is
+    /// still running).
+    Drop,
+    /// The peer does not speak the protocol: end the connection.
+    Close(&'static str),
+}
+
+/// The protocol service behind the connections.
+pub trait Backend: Send + Sync + 'static {
+    /// A finished reply.
+    type Reply: Reply;
+
+    /// Runs one request: `record` is a whole RPC message without its record mark.
+    fn handle(&self, peer: &Peer, record: &[u8], now: Time) -> Handled<Self::Reply>;
+
+    /// Log records up to this number are durable.
+    fn durable(&self) -> Lsn;
+
+    /// True when the log has failed: what is not durable now never will be.
+    fn log_failed(&self) -> bool;
+}

@@ -1,0 +1,163 @@
+//! Replies on their way out of one connection: gathered into one vectored write.
+//!
+//! A reply is a header and, for READ, references to pages of the block cache; nothing is copied
+//! between the cache and the socket. All replies that are ready go out in one `writev`, up to
+//! what the kernel takes at once; a short write leaves a position in the first reply.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use smallvec::SmallVec;
+
+/// The pieces of one vectored write. Sixteen small replies or one 256 KiB READ fit without a
+/// heap allocation.
+pub type Pieces<'a> = SmallVec<[IoSlice<'a>; 96]>;
+
+/// Most pieces of one `writev` (`UIO_MAXIOV` of Linux).
+const MAX_PIECES: usize = 1024;
+
+/// Most bytes offered to one `writev`. A socket's send buffer seldom takes more, and gathering
+/// what will not be taken costs time.
+const MAX_WRITE: usize = 2 << 20;
+
+/// A finished reply, including its record mark.
+pub trait Reply: Unpin + 'static {
+    /// Bytes in all.
+    fn bytes(&self) -> usize;
+
+    /// Adds the reply's pieces, in order.
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>);
+}
+
+/// The queue of replies that may be sent.
+pub struct Outbox<R> {
+    queue: VecDeque<R>,
+    /// Bytes of the first reply that the kernel already has.
+    sent: usize,
+    bytes: usize,
+}
+
+impl<R: Reply> Outbox<R> {
+    pub fn new() -> Outbox<R> {
+        Outbox {
+            queue: VecDeque::new(),
+            sent: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes that are still to be sent.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn push(&mut self, reply: R) {
+        self.bytes += reply.bytes();
+        self.queue.push_back(reply);
+    }
+
+    /// The next write: pieces in order, and how many bytes they hold.
+    pub fn gather(&self) -> (Pieces<'_>, usize) {
+        let mut pieces = Pieces::new();
+        let mut total = 0;
+        for reply in &self.queue {
+            if total >= MAX_WRITE || pieces.len() >= MAX_PIECES {
+                break;
+            }
+            reply.pieces(&mut pieces);
+            total += reply.bytes();
+        }
+        total = total.saturating_sub(self.sent);
+        if self.sent > 0 {
+            let mut rest = pieces.as_mut_slice();
+            IoSlice::advance_slices(&mut rest, self.sent);
+            let keep = rest.len();
+            let skip = pieces.len() - keep;
+            pieces.drain(..skip);
+        }
+        if pieces.len() > MAX_PIECES {
+            pieces.truncate(MAX_PIECES);
+            total = pieces.iter().map(|p| p.len()).sum();
+        }
+        (pieces, total)
+    }
+
+    /// Takes note that the kernel accepted `n` bytes.
+    pub fn advance(&mut self, n: usize) {
+        self.bytes = self.bytes.saturating_sub(n);
+        self.sent += n;
+        while let Some(first) = self.queue.front() {
+            if self.sent < first.bytes() {
+                return;
+            }
+            self.sent -= first.bytes();
+            self.queue.pop_front();
+        }
+        // A queue that once held many replies must not keep their room on an idle connection.
+        if self.queue.capacity() > 64 {
+            self.queue = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pieced(Vec<Vec<u8>>);
+
+    impl Reply for Pieced {
+        fn bytes(&self) -> usize {
+            self.0.iter().map(Vec::len).sum()
+        }
+        fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+            out.extend(self.0.iter().map(|p| IoSlice::new(p)));
+        }
+    }
+
+    /// However few bytes each write takes, the bytes come out in order and complete.
+    #[test]
+    fn short_writes_lose_and_repeat_nothing() {
+        let replies = || {
+            vec![
+                Pieced(vec![vec![1; 5], vec![2; 100], vec![3; 3]]),
+                Pieced(vec![vec![4; 1]]),
+                Pieced(vec![vec![5; 64], vec![], vec![6; 2]]),
+            ]
+        };
+        let whole: Vec<u8> = replies().into_iter().flat_map(|r| r.0.concat()).collect();
+        for step in 1..=whole.len() + 1 {
+            let mut outbox = Outbox::new();
+            replies().into_iter().for_each(|r| outbox.push(r));
+            let mut out = Vec::new();
+            while !outbox.is_empty() {
+                let (pieces, total) = outbox.gather();
+                let flat: Vec<u8> = pieces.iter().flat_map(|p| p.to_vec()).collect();
+                assert_eq!(flat.len(), total);
+                assert_eq!(total, outbox.bytes());
+                let n = step.min(total);
+                out.extend_from_slice(&flat[..n]);
+                drop(pieces);
+                outbox.advance(n);
+            }
+            assert_eq!(out, whole, "step {step}");
+            assert_eq!(outbox.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn a_write_is_bounded_in_pieces() {
+        let mut outbox = Outbox::new();
+        for _ in 0..MAX_PIECES {
+            outbox.push(Pieced(vec![vec![7; 2], vec![8; 1]]));
+        }
+        let (pieces, total) = outbox.gather();
+        assert!(pieces.len() <= MAX_PIECES);
+        assert_eq!(pieces.iter().map(|p| p.len()).sum::<usize>(), total);
+        assert!(total < outbox.bytes());
+    }
+}

@@ -1,0 +1,366 @@
+//! The connection loop against a service made of one-letter commands.
+
+use std::collections::HashMap;
+use std::io::{IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use weir_base::{Budget, Lsn, SystemClock, Time};
+
+use super::*;
+
+struct Bytes(Vec<u8>);
+
+impl Reply for Bytes {
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
+        let (head, body) = self.0.split_at(4);
+        out.push(IoSlice::new(head));
+        out.extend(body.chunks(4096).map(IoSlice::new));
+    }
+}
+
+fn marked(body: &[u8]) -> Vec<u8> {
+    let mut out = (body.len() as u32 | 0x8000_0000).to_be_bytes().to_vec();
+    out.extend_from_slice(body);
+    out
+}
+
+/// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for
+/// [`Stub::release`]; `b<u64>` answers that many bytes; `d` drops; `x` closes.
+#[derive(Default)]
+struct Stub {
+    durable: AtomicU64,
+    failed: AtomicBool,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+    handled: AtomicU64,
+}
+
+impl Stub {
+    fn release(&self, id: u64) {
+        loop {
+            if let Some(sender) = self.waiting.lock().unwrap().remove(&id) {
+                sender.send(()).unwrap();
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Backend for Stub {
+    type Reply = Bytes;
+
+    fn handle(&self, _peer: &Peer, record: &[u8], _now: Time) -> Handled<Bytes> {
+        self.handled.fetch_add(1, Ordering::SeqCst);
+        let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
+        match record.first() {
+            Some(b'e') => Handled::Reply(Bytes(marked(record)), None),
+            Some(b's') => Handled::Reply(Bytes(marked(record)), Some(Lsn(number()))),
+            Some(b'b') => Handled::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
+            Some(b'w') => {
+                let (sender, receiver) = oneshot::channel();
+                self.waiting.lock().unwrap().insert(number(), sender);
+                let record = record.to_vec();
+                Handled::Later(Box::pin(async move {
+                    receiver.await.ok();
+                    Some((Bytes(marked(&record)), None))
+                }))
+            }
+            Some(b'd') => Handled::Drop,
+            _ => Handled::Close("not a command"),
+        }
+    }
+
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::SeqCst))
+    }
+
+    fn log_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+}
+
+struct Server {
+    stub: Arc<Stub>,
+    wakeups: Wakeups,
+    budget: Arc<Budget>,
+    address: SocketAddr,
+    cores: Option<Cores>,
+}
+
+impl Server {
+    fn start(budget: usize, stall: Duration) -> Server {
+        let stub = Arc::new(Stub::default());
+        let wakeups = Wakeups::new(2);
+        let budget = Budget::new(budget);
+        let settings = Settings {
+            cores: 2,
+            budget: Arc::clone(&budget),
+            stall,
+            clock: Arc::new(SystemClock::new()),
+        };
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let cores = Cores::start(&settings, &wakeups, &stub).unwrap();
+        let queues = cores.queues();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(accept(listener, queues));
+        });
+        Server {
+            stub,
+            wakeups,
+            budget,
+            address,
+            cores: Some(cores),
+        }
+    }
+
+    fn usual() -> Server {
+        Server::start(64 << 20, limits::STALL)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        stream
+    }
+
+    fn durable(&self, lsn: u64) {
+        self.stub.durable.store(lsn, Ordering::SeqCst);
+        self.wakeups.log_advanced();
+    }
+
+    /// Waits until that many requests have been handled.
+    fn handled(&self, count: u64) {
+        while self.stub.handled.load(Ordering::SeqCst) < count {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn command(letter: u8, number: u64) -> Vec<u8> {
+    let mut body = vec![letter];
+    body.extend_from_slice(&number.to_be_bytes());
+    marked(&body)
+}
+
+fn reply(stream: &mut TcpStream) -> Vec<u8> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut body = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut body).unwrap();
+    body
+}
+
+fn ended(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn many_requests_in_one_packet_and_one_request_in_many() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    let mut out = Vec::new();
+    for i in 0..500u32 {
+        out.extend_from_slice(&marked(format!("e{i}").as_bytes()));
+    }
+    c.write_all(&out).unwrap();
+    for i in 0..500u32 {
+        assert_eq!(reply(&mut c), format!("e{i}").as_bytes());
+    }
+    for byte in marked(b"eslow") {
+        c.write_all(&[byte]).unwrap();
+    }
+    assert_eq!(reply(&mut c), b"eslow");
+    let mut large = vec![b'e'; 1 << 20];
+    for (i, byte) in large.iter_mut().enumerate().skip(1) {
+        *byte = (i % 251) as u8;
+    }
+    for _ in 0..3 {
+        c.write_all(&marked(&large)).unwrap();
+    }
+    for _ in 0..3 {
+        assert!(reply(&mut c) == large);
+    }
+}
+
+#[test]
+fn answers_wait_for_the_log_and_only_those() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    c.write_all(&[command(b's', 7), command(b's', 5), marked(b"enow")].concat())
+        .unwrap();
+    assert_eq!(reply(&mut c), b"enow");
+    server.durable(5);
+    assert_eq!(reply(&mut c), &command(b's', 5)[4..]);
+    server.durable(6);
+    c.write_all(&marked(b"estill")).unwrap();
+    assert_eq!(reply(&mut c), b"estill");
+    server.durable(9);
+    assert_eq!(reply(&mut c), &command(b's', 7)[4..]);
+}
+
+#[test]
+fn a_failed_log_ends_connections_that_waited_for_it() {
+    let server = Server::usual();
+    let (mut waits, mut other) = (server.connect(), server.connect());
+    waits.write_all(&command(b's', 1)).unwrap();
+    server.handled(1);
+    server.stub.failed.store(true, Ordering::SeqCst);
+    server.wakeups.log_advanced();
+    assert!(ended(&mut waits));
+    other.write_all(&marked(b"eok")).unwrap();
+    assert_eq!(reply(&mut other), b"eok");
+}
+
+#[test]
+fn a_waiting_request_holds_up_nobody() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    c.write_all(&[command(b'w', 1), command(b'w', 2), marked(b"efirst")].concat())
+        .unwrap();
+    assert_eq!(reply(&mut c), b"efirst");
+    server.stub.release(2);
+    assert_eq!(reply(&mut c), &command(b'w', 2)[4..]);
+    server.stub.release(1);
+    assert_eq!(reply(&mut c), &command(b'w', 1)[4..]);
+}
+
+#[test]
+fn half_closed_peers_still_get_their_answers() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    c.write_all(&[command(b's', 3), command(b'w', 4)].concat())
+        .unwrap();
+    c.shutdown(Shutdown::Write).unwrap();
+    server.stub.release(4);
+    assert_eq!(reply(&mut c), &command(b'w', 4)[4..]);
+    server.durable(3);
+    assert_eq!(reply(&mut c), &command(b's', 3)[4..]);
+    assert!(ended(&mut c));
+}
+
+#[test]
+fn protocol_breakers_are_closed_and_others_served() {
+    let server = Server::usual();
+    let mut good = server.connect();
+    for bad in [
+        marked(b"?"),
+        vec![0xff; 8],
+        marked(b""),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+    ] {
+        let mut c = server.connect();
+        c.write_all(&marked(b"ebefore")).unwrap();
+        assert_eq!(reply(&mut c), b"ebefore");
+        c.write_all(&bad).unwrap();
+        assert!(ended(&mut c), "{bad:?}");
+        good.write_all(&marked(b"estill here")).unwrap();
+        assert_eq!(reply(&mut good), b"estill here");
+    }
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_bounded_and_dropped() {
+    let server = Server::start(64 << 20, Duration::from_secs(2));
+    let mut c = server.connect();
+    c.set_nonblocking(true).unwrap();
+    // Ask for far more than the connection may hold; stop when the server stops reading.
+    let ask = command(b'b', 1 << 20).repeat(20_000);
+    let mut at = 0;
+    let dropped = loop {
+        match c.write(&ask[at..]) {
+            Ok(n) => at = (at + n) % ask.len(),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                // The server neither reads nor was able to send: it must end this by itself.
+                assert!(server.budget.used() <= limits::CONNECTION_IN_FLIGHT + (2 << 20));
+                std::thread::yield_now();
+            }
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(
+        dropped.kind(),
+        std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe
+    ));
+    while server.budget.used() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_request_left_unfinished_is_dropped() {
+    let server = Server::start(64 << 20, Duration::from_secs(1));
+    let mut c = server.connect();
+    c.write_all(&[0x80, 0, 0, 100, b'e']).unwrap();
+    assert!(ended(&mut c));
+    // At rest is not unfinished.
+    let mut idle = server.connect();
+    idle.write_all(&marked(b"e1")).unwrap();
+    assert_eq!(reply(&mut idle), b"e1");
+}
+
+/// With a budget for little more than one request, many connections still all get served.
+#[test]
+fn a_tight_budget_delays_but_does_not_lock_up() {
+    let server = Server::start(3 << 20, limits::STALL);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut c = server.connect();
+                for _ in 0..8 {
+                    c.write_all(&[command(b'b', 1 << 20), command(b'b', 900_000)].concat())
+                        .unwrap();
+                    assert_eq!(reply(&mut c).len(), 1 << 20);
+                    assert_eq!(reply(&mut c).len(), 900_000);
+                }
+            });
+        }
+    });
+    while server.budget.used() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn stopping_lets_answers_under_way_leave() {
+    let mut server = Server::usual();
+    let mut c = server.connect();
+    let mut idle = server.connect();
+    c.write_all(&[command(b's', 2), command(b'w', 1)].concat())
+        .unwrap();
+    server.handled(2);
+    let cores = server.cores.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| cores.stop());
+        assert!(ended(&mut idle));
+        server.stub.release(1);
+        server.durable(2);
+        let mut bodies = [reply(&mut c), reply(&mut c)];
+        bodies.sort();
+        assert_eq!(
+            bodies,
+            [
+                command(b's', 2)[4..].to_vec(),
+                command(b'w', 1)[4..].to_vec()
+            ]
+        );
+        assert!(ended(&mut c));
+    });
+}
