@@ -126,6 +126,14 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
+    /// Turns all parked answers into failures.
+    fn fail_parked(&mut self) {
+        self.parked_bytes = 0;
+        for (_, reply) in self.parked.drain(..) {
+            self.outbox.push(reply.into_failure());
+        }
+    }
+
     /// Lets waiting requests go on, and takes their answers.
     fn poll_waiting(&mut self, cx: &mut Context<'_>, durable: impl Fn() -> Lsn) {
         while let Some(waiting) = &mut self.waiting {
@@ -380,9 +388,10 @@ impl<B: Backend> Conn<B> {
                 let durable = self.core.backend.durable();
                 self.traffic.release(durable);
                 if !self.traffic.parked.is_empty() && self.core.backend.log_failed() {
-                    return Err(io::Error::other(
-                        "the intent log failed; answers that depended on it are withheld",
-                    ));
+                    // Read after the failure was seen: what became durable before it is true.
+                    let durable = self.core.backend.durable();
+                    self.traffic.release(durable);
+                    self.traffic.fail_parked();
                 }
             }
             if self.traffic.waiting.is_some() {

@@ -1,23 +1,18 @@
-//! Record marking on the receiving side (RFC 5531 §11), without copying what arrives whole.
+//! From a socket's bytes to whole records, without copying what arrives whole.
 //!
-//! A TCP stream of RPC calls is a row of records, each a row of fragments: four bytes of mark
-//! (top bit: last fragment; 31 bits: length), then the bytes. Two sizes matter. Small calls
-//! (GETATTR, READ, LOOKUP) arrive many to one `read`: they are handed out as slices of the
-//! caller's receive buffer and never copied. Large calls (WRITE of 64 KiB to 1 MiB) span several
-//! reads: the part that came with the first read is copied once into a buffer of the record's
-//! exact size, and later reads go straight into that buffer ([`Inbox::spare`]), with the caller's
-//! receive buffer as the second part of the same `readv` for whatever follows the record.
+//! The record marking itself is [`weir_nfs::record::Assembler`]'s; this is the memory it works
+//! in. Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one `read`: they are
+//! handed out as slices of the core's receive buffer and never copied. Large calls (WRITE of
+//! 64 KiB to 1 MiB) span several reads: the part that came with the first read is copied once
+//! into a buffer of the record's exact size, and later reads go straight into that buffer
+//! ([`Inbox::spare`]), with the receive buffer as the second part of the same `readv` for
+//! whatever follows the record.
 //!
 //! Nothing is allocated at a record boundary, which is where an idle connection rests.
 
 use std::mem::MaybeUninit;
 
-/// Bytes of one record mark.
-const MARK: usize = 4;
-
-/// Fragments that one record may have. The oldest clients cut a 1 MiB WRITE into fragments of
-/// about 4000 bytes (264 of them); anything far beyond that only burns time.
-const MAX_FRAGMENTS: u32 = 1024;
+use weir_nfs::record::{Assembler, RecordError, Step};
 
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,85 +25,68 @@ pub enum Flow {
     Close(&'static str),
 }
 
-/// Why a byte stream is not a stream of acceptable records.
+/// Why a connection cannot be followed any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameError {
-    /// A record announces more bytes than any call may have.
-    TooLong {
-        /// Bytes announced so far.
-        announced: usize,
-    },
-    /// A record in more than 1024 fragments.
-    TooManyFragments,
+pub enum Broken {
+    /// The bytes are not acceptable records.
+    Record(RecordError),
     /// The receiver of records refused one.
     Refused(&'static str),
 }
 
-impl std::fmt::Display for FrameError {
+impl From<RecordError> for Broken {
+    fn from(error: RecordError) -> Broken {
+        Broken::Record(error)
+    }
+}
+
+impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FrameError::TooLong { announced } => {
-                write!(f, "a record of {announced} bytes or more was announced")
-            }
-            FrameError::TooManyFragments => f.write_str("a record in too many fragments"),
-            FrameError::Refused(why) => f.write_str(why),
+            Broken::Record(error) => error.fmt(f),
+            Broken::Refused(why) => f.write_str(why),
         }
     }
 }
 
-enum State {
-    /// Reading a mark, of which `have` bytes are known.
-    Mark { have: usize, bytes: [u8; MARK] },
-    /// `left` bytes of the current fragment are missing.
-    Body { left: usize, last: bool },
-}
-
-const AT_MARK: State = State::Mark {
-    have: 0,
-    bytes: [0; MARK],
-};
-
 /// One connection's position in its stream of records.
 pub struct Inbox {
-    state: State,
-    record: Vec<u8>,
-    fragments: u32,
-    max_record: usize,
+    assembler: Assembler,
+    /// The beginning of a fragment, from its mark on; empty at a fragment's end.
+    held: Vec<u8>,
+    /// Length that `held` must reach before the assembler gets further.
+    want: usize,
 }
 
 impl Inbox {
     /// An inbox that refuses records longer than `max_record` bytes.
     pub fn new(max_record: usize) -> Inbox {
         Inbox {
-            state: AT_MARK,
-            record: Vec::new(),
-            fragments: 0,
-            max_record,
+            assembler: Assembler::new(max_record),
+            held: Vec::new(),
+            want: 0,
         }
     }
 
     /// Bytes of memory held for the record under assembly.
     pub fn held(&self) -> usize {
-        self.record.capacity()
+        self.held.capacity() + self.assembler.held()
     }
 
     /// True when the peer has begun a record and not finished it.
     pub fn partial(&self) -> bool {
-        match self.state {
-            State::Mark { have, .. } => have > 0 || self.fragments > 0,
-            State::Body { .. } => true,
-        }
+        !self.held.is_empty() || self.assembler.held() > 0
     }
 
     /// Where the kernel may put the rest of the current fragment; empty unless one is open.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
-        let left = match self.state {
-            State::Body { left, .. } => left,
-            State::Mark { .. } => 0,
+        let missing = match self.held.is_empty() {
+            true => 0,
+            false => self.want.saturating_sub(self.held.len()),
         };
-        self.record.reserve(left);
-        let spare = self.record.spare_capacity_mut();
-        let len = spare.len().min(left);
+        self.held.reserve_exact(missing);
+        let spare = self.held.spare_capacity_mut();
+        let len = spare.len().min(missing);
         &mut spare[..len]
     }
 
@@ -117,12 +95,8 @@ impl Inbox {
     /// # Safety
     /// The first `n` bytes of the slice last returned by `spare` must have been initialised.
     pub unsafe fn filled(&mut self, n: usize) {
-        if let State::Body { left, .. } = &mut self.state {
-            debug_assert!(n <= *left);
-            *left -= n;
-            // SAFETY: the caller initialised these `n` bytes, and `spare` reserved them.
-            unsafe { self.record.set_len(self.record.len() + n) };
-        }
+        // SAFETY: the caller initialised these `n` bytes, and `spare` reserved them.
+        unsafe { self.held.set_len(self.held.len() + n) };
     }
 
     /// Runs `input` through the assembler and hands each whole record to `each`.
@@ -134,70 +108,62 @@ impl Inbox {
         &mut self,
         input: &[u8],
         each: &mut dyn FnMut(&[u8]) -> Flow,
-    ) -> Result<usize, FrameError> {
+    ) -> Result<usize, Broken> {
         let mut at = 0;
         loop {
-            match &mut self.state {
-                State::Mark { have, bytes } => {
-                    let rest = input.get(at..).unwrap_or_default();
-                    let take = rest.len().min(MARK - *have);
-                    for (to, from) in bytes.iter_mut().skip(*have).zip(rest) {
-                        *to = *from;
+            let rest = input.get(at..).unwrap_or_default();
+            let flow = if self.held.is_empty() {
+                if rest.is_empty() {
+                    return Ok(at);
+                }
+                match self.assembler.step(rest)? {
+                    Step::Record { message, consumed } => {
+                        at += consumed;
+                        each(message)
                     }
-                    *have += take;
-                    at += take;
-                    if *have < MARK {
-                        return Ok(at);
-                    }
-                    let mark = u32::from_be_bytes(*bytes);
-                    let last = mark & 0x8000_0000 != 0;
-                    let len = (mark & 0x7fff_ffff) as usize;
-                    let announced = self.record.len() + len;
-                    if announced > self.max_record {
-                        return Err(FrameError::TooLong { announced });
-                    }
-                    self.fragments += 1;
-                    if self.fragments > MAX_FRAGMENTS {
-                        return Err(FrameError::TooManyFragments);
-                    }
-                    self.state = State::Body { left: len, last };
-                    if let (true, 1, Some(whole)) = (last, self.fragments, input.get(at..at + len))
-                    {
-                        // The common case: a whole record in the receive buffer.
-                        at += len;
-                        self.state = AT_MARK;
-                        self.fragments = 0;
-                        match each(whole) {
-                            Flow::Continue => {}
-                            Flow::Pause => return Ok(at),
-                            Flow::Close(why) => return Err(FrameError::Refused(why)),
+                    Step::More { consumed, want } => {
+                        let begun = rest.get(consumed..).unwrap_or_default();
+                        if !begun.is_empty() {
+                            self.held.reserve_exact(want.max(begun.len()));
+                            self.held.extend_from_slice(begun);
+                            self.want = want;
                         }
+                        return Ok(input.len());
                     }
                 }
-                State::Body { left, last } => {
-                    let last = *last;
-                    let rest = input.get(at..).unwrap_or_default();
-                    let piece = rest.get(..*left).unwrap_or(rest);
-                    if !piece.is_empty() {
-                        self.record.reserve_exact(*left);
-                        self.record.extend_from_slice(piece);
-                        *left -= piece.len();
-                        at += piece.len();
+            } else {
+                let missing = self.want.saturating_sub(self.held.len());
+                let piece = rest.get(..missing).unwrap_or(rest);
+                self.held.extend_from_slice(piece);
+                at += piece.len();
+                if self.held.len() < self.want {
+                    return Ok(at);
+                }
+                match self.assembler.step(&self.held)? {
+                    Step::Record { message, .. } => {
+                        // `held` never holds more than the one fragment.
+                        let flow = each(message);
+                        self.held = Vec::new();
+                        flow
                     }
-                    if *left > 0 {
-                        return Ok(at);
-                    }
-                    self.state = AT_MARK;
-                    if last {
-                        self.fragments = 0;
-                        let record = std::mem::take(&mut self.record);
-                        match each(&record) {
-                            Flow::Continue => {}
-                            Flow::Pause => return Ok(at),
-                            Flow::Close(why) => return Err(FrameError::Refused(why)),
+                    Step::More { consumed, want } => {
+                        self.held.drain(..consumed);
+                        if self.held.is_empty() {
+                            self.held = Vec::new();
                         }
+                        self.want = want;
+                        continue;
                     }
                 }
+            };
+            if self.assembler.held() > 0 {
+                // A record in several fragments: its buffer goes with the next step.
+                self.assembler.step(&[])?;
+            }
+            match flow {
+                Flow::Continue => {}
+                Flow::Pause => return Ok(at),
+                Flow::Close(why) => return Err(Broken::Refused(why)),
             }
         }
     }
@@ -294,7 +260,7 @@ mod tests {
         let error = inbox
             .accept(&mark(1001, true), &mut |_| Flow::Continue)
             .unwrap_err();
-        assert_eq!(error, FrameError::TooLong { announced: 1001 });
+        assert_eq!(error, Broken::Record(RecordError::TooLong(1001)));
         assert_eq!(inbox.held(), 0);
 
         let mut inbox = Inbox::new(1000);
@@ -302,16 +268,16 @@ mod tests {
         bytes.extend_from_slice(&[0; 600]);
         bytes.extend_from_slice(&mark(401, true));
         let error = inbox.accept(&bytes, &mut |_| Flow::Continue).unwrap_err();
-        assert_eq!(error, FrameError::TooLong { announced: 1001 });
+        assert_eq!(error, Broken::Record(RecordError::TooLong(1001)));
     }
 
     #[test]
     fn endless_empty_fragments_end() {
         let mut inbox = Inbox::new(1000);
-        let bytes: Vec<u8> = std::iter::repeat_n(mark(0, false), 2000)
+        let bytes: Vec<u8> = std::iter::repeat_n(mark(0, false), 5000)
             .flatten()
             .collect();
         let error = inbox.accept(&bytes, &mut |_| Flow::Continue).unwrap_err();
-        assert_eq!(error, FrameError::TooManyFragments);
+        assert_eq!(error, Broken::Record(RecordError::TooManyFragments));
     }
 }

@@ -7,11 +7,8 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use smallvec::SmallVec;
-
-/// The pieces of one vectored write. Sixteen small replies or one 256 KiB READ fit without a
-/// heap allocation.
-pub type Pieces<'a> = SmallVec<[IoSlice<'a>; 96]>;
+/// The pieces of one vectored write.
+pub type Pieces<'a> = Vec<IoSlice<'a>>;
 
 /// Most pieces of one `writev` (`UIO_MAXIOV` of Linux).
 const MAX_PIECES: usize = 1024;
@@ -25,8 +22,13 @@ pub trait Reply: Unpin + 'static {
     /// Bytes in all.
     fn bytes(&self) -> usize;
 
-    /// Adds the reply's pieces, in order.
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>);
+    /// Adds the reply's pieces in order, without its first `skip` bytes.
+    fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>);
+
+    /// The same request answered as failed, for when the log that was to make the answer true
+    /// has failed.
+    #[must_use]
+    fn into_failure(self) -> Self;
 }
 
 /// The queue of replies that may be sent.
@@ -62,22 +64,16 @@ impl<R: Reply> Outbox<R> {
 
     /// The next write: pieces in order, and how many bytes they hold.
     pub fn gather(&self) -> (Pieces<'_>, usize) {
-        let mut pieces = Pieces::new();
+        let mut pieces = Pieces::with_capacity(32);
         let mut total = 0;
+        let mut skip = self.sent;
         for reply in &self.queue {
             if total >= MAX_WRITE || pieces.len() >= MAX_PIECES {
                 break;
             }
-            reply.pieces(&mut pieces);
-            total += reply.bytes();
-        }
-        total = total.saturating_sub(self.sent);
-        if self.sent > 0 {
-            let mut rest = pieces.as_mut_slice();
-            IoSlice::advance_slices(&mut rest, self.sent);
-            let keep = rest.len();
-            let skip = pieces.len() - keep;
-            pieces.drain(..skip);
+            reply.pieces(skip, &mut pieces);
+            total += reply.bytes().saturating_sub(skip);
+            skip = 0;
         }
         if pieces.len() > MAX_PIECES {
             pieces.truncate(MAX_PIECES);
@@ -114,8 +110,15 @@ mod tests {
         fn bytes(&self) -> usize {
             self.0.iter().map(Vec::len).sum()
         }
-        fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-            out.extend(self.0.iter().map(|p| IoSlice::new(p)));
+        fn pieces<'a>(&'a self, mut skip: usize, out: &mut Pieces<'a>) {
+            for piece in &self.0 {
+                let from = skip.min(piece.len());
+                skip -= from;
+                out.push(IoSlice::new(&piece[from..]));
+            }
+        }
+        fn into_failure(self) -> Self {
+            self
         }
     }
 

@@ -18,10 +18,11 @@ impl Reply for Bytes {
     fn bytes(&self) -> usize {
         self.0.len()
     }
-    fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
-        let (head, body) = self.0.split_at(4);
-        out.push(IoSlice::new(head));
-        out.extend(body.chunks(4096).map(IoSlice::new));
+    fn pieces<'a>(&'a self, skip: usize, out: &mut Pieces<'a>) {
+        out.extend(self.0[skip..].chunks(4096).map(IoSlice::new));
+    }
+    fn into_failure(self) -> Bytes {
+        Bytes(marked(b"failed"))
     }
 }
 
@@ -217,16 +218,23 @@ fn answers_wait_for_the_log_and_only_those() {
 }
 
 #[test]
-fn a_failed_log_ends_connections_that_waited_for_it() {
+fn a_failed_log_turns_the_answers_that_waited_for_it_into_failures() {
     let server = Server::usual();
-    let (mut waits, mut other) = (server.connect(), server.connect());
-    waits.write_all(&command(b's', 1)).unwrap();
-    server.handled(1);
+    let mut c = server.connect();
+    c.write_all(&[command(b's', 2), command(b's', 1)].concat())
+        .unwrap();
+    server.handled(2);
+    server.stub.durable.store(1, Ordering::SeqCst);
     server.stub.failed.store(true, Ordering::SeqCst);
     server.wakeups.log_advanced();
-    assert!(ended(&mut waits));
-    other.write_all(&marked(b"eok")).unwrap();
-    assert_eq!(reply(&mut other), b"eok");
+    let mut answers = [reply(&mut c), reply(&mut c)];
+    answers.sort();
+    assert_eq!(
+        answers,
+        [b"failed".to_vec(), command(b's', 1)[4..].to_vec()]
+    );
+    c.write_all(&marked(b"ealive")).unwrap();
+    assert_eq!(reply(&mut c), b"ealive");
 }
 
 #[test]
