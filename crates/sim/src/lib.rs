@@ -3,6 +3,8 @@
 //! - [`disk`]: simulated devices that lose power, tear, reorder, fail, rot and fill up;
 //! - [`model`]: a reference model of a volume, made of plain maps;
 //! - [`generate`]: random operations, dense in collisions and corner cases;
+//! - [`runner`]: performs them on a [`subject`] and the model, and compares everything;
+//! - [`minimise`]: shrinks a failing sequence.
 //!
 //! Everything random comes from a seed ([`rand::Choices`]); a failing test prints it.
 //!
@@ -11,5 +13,8 @@
 
 pub mod disk;
 pub mod generate;
+pub mod minimise;
 pub mod model;
 pub mod rand;
+pub mod runner;
+pub mod subject;

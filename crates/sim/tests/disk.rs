@@ -1,5 +1,7 @@
 //! The simulated disks themselves: what they promise, and that they break every promise they do not make.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use weir_base::BlockAddr;
