@@ -1,1 +1,88 @@
-//! Placeholder.
+//! Load generators for Weir and its peers.
+//!
+//! The NFSv3 generator is a client of its own, from XDR up: it shares no code with
+//! the server, so each checks the other's reading of the standards. It is built to
+//! cost little beside the server that it measures on the same machine; how, is said
+//! in [`engine`].
+//!
+//! | Module | Responsibility |
+//! |---|---|
+//! | [`args`] | command line |
+//! | [`xdr`], [`rpc`], [`nfs3`] | encoding of calls, decoding of replies |
+//! | [`control`], [`set`] | mount; making, filling and removing the working set |
+//! | [`load`] | which call comes next, and whether its reply is right |
+//! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
+//! | [`pattern`] | contents that prove where they belong |
+//! | [`tally`], [`report`] | counting and telling |
+//! | [`machine`], [`clock`] | processor time, memory, time |
+//! | [`run`], [`tcp`] | the two measurements |
+
+pub mod args;
+pub mod clock;
+pub mod control;
+pub mod engine;
+pub mod error;
+pub mod load;
+pub mod machine;
+pub mod nfs3;
+pub mod outbox;
+pub mod pattern;
+pub mod report;
+pub mod rpc;
+pub mod run;
+pub mod set;
+pub mod tally;
+pub mod tcp;
+pub mod xdr;
+
+pub use args::{BenchArgs, BenchCommand};
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs what the command line asks for and prints the result. The exit code is 0
+/// for a sound run, 1 when it could not be done or the protocol was violated, and 2
+/// when it was done but its replies show faults.
+pub fn run(args: &BenchArgs) -> ExitCode {
+    let result = match &args.command {
+        BenchCommand::Nfs3(a) => run::nfs3(a).and_then(|report| {
+            show(a.json.as_deref(), &report, &report.table())?;
+            Ok(report.faults.is_empty())
+        }),
+        BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
+            show(a.json.as_deref(), &report, &report.table())?;
+            Ok(true)
+        }),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(2),
+        Err(e) => {
+            // Nothing is left to do when even this cannot be written.
+            let _ = writeln!(std::io::stderr(), "weir bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show<T: serde::Serialize>(
+    json: Option<&Path>,
+    report: &T,
+    table: &str,
+) -> Result<(), error::BenchError> {
+    let mut stdout = std::io::stdout().lock();
+    let failed = error::BenchError::io("write the result");
+    let text = |e: serde_json::Error| std::io::Error::other(e);
+    let done = match json {
+        Some(path) if path == Path::new("-") => serde_json::to_string_pretty(report)
+            .map_err(text)
+            .and_then(|s| writeln!(stdout, "{s}")),
+        Some(path) => serde_json::to_string_pretty(report)
+            .map_err(text)
+            .and_then(|s| std::fs::write(path, s))
+            .and_then(|()| stdout.write_all(table.as_bytes())),
+        None => stdout.write_all(table.as_bytes()),
+    };
+    done.map_err(failed)
+}

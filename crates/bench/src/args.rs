@@ -1,0 +1,270 @@
+//! The command line of the load generators.
+
+use crate::nfs3::Stable;
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Load generators.
+#[derive(Args, Debug, Clone)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What can be measured.
+#[derive(Subcommand, Debug, Clone)]
+pub enum BenchCommand {
+    /// Load on an NFSv3 server.
+    Nfs3(Box<Nfs3Args>),
+    /// What TCP over loopback carries on this machine: the ceiling of any server.
+    Tcp(TcpArgs),
+}
+
+/// The operation that is repeated.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[clap(rename_all = "kebab-case")]
+pub enum LoadKind {
+    /// READ.
+    Read,
+    /// WRITE, with COMMITs when unstable.
+    Write,
+    /// READ and WRITE, --read-percent of the one.
+    Mix,
+    /// CREATE of an empty file.
+    Create,
+    /// CREATE, WRITE of one block and COMMIT, counted as one operation.
+    CreateWriteCommit,
+    /// LOOKUP of random names.
+    Lookup,
+    /// GETATTR of random files.
+    Getattr,
+    /// ACCESS of random files.
+    Access,
+    /// READDIR of whole directories; an operation is one reply.
+    Readdir,
+    /// READDIRPLUS of whole directories; an operation is one reply.
+    Readdirplus,
+    /// REMOVE of files made beforehand; the run ends with the last of them.
+    Remove,
+    /// RENAME of files, to and fro within their directory.
+    Rename,
+    /// MKDIR.
+    Mkdir,
+    /// NULL: what a call costs that does nothing.
+    Null,
+}
+
+impl LoadKind {
+    /// Whether the load moves file data in large files.
+    pub fn is_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Mix)
+    }
+
+    /// Whether the load uses up what was made beforehand.
+    pub fn consumes(self) -> bool {
+        self == Self::Remove
+    }
+}
+
+/// Where in the files the blocks lie.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Every connection reads or writes its own files from start to end, again and again.
+    Sequential,
+    /// Blocks drawn evenly from the whole working set, block-aligned.
+    Random,
+}
+
+/// Load on an NFSv3 server. In flight are at most connections × depth calls.
+#[derive(Args, Debug, Clone, Serialize)]
+pub struct Nfs3Args {
+    /// The operation to repeat.
+    pub load: LoadKind,
+    /// Address of the server: HOST:PORT of its NFS service.
+    #[arg(long, default_value = "127.0.0.1:2049")]
+    pub server: String,
+    /// Port of the MOUNT service [default: the NFS port].
+    #[arg(long)]
+    pub mount_port: Option<u16>,
+    /// Ask the server's rpcbind (port 111) for the MOUNT port.
+    #[arg(long, conflicts_with = "mount_port")]
+    pub rpcbind: bool,
+    /// Path of the export.
+    #[arg(long, default_value = "/vol1")]
+    pub export: String,
+    /// Directory within the export that holds the working set.
+    #[arg(long, default_value = "weir-bench")]
+    pub dir: String,
+    /// TCP connections (what the Linux client calls nconnect).
+    #[arg(long, short = 'c', default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub connections: u32,
+    /// Calls in flight on each connection.
+    #[arg(long, short = 'd', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub depth: u32,
+    /// Threads of the generator; the connections are spread over them.
+    #[arg(long, short = 'j', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub jobs: u32,
+    /// Bytes of each READ, WRITE or (for the listings) reply: 4k, 64KiB, 1m.
+    #[arg(long, short = 'b', default_value = "4k", value_parser = parse_size)]
+    pub block_size: u64,
+    /// Bytes of the whole working set of data loads.
+    #[arg(long, short = 's', default_value = "512m", value_parser = parse_size)]
+    pub size: u64,
+    /// Files of the working set [default: one a connection for data, 10,000 otherwise].
+    #[arg(long)]
+    pub files: Option<u64>,
+    /// Directories over which the files of metadata loads are spread.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub dirs: u32,
+    /// Order of the blocks.
+    #[arg(long, short = 'p', value_enum, default_value = "random")]
+    pub pattern: Pattern,
+    /// Share of READs in a mix, in percent.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub read_percent: u32,
+    /// Durability that WRITEs ask for.
+    #[arg(long, value_enum, default_value = "unstable")]
+    pub stability: Stable,
+    /// COMMIT a file whenever this many bytes of it were written by one connection;
+    /// besides, at the end of each pass over a file and of the run. 0: only then.
+    #[arg(long, default_value = "0", value_parser = parse_size)]
+    pub commit_every: u64,
+    /// Seconds of load before the measurement [default: 2, or 0 with a count of operations].
+    #[arg(long)]
+    pub warmup: Option<f64>,
+    /// Seconds of the measurement.
+    #[arg(long, short = 't', default_value_t = 10.0)]
+    pub duration: f64,
+    /// End after this many operations, if --duration has not passed before.
+    #[arg(long, short = 'n')]
+    pub ops: Option<u64>,
+    /// Check all data read against what belongs there.
+    #[arg(long)]
+    pub verify: bool,
+    /// Use a working set that an earlier run left with --keep.
+    #[arg(long)]
+    pub reuse: bool,
+    /// Leave the working set behind.
+    #[arg(long)]
+    pub keep: bool,
+    /// Do not read the working set once before a load that reads.
+    #[arg(long)]
+    pub no_preread: bool,
+    /// Seed of offsets and contents.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// User id of the calls.
+    #[arg(long, default_value_t = 0)]
+    pub uid: u32,
+    /// Group id of the calls.
+    #[arg(long, default_value_t = 0)]
+    pub gid: u32,
+    /// Process id of the server on this machine: report its CPU time and memory.
+    #[arg(long)]
+    pub server_pid: Option<u32>,
+    /// Give up when a connection gets no reply for so many seconds.
+    #[arg(long, default_value_t = 60.0)]
+    pub timeout: f64,
+    /// Write the result as JSON to this file ("-": to the standard output, in place
+    /// of the table).
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// A name for the run, repeated in its result.
+    #[arg(long, default_value = "")]
+    pub label: String,
+}
+
+impl Nfs3Args {
+    /// Files of the working set.
+    pub fn file_count(&self) -> u64 {
+        self.files.unwrap_or(if self.load.is_data() {
+            u64::from(self.connections)
+        } else {
+            10_000
+        })
+    }
+
+    /// Seconds of load before the measurement.
+    pub fn warmup_seconds(&self) -> f64 {
+        self.warmup
+            .unwrap_or(if self.ops.is_some() || self.load.consumes() {
+                0.0
+            } else {
+                2.0
+            })
+    }
+}
+
+/// What TCP over loopback carries.
+#[derive(Args, Debug, Clone, Serialize)]
+pub struct TcpArgs {
+    /// Connections at once.
+    #[arg(long, short = 'c', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub connections: u32,
+    /// Bytes of each send.
+    #[arg(long, short = 'b', default_value = "256k", value_parser = parse_size)]
+    pub block_size: u64,
+    /// Seconds of the measurement.
+    #[arg(long, short = 't', default_value_t = 3.0)]
+    pub duration: f64,
+    /// Let the kernel discard what is received instead of copying it.
+    #[arg(long)]
+    pub discard: bool,
+    /// Write the result as JSON to this file ("-": to the standard output).
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+/// Reads a size such as `4096`, `4k`, `64KiB`, `1m`, `2GiB` (all powers of two).
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size"))?;
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        other => return Err(format!("unknown unit {other:?} (k, m, g, t)")),
+    };
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text:?} is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("4k"), Ok(4096));
+        assert_eq!(parse_size("64KiB"), Ok(65536));
+        assert_eq!(parse_size("2 g"), Ok(2 << 30));
+        assert_eq!(parse_size("7"), Ok(7));
+        assert!(parse_size("").is_err());
+        assert!(parse_size("k").is_err());
+        assert!(parse_size("4q").is_err());
+        assert!(parse_size("99999999999t").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            _bench: BenchArgs,
+        }
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,726 @@
+//! The generator's inner loop: one thread, some connections, epoll.
+//!
+//! The generator shares the machine with the server it measures, so its own work
+//! per operation must be small beside the server's:
+//!
+//! * no task and no allocation per operation: a connection has as many *slots* as
+//!   it may have calls in flight, and a slot's number is part of the XID, which makes
+//!   finding the call of a reply an array access;
+//! * replies are parsed where they were received, as many as one `recv` brought, and
+//!   the calls they give rise to leave in one `sendmsg`;
+//! * READ data nobody looks at is not kept: what of it is not received yet when its
+//!   header is parsed is skipped, and large remainders are thrown away inside the
+//!   kernel (`MSG_TRUNC`, tcp(7)) without being copied.
+//!
+//! Time is taken once a batch.
+
+use crate::clock;
+use crate::error::BenchError;
+use crate::load::{Call, Load, Step};
+use crate::outbox::{Flush, Outbox};
+use crate::rpc::{self, LAST_FRAGMENT};
+use crate::tally::Tally;
+use crate::xdr::Reader;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// Bits of the XID that hold the slot; depth is at most 2^SLOT_BITS.
+const SLOT_BITS: u32 = 10;
+/// Receive buffer of a connection. Sixteen 4 KiB READs' replies fit twice.
+const BUFFER: usize = 144 << 10;
+/// Length of a READ reply's head with attributes: record mark, RPC header, status,
+/// post_op_attr, count, eof, length of the data.
+const READ_HEAD: usize = 132;
+/// From this many bytes of unwanted data on, discarding in the kernel beats
+/// receiving: below, the extra system call costs more than the copy.
+const DISCARD_MIN: usize = 16 << 10;
+/// Greatest record that is not a protocol error.
+const MAX_RECORD: usize = 4 << 20;
+/// Receive calls on one connection before the others get their turn.
+const RECEIVES_PER_TURN: usize = 8;
+/// Longest wait of the event loop, which is how late a change of phase is seen.
+const TICK_MS: i32 = 5;
+/// Pause before a call answered NFS3ERR_JUKEBOX is repeated.
+const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
+/// Failed operations after which a run is not worth going on with.
+const MAX_FAILURES: u64 = 1000;
+
+/// What a run is doing, in the order of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Load without counting.
+    Warmup = 0,
+    /// Load, counted.
+    Measure = 1,
+    /// No new operations; wait for those in flight, then COMMIT.
+    Drain = 2,
+    /// Give up at once: another thread failed.
+    Abort = 3,
+}
+
+/// What the threads of a run and its conductor share.
+pub struct Stage {
+    phase: AtomicU8,
+    /// Operations begun, against the limit.
+    begun: AtomicU64,
+    limit: u64,
+    /// Operations completed, for the series over time.
+    pub progress: AtomicU64,
+    /// Threads that have finished.
+    pub finished: AtomicU64,
+}
+
+impl Stage {
+    /// A run that starts no more than `limit` operations.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self {
+            phase: AtomicU8::new(Phase::Warmup as u8),
+            begun: AtomicU64::new(0),
+            limit: limit.unwrap_or(u64::MAX),
+            progress: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+        }
+    }
+
+    /// Moves the run on; it never goes back.
+    pub fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::SeqCst);
+    }
+
+    /// What the run is doing.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Warmup,
+            1 => Phase::Measure,
+            2 => Phase::Drain,
+            _ => Phase::Abort,
+        }
+    }
+
+    fn may_begin(&self) -> bool {
+        self.limit == u64::MAX || self.begun.fetch_add(1, Ordering::Relaxed) < self.limit
+    }
+}
+
+/// What a thread came back with.
+pub struct ThreadResult {
+    /// Its counts.
+    pub tally: Tally,
+    /// Processor time it used in the measured phase, in nanoseconds.
+    pub cpu_ns: u64,
+    /// When its last operation was complete (monotonic, in nanoseconds).
+    pub end_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    xid: u32,
+    call: Call,
+    started_ns: u64,
+    busy: bool,
+}
+
+struct Connection<'a> {
+    stream: TcpStream,
+    load: Load<'a>,
+    slots: Vec<Slot>,
+    outbox: Outbox,
+    wants_write: bool,
+    sequence: u32,
+    in_flight: usize,
+    /// Slots that wait to repeat their call: due time and slot.
+    later: Vec<(u64, usize)>,
+    /// No new operations: draining, or none left.
+    exhausted: bool,
+    done: bool,
+    last_reply_ns: u64,
+
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Bytes of the current READ's data still to be thrown away, and its slot.
+    skip: usize,
+    skipping: Option<(usize, u64, Step)>,
+    /// Length of the record that is being waited for, with its mark.
+    needed: usize,
+    /// Fragments of a record before its last.
+    joined: Vec<u8>,
+    /// Receive only a reply's head at a time, because the rest is discarded.
+    heads_only: bool,
+}
+
+/// The settings of a thread that are not the load's.
+#[derive(Clone, Copy)]
+pub struct Options<'r> {
+    /// The constant payload region.
+    pub region: &'r [u8],
+    /// Longest wait for a reply, in nanoseconds.
+    pub timeout_ns: u64,
+    /// Replies are large READs whose data is discarded.
+    pub heads_only: bool,
+    /// Calls in flight on each connection.
+    pub depth: usize,
+}
+
+/// Runs the loads on their connections until the stage says drain and all is
+/// answered, or nothing is left to do.
+pub fn run(
+    connections: Vec<(TcpStream, Load<'_>)>,
+    options: Options<'_>,
+    stage: &Stage,
+) -> Result<ThreadResult, BenchError> {
+    let mut thread = Thread::new(connections, options)?;
+    let result = thread.run(stage);
+    if result.is_err() {
+        stage.enter(Phase::Abort);
+    }
+    stage.finished.fetch_add(1, Ordering::SeqCst);
+    result?;
+    Ok(ThreadResult {
+        tally: thread.tally,
+        cpu_ns: clock::thread_cpu_ns() - thread.cpu_start_ns,
+        end_ns: thread.end_ns,
+    })
+}
+
+struct Thread<'a, 'r> {
+    epoll: OwnedFd,
+    connections: Vec<Connection<'a>>,
+    options: Options<'r>,
+    tally: Tally,
+    cpu_start_ns: u64,
+    end_ns: u64,
+    reported: u64,
+}
+
+impl<'a, 'r> Thread<'a, 'r> {
+    fn new(streams: Vec<(TcpStream, Load<'a>)>, options: Options<'r>) -> Result<Self, BenchError> {
+        // SAFETY: plain system call; the descriptor it returns is ours alone.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(BenchError::Io("epoll".into(), io::Error::last_os_error()));
+        }
+        // SAFETY: `fd` was just created and is owned by nobody else.
+        let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
+        let now = clock::now_ns();
+        let mut connections = Vec::new();
+        for (i, (stream, load)) in streams.into_iter().enumerate() {
+            stream
+                .set_nonblocking(true)
+                .map_err(BenchError::io("socket options"))?;
+            control(&epoll, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), i, false)?;
+            connections.push(Connection {
+                heads_only: options.heads_only && load.discards_reads(),
+                stream,
+                load,
+                slots: vec![
+                    Slot {
+                        xid: 0,
+                        call: Call::Null,
+                        started_ns: 0,
+                        busy: false,
+                    };
+                    options.depth
+                ],
+                outbox: Outbox::default(),
+                wants_write: false,
+                // Spread, so that a server that knows callers by address and XID does
+                // not take a new run for the repetition of an old one.
+                sequence: (now >> 10) as u32 ^ (i as u32).wrapping_mul(0x0009_e377),
+                in_flight: 0,
+                later: Vec::new(),
+                exhausted: false,
+                done: false,
+                last_reply_ns: now,
+                buffer: vec![0; BUFFER],
+                filled: 0,
+                skip: 0,
+                skipping: None,
+                needed: 0,
+                joined: Vec::new(),
+            });
+        }
+        Ok(Self {
+            epoll,
+            connections,
+            options,
+            tally: Tally::default(),
+            cpu_start_ns: clock::thread_cpu_ns(),
+            end_ns: now,
+            reported: 0,
+        })
+    }
+
+    fn run(&mut self, stage: &Stage) -> Result<(), BenchError> {
+        let mut seen = Phase::Warmup;
+        let now = clock::now_ns();
+        for i in 0..self.connections.len() {
+            self.begin_all(i, now, stage);
+            self.flush(i)?;
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let mut checked_ns = now;
+        loop {
+            let phase = stage.phase();
+            if phase != seen {
+                match phase {
+                    Phase::Warmup => {}
+                    Phase::Measure => {
+                        self.tally.restart();
+                        self.reported = 0;
+                        self.cpu_start_ns = clock::thread_cpu_ns();
+                    }
+                    Phase::Drain => {
+                        if seen == Phase::Warmup {
+                            self.tally.restart();
+                        }
+                        for c in &mut self.connections {
+                            c.exhausted = true;
+                        }
+                    }
+                    Phase::Abort => return Ok(()),
+                }
+                seen = phase;
+            }
+            if self.finish_idle(stage)? {
+                self.end_ns = clock::now_ns();
+                return Ok(());
+            }
+            // SAFETY: `events` has room for the number of events given.
+            let n = unsafe {
+                libc::epoll_wait(
+                    self.epoll.as_raw_fd(),
+                    events.as_mut_ptr(),
+                    events.len() as i32,
+                    TICK_MS,
+                )
+            };
+            let n = match usize::try_from(n) {
+                Ok(n) => n,
+                Err(_) => {
+                    let e = io::Error::last_os_error();
+                    if e.kind() == io::ErrorKind::Interrupted {
+                        continue;
+                    }
+                    return Err(BenchError::Io("epoll_wait".into(), e));
+                }
+            };
+            self.tally.wakeups += 1;
+            for event in events.iter().take(n) {
+                let index = event.u64 as usize;
+                if event.events & !(libc::EPOLLOUT as u32) != 0 {
+                    self.receive(index, stage)?;
+                }
+                self.flush(index)?;
+            }
+            let ops = self.tally.ops();
+            stage
+                .progress
+                .fetch_add(ops.saturating_sub(self.reported), Ordering::Relaxed);
+            self.reported = ops;
+            if n == 0 || clock::now_ns() - checked_ns > 5_000_000 {
+                checked_ns = clock::now_ns();
+                self.repeat_due(checked_ns)?;
+                self.watch(checked_ns)?;
+            }
+        }
+    }
+
+    /// Starts an operation in every idle slot of connection `i`.
+    fn begin_all(&mut self, i: usize, now: u64, stage: &Stage) {
+        let Some(c) = self.connections.get_mut(i) else {
+            return;
+        };
+        for slot in 0..c.slots.len() {
+            c.begin(slot, now, stage);
+        }
+    }
+
+    /// Lets connections that have nothing in flight and nothing to begin send the
+    /// COMMITs they owe; true when all are done.
+    fn finish_idle(&mut self, _stage: &Stage) -> Result<bool, BenchError> {
+        let mut all_done = true;
+        for i in 0..self.connections.len() {
+            let Some(c) = self.connections.get_mut(i) else {
+                continue;
+            };
+            if c.done {
+                continue;
+            }
+            if c.exhausted && c.in_flight == 0 {
+                let now = clock::now_ns();
+                for slot in 0..c.slots.len() {
+                    match c.load.last() {
+                        Some(call) => c.issue(slot, call, now),
+                        None => break,
+                    }
+                }
+                if c.in_flight == 0 {
+                    c.done = true;
+                    continue;
+                }
+                self.flush(i)?;
+            }
+            all_done = false;
+        }
+        Ok(all_done)
+    }
+
+    /// Repeats calls whose pause is over.
+    fn repeat_due(&mut self, now: u64) -> Result<(), BenchError> {
+        for i in 0..self.connections.len() {
+            let Some(c) = self.connections.get_mut(i) else {
+                continue;
+            };
+            let mut k = 0;
+            while let Some(&(due, slot)) = c.later.get(k) {
+                if due > now {
+                    k += 1;
+                    continue;
+                }
+                c.later.swap_remove(k);
+                c.send_again(slot);
+            }
+            self.flush(i)?;
+        }
+        Ok(())
+    }
+
+    /// Fails when a server has gone silent, or fails too often.
+    fn watch(&self, now: u64) -> Result<(), BenchError> {
+        for c in &self.connections {
+            if c.in_flight > c.later.len()
+                && now.saturating_sub(c.last_reply_ns) > self.options.timeout_ns
+            {
+                return Err(BenchError::Protocol(format!(
+                    "no reply for {} s with {} calls in flight on a connection",
+                    now.saturating_sub(c.last_reply_ns) / 1_000_000_000,
+                    c.in_flight
+                )));
+            }
+        }
+        if self.tally.failures() > MAX_FAILURES {
+            return Err(BenchError::Protocol(format!(
+                "too many failures: {}",
+                self.tally.faults().join("; ")
+            )));
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, i: usize) -> Result<(), BenchError> {
+        let Some(c) = self.connections.get_mut(i) else {
+            return Ok(());
+        };
+        if c.outbox.is_empty() && !c.wants_write {
+            return Ok(());
+        }
+        let fd = c.stream.as_raw_fd();
+        let blocked = c
+            .outbox
+            .flush(fd, self.options.region)
+            .map_err(BenchError::io("send"))?
+            == Flush::Blocked;
+        if blocked != c.wants_write {
+            c.wants_write = blocked;
+            control(&self.epoll, libc::EPOLL_CTL_MOD, fd, i, blocked)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, i: usize, stage: &Stage) -> Result<(), BenchError> {
+        let Some(c) = self.connections.get_mut(i) else {
+            return Ok(());
+        };
+        for _ in 0..RECEIVES_PER_TURN {
+            self.tally.receives += 1;
+            let (asked, got) = if c.skip >= DISCARD_MIN {
+                let got = recv(&c.stream, None, c.skip)?;
+                c.skip -= got.unwrap_or(0);
+                (usize::MAX, got)
+            } else {
+                let want = if c.heads_only && c.skip == 0 && c.filled < READ_HEAD {
+                    READ_HEAD
+                } else {
+                    c.buffer.len()
+                };
+                let Some(room) = c.buffer.get_mut(c.filled..want.max(c.filled)) else {
+                    return Err(BenchError::Protocol("receive buffer overrun".into()));
+                };
+                let asked = room.len();
+                let got = recv(&c.stream, Some(room), asked)?;
+                c.filled += got.unwrap_or(0);
+                (asked, got)
+            };
+            let Some(got) = got else { break };
+            let now = clock::now_ns();
+            c.last_reply_ns = now;
+            c.parse(now, &mut self.tally, stage)?;
+            if got < asked && c.skip == 0 && !c.heads_only {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection<'_> {
+    fn begin(&mut self, slot: usize, now: u64, stage: &Stage) {
+        if self.exhausted {
+            return;
+        }
+        let call = if stage.may_begin() {
+            self.load.next(slot)
+        } else {
+            None
+        };
+        match call {
+            Some(call) => self.issue(slot, call, now),
+            None => self.exhausted = true,
+        }
+    }
+
+    /// Sends an operation's first call.
+    fn issue(&mut self, slot: usize, call: Call, now: u64) {
+        if let Some(s) = self.slots.get_mut(slot) {
+            s.call = call;
+            s.started_ns = now;
+            s.busy = true;
+            self.in_flight += 1;
+            self.send_again(slot);
+        }
+    }
+
+    /// Sends the slot's call under a new XID.
+    fn send_again(&mut self, slot: usize) {
+        self.sequence = self.sequence.wrapping_add(1);
+        if let Some(s) = self.slots.get_mut(slot) {
+            s.xid = (self.sequence << SLOT_BITS) | slot as u32;
+            self.load.encode(slot, &s.call, s.xid, &mut self.outbox);
+        }
+    }
+
+    /// Handles all complete replies in the buffer, and the beginnings of READs.
+    fn parse(&mut self, now: u64, tally: &mut Tally, stage: &Stage) -> Result<(), BenchError> {
+        if self.skip == 0 {
+            self.end_skip(now, tally, stage);
+        }
+        let mut at = 0;
+        loop {
+            if self.skip > 0 {
+                let take = self.skip.min(self.filled - at);
+                self.skip -= take;
+                at += take;
+                if self.skip > 0 {
+                    break;
+                }
+                self.end_skip(now, tally, stage);
+            }
+            let buffer = std::mem::take(&mut self.buffer);
+            let result = self.record(
+                buffer.get(at..self.filled).unwrap_or(&[]),
+                now,
+                tally,
+                stage,
+            );
+            self.buffer = buffer;
+            match result? {
+                0 => break,
+                used => at += used,
+            }
+        }
+        if at > 0 {
+            self.buffer.copy_within(at..self.filled, 0);
+            self.filled -= at;
+        }
+        if self.needed > self.buffer.len() {
+            self.buffer.resize(self.needed, 0);
+        }
+        self.needed = 0;
+        Ok(())
+    }
+
+    fn end_skip(&mut self, now: u64, tally: &mut Tally, stage: &Stage) {
+        if let Some((slot, started, Step::Done { class, bytes })) = self.skipping.take() {
+            tally.done(class, now.saturating_sub(started), bytes);
+            self.in_flight -= 1;
+            self.begin(slot, now, stage);
+        }
+    }
+
+    /// Handles the record at the beginning of `data`; returns the bytes used, 0 when
+    /// it is too incomplete.
+    fn record(
+        &mut self,
+        data: &[u8],
+        now: u64,
+        tally: &mut Tally,
+        stage: &Stage,
+    ) -> Result<usize, BenchError> {
+        let Some((mark, rest)) = data.split_first_chunk::<4>() else {
+            return Ok(0);
+        };
+        let mark = u32::from_be_bytes(*mark);
+        let len = (mark & !LAST_FRAGMENT) as usize;
+        if len + self.joined.len() > MAX_RECORD {
+            return Err(BenchError::Protocol(format!("record of {len} bytes")));
+        }
+        let whole = rest.get(..len);
+        if mark & LAST_FRAGMENT == 0 || !self.joined.is_empty() {
+            let Some(fragment) = whole else {
+                return Ok(self.wait_for(len));
+            };
+            self.joined.extend_from_slice(fragment);
+            if mark & LAST_FRAGMENT != 0 {
+                let record = std::mem::take(&mut self.joined);
+                self.handle(&record, 0, now, tally, stage)?;
+            }
+            return Ok(4 + len);
+        }
+        match whole {
+            Some(record) => {
+                self.handle(record, 0, now, tally, stage)?;
+                Ok(4 + len)
+            }
+            None => {
+                if data.len() >= READ_HEAD && self.load.discards_reads() {
+                    let missing = len - rest.len();
+                    if self.handle(rest, missing, now, tally, stage)? {
+                        self.skip = missing;
+                        return Ok(data.len());
+                    }
+                }
+                Ok(self.wait_for(len))
+            }
+        }
+    }
+
+    /// Notes that a record of `len` bytes must fit into the buffer; uses nothing of it.
+    fn wait_for(&mut self, len: usize) -> usize {
+        self.needed = 4 + len;
+        0
+    }
+
+    /// Handles one reply, of which `missing` bytes are not there yet; false when
+    /// it takes more of it.
+    fn handle(
+        &mut self,
+        record: &[u8],
+        missing: usize,
+        now: u64,
+        tally: &mut Tally,
+        stage: &Stage,
+    ) -> Result<bool, BenchError> {
+        let mut r = Reader::new(record);
+        let xid = r.u32()?;
+        let index = (xid & ((1 << SLOT_BITS) - 1)) as usize;
+        let slot = match self.slots.get(index) {
+            Some(s) if s.busy && s.xid == xid => *s,
+            _ => {
+                return Err(BenchError::Protocol(format!(
+                    "reply to no call in flight: XID {xid:#x}"
+                )));
+            }
+        };
+        if missing > 0 && !matches!(slot.call, Call::Read { .. }) {
+            return Ok(false);
+        }
+        rpc::accept(&mut r)?;
+        let step = self.load.reply(index, &slot.call, &mut r, missing, tally)?;
+        match step {
+            Step::Incomplete => return Ok(false),
+            Step::Done { class, bytes } => {
+                if let Some(s) = self.slots.get_mut(index) {
+                    s.busy = false;
+                }
+                if missing > 0 {
+                    self.skipping = Some((index, slot.started_ns, step));
+                    return Ok(true);
+                }
+                tally.done(class, now.saturating_sub(slot.started_ns), bytes);
+                self.in_flight -= 1;
+                self.begin(index, now, stage);
+            }
+            Step::Failed => {
+                if let Some(s) = self.slots.get_mut(index) {
+                    s.busy = false;
+                }
+                self.in_flight -= 1;
+                self.begin(index, now, stage);
+            }
+            Step::Then(call) => {
+                if let Some(s) = self.slots.get_mut(index) {
+                    s.call = call;
+                }
+                self.send_again(index);
+            }
+            Step::Again => {
+                tally.jukebox += 1;
+                self.later.push((now + JUKEBOX_PAUSE_NS, index));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Receives into `into`, or throws up to `len` bytes away; `None` when nothing is
+/// there.
+fn recv(
+    stream: &TcpStream,
+    into: Option<&mut [u8]>,
+    len: usize,
+) -> Result<Option<usize>, BenchError> {
+    let (pointer, flags) = match into {
+        Some(b) => (b.as_mut_ptr(), libc::MSG_DONTWAIT),
+        None => (std::ptr::null_mut(), libc::MSG_DONTWAIT | libc::MSG_TRUNC),
+    };
+    loop {
+        // SAFETY: `pointer` has room for `len` bytes, or is null with MSG_TRUNC, with
+        // which TCP copies nothing.
+        let n = unsafe { libc::recv(stream.as_raw_fd(), pointer.cast(), len, flags) };
+        match usize::try_from(n) {
+            Ok(0) if len > 0 => {
+                return Err(BenchError::Protocol(
+                    "the server closed the connection".into(),
+                ));
+            }
+            Ok(n) => return Ok(Some(n)),
+            Err(_) => {
+                let e = io::Error::last_os_error();
+                match e.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(BenchError::Io("receive".into(), e)),
+                }
+            }
+        }
+    }
+}
+
+fn control(
+    epoll: &OwnedFd,
+    operation: i32,
+    fd: RawFd,
+    index: usize,
+    write: bool,
+) -> Result<(), BenchError> {
+    let mut events = libc::EPOLLIN as u32;
+    if write {
+        events |= libc::EPOLLOUT as u32;
+    }
+    let mut event = libc::epoll_event {
+        events,
+        u64: index as u64,
+    };
+    // SAFETY: `event` is valid for the call; both descriptors are open.
+    let result = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &raw mut event) };
+    if result < 0 {
+        return Err(BenchError::Io(
+            "epoll_ctl".into(),
+            io::Error::last_os_error(),
+        ));
+    }
+    Ok(())
+}

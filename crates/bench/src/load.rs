@@ -1,0 +1,718 @@
+//! The loads: which call comes next on a connection, and whether its reply is right.
+//!
+//! Each connection has one [`Load`] of its own, so deciding needs no lock; what
+//! connections share is two counters ([`Shared`]). A load names calls by small
+//! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX.
+
+use crate::args::{LoadKind, Nfs3Args, Pattern};
+use crate::error::BenchError;
+use crate::nfs3::{self, Calls, Handle, Name, Proc, Stable};
+use crate::outbox::Outbox;
+use crate::pattern::{self, Rand};
+use crate::set::{CREATED, FILE, MADE_DIR, RENAMED, WorkingSet};
+use crate::tally::{Class, Tally};
+use crate::xdr::{Reader, padding};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the constant region beyond the greatest block: room for payloads to
+/// start at different places.
+const REGION_SLACK: u64 = 256 << 10;
+/// All bits of ACCESS (RFC 1813 §3.3.4).
+const ACCESS_ALL: u32 = 0x3f;
+/// Mismatches described in full; the others are only counted.
+const MISMATCHES_SHOWN: u64 = 5;
+
+/// One call, small enough to be copied about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// NULL.
+    Null,
+    /// READ of one block.
+    Read {
+        /// File number.
+        file: u32,
+        /// Byte offset.
+        offset: u64,
+    },
+    /// WRITE of one block.
+    Write {
+        /// File number.
+        file: u32,
+        /// Byte offset.
+        offset: u64,
+        /// Version that the pattern carries.
+        version: u64,
+    },
+    /// COMMIT of a file of the set.
+    Commit {
+        /// File number.
+        file: u32,
+    },
+    /// GETATTR.
+    Getattr {
+        /// File number.
+        file: u32,
+    },
+    /// ACCESS.
+    Access {
+        /// File number.
+        file: u32,
+    },
+    /// LOOKUP of a file of the set.
+    Lookup {
+        /// File number.
+        file: u32,
+    },
+    /// CREATE.
+    Create {
+        /// Number of the new file.
+        number: u64,
+    },
+    /// WRITE of one block to the file this slot just made.
+    WriteNew,
+    /// COMMIT of the file this slot just made.
+    CommitNew,
+    /// MKDIR.
+    Mkdir {
+        /// Number of the new directory.
+        number: u64,
+    },
+    /// REMOVE of a file of the set.
+    Remove {
+        /// File number.
+        number: u64,
+    },
+    /// RENAME of a file of the set to its other name, or back.
+    Rename {
+        /// File number.
+        number: u64,
+        /// Back to the first name.
+        back: bool,
+    },
+    /// READDIR or READDIRPLUS from a position on.
+    List {
+        /// Directory number.
+        dir: u32,
+        /// Cookie and cookie verifier.
+        position: (u64, [u8; 8]),
+    },
+}
+
+/// What a reply means for its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The operation is complete.
+    Done {
+        /// What it counts as.
+        class: Class,
+        /// Bytes of file data moved.
+        bytes: u64,
+    },
+    /// The operation goes on with this call.
+    Then(Call),
+    /// The same call is to be sent again later.
+    Again,
+    /// The operation failed; the tally knows.
+    Failed,
+    /// More of the reply is needed to tell.
+    Incomplete,
+}
+
+/// What the connections of a run share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Next number of what the load makes or uses up.
+    pub next: AtomicU64,
+}
+
+/// What one connection does.
+pub struct Load<'a> {
+    args: &'a Nfs3Args,
+    set: &'a WorkingSet,
+    shared: &'a Shared,
+    calls: &'a Calls,
+    region_len: u64,
+    rand: Rand,
+    /// This connection's number.
+    index: u64,
+    /// Sequential position: file and offset.
+    position: (u64, u64),
+    versions: u64,
+    written: Vec<Written>,
+    commits: VecDeque<u32>,
+    verifier: Option<[u8; 8]>,
+    slots: Vec<SlotState>,
+}
+
+/// What a connection wrote to one file.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    /// WRITEs without a reply yet.
+    flying: u32,
+    /// Bytes acknowledged since the last COMMIT was sent.
+    uncommitted: u64,
+    /// After a pass over the file: replies until its WRITEs can be taken as answered
+    /// (servers answer nearly in order), which is when its COMMIT is due.
+    closing: Option<u32>,
+}
+
+/// What a slot keeps between operations.
+#[derive(Clone, Copy, Default)]
+struct SlotState {
+    new_file: Option<Handle>,
+    list: (u64, [u8; 8]),
+    list_dir: u32,
+    renames: u64,
+}
+
+/// Length of the constant region for blocks of `block` bytes.
+pub fn region_len(block: u64) -> u64 {
+    block + REGION_SLACK
+}
+
+impl<'a> Load<'a> {
+    /// The load of the connection numbered `index`.
+    pub fn new(
+        args: &'a Nfs3Args,
+        set: &'a WorkingSet,
+        shared: &'a Shared,
+        calls: &'a Calls,
+        index: u32,
+    ) -> Self {
+        let index = u64::from(index);
+        // Connections beyond one a file start in the middle of theirs.
+        let sharing = (u64::from(args.connections)).div_ceil(set.file_count);
+        let start =
+            set.file_size / sharing * (index / set.file_count) / args.block_size * args.block_size;
+        let slots = (0..args.depth)
+            .map(|s| SlotState {
+                list_dir: (s + args.depth * index as u32) % args.dirs.max(1),
+                ..SlotState::default()
+            })
+            .collect();
+        Self {
+            args,
+            set,
+            shared,
+            calls,
+            region_len: region_len(args.block_size),
+            rand: Rand::new(args.seed ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            index,
+            position: (index % set.file_count, start),
+            versions: 0,
+            written: vec![Written::default(); set.files.len()],
+            commits: VecDeque::new(),
+            verifier: None,
+            slots,
+        }
+    }
+
+    /// Whether READ data may be thrown away unseen.
+    pub fn discards_reads(&self) -> bool {
+        !self.args.verify
+    }
+
+    /// The next operation's first call for `slot`; `None` when there is none left.
+    pub fn next(&mut self, slot: usize) -> Option<Call> {
+        Some(match self.args.load {
+            LoadKind::Null => Call::Null,
+            LoadKind::Read => {
+                let (file, offset) = self.next_block();
+                Call::Read { file, offset }
+            }
+            LoadKind::Write => self.next_write(),
+            LoadKind::Mix => {
+                if self.rand.below(100) < u64::from(self.args.read_percent) {
+                    let (file, offset) = self.next_block();
+                    Call::Read { file, offset }
+                } else {
+                    self.next_write()
+                }
+            }
+            LoadKind::Getattr => Call::Getattr {
+                file: self.random_file(),
+            },
+            LoadKind::Access => Call::Access {
+                file: self.random_file(),
+            },
+            LoadKind::Lookup => Call::Lookup {
+                file: self.random_file(),
+            },
+            LoadKind::Create | LoadKind::CreateWriteCommit => Call::Create {
+                number: self.take_number(),
+            },
+            LoadKind::Mkdir => Call::Mkdir {
+                number: self.take_number(),
+            },
+            LoadKind::Remove => {
+                let number = self.take_number();
+                if number >= self.set.file_count {
+                    return None;
+                }
+                Call::Remove { number }
+            }
+            LoadKind::Rename => self.next_rename(slot)?,
+            LoadKind::Readdir | LoadKind::Readdirplus => {
+                let state = self.slots.get(slot)?;
+                Call::List {
+                    dir: state.list_dir,
+                    position: state.list,
+                }
+            }
+        })
+    }
+
+    /// Once nothing is in flight and nothing new begins: the COMMITs still owed.
+    pub fn last(&mut self) -> Option<Call> {
+        if let Some(file) = self.commits.pop_front() {
+            return Some(self.commit(file));
+        }
+        let file = self.written.iter().position(|w| w.uncommitted > 0)?;
+        Some(self.commit(file as u32))
+    }
+
+    fn take_number(&self) -> u64 {
+        self.shared.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn random_file(&mut self) -> u32 {
+        self.rand.below(self.set.file_count) as u32
+    }
+
+    fn next_block(&mut self) -> (u32, u64) {
+        let block = self.args.block_size;
+        match self.args.pattern {
+            Pattern::Random => {
+                let file = self.random_file();
+                let blocks = self.set.file_size / block;
+                (file, self.rand.below(blocks) * block)
+            }
+            Pattern::Sequential => {
+                let (file, offset) = self.position;
+                let mut next = (file, offset + block);
+                if next.1 + block > self.set.file_size {
+                    // The files of a connection: its own number, then every so many on.
+                    let step = u64::from(self.args.connections);
+                    let file_count = self.set.file_count;
+                    let next_file = file + step;
+                    next = (
+                        if next_file < file_count {
+                            next_file
+                        } else {
+                            self.index % file_count
+                        },
+                        0,
+                    );
+                    if let Some(w) = self.written.get_mut(file as usize) {
+                        w.closing = Some(w.flying + 1);
+                    }
+                }
+                self.position = next;
+                (file as u32, offset)
+            }
+        }
+    }
+
+    fn commit(&mut self, file: u32) -> Call {
+        if let Some(w) = self.written.get_mut(file as usize) {
+            w.uncommitted = 0;
+        }
+        Call::Commit { file }
+    }
+
+    fn next_write(&mut self) -> Call {
+        if let Some(file) = self.commits.pop_front() {
+            return self.commit(file);
+        }
+        let (file, offset) = self.next_block();
+        if let Some(w) = self.written.get_mut(file as usize) {
+            w.flying += 1;
+        }
+        self.versions += 1;
+        Call::Write {
+            file,
+            offset,
+            version: (self.index + 1) << 40 | self.versions,
+        }
+    }
+
+    /// Slots own disjoint sets of files, so that two renames never meet.
+    fn next_rename(&mut self, slot: usize) -> Option<Call> {
+        let slots = u64::from(self.args.connections) * u64::from(self.args.depth);
+        let first = self.index * u64::from(self.args.depth) + slot as u64;
+        if first >= self.set.file_count {
+            return None;
+        }
+        let own = (self.set.file_count - first).div_ceil(slots);
+        let state = self.slots.get_mut(slot)?;
+        let turn = state.renames;
+        state.renames += 1;
+        Some(Call::Rename {
+            number: first + (turn % own) * slots,
+            back: (turn / own) % 2 == 1,
+        })
+    }
+
+    fn file(&self, file: u32) -> Option<&Handle> {
+        self.set.files.get(file as usize)
+    }
+
+    /// Encodes `call` for sending.
+    pub fn encode(&mut self, slot: usize, call: &Call, xid: u32, out: &mut Outbox) {
+        let c = self.calls;
+        let set = self.set;
+        let block = self.args.block_size as u32;
+        match *call {
+            Call::Null => out.encode(|o| c.null(o, xid)),
+            Call::Read { file, offset } => {
+                if let Some(fh) = self.file(file) {
+                    out.encode(|o| c.read(o, xid, fh, offset, block));
+                }
+            }
+            Call::Write {
+                file,
+                offset,
+                version,
+            } => {
+                let seed = self.args.seed;
+                let verify = self.args.verify;
+                let stability = self.args.stability;
+                let Some(fh) = self.file(file) else { return };
+                out.encode(|o| {
+                    c.write_head(o, xid, fh, offset, block, stability);
+                    if verify {
+                        let start = o.len();
+                        o.resize(start + block as usize, 0);
+                        if let Some(data) = o.get_mut(start..) {
+                            pattern::fill(data, u64::from(file), offset, seed, version);
+                        }
+                    }
+                });
+                if !verify {
+                    self.constant_payload(out);
+                }
+            }
+            Call::WriteNew => {
+                let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) else {
+                    return;
+                };
+                let stability = self.args.stability;
+                out.encode(|o| c.write_head(o, xid, &fh, 0, block, stability));
+                self.constant_payload(out);
+            }
+            Call::CommitNew => {
+                if let Some(fh) = self.slots.get(slot).and_then(|s| s.new_file) {
+                    out.encode(|o| c.commit(o, xid, &fh));
+                }
+            }
+            Call::Commit { file } => {
+                if let Some(fh) = self.file(file) {
+                    out.encode(|o| c.commit(o, xid, fh));
+                }
+            }
+            Call::Getattr { file } => {
+                if let Some(fh) = self.file(file) {
+                    out.encode(|o| c.of_handle(o, xid, Proc::Getattr, fh));
+                }
+            }
+            Call::Access { file } => {
+                if let Some(fh) = self.file(file) {
+                    out.encode(|o| c.access(o, xid, fh, ACCESS_ALL));
+                }
+            }
+            Call::Lookup { file } => {
+                let number = u64::from(file);
+                let name = named(FILE, number);
+                out.encode(|o| c.of_name(o, xid, Proc::Lookup, set.dir_of(number), &name));
+            }
+            Call::Create { number } => {
+                let name = named(CREATED, number);
+                out.encode(|o| c.create(o, xid, set.dir_of(number), &name));
+            }
+            Call::Mkdir { number } => {
+                let name = named(MADE_DIR, number);
+                out.encode(|o| c.mkdir(o, xid, set.dir_of(number), &name));
+            }
+            Call::Remove { number } => {
+                let name = named(FILE, number);
+                out.encode(|o| c.of_name(o, xid, Proc::Remove, set.dir_of(number), &name));
+            }
+            Call::Rename { number, back } => {
+                let dir = set.dir_of(number);
+                let (from, to) = if back {
+                    (RENAMED, FILE)
+                } else {
+                    (FILE, RENAMED)
+                };
+                let (from, to) = (named(from, number), named(to, number));
+                out.encode(|o| c.rename(o, xid, (dir, &from), (dir, &to)));
+            }
+            Call::List { dir, position } => {
+                let plus = self.args.load == LoadKind::Readdirplus;
+                if let Some(fh) = set.dirs.get(dir as usize) {
+                    out.encode(|o| c.readdir(o, xid, fh, position, block, plus));
+                }
+            }
+        }
+    }
+
+    /// Payloads start at changing places of the region, so that no two neighbours on
+    /// the device are alike.
+    fn constant_payload(&mut self, out: &mut Outbox) {
+        let start = self
+            .rand
+            .below((self.region_len - self.args.block_size) / 64)
+            * 64;
+        out.constant(start as usize, self.args.block_size as usize);
+    }
+
+    /// Judges the reply to `call`: `r` stands behind the RPC header, and `missing`
+    /// bytes of the record are not received yet (only for READs whose data is thrown
+    /// away).
+    pub fn reply(
+        &mut self,
+        slot: usize,
+        call: &Call,
+        r: &mut Reader<'_>,
+        missing: usize,
+        tally: &mut Tally,
+    ) -> Result<Step, BenchError> {
+        let op = Step::Done {
+            class: Class::Op,
+            bytes: 0,
+        };
+        if *call == Call::Null {
+            return Ok(op);
+        }
+        let status = match r.u32() {
+            Err(_) if missing > 0 => return Ok(Step::Incomplete),
+            other => other?,
+        };
+        if status != 0 {
+            if missing > 0 {
+                return Ok(Step::Incomplete);
+            }
+            if status == nfs3::JUKEBOX {
+                return Ok(Step::Again);
+            }
+            tally.bad_status(status);
+            if let Call::Write { file, .. } = *call {
+                self.write_landed(file, 0);
+            }
+            return Ok(Step::Failed);
+        }
+        let step = match *call {
+            Call::Null => op,
+            Call::Read { file, offset } => {
+                return self.read_reply(file, offset, r, missing, tally);
+            }
+            Call::Write { file, .. } => {
+                let bytes = self.write_reply(r, tally)?;
+                self.write_landed(file, bytes);
+                Step::Done {
+                    class: Class::Write,
+                    bytes,
+                }
+            }
+            Call::Commit { .. } => {
+                let verifier = nfs3::committed(r)?;
+                self.see_verifier(verifier, tally);
+                Step::Done {
+                    class: Class::Commit,
+                    bytes: 0,
+                }
+            }
+            Call::WriteNew => {
+                self.write_reply(r, tally)?;
+                if self.args.stability == Stable::Unstable {
+                    Step::Then(Call::CommitNew)
+                } else {
+                    op
+                }
+            }
+            Call::CommitNew => {
+                let verifier = nfs3::committed(r)?;
+                self.see_verifier(verifier, tally);
+                Step::Done {
+                    class: Class::Op,
+                    bytes: self.args.block_size,
+                }
+            }
+            Call::Getattr { .. } => {
+                nfs3::got_attributes(r)?;
+                op
+            }
+            Call::Access { .. } => {
+                let granted = nfs3::accessed(r)?;
+                if granted & !ACCESS_ALL != 0 {
+                    return Err(BenchError::Protocol(format!(
+                        "ACCESS granted {granted:#x}, which was not asked for"
+                    )));
+                }
+                op
+            }
+            Call::Lookup { .. } => {
+                nfs3::found(r)?;
+                op
+            }
+            Call::Create { .. } => {
+                let fh = nfs3::created(r)?;
+                if self.args.load == LoadKind::CreateWriteCommit {
+                    if fh.is_none() {
+                        return Err(BenchError::Protocol(
+                            "CREATE gave no handle, which this load needs".into(),
+                        ));
+                    }
+                    if let Some(s) = self.slots.get_mut(slot) {
+                        s.new_file = fh;
+                    }
+                    Step::Then(Call::WriteNew)
+                } else {
+                    op
+                }
+            }
+            Call::Mkdir { .. } => {
+                nfs3::created(r)?;
+                op
+            }
+            Call::Remove { .. } => {
+                nfs3::removed(r)?;
+                op
+            }
+            Call::Rename { .. } => {
+                nfs3::renamed(r)?;
+                op
+            }
+            Call::List { dir, .. } => {
+                let listed = nfs3::listed(r, self.args.load == LoadKind::Readdirplus)?;
+                tally.entries += u64::from(listed.entries);
+                if let Some(s) = self.slots.get_mut(slot) {
+                    if listed.eof {
+                        s.list = (0, [0; 8]);
+                        s.list_dir = (dir + 1) % self.args.dirs.max(1);
+                    } else if listed.entries == 0 {
+                        return Err(BenchError::Protocol(
+                            "a listing without entries and without end".into(),
+                        ));
+                    } else {
+                        s.list = listed.position;
+                    }
+                }
+                op
+            }
+        };
+        if !r.rest().is_empty() {
+            return Err(BenchError::Protocol(format!(
+                "{} bytes behind the results of {call:?}",
+                r.rest().len()
+            )));
+        }
+        Ok(step)
+    }
+
+    fn read_reply(
+        &mut self,
+        file: u32,
+        offset: u64,
+        r: &mut Reader<'_>,
+        missing: usize,
+        tally: &mut Tally,
+    ) -> Result<Step, BenchError> {
+        let head = match nfs3::read_head(r) {
+            Err(_) if missing > 0 => return Ok(Step::Incomplete),
+            other => other?,
+        };
+        let asked = self.args.block_size;
+        let len = head.data_len as usize;
+        if head.data_len != head.count
+            || u64::from(head.count) > asked
+            || r.rest().len() + missing != len + padding(len)
+        {
+            return Err(BenchError::Protocol(format!(
+                "READ of {asked} bytes: count {}, data of {} bytes, {} bytes in the record",
+                head.count,
+                head.data_len,
+                r.rest().len() + missing
+            )));
+        }
+        if u64::from(head.count) < asked {
+            tally.short_reads += 1;
+        }
+        if self.args.verify {
+            let data = r.fixed(len)?;
+            if let Err((at, mismatch)) =
+                pattern::check(data, u64::from(file), offset, self.args.seed)
+            {
+                tally.mismatches += 1;
+                if tally.mismatches <= MISMATCHES_SHOWN {
+                    tally
+                        .notes
+                        .push(format!("file {file}, offset {at}: {mismatch}"));
+                }
+            }
+        }
+        Ok(Step::Done {
+            class: Class::Read,
+            bytes: u64::from(head.count),
+        })
+    }
+
+    /// Judges a WRITE's results; returns the bytes written.
+    fn write_reply(&mut self, r: &mut Reader<'_>, tally: &mut Tally) -> Result<u64, BenchError> {
+        let w = nfs3::written(r)?;
+        let asked = self.args.block_size;
+        if u64::from(w.count) > asked {
+            return Err(BenchError::Protocol(format!(
+                "WRITE of {asked} bytes: {} written",
+                w.count
+            )));
+        }
+        if u64::from(w.count) < asked {
+            tally.short_writes += 1;
+        }
+        match w.committed {
+            None => {
+                return Err(BenchError::Protocol(
+                    "WRITE with an unknown stable_how".into(),
+                ));
+            }
+            Some(c) if c < self.args.stability => tally.weak_stability += 1,
+            Some(_) => {}
+        }
+        self.see_verifier(w.verifier, tally);
+        Ok(u64::from(w.count))
+    }
+
+    /// A changed write verifier means that unstable data may be lost (RFC 1813 §4.8).
+    fn see_verifier(&mut self, verifier: [u8; 8], tally: &mut Tally) {
+        if self.verifier.is_some_and(|v| v != verifier) {
+            tally.verifier_changes += 1;
+        }
+        self.verifier = Some(verifier);
+    }
+
+    fn write_landed(&mut self, file: u32, bytes: u64) {
+        if self.args.stability != Stable::Unstable {
+            return;
+        }
+        let every = self.args.commit_every;
+        if let Some(w) = self.written.get_mut(file as usize) {
+            w.flying = w.flying.saturating_sub(1);
+            w.uncommitted += bytes;
+            w.closing = w.closing.map(|n| n.saturating_sub(1));
+            let closed = w.closing == Some(0);
+            if closed {
+                w.closing = None;
+            }
+            let due = every > 0 && w.uncommitted >= every;
+            if (due || closed) && !self.commits.contains(&file) {
+                self.commits.push_back(file);
+            }
+        }
+    }
+}
+
+fn named(letter: u8, number: u64) -> [u8; 16] {
+    Name { letter, number }.bytes()
+}

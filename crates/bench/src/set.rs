@@ -1,0 +1,286 @@
+//! The working set: what stands in the export before the load begins.
+//!
+//! Data loads use a few large files filled with [`crate::pattern`]; metadata loads
+//! use many small ones, spread over directories by their number, so that a name is
+//! known from its number and nothing needs to be listed.
+
+use crate::args::{LoadKind, Nfs3Args};
+use crate::control::{Control, Verdict};
+use crate::error::BenchError;
+use crate::nfs3::{self, Fsinfo, Handle, Name, Proc, Stable};
+use crate::pattern;
+
+/// Calls in flight while the set is made or removed.
+const WINDOW: usize = 64;
+/// Bytes in flight while it is filled.
+const FILL_WINDOW_BYTES: u64 = 4 << 20;
+
+/// Letter of the names of files made beforehand.
+pub const FILE: u8 = b'f';
+/// Letter of a file's other name in the rename load.
+pub const RENAMED: u8 = b'r';
+/// Letter of files that the load makes.
+pub const CREATED: u8 = b'c';
+/// Letter of directories that the load makes.
+pub const MADE_DIR: u8 = b'm';
+
+/// Handles of the working set.
+pub struct WorkingSet {
+    /// The directories that hold the files.
+    pub dirs: Vec<Handle>,
+    /// The files, by number; empty for loads that do not need handles.
+    pub files: Vec<Handle>,
+    /// How many files there are.
+    pub file_count: u64,
+    /// Size of each file, in bytes, for data loads.
+    pub file_size: u64,
+    /// What the server says about its limits.
+    pub fsinfo: Fsinfo,
+    root: Handle,
+    top: Handle,
+}
+
+impl WorkingSet {
+    /// The directory that holds the file of this number.
+    pub fn dir_of(&self, number: u64) -> &Handle {
+        let len = self.dirs.len().max(1) as u64;
+        self.dirs.get((number % len) as usize).unwrap_or(&self.top)
+    }
+
+    /// Makes the working set that `args` asks for below the export's root.
+    pub fn prepare(
+        control: &mut Control,
+        root: Handle,
+        args: &Nfs3Args,
+    ) -> Result<Self, BenchError> {
+        let fsinfo = control.fsinfo(&root)?;
+        let top = control.directory(&root, args.dir.as_bytes())?;
+        let mut set = Self {
+            dirs: Vec::new(),
+            files: Vec::new(),
+            file_count: args.file_count().max(1),
+            file_size: 0,
+            fsinfo,
+            root,
+            top,
+        };
+        let dirs = if args.load.is_data() { 1 } else { args.dirs };
+        for n in 0..dirs {
+            let name = dir_name(n);
+            set.dirs.push(control.directory(&top, name.as_bytes())?);
+        }
+        let needs_files = !matches!(
+            args.load,
+            LoadKind::Create | LoadKind::CreateWriteCommit | LoadKind::Mkdir | LoadKind::Null
+        );
+        if needs_files {
+            set.create_files(control)?;
+        }
+        if args.load.is_data() {
+            set.file_size = args.size / set.file_count / args.block_size * args.block_size;
+            if set.file_size == 0 {
+                return Err(BenchError::Usage(format!(
+                    "a working set of {} bytes has no block of {} for each of {} files",
+                    args.size, args.block_size, set.file_count
+                )));
+            }
+            set.fill(control, args)?;
+            let reads = match args.load {
+                LoadKind::Read => true,
+                LoadKind::Mix => args.read_percent > 0,
+                _ => false,
+            };
+            if reads && !args.no_preread {
+                set.read_once(control)?;
+            }
+        }
+        Ok(set)
+    }
+
+    /// Makes the files and remembers their handles.
+    fn create_files(&mut self, control: &mut Control) -> Result<(), BenchError> {
+        let mut handles: Vec<Option<Handle>> = vec![None; self.file_count as usize];
+        let mut missing = Vec::new();
+        control.many(
+            self.file_count,
+            WINDOW,
+            |c, out, n, xid| c.create(out, xid, self.dir_of(n), &file_name(n)),
+            |n, status, r| {
+                let fh = match status {
+                    0 => nfs3::created(r)?,
+                    nfs3::EXIST => None,
+                    s => return Err(BenchError::Status("CREATE", s)),
+                };
+                match (fh, handles.get_mut(n as usize)) {
+                    (Some(fh), Some(slot)) => *slot = Some(fh),
+                    _ => missing.push(n),
+                }
+                Ok(Verdict::Done)
+            },
+        )?;
+        control.many(
+            missing.len() as u64,
+            WINDOW,
+            |c, out, i, xid| {
+                let n = missing.get(i as usize).copied().unwrap_or(0);
+                c.of_name(out, xid, Proc::Lookup, self.dir_of(n), &file_name(n));
+            },
+            |i, status, r| {
+                if status != 0 {
+                    return Err(BenchError::Status("LOOKUP", status));
+                }
+                let n = missing.get(i as usize).copied().unwrap_or(0);
+                if let Some(slot) = handles.get_mut(n as usize) {
+                    *slot = Some(nfs3::found(r)?);
+                }
+                Ok(Verdict::Done)
+            },
+        )?;
+        self.files = handles.into_iter().flatten().collect();
+        if self.files.len() as u64 != self.file_count {
+            return Err(BenchError::Protocol("handles missing".into()));
+        }
+        Ok(())
+    }
+
+    /// Fills the files with the pattern, unless an earlier run did and it may be
+    /// reused; then COMMITs them.
+    fn fill(&self, control: &mut Control, args: &Nfs3Args) -> Result<(), BenchError> {
+        let chunk = u64::from(self.fsinfo.wtmax)
+            .min(256 << 10)
+            .max(pattern::BLOCK as u64)
+            / pattern::BLOCK as u64
+            * pattern::BLOCK as u64;
+        let window = (FILL_WINDOW_BYTES / chunk).clamp(2, 64) as usize;
+        let mut data = Vec::new();
+        for (file, fh) in self.files.iter().enumerate() {
+            if args.reuse {
+                let (size, _) = control.one(
+                    "GETATTR",
+                    |c, out, xid| c.of_handle(out, xid, Proc::Getattr, fh),
+                    nfs3::got_attributes,
+                )?;
+                if size == self.file_size {
+                    continue;
+                }
+            }
+            control.many(
+                self.file_size.div_ceil(chunk),
+                window,
+                |c, out, n, xid| {
+                    let offset = n * chunk;
+                    let len = chunk.min(self.file_size - offset);
+                    data.resize(len as usize, 0);
+                    pattern::fill(&mut data, file as u64, offset, args.seed, 0);
+                    c.write_head(out, xid, fh, offset, len as u32, Stable::Unstable);
+                    out.extend_from_slice(&data);
+                },
+                |n, status, r| {
+                    if status != 0 {
+                        return Err(BenchError::Status("WRITE", status));
+                    }
+                    let len = chunk.min(self.file_size - n * chunk);
+                    let w = nfs3::written(r)?;
+                    if u64::from(w.count) != len {
+                        return Err(BenchError::Protocol(format!(
+                            "{} bytes written instead of {len} while filling",
+                            w.count
+                        )));
+                    }
+                    Ok(Verdict::Done)
+                },
+            )?;
+            control.one(
+                "COMMIT",
+                |c, out, xid| c.commit(out, xid, fh),
+                nfs3::committed,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything once, so that what fits into the server's memory is there.
+    fn read_once(&self, control: &mut Control) -> Result<(), BenchError> {
+        let chunk = u64::from(self.fsinfo.rtmax).clamp(4096, 256 << 10);
+        for fh in &self.files {
+            control.many(
+                self.file_size.div_ceil(chunk),
+                8,
+                |c, out, n, xid| c.read(out, xid, fh, n * chunk, chunk as u32),
+                |_, status, r| {
+                    if status != 0 {
+                        return Err(BenchError::Status("READ", status));
+                    }
+                    nfs3::read_head(r)?;
+                    Ok(Verdict::Done)
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Removes the working set and what the load made: files numbered below `created`.
+    pub fn remove(
+        &self,
+        control: &mut Control,
+        kind: LoadKind,
+        created: u64,
+    ) -> Result<(), BenchError> {
+        let mut families: Vec<(u8, u64, Proc)> = Vec::new();
+        if !self.files.is_empty() {
+            families.push((FILE, self.file_count, Proc::Remove));
+        }
+        match kind {
+            LoadKind::Rename => families.push((RENAMED, self.file_count, Proc::Remove)),
+            LoadKind::Create | LoadKind::CreateWriteCommit => {
+                families.push((CREATED, created, Proc::Remove));
+            }
+            LoadKind::Mkdir => families.push((MADE_DIR, created, Proc::Rmdir)),
+            _ => {}
+        }
+        for (letter, count, proc) in families {
+            control.many(
+                count,
+                WINDOW,
+                |c, out, number, xid| {
+                    let name = Name { letter, number }.bytes();
+                    c.of_name(out, xid, proc, self.dir_of(number), &name);
+                },
+                |_, status, _| match status {
+                    0 | nfs3::NOENT => Ok(Verdict::Done),
+                    s => Err(BenchError::Status("REMOVE", s)),
+                },
+            )?;
+        }
+        for n in 0..self.dirs.len() as u32 {
+            let name = dir_name(n);
+            rmdir(control, &self.top, name.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the directory that held the set, if nothing else is in it.
+    pub fn remove_top(&self, control: &mut Control, dir: &str) -> Result<(), BenchError> {
+        rmdir(control, &self.root, dir.as_bytes())
+    }
+}
+
+fn rmdir(control: &mut Control, dir: &Handle, name: &[u8]) -> Result<(), BenchError> {
+    control.one(
+        "RMDIR",
+        |c, out, xid| c.of_name(out, xid, Proc::Rmdir, dir, name),
+        nfs3::removed,
+    )
+}
+
+fn dir_name(n: u32) -> String {
+    format!("d{n:05}")
+}
+
+fn file_name(number: u64) -> [u8; 16] {
+    Name {
+        letter: FILE,
+        number,
+    }
+    .bytes()
+}
