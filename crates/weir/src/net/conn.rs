@@ -16,11 +16,12 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::{Lsn, Reservation};
+use weir_nfs::ConnInfo;
 
 use super::core::{Core, Stalled, Watch};
 use super::inbox::{Flow, Inbox};
 use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Handled, Peer, Pending, limits};
+use super::{Answer, Backend, Handled, Pending, limits};
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -155,7 +156,7 @@ impl<R: Reply> Traffic<R> {
 pub(super) struct Conn<B: Backend> {
     core: Rc<Core<B>>,
     stream: TcpStream,
-    peer: Peer,
+    info: ConnInfo,
     inbox: Inbox,
     /// Requests that were read but may not be run yet.
     backlog: Vec<u8>,
@@ -169,17 +170,18 @@ pub(super) struct Conn<B: Backend> {
 
 impl<B: Backend> Conn<B> {
     pub fn new(core: Rc<Core<B>>, stream: StdStream) -> io::Result<Conn<B>> {
-        let peer = Peer {
-            remote: stream.peer_addr()?,
+        let info = ConnInfo {
+            id: core.connection_number(),
+            peer: stream.peer_addr()?,
             local: stream.local_addr()?,
         };
         let stream = TcpStream::from_std(stream)?;
-        tracing::debug!(peer = %peer.remote, "connected");
+        tracing::debug!(peer = %info.peer, "connected");
         Ok(Conn {
             watch: core.watch(),
             core,
             stream,
-            peer,
+            info,
             inbox: Inbox::new(limits::MAX_RECORD),
             backlog: Vec::new(),
             traffic: Traffic::new(),
@@ -289,7 +291,7 @@ impl<B: Backend> Conn<B> {
         }
         if end {
             if self.inbox.partial() {
-                tracing::debug!(peer = %self.peer.remote, "connection ended within a request");
+                tracing::debug!(peer = %self.info.peer, "connection ended within a request");
             }
             self.intake = Intake::Closed;
             return Poll::Ready(Ok(()));
@@ -309,7 +311,7 @@ impl<B: Backend> Conn<B> {
     fn run(&mut self, input: &[u8]) {
         let Conn {
             core,
-            peer,
+            info,
             inbox,
             traffic,
             ..
@@ -318,7 +320,7 @@ impl<B: Backend> Conn<B> {
         let backend = &core.backend;
         let mut durable = backend.durable();
         let outcome = inbox.accept(input, &mut |record| {
-            match backend.handle(peer, record, now) {
+            match backend.handle(info, record, now) {
                 Handled::Reply(reply, after) => {
                     if after.is_some_and(|lsn| lsn > durable) {
                         durable = backend.durable();
@@ -345,7 +347,7 @@ impl<B: Backend> Conn<B> {
                 }
             }
             Err(error) => {
-                tracing::warn!(peer = %peer.remote, "connection closed: {error}");
+                tracing::warn!(peer = %info.peer, "connection closed: {error}");
                 self.intake = Intake::Closed;
                 self.inbox = Inbox::new(limits::MAX_RECORD);
             }
@@ -443,7 +445,8 @@ impl<B: Backend> Drop for Conn<B> {
         if self.charge.take().is_some() {
             self.core.wakeups.memory_released();
         }
-        tracing::debug!(peer = %self.peer.remote, "disconnected");
+        self.core.backend.disconnected(&self.info);
+        tracing::debug!(peer = %self.info.peer, "disconnected");
     }
 }
 
@@ -457,7 +460,7 @@ impl<B: Backend> Future for Conn<B> {
                 Stalled::Reading => "left a request unfinished",
                 _ => "took no answers",
             };
-            tracing::warn!(peer = %this.peer.remote, "connection dropped: the peer {what} for too long");
+            tracing::warn!(peer = %this.info.peer, "connection dropped: the peer {what} for too long");
             return Poll::Ready(());
         }
         match this.advance(cx) {
@@ -467,9 +470,9 @@ impl<B: Backend> Future for Conn<B> {
                 // A peer that went away is everyday; anything else deserves a line.
                 match error.kind() {
                     io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                        tracing::debug!(peer = %this.peer.remote, %error, "connection lost");
+                        tracing::debug!(peer = %this.info.peer, %error, "connection lost");
                     }
-                    _ => tracing::warn!(peer = %this.peer.remote, %error, "connection closed"),
+                    _ => tracing::warn!(peer = %this.info.peer, %error, "connection closed"),
                 }
                 return Poll::Ready(());
             }

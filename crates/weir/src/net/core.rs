@@ -138,6 +138,8 @@ pub(super) struct Core<B: Backend> {
     /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
     pub receive: RefCell<Box<[u8]>>,
     index: usize,
+    /// Connections that this core has been dealt.
+    connections: Cell<u64>,
     /// Connections that wait for the log or for memory.
     waiting: RefCell<Vec<Rc<Watch>>>,
     watched: RefCell<Vec<Weak<Watch>>>,
@@ -164,6 +166,13 @@ impl<B: Backend> Core<B> {
             what(bell).store(true, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// A number that no other connection of this run has.
+    pub fn connection_number(&self) -> u64 {
+        let turn = self.connections.get() + 1;
+        self.connections.set(turn);
+        turn * self.wakeups.bells.len() as u64 + self.index as u64
     }
 
     /// True when there is no memory for one more request of the largest size.
@@ -267,6 +276,7 @@ impl Cores {
                         wakeups,
                         receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),
                         index,
+                        connections: Cell::new(0),
                         waiting: RefCell::default(),
                         watched: RefCell::default(),
                         draining: Cell::new(false),

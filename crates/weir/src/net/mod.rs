@@ -39,23 +39,14 @@ mod outbox;
 mod tests;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 use weir_base::{Lsn, Time};
+use weir_nfs::ConnInfo;
 
 pub use core::{Cores, Settings, Wakeups};
 pub use listener::{accept, listen};
 pub use outbox::{Pieces, Reply};
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    /// Their address.
-    pub remote: SocketAddr,
-    /// The address of ours that they connected to.
-    pub local: SocketAddr,
-}
 
 /// A reply and the log record that has to be durable before it may be sent.
 pub type Answer<R> = (R, Option<Lsn>);
@@ -82,11 +73,14 @@ pub trait Backend: Send + Sync + 'static {
     type Reply: Reply;
 
     /// Runs one request: `record` is a whole RPC message without its record mark.
-    fn handle(&self, peer: &Peer, record: &[u8], now: Time) -> Handled<Self::Reply>;
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Time) -> Handled<Self::Reply>;
 
     /// Log records up to this number are durable.
     fn durable(&self) -> Lsn;
 
     /// True when the log has failed: what is not durable now never will be.
     fn log_failed(&self) -> bool;
+
+    /// The connection is over.
+    fn disconnected(&self, conn: &ConnInfo);
 }

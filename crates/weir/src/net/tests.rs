@@ -40,6 +40,7 @@ struct Stub {
     failed: AtomicBool,
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     handled: AtomicU64,
+    gone: AtomicU64,
 }
 
 impl Stub {
@@ -57,7 +58,7 @@ impl Stub {
 impl Backend for Stub {
     type Reply = Bytes;
 
-    fn handle(&self, _peer: &Peer, record: &[u8], _now: Time) -> Handled<Bytes> {
+    fn handle(&self, _conn: &ConnInfo, record: &[u8], _now: Time) -> Handled<Bytes> {
         self.handled.fetch_add(1, Ordering::SeqCst);
         let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
         match record.first() {
@@ -84,6 +85,10 @@ impl Backend for Stub {
 
     fn log_failed(&self) -> bool {
         self.failed.load(Ordering::SeqCst)
+    }
+
+    fn disconnected(&self, _conn: &ConnInfo) {
+        self.gone.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -307,7 +312,7 @@ fn a_peer_that_reads_nothing_is_bounded_and_dropped() {
         dropped.kind(),
         std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe
     ));
-    while server.budget.used() > 0 {
+    while server.budget.used() > 0 || server.stub.gone.load(Ordering::SeqCst) < 1 {
         std::thread::yield_now();
     }
 }

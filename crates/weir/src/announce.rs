@@ -1,0 +1,81 @@
+//! What the server prints when it is ready: lines to copy.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// Connections that a Linux client should open (its most).
+const NCONNECT: u32 = 16;
+
+/// Facts about a server that is ready.
+pub struct Ready<'a> {
+    /// Address that it listens on.
+    pub address: SocketAddr,
+    /// Paths of its exports.
+    pub exports: &'a [String],
+    /// True when the machine's rpcbind knows its lock manager, so that clients can lock.
+    pub locks: bool,
+}
+
+impl Ready<'_> {
+    /// The text to print.
+    pub fn text(&self) -> String {
+        let host = match self.address.ip() {
+            ip if ip.is_unspecified() => "THIS-HOST".to_owned(),
+            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+            ip => ip.to_string(),
+        };
+        let port = self.address.port();
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "listening on {}", self.address);
+        for export in self.exports {
+            let _ = writeln!(text, "\n{export}");
+            let _ = writeln!(
+                text,
+                "  Linux:   sudo mount -t nfs -o {} {host}:{export} /mnt",
+                self.options()
+            );
+            let _ = writeln!(
+                text,
+                "  libnfs:  nfs://{host}{export}?version=3&nfsport={port}&mountport={port}"
+            );
+        }
+        text
+    }
+
+    /// The mount options for Linux.
+    fn options(&self) -> String {
+        let port = self.address.port();
+        let nolock = if self.locks { "" } else { ",nolock" };
+        format!(
+            "vers=3,tcp,port={port},mountport={port},mountproto=tcp,nconnect={NCONNECT},hard{nolock}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_complete_commands() {
+        let exports = ["/vol1".to_owned()];
+        let ready = |address: &str, locks| {
+            Ready {
+                address: address.parse().unwrap(),
+                exports: &exports,
+                locks,
+            }
+            .text()
+        };
+        let text = ready("127.0.0.1:2049", false);
+        assert!(text.starts_with("listening on 127.0.0.1:2049\n"));
+        assert!(text.contains(
+            "sudo mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,mountproto=tcp,nconnect=16,hard,nolock 127.0.0.1:/vol1 /mnt\n"
+        ));
+        assert!(text.contains("nfs://127.0.0.1/vol1?version=3&nfsport=2049&mountport=2049\n"));
+        assert!(!ready("127.0.0.1:2049", true).contains("nolock"));
+        assert!(ready("[::1]:2049", true).contains(" [::1]:/vol1 /mnt"));
+        assert!(ready("0.0.0.0:9", true).contains(" THIS-HOST:/vol1 /mnt"));
+    }
+}

@@ -1,0 +1,62 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::size::Size;
+
+/// Self-hosted file storage: a durable, crash-proof volume over NFSv3.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the volumes of a data folder over NFS; an empty folder becomes a new aggregate
+    Serve(Box<Serve>),
+}
+
+/// `weir serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The data folder
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where to listen for NFS, MOUNT, NLM and NSM, all over TCP; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2049")]
+    pub nfs: SocketAddr,
+    /// Keep the intent log in this folder, for example on a faster device
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Memory to use in all (such as 4G) [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// How volumes are exported: ro or rw; root_squash, no_root_squash or all_squash;
+    /// anonuid=N, anongid=N; clients=ADDR[/BITS] (repeat for several)
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "rw,no_root_squash"
+    )]
+    pub export_options: Vec<String>,
+    /// Do not register with this machine's rpcbind
+    #[arg(long)]
+    pub no_rpcbind: bool,
+    /// Write the address to this file once requests are served
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// Let the aggregate grow to this size at most (when it is created)
+    #[arg(long, value_name = "SIZE", hide = true)]
+    pub size: Option<Size>,
+    /// Drop peers that stall for this many seconds
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub stall: Option<u64>,
+}

@@ -1,0 +1,120 @@
+//! `weir serve`: from a data folder to answered requests, and back to rest.
+//!
+//! The order of starting is: the listening socket (an address in use must not touch the data),
+//! the data folder (its lock refuses a second server), the event loops, rpcbind, the lines that
+//! say so. Stopping goes backwards, and ends with a consistency point, so that the next start has no log to replay.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use weir_base::{Budget, Clock, SystemClock};
+
+use crate::announce::Ready;
+use crate::cli::Serve;
+use crate::net::{self, Cores, Settings, Wakeups, limits};
+use crate::size::Size;
+use crate::{os, storage};
+
+/// Memory to use when nobody says: this part of the machine's.
+const MEMORY_SHARE: u64 = 4;
+
+/// The least memory that a server can work with.
+const MEMORY_LEAST: Size = Size(64 << 20);
+
+/// The part of the memory that connections may hold: requests and answers under way.
+const NETWORK_SHARE: u64 = 8;
+
+/// Serves until a signal ends it.
+pub fn run(args: &Serve) -> Result<()> {
+    let descriptors = os::raise_descriptor_limit().context("the limit on open files")?;
+    if descriptors < 16_384 {
+        tracing::warn!(
+            "only {descriptors} files may be open at once, so about as many connections"
+        );
+    }
+    let memory = memory(args)?;
+    let listener = net::listen(args.nfs).with_context(|| match args.nfs.port() {
+        port @ 1..1024 => format!("cannot listen on {} (ports below 1024, such as {port}, are for root)", args.nfs),
+        _ => format!("cannot listen on {}; is another NFS server running? --nfs ADDR:PORT takes another address", args.nfs),
+    })?;
+    let address = listener.local_addr().context("the listening socket")?;
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let cores = os::cores();
+    let wakeups = Wakeups::new(cores);
+    let network = memory.0 / NETWORK_SHARE;
+    let storage = storage::Storage::open(args, Size(memory.0 - network), &clock, &wakeups)?;
+
+    let settings = Settings {
+        cores,
+        budget: Budget::new(usize::try_from(network).unwrap_or(usize::MAX)),
+        stall: args.stall.map_or(limits::STALL, Duration::from_secs),
+        clock,
+    };
+    let event_loops = Cores::start(&settings, &wakeups, &storage.backend())
+        .context("starting the event loops")?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the event loop")?;
+    let stop: Result<&'static str> = runtime.block_on(async {
+        let (mut term, mut int) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
+        let accepting = tokio::spawn(net::accept(listener, event_loops.queues()));
+        let ready = Ready {
+            address,
+            exports: &storage.exports(),
+            locks: false,
+        };
+        announce(&ready, args)?;
+        let signal = tokio::select! {
+            _ = term.recv() => "SIGTERM",
+            _ = int.recv() => "SIGINT",
+        };
+        accepting.abort();
+        Ok(signal)
+    });
+    tracing::info!(
+        "{}: stopping",
+        stop.as_ref().map_or("error", |signal| signal)
+    );
+    event_loops.stop();
+    storage.close()?;
+    tracing::info!("stopped; nothing is left in the log");
+    stop.map(|_| ())
+}
+
+fn memory(args: &Serve) -> Result<Size> {
+    let usable = os::usable_memory();
+    let memory = match (args.memory, usable) {
+        (Some(memory), _) => memory,
+        (None, Some(usable)) => Size(usable.0 / MEMORY_SHARE),
+        (None, None) => Size(1 << 30),
+    };
+    anyhow::ensure!(
+        memory >= MEMORY_LEAST,
+        "{memory} of memory is too little; {MEMORY_LEAST} is the least"
+    );
+    if let Some(usable) = usable.filter(|usable| memory > *usable) {
+        tracing::warn!("--memory {memory} is more than the {usable} that this machine has");
+    }
+    Ok(memory)
+}
+
+/// Prints what a user needs next and writes the ready file.
+fn announce(ready: &Ready<'_>, args: &Serve) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be listening to standard output; that is no reason to stop serving.
+    let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
+    if let Some(path) = &args.ready_file {
+        std::fs::write(path, format!("{}\n", ready.address))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
