@@ -1,0 +1,47 @@
+# Weir: build, run, test. `make serve` and `make test` are all that most people need.
+
+CARGO ?= cargo
+DATA ?= ./weir-data
+NFS ?= 127.0.0.1:2049
+
+.NOTPARALLEL:
+.PHONY: help serve build test deps fmt clippy tidy smoke unit bench
+
+help:
+	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
+	@echo 'make test     everything that must pass before a change goes in'
+	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
+
+serve:
+	$(CARGO) run --release -p weir -- serve --data '$(DATA)' --nfs '$(NFS)'
+
+build:
+	$(CARGO) build --release -p weir
+
+# The order: what is missing on the machine, what is quick to say, the real binary against real
+# clients, and last the test suite, so that its summary ends the output.
+test: deps fmt clippy tidy smoke unit
+
+deps:
+	bash .ci/deps
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+tidy:
+	$(CARGO) run -q --locked -p xtask -- tidy
+
+# Real clients (libnfs) and kill -9 against the real binary.
+smoke:
+	$(CARGO) build --workspace --bins --locked
+	bash .ci/smoke
+
+unit:
+	$(CARGO) test --workspace --locked
+
+bench:
+	$(CARGO) build --release -p weir
+	bench/vs-ganesha

@@ -1,0 +1,125 @@
+//! The direction of dependencies between the crates of the workspace.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// What each crate may use. The picture is in ARCHITECTURE.md; a new edge belongs there first.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("weir-base", &[]),
+    ("weir-store", &["weir-base"]),
+    ("weir-volume", &["weir-base", "weir-store"]),
+    ("weir-vfs", &["weir-base", "weir-volume"]),
+    ("weir-nfs", &["weir-base", "weir-vfs"]),
+    ("weir-bench", &["weir-base"]),
+    (
+        "weir-sim",
+        &[
+            "weir-base",
+            "weir-store",
+            "weir-volume",
+            "weir-vfs",
+            "weir-nfs",
+        ],
+    ),
+    (
+        "weir",
+        &[
+            "weir-base",
+            "weir-store",
+            "weir-volume",
+            "weir-vfs",
+            "weir-nfs",
+            "weir-bench",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// What any crate's tests may use on top of that.
+const TESTS_MAY_USE: &[&str] = &["weir-sim"];
+
+/// One crate's use of another of the workspace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Edge {
+    user: String,
+    used: String,
+    tests_only: bool,
+}
+
+/// The edges in the output of `cargo metadata --no-deps`.
+pub fn edges(metadata: &str) -> Result<Vec<Edge>> {
+    let metadata: Value = serde_json::from_str(metadata).context("cargo metadata")?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("no packages in cargo metadata")?;
+    let mut edges = Vec::new();
+    for package in packages {
+        let user = package["name"]
+            .as_str()
+            .context("a package without a name")?;
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            // Crates of the workspace are the ones with a path.
+            if let (Some(used), Some(_)) =
+                (dependency["name"].as_str(), dependency["path"].as_str())
+            {
+                edges.push(Edge {
+                    user: user.to_owned(),
+                    used: used.to_owned(),
+                    tests_only: dependency["kind"] == "dev",
+                });
+            }
+        }
+    }
+    Ok(edges)
+}
+
+/// A line for each edge that may not be.
+pub fn faults(edges: &[Edge]) -> Vec<String> {
+    edges
+        .iter()
+        .filter(|edge| {
+            let allowed = MAY_USE
+                .iter()
+                .find(|(user, _)| *user == edge.user)
+                .map_or(&[][..], |(_, used)| used);
+            let in_tests = edge.tests_only && TESTS_MAY_USE.contains(&edge.used.as_str());
+            !allowed.contains(&edge.used.as_str()) && !in_tests
+        })
+        .map(|edge| {
+            format!(
+                "{} may not use {} (crates/xtask/src/layers.rs)",
+                edge.user, edge.used
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, used: &str, kind: &str) -> String {
+        format!(
+            r#"{{"packages":[{{"name":"{name}","dependencies":[
+                {{"name":"libc","kind":null}},
+                {{"name":"{used}","path":"/somewhere","kind":{kind}}}]}}]}}"#
+        )
+    }
+
+    #[test]
+    fn upward_edges_are_faults() {
+        for (user, used, kind, bad) in [
+            ("weir-nfs", "weir-vfs", "null", false),
+            ("weir-vfs", "weir-nfs", "null", true),
+            ("weir-store", "weir-volume", "null", true),
+            ("weir-store", "weir-sim", "null", true),
+            ("weir-store", "weir-sim", r#""dev""#, false),
+            ("weir-base", "weir-store", r#""dev""#, true),
+            ("a-new-crate", "weir-base", "null", true),
+        ] {
+            let edges = edges(&package(user, used, kind)).unwrap();
+            assert_eq!(edges.len(), 1);
+            assert_eq!(!faults(&edges).is_empty(), bad, "{user} -> {used}");
+        }
+    }
+}
