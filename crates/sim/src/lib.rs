@@ -15,6 +15,7 @@ pub mod disk;
 pub mod generate;
 pub mod minimise;
 pub mod model;
+pub mod nfs;
 pub mod rand;
 pub mod runner;
 pub mod subject;
