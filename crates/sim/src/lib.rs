@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod disk;
+pub mod fuzz;
 pub mod generate;
 pub mod minimise;
 pub mod model;

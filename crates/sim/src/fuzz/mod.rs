@@ -1,0 +1,29 @@
+//! Fuzz targets: everything that decodes bytes from outside, as functions that must return whatever they are given.
+//!
+//! The targets live here so that two runners share them: `fuzz/` (libFuzzer, coverage-guided, for long runs) and
+//! [`mutate`], a bounded and reproducible run on the stable toolchain that is part of the test suite. A target panics if
+//! a decoder accepts what contradicts itself; arithmetic overflow and slices out of range panic by themselves in the
+//! development profile.
+
+pub mod mutate;
+pub mod store;
+pub mod wire;
+
+/// One target.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Name, as on the command line.
+    pub name: &'static str,
+    /// Eats an input.
+    pub run: fn(&[u8]),
+    /// Valid inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets.
+#[must_use]
+pub fn targets() -> Vec<Target> {
+    let mut all = wire::targets();
+    all.extend(store::targets());
+    all
+}

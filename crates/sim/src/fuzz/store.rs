@@ -1,0 +1,189 @@
+//! Targets of what a damaged or foreign disk holds: tree nodes and their records.
+//!
+//! Checksums would stop nearly every mutation at the door, so the sources here do not verify them: the decoders must
+//! stand on their own, since a fault in our own writer comes with a right checksum.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use weir_base::{BLOCK_SIZE, BlockAddr, Generation, VolumeId};
+use weir_store::tree::{self, NodeSink, NodeSource, Visitor};
+use weir_store::{
+    BlockPtr, Class, Edit, Frame, FrameMut, FramePool, Key, Stop, StoreError, TreeRoot,
+};
+
+use super::Target;
+
+/// The targets of this module.
+pub(super) fn targets() -> Vec<Target> {
+    vec![Target {
+        name: "tree_nodes",
+        run: tree_nodes,
+        seeds: tree_seeds,
+    }]
+}
+
+/// Frames for everything in this module.
+fn pool() -> &'static Arc<FramePool> {
+    static POOL: OnceLock<Arc<FramePool>> = OnceLock::new();
+    POOL.get_or_init(|| FramePool::new(4096).unwrap())
+}
+
+fn frame_of(bytes: &[u8]) -> Frame {
+    let mut frame = pool().alloc(Class::Cp).unwrap();
+    frame.fill(0);
+    let len = bytes.len().min(BLOCK_SIZE);
+    frame[..len].copy_from_slice(&bytes[..len]);
+    frame.freeze()
+}
+
+/// Nodes by address, without verification. Gives up after some thousand reads: a damaged tree may be a forest of
+/// references to one node.
+struct Pages {
+    pages: Vec<Frame>,
+    reads: Cell<u32>,
+}
+
+impl NodeSource for Pages {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        self.reads.set(self.reads.get() + 1);
+        let missing = StoreError::Corrupt {
+            addr: ptr.addr,
+            what: "no such page",
+        };
+        if self.reads.get() > 2000 {
+            return Err(Stop::Fail(missing));
+        }
+        let index = usize::try_from(ptr.addr.0).unwrap_or(usize::MAX);
+        self.pages.get(index).cloned().ok_or(Stop::Fail(missing))
+    }
+}
+
+#[derive(Default)]
+struct Visited {
+    nodes: u32,
+    records: u32,
+}
+
+impl Visitor for Visited {
+    fn node(&mut self, _ptr: &BlockPtr, _level: u8) -> bool {
+        self.nodes += 1;
+        self.nodes < 2000
+    }
+    fn record(&mut self, _key: Key, value: &[u8]) {
+        assert!(value.len() <= BLOCK_SIZE);
+        self.records += 1;
+    }
+    fn fault(&mut self, _ptr: &BlockPtr, _first: Key, _error: &StoreError) {}
+}
+
+/// The input is the pages of a tree, the root last.
+fn tree_nodes(input: &[u8]) {
+    let pages: Vec<Frame> = input.chunks(BLOCK_SIZE).map(frame_of).collect();
+    let Some(last) = pages.last() else {
+        return;
+    };
+    let mut birth = [0; 8];
+    birth.copy_from_slice(&last[16..24]);
+    let root = TreeRoot {
+        ptr: Some(BlockPtr {
+            addr: BlockAddr(pages.len() as u64 - 1),
+            birth: Generation(u64::from_le_bytes(birth)),
+            crc: 0,
+        }),
+        height: last[4].saturating_add(1),
+    };
+    let src = Pages {
+        pages,
+        reads: Cell::new(0),
+    };
+    let again = || src.reads.set(0);
+    let keys = [
+        Key::new(0, 0, 0),
+        Key::new(7, 4, 12),
+        Key::new(u64::MAX, u8::MAX, u64::MAX),
+    ];
+    for key in &keys {
+        let _ = tree::get(&src, &root, key);
+        let _ = tree::last_le(&src, &root, key);
+        again();
+    }
+    let mut seen = 0u32;
+    let _ = tree::scan(&src, &root, keys[0], keys[2], &mut |_, value| {
+        assert!(value.len() <= BLOCK_SIZE);
+        seen += 1;
+        if seen < 10_000 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    again();
+    tree::walk(&src, &root, &mut Visited::default());
+    again();
+    let _ = tree::diff(&src, &TreeRoot::EMPTY, &root, &mut |_, _, _| Ok(()));
+    again();
+    let edits = keys.iter().map(|key| Edit::Put(*key, vec![1; 700]));
+    let mut sink = Collect::new(9);
+    let _ = tree::apply(&mut sink, &src, VolumeId(1), &root, edits);
+}
+
+/// Collects written nodes; addresses are positions.
+struct Collect {
+    generation: Generation,
+    first: u64,
+    nodes: Vec<Frame>,
+}
+
+impl Collect {
+    fn new(generation: u64) -> Collect {
+        Collect {
+            generation: Generation(generation),
+            first: 0,
+            nodes: Vec::new(),
+        }
+    }
+}
+
+impl NodeSink for Collect {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+    fn frame(&mut self) -> Result<FrameMut, StoreError> {
+        pool().alloc(Class::Cp).ok_or(StoreError::NoMemory)
+    }
+    fn write_node(&mut self, node: FrameMut) -> Result<BlockPtr, StoreError> {
+        let addr = BlockAddr(self.first + self.nodes.len() as u64);
+        let ptr = BlockPtr::to_page(addr, self.generation, &node);
+        self.nodes.push(node.freeze());
+        Ok(ptr)
+    }
+    fn freed(&mut self, _ptr: BlockPtr) {}
+}
+
+fn tree_seeds() -> Vec<Vec<u8>> {
+    let nothing = Pages {
+        pages: Vec::new(),
+        reads: Cell::new(0),
+    };
+    let mut seeds = Vec::new();
+    for (records, size) in [(1u64, 10usize), (30, 40), (12, 900), (40, 600)] {
+        let edits = (0..records).map(|n| {
+            Edit::Put(
+                Key::new(2 + n / 5, (n % 5) as u8, n * 3),
+                vec![n as u8; size],
+            )
+        });
+        let mut sink = Collect::new(3);
+        if tree::apply(&mut sink, &nothing, VolumeId(1), &TreeRoot::EMPTY, edits).is_ok() {
+            seeds.push(
+                sink.nodes
+                    .iter()
+                    .flat_map(|node| node.iter().copied())
+                    .collect(),
+            );
+        }
+    }
+    seeds
+}

@@ -1,0 +1,301 @@
+//! Targets of what clients send: records, RPC heads, arguments.
+
+use weir_nfs::record::{Assembler, Step};
+use weir_nfs::rpc::{self, Message};
+
+use super::Target;
+use crate::model::{Data, How, Kind, Op, Set, SetTo, Slot, Stable};
+use crate::nfs::client::{Caller, call, put_args, put_readdir};
+use crate::nfs::xdr::Out;
+
+/// The targets of this module.
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "rpc_record",
+            run: record,
+            seeds: record_seeds,
+        },
+        Target {
+            name: "rpc_message",
+            run: message,
+            seeds: calls,
+        },
+    ]
+}
+
+/// Largest record that the target's assembler takes.
+const LIMIT: usize = 1 << 16;
+
+/// The first byte chooses how the stream is cut into reads; records must not depend on it.
+fn record(input: &[u8]) {
+    let Some((&cut, stream)) = input.split_first() else {
+        return;
+    };
+    let whole = assemble(stream, stream.len().max(1));
+    let pieces = assemble(stream, usize::from(cut) + 1);
+    assert_eq!(whole, pieces, "records depend on how the stream was cut");
+}
+
+/// The records of `stream`, read `step` bytes at a time, and whether the stream was refused.
+fn assemble(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
+    let mut assembler = Assembler::new(LIMIT);
+    let mut records = Vec::new();
+    let mut buffer: Vec<u8> = Vec::new();
+    for piece in stream.chunks(step) {
+        buffer.extend_from_slice(piece);
+        loop {
+            let consumed = match assembler.step(&buffer) {
+                Ok(Step::Record { message, consumed }) => {
+                    assert!(message.len() <= LIMIT);
+                    records.push(message.to_vec());
+                    assert!(consumed > 0);
+                    consumed
+                }
+                Ok(Step::More { consumed, want }) => {
+                    assert!(want <= LIMIT + 4 && want > buffer.len() - consumed);
+                    buffer.drain(..consumed);
+                    break;
+                }
+                Err(_) => return (records, true),
+            };
+            buffer.drain(..consumed);
+        }
+        assert!(assembler.held() <= 2 * LIMIT);
+    }
+    (records, false)
+}
+
+fn record_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = vec![vec![
+        3, 0x80, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 2, 5, 6, 0x80, 0, 0, 1, 7,
+    ]];
+    for message in calls().into_iter().take(6) {
+        let mut stream = vec![40];
+        for (index, part) in message.chunks(message.len().div_ceil(3)).enumerate() {
+            let last = if index == 2 { 1 << 31 } else { 0 };
+            stream.extend_from_slice(&(part.len() as u32 | last).to_be_bytes());
+            stream.extend_from_slice(part);
+        }
+        seeds.push(stream);
+    }
+    seeds
+}
+
+fn message(input: &[u8]) {
+    match rpc::message(input) {
+        Message::Call(call) => {
+            let _ = call.credential();
+            let _ = call.stable_cred();
+            assert!(call.args.len() <= input.len());
+        }
+        Message::Reply(_, body) => {
+            let _ = rpc::accepted_results(body);
+        }
+        Message::Refuse(xid, why) => {
+            let mut out = Vec::new();
+            rpc::put_refusal(&mut out, xid, why);
+            assert!(out.len() % 4 == 0);
+        }
+        Message::Nonsense => {}
+    }
+}
+
+/// One operation of every kind.
+#[must_use]
+pub fn every_op() -> Vec<Op> {
+    let set = Set {
+        mode: Some(0o640),
+        uid: Some(1),
+        gid: Some(2),
+        size: Some(7000),
+        atime: SetTo::Server,
+        mtime: SetTo::Client(weir_base::Time {
+            secs: 1_600_000_000,
+            nanos: 999_999_999,
+        }),
+    };
+    let dir = Slot(0);
+    let object = Slot(1);
+    let name = |name: &str| name.as_bytes().to_vec();
+    let mut list = vec![
+        Op::Getattr { object },
+        Op::Lookup {
+            dir,
+            name: name("file"),
+        },
+        Op::Readlink { object: Slot(2) },
+        Op::Read {
+            object,
+            offset: 100,
+            len: 5000,
+        },
+        Op::Commit {
+            object,
+            offset: 0,
+            len: 0,
+        },
+        Op::Mkdir {
+            dir,
+            name: name("d"),
+            set,
+        },
+        Op::Symlink {
+            dir,
+            name: name("s"),
+            target: name("../somewhere/else"),
+            set,
+        },
+        Op::Remove {
+            dir,
+            name: name("gone"),
+        },
+        Op::Rmdir {
+            dir,
+            name: name("d"),
+        },
+        Op::Rename {
+            from_dir: dir,
+            from: name("from"),
+            to_dir: dir,
+            to: name("to"),
+        },
+        Op::Link {
+            object,
+            dir,
+            name: name("hard"),
+        },
+    ];
+    for guard in [crate::model::Guard::None, crate::model::Guard::Right] {
+        list.push(Op::Setattr { object, set, guard });
+    }
+    for stable in [Stable::Unstable, Stable::Data, Stable::File] {
+        list.push(Op::Write {
+            object,
+            offset: 4000,
+            data: Data {
+                pattern: 5,
+                len: 301,
+            },
+            stable,
+        });
+    }
+    for how in [How::Unchecked, How::Guarded, How::Exclusive([3; 8])] {
+        list.push(Op::Create {
+            dir,
+            name: name("new"),
+            how,
+            set,
+        });
+    }
+    for kind in [Kind::Fifo, Kind::Socket, Kind::Char, Kind::Block] {
+        list.push(Op::Mknod {
+            dir,
+            name: name("node"),
+            kind,
+            rdev: (8, 1),
+            set,
+        });
+    }
+    list
+}
+
+/// A valid call of every procedure of every program, with plausible handles.
+#[must_use]
+pub fn calls() -> Vec<Vec<u8>> {
+    let handle = |slot: Slot| vec![slot.0 as u8; 24];
+    calls_on(&handle)
+}
+
+/// As [`calls`], on objects of the caller.
+#[must_use]
+pub fn calls_on(handle: &dyn Fn(Slot) -> Vec<u8>) -> Vec<Vec<u8>> {
+    let caller = Caller {
+        uid: 1000,
+        gid: 100,
+        gids: vec![4, 24, 27],
+    };
+    let mut list = Vec::new();
+    for op in every_op() {
+        let mut args = Out::default();
+        let procedure = put_args(&mut args, &op, handle, None);
+        let mut message = call(7, weir_nfs::NFS_PROGRAM, 3, procedure, &caller);
+        message.0.extend_from_slice(&args.0);
+        list.push(message.0);
+    }
+    for plus in [false, true] {
+        let mut message = call(8, weir_nfs::NFS_PROGRAM, 3, 16 + u32::from(plus), &caller);
+        put_readdir(&mut message, &handle(Slot(0)), 0, [0; 8], 100, plus);
+        list.push(message.0);
+    }
+    for procedure in [18, 19, 20] {
+        let mut message = call(9, weir_nfs::NFS_PROGRAM, 3, procedure, &caller);
+        message.opaque(&handle(Slot(0)));
+        list.push(message.0);
+    }
+    let mut access = call(9, weir_nfs::NFS_PROGRAM, 3, 4, &caller);
+    access.opaque(&handle(Slot(1))).u32(0x3f);
+    list.push(access.0);
+    for procedure in 0..=5 {
+        let mut message = call(10, weir_nfs::MOUNT_PROGRAM, 3, procedure, &caller);
+        if procedure == 1 || procedure == 3 {
+            message.opaque(b"/vol1");
+        }
+        list.push(message.0);
+    }
+    list.extend(lock_calls(handle, &caller));
+    list
+}
+
+/// Calls of NLM version 4 (X/Open XNFS; RFC 1813 Appendix II) and of NSM.
+fn lock_calls(handle: &dyn Fn(Slot) -> Vec<u8>, caller: &Caller) -> Vec<Vec<u8>> {
+    let mut list = Vec::new();
+    let lock = |out: &mut Out| {
+        out.opaque(b"client.example").opaque(&handle(Slot(1)));
+        out.opaque(b"owner-1").u32(42).u64(10).u64(100);
+    };
+    // (procedure, block and exclusive flags, reclaim and state) of the calls with a lock in them.
+    for (procedure, flags, tail) in [
+        (1, 1, 0),
+        (2, 2, 2),
+        (3, 2, 0),
+        (4, 0, 0),
+        (6, 1, 0),
+        (7, 2, 2),
+        (8, 2, 0),
+        (9, 0, 0),
+        (22, 2, 2),
+    ] {
+        let mut out = call(11, weir_nfs::NLM_PROGRAM, 4, procedure, caller);
+        out.opaque(b"cookie");
+        for _ in 0..flags {
+            out.bool(true);
+        }
+        lock(&mut out);
+        for _ in 0..tail {
+            out.u32(0);
+        }
+        list.push(out.0);
+    }
+    for procedure in [20, 21] {
+        let mut out = call(12, weir_nfs::NLM_PROGRAM, 4, procedure, caller);
+        out.opaque(b"cookie")
+            .opaque(b"client.example")
+            .opaque(&handle(Slot(1)));
+        out.opaque(b"owner-1").u32(0).u32(0);
+        if procedure == 20 {
+            out.u32(0);
+        }
+        list.push(out.0);
+    }
+    let mut free_all = call(13, weir_nfs::NLM_PROGRAM, 4, 23, caller);
+    free_all.opaque(b"client.example").u32(3);
+    list.push(free_all.0);
+    for procedure in [1, 2, 6] {
+        let mut out = call(14, weir_nfs::NSM_PROGRAM, 1, procedure, caller);
+        out.opaque(b"client.example").u32(5).u32(1).u32(2).u32(3);
+        out.fixed(&[9; 16]);
+        list.push(out.0);
+    }
+    list
+}
