@@ -27,3 +27,16 @@ pub fn targets() -> Vec<Target> {
     all.extend(store::targets());
     all
 }
+
+/// Runs the target of this name: for runners that are one program a target.
+///
+/// # Panics
+/// If there is no such target, and if the target does.
+pub fn run(name: &str, input: &[u8]) {
+    static TARGETS: std::sync::OnceLock<Vec<Target>> = std::sync::OnceLock::new();
+    let list = TARGETS.get_or_init(targets);
+    let target = list.iter().find(|target| target.name == name);
+    (target
+        .unwrap_or_else(|| panic!("no fuzz target {name}"))
+        .run)(input);
+}
