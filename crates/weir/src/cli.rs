@@ -21,6 +21,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the volumes of a data folder over NFS; an empty folder becomes a new aggregate
     Serve(Box<Serve>),
+    /// Put a load on a server and measure it
+    Bench(Box<weir_bench::BenchArgs>),
 }
 
 /// `weir serve`

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             logging::abort_on_panic();
             serve::run(args)
         }
+        cli::Command::Bench(args) => return weir_bench::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,227 @@
+//! The real binary, started on a free port with a data folder of its own.
+
+#![allow(dead_code)] // Each test file uses its part of this.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use weir_bench::control::Control;
+use weir_bench::rpc::Credential;
+
+/// How long anything may take before a test fails; nothing is expected to take it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    log: PathBuf,
+}
+
+/// Runs `weir` with arguments until it ends.
+pub fn weir(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+impl Server {
+    /// Starts a server and waits until it serves.
+    pub fn start(data: &Path, more: &[&str]) -> Server {
+        Server::try_start(data, more).unwrap_or_else(|log| panic!("no server: {log}"))
+    }
+
+    /// Starts a server; if it ends instead of serving, returns what it said.
+    pub fn try_start(data: &Path, more: &[&str]) -> Result<Server, String> {
+        let side = tempfile::tempdir().unwrap().keep();
+        let (ready, log) = (side.join("ready"), side.join("log"));
+        let file = std::fs::File::create(&log).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args([
+                "serve",
+                "--nfs",
+                "127.0.0.1:0",
+                "--memory",
+                "256M",
+                "--no-rpcbind",
+            ])
+            .arg("--data")
+            .arg(data)
+            .arg("--ready-file")
+            .arg(&ready)
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        loop {
+            if let Ok(text) = std::fs::read_to_string(&ready)
+                && let Ok(address) = text.trim().parse()
+            {
+                return Ok(Server {
+                    child,
+                    address,
+                    log,
+                });
+            }
+            if child.try_wait().unwrap().is_some() {
+                let said = std::fs::read_to_string(&log).unwrap();
+                let _ = std::fs::remove_dir_all(&side);
+                return Err(said);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A plain connection.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// An NFS client as root.
+    pub fn client(&self) -> Control {
+        let xid = u32::from_ne_bytes(unique().to_ne_bytes()[..4].try_into().unwrap());
+        Control::connect(self.address, Some(&root()), xid, PATIENCE).unwrap()
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the log has `count` lines with `text`; returns them.
+    pub fn logged(&self, text: &str, count: usize) -> Vec<String> {
+        loop {
+            let log = self.log();
+            let lines: Vec<String> = log
+                .lines()
+                .filter(|l| l.contains(text))
+                .map(str::to_owned)
+                .collect();
+            if lines.len() >= count {
+                return lines;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            * 1024
+    }
+
+    /// Asks the server to stop, waits for it, and returns its log.
+    pub fn stop(mut self) -> String {
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: a signal to our own child, which has not been waited for.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+        let status = self.child.wait().unwrap();
+        let log = self.log();
+        assert!(status.success(), "{status}: {log}");
+        log
+    }
+
+    /// Ends the server without warning.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the server said:\n{}", self.log());
+        }
+        if let Some(side) = self.log.parent() {
+            let _ = std::fs::remove_dir_all(side);
+        }
+    }
+}
+
+/// A number that no other call of this run gets.
+pub fn unique() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// The credential of root.
+pub fn root() -> Credential {
+    Credential { uid: 0, gid: 0 }
+}
+
+/// A record of one fragment.
+pub fn record(body: &[u8]) -> Vec<u8> {
+    let mut out = (body.len() as u32 | 0x8000_0000).to_be_bytes().to_vec();
+    out.extend_from_slice(body);
+    out
+}
+
+/// The words of an RPC message, big-endian.
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_be_bytes()).collect()
+}
+
+/// A call without credentials (RFC 5531 §9), with `args`.
+pub fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let mut body = words(&[xid, 0, 2, program, version, procedure, 0, 0, 0, 0]);
+    body.extend_from_slice(args);
+    record(&body)
+}
+
+/// NFS NULL.
+pub fn null(xid: u32) -> Vec<u8> {
+    call(xid, 100_003, 3, 0, &[])
+}
+
+/// One whole reply as words.
+pub fn reply(stream: &mut TcpStream) -> Vec<u32> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mark = u32::from_be_bytes(mark);
+    assert!(mark & 0x8000_0000 != 0, "a reply in several fragments");
+    let mut body = vec![0; (mark & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut body).unwrap();
+    body.chunks(4)
+        .map(|w| u32::from_be_bytes(w.try_into().unwrap()))
+        .collect()
+}
+
+/// Sends bytes and returns the reply.
+pub fn ask(stream: &mut TcpStream, bytes: &[u8]) -> Vec<u32> {
+    stream.write_all(bytes).unwrap();
+    reply(stream)
+}
+
+/// True once the peer has closed the connection.
+pub fn closed(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// The server answers NULL on this connection.
+pub fn serves(stream: &mut TcpStream) {
+    assert_eq!(ask(stream, &null(77)), [77, 1, 0, 0, 0, 0]);
+}
