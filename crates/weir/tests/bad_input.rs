@@ -1,6 +1,8 @@
 //! What arrives broken, late or never, against the real binary: each gets the protocol's own
 //! error or a closed connection with one log line, and everyone else goes on being served.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests.
+
 mod common;
 
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! The real binary, started on a free port with a data folder of its own.
 
 #![allow(dead_code)] // Each test file uses its part of this.
+#![allow(clippy::unwrap_used, clippy::panic)] // Part of tests: a failure here fails them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
