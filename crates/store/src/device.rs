@@ -17,7 +17,7 @@ use crate::frame::{Frame, FrameMut};
 /// Every call starts the operation and answers a handle at once; operations in
 /// flight at the same time may complete, and become durable, in any order. The
 /// buffers belong to the device until the operation is complete, whether or not
-/// the handle still exists.
+/// the handle still exists; it has let go of them when the operation completes.
 pub trait Device: Send + Sync {
     /// Reads as many blocks as `into` has frames, from `addr` on. The frames come
     /// back filled; on an error they are gone.

@@ -5,6 +5,7 @@ pub mod block;
 pub mod device;
 pub mod error;
 pub mod frame;
+pub mod log;
 pub mod node;
 pub mod tree;
 

@@ -1,0 +1,596 @@
+//! The log against a device that tears its last write at sector boundaries and
+//! then stops, over many lives of one log.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex as Lock;
+use proptest::prelude::*;
+use smallvec::smallvec;
+use weir_base::{BlockAddr, Rng, SeededRng};
+
+use super::*;
+use crate::device::{Io, MemDevice};
+use crate::error::IoKind;
+use crate::frame::{Class, FrameMut};
+
+const SECTOR: usize = 512;
+const ID: LogId = LogId([0x5A; 16]);
+
+/// Durable at once; the write that is told to fail is torn, all later ones fail.
+struct Torn {
+    disk: MemDevice,
+    fate: Lock<Fate>,
+    /// Positions written since the last look: address and blocks.
+    writes: Lock<Vec<(u64, u64)>>,
+    gate: Lock<()>,
+}
+
+#[derive(Default)]
+struct Fate {
+    /// Writes until the crash.
+    left: Option<usize>,
+    dead: bool,
+    seed: u64,
+}
+
+impl Torn {
+    fn new(blocks: u64) -> Arc<Torn> {
+        Arc::new(Torn {
+            disk: MemDevice::new(blocks),
+            fate: Lock::default(),
+            writes: Lock::default(),
+            gate: Lock::default(),
+        })
+    }
+
+    fn crash_after(&self, left: usize, seed: u64) {
+        *self.fate.lock() = Fate {
+            left: Some(left),
+            dead: false,
+            seed,
+        };
+    }
+
+    fn revive(&self) {
+        *self.fate.lock() = Fate::default();
+    }
+}
+
+impl Device for Torn {
+    fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+        self.disk.read(addr, into)
+    }
+
+    fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+        drop(self.gate.lock());
+        let mut fate = self.fate.lock();
+        let failed = || IoError::new(IoKind::Write, addr, 0, io::Error::other("power lost"));
+        if fate.dead {
+            return Io::ready(Err(failed()));
+        }
+        if fate.left == Some(0) {
+            fate.dead = true;
+            let rng = SeededRng::new(fate.seed);
+            // From nothing to everything, and all mixtures between.
+            let odds = rng.below(5);
+            for (n, frame) in (addr.0..).zip(&from) {
+                self.disk.tamper(BlockAddr(n), |old| {
+                    for s in (0..BLOCK_SIZE).step_by(SECTOR) {
+                        if rng.below(4) < odds {
+                            old[s..s + SECTOR].copy_from_slice(&frame[s..s + SECTOR]);
+                        }
+                    }
+                });
+            }
+            return Io::ready(Err(failed()));
+        }
+        fate.left = fate.left.map(|n| n - 1);
+        self.writes.lock().push((addr.0, from.len() as u64));
+        self.disk.write(addr, from)
+    }
+
+    fn flush(&self) -> Io<()> {
+        Io::ready(Ok(()))
+    }
+
+    fn discard(&self, _: BlockAddr, _: u64) -> Io<()> {
+        Io::ready(Ok(()))
+    }
+
+    fn length(&self) -> u64 {
+        self.disk.length()
+    }
+
+    fn grow(&self, _: u64) -> io::Result<u64> {
+        Ok(self.length())
+    }
+}
+
+fn record(pool: &FramePool, meta: &[u8], pages: &[u8]) -> Record {
+    let pages = pages
+        .iter()
+        .map(|b| {
+            let mut f = pool.alloc(Class::Cp).unwrap();
+            f.fill(*b);
+            f.freeze()
+        })
+        .collect();
+    Record {
+        meta: meta.to_vec(),
+        pages,
+    }
+}
+
+/// What the log must contain: LSN order, from `base` on.
+#[derive(Default)]
+struct Model {
+    base: u64,
+    records: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn replayed(replay: Replay) -> Vec<(u64, Vec<u8>, Vec<u8>)> {
+    replay
+        .map(|r| {
+            let r = r.unwrap();
+            for p in &r.pages {
+                assert!(p.iter().all(|b| *b == p[0]));
+            }
+            (r.lsn.0, r.meta, r.pages.iter().map(|p| p[0]).collect())
+        })
+        .collect()
+}
+
+/// Many lives of one log in a tiny ring: random records, cuts and releases, a
+/// crash with a torn last write at any moment (recovery's own write included),
+/// often the same payload at the same place again.
+fn lives(seed: u64, blocks: u64, lives: u64) {
+    let rng = SeededRng::new(seed);
+    let pool = FramePool::new(4096).unwrap();
+    let device = Torn::new(blocks);
+    let dyn_device: Arc<dyn Device> = device.clone();
+    let mut log = Log::create(dyn_device.clone(), ID).unwrap();
+    let mut from = LogCut::START;
+    let mut model = Model {
+        base: 1,
+        records: vec![],
+    };
+    for life in 0..lives {
+        device.crash_after(rng.below(12) as usize, rng.next_u64());
+        // Sometimes every life appends alike, so that dead pages look alive.
+        let shape = if rng.below(2) == 0 {
+            seed
+        } else {
+            rng.next_u64()
+        };
+        let shapes = SeededRng::new(shape);
+        for i in 0..200u64 {
+            let gate = (rng.below(3) == 0).then(|| device.gate.lock());
+            for _ in 0..=shapes.below(4) {
+                let mut meta = format!("{life}/{i}/").into_bytes();
+                if shapes.below(6) == 0 {
+                    meta.resize(shapes.below(9000) as usize, 7);
+                }
+                let (max_meta, max_pages) = log.max_record();
+                meta.truncate(max_meta);
+                let pages: Vec<u8> = (0..shapes.below(1 + 4.min(max_pages as u64)))
+                    .map(|_| shapes.below(2) as u8)
+                    .collect();
+                match log.append(record(&pool, &meta, &pages)) {
+                    Ok(lsn) => {
+                        assert_eq!(lsn.0, model.base + model.records.len() as u64);
+                        model.records.push((meta, pages));
+                    }
+                    Err(AppendError::Full) => {
+                        let (used, size) = log.fill();
+                        assert!(used > size / 4, "full at {used} of {size}");
+                        break;
+                    }
+                    Err(AppendError::Poisoned(_)) => break,
+                    Err(AppendError::TooLarge) => panic!("seed {seed}: within the limit"),
+                }
+            }
+            drop(gate);
+            if log.poisoned().is_some() {
+                break;
+            }
+            if rng.below(8) == 0 || log.fill().0 > log.fill().1 / 2 {
+                let cut = log.cut();
+                // A consistency point: it needs the log up to the cut.
+                if log.wait_blocking(cut.last()).is_err() {
+                    break;
+                }
+                model.records.drain(..(cut.next.0 - model.base) as usize);
+                model.base = cut.next.0;
+                from = cut;
+                log.release(cut.pos);
+            } else if rng.below(3) == 0 {
+                let last = Lsn(model.base + model.records.len() as u64 - 1);
+                if log.wait_blocking(last).is_err() {
+                    break;
+                }
+            }
+        }
+        let durable = log.durable().0;
+        drop(log);
+        device.revive();
+        if rng.below(4) == 0 {
+            // The crash after the crash: recovery's own write is torn.
+            device.crash_after(0, rng.next_u64());
+            let again = Log::recover(dyn_device.clone(), ID, from, &pool);
+            match again {
+                Err(LogError::Io(_)) => {}
+                Ok((l, _)) => drop(l), // The ring was full: nothing was written.
+                Err(e) => panic!("seed {seed} life {life}: {e}"),
+            }
+            device.revive();
+        }
+        let recovered = Log::recover(dyn_device.clone(), ID, from, &pool);
+        let (l, replay) = match recovered {
+            Ok(r) => r,
+            Err(e) => panic!("seed {seed} life {life}: {e}"),
+        };
+        log = l;
+        let found = replayed(replay);
+        let upto = model.base + found.len() as u64;
+        assert!(
+            upto > durable,
+            "seed {seed} life {life}: acknowledged {durable}, found to {upto}"
+        );
+        assert!(
+            found.len() <= model.records.len(),
+            "seed {seed} life {life}: more than written"
+        );
+        for (i, (lsn, meta, pages)) in found.iter().enumerate() {
+            assert_eq!(*lsn, model.base + i as u64);
+            assert!(
+                (meta, pages) == (&model.records[i].0, &model.records[i].1),
+                "seed {seed} life {life}: record {lsn} is not the one appended"
+            );
+        }
+        model.records.truncate(found.len());
+        assert_eq!(log.durable().0 + 1, upto);
+    }
+}
+
+#[test]
+fn survives_many_crashes() {
+    for seed in 0..60 {
+        lives(seed, 34 + 8 * (seed % 5), 30);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn survives_crashes_of_any_seed(seed in any::<u64>(), extra in 0u64..300) {
+        lives(seed, 34 + extra, 12);
+    }
+}
+
+fn open(blocks: u64) -> (Arc<Torn>, Arc<dyn Device>, Arc<FramePool>, Arc<Log>) {
+    let device = Torn::new(blocks);
+    let as_dyn: Arc<dyn Device> = device.clone();
+    let log = Log::create(as_dyn.clone(), ID).unwrap();
+    device.writes.lock().clear();
+    (device, as_dyn, FramePool::new(2048).unwrap(), log)
+}
+
+/// Every used sector of every batch but the last, damaged one at a time, is
+/// noticed; in the last batch damage is a torn write.
+#[test]
+fn damage_before_the_last_batch_is_reported() {
+    let (device, as_dyn, pool, log) = open(34);
+    for i in 0..9u8 {
+        let pages = vec![i + 1; usize::from(i % 4)];
+        let lsn = log.append(record(&pool, &[i; 700], &pages)).unwrap();
+        log.wait_blocking(lsn).unwrap();
+    }
+    drop(log);
+    let writes = device.writes.lock().clone();
+    assert_eq!(writes.len(), 9);
+    for (n, (addr, blocks)) in writes.iter().enumerate() {
+        for block in 0..*blocks {
+            // Of the meta block the first two sectors are used, of a page all.
+            for sector in 0..if block == 0 { 2 } else { 8 } {
+                let at = BlockAddr(addr + block);
+                let flip = |b: &mut [u8; BLOCK_SIZE]| b[sector * SECTOR + 17] ^= 0x40;
+                device.disk.tamper(at, flip);
+                device.fate.lock().dead = true;
+                match Log::recover(as_dyn.clone(), ID, LogCut::START, &pool) {
+                    Err(LogError::DamagedMiddle { later, .. }) => {
+                        assert!(n < 8, "the last batch counts as torn");
+                        assert!(later > LogPos(addr - 2));
+                    }
+                    // Recovery took it for the end and was about to mark it.
+                    Err(LogError::Io(_)) => assert_eq!(n, 8, "batch {n} block {block}"),
+                    other => panic!("batch {n} block {block} sector {sector}: {other:?}"),
+                }
+                device.disk.tamper(at, flip);
+            }
+        }
+    }
+    device.revive();
+    let (_, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+    assert_eq!(replayed(replay).len(), 9);
+}
+
+#[test]
+fn damage_is_noticed_across_segments() {
+    let (device, as_dyn, pool, log) = open(2 + 64);
+    let mut ends = vec![];
+    for i in 0..20u8 {
+        let lsn = log.append(record(&pool, &[i], &[i, i])).unwrap();
+        log.wait_blocking(lsn).unwrap();
+        ends.push(log.cut().pos);
+    }
+    drop(log);
+    // A whole segment and more is gone, but a later one is there.
+    for addr in 2 + 3..2 + 16 {
+        device.disk.tamper(BlockAddr(addr), |b| b.fill(0));
+    }
+    match Log::recover(as_dyn, ID, LogCut::START, &pool) {
+        Err(LogError::DamagedMiddle { at: LogPos(3), .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_unreadable_block_is_not_the_end() {
+    struct Unreadable(Arc<Torn>);
+    impl Device for Unreadable {
+        fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+            if (addr.0..addr.0 + into.len() as u64).contains(&6) {
+                let e = io::Error::from_raw_os_error(libc::EIO);
+                return Io::ready(Err(IoError::new(IoKind::Read, addr, 1, e)));
+            }
+            self.0.read(addr, into)
+        }
+        fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+            self.0.write(addr, from)
+        }
+        fn flush(&self) -> Io<()> {
+            Io::ready(Ok(()))
+        }
+        fn discard(&self, _: BlockAddr, _: u64) -> Io<()> {
+            Io::ready(Ok(()))
+        }
+        fn length(&self) -> u64 {
+            self.0.length()
+        }
+        fn grow(&self, _: u64) -> io::Result<u64> {
+            Ok(self.length())
+        }
+    }
+    let (device, _, pool, log) = open(34);
+    drop(log);
+    let found = Log::recover(Arc::new(Unreadable(device)), ID, LogCut::START, &pool);
+    assert!(matches!(found, Err(LogError::Io(_))), "{found:?}");
+}
+
+#[test]
+fn what_is_queued_together_is_written_together() {
+    let (device, _, pool, log) = open(2 + 4096);
+    let gate = device.gate.lock();
+    let mut last = Lsn(0);
+    for i in 0..64u8 {
+        last = log.append(record(&pool, b"x", &[i])).unwrap();
+    }
+    assert_eq!(log.durable(), Lsn(0));
+    drop(gate);
+    log.wait_blocking(last).unwrap();
+    let writes = device.writes.lock().len();
+    assert!(writes <= 2, "{writes} writes for 64 records");
+}
+
+#[test]
+fn batches_are_bounded_and_never_cross_a_segment() {
+    let (device, _, pool, log) = open(2 + 4096);
+    let mut last = Lsn(0);
+    for _ in 0..3 {
+        let gate = device.gate.lock();
+        for i in 0..700usize {
+            last = log.append(record(&pool, &[1; 100], &[3][..i % 2])).unwrap();
+        }
+        drop(gate);
+        log.wait_blocking(last).unwrap();
+    }
+    let mut total = 0;
+    for (addr, blocks) in device.writes.lock().iter() {
+        assert!(*blocks <= BATCH_BLOCKS);
+        let pos = addr - 2;
+        assert_eq!(pos / 1024, (pos + blocks - 1) / 1024, "{pos}+{blocks}");
+        total += blocks;
+    }
+    assert!(total > 1050);
+    assert_eq!(last, Lsn(2100));
+}
+
+#[test]
+fn the_ring_refuses_what_would_overwrite_unreleased_records() {
+    let (_, as_dyn, pool, log) = open(34);
+    let mut lsns = vec![];
+    let e = loop {
+        match log.append(record(&pool, b"r", &[1, 2])) {
+            Ok(lsn) => lsns.push(lsn),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(e, AppendError::Full);
+    log.wait_blocking(*lsns.last().unwrap()).unwrap();
+    let cut = log.cut();
+    log.release(cut.pos);
+    assert_eq!(log.fill().0, 0);
+    let lsn = log.append(record(&pool, b"again", &[1, 2])).unwrap();
+    log.wait_blocking(lsn).unwrap();
+    drop(log);
+    let (_, replay) = Log::recover(as_dyn, ID, cut, &pool).unwrap();
+    let found = replayed(replay);
+    assert_eq!(found, [(lsn.0, b"again".to_vec(), vec![1, 2])]);
+}
+
+#[test]
+fn records_have_limits() {
+    for blocks in [34, 258, 2 + 4096] {
+        let (_, as_dyn, pool, log) = open(blocks);
+        let (meta, pages) = log.max_record();
+        assert!(log.fits(meta, pages));
+        assert!(!log.fits(MAX_RECORD_META + 1, 0));
+        assert!(!log.fits(0, usize::MAX));
+        let page = record(&pool, b"", &[9]).pages.remove(0);
+        let big = || Record {
+            meta: vec![1; meta],
+            pages: smallvec![page.clone(); pages],
+        };
+        let lsn = log.append(big()).unwrap();
+        log.append(Record {
+            pages: smallvec![page.clone(); 2000],
+            ..big()
+        })
+        .unwrap_err();
+        log.wait_blocking(lsn).unwrap();
+        drop(log);
+        let (_, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+        let found = replayed(replay);
+        assert_eq!(found, [(lsn.0, vec![1; meta], vec![9; pages])]);
+    }
+}
+
+#[test]
+fn a_failed_write_poisons() {
+    let (device, _, pool, log) = open(34);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    log.on_advance(Arc::new(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+    }));
+    let good = log.append(record(&pool, b"good", &[])).unwrap();
+    log.wait_blocking(good).unwrap();
+    device.crash_after(0, 1);
+    let gate = device.gate.lock();
+    let bad = log.append(record(&pool, b"bad", &[])).unwrap();
+    let after = log.append(record(&pool, b"after", &[])).unwrap();
+    drop(gate);
+    for lsn in [bad, after] {
+        let why = log.wait_blocking(lsn).unwrap_err();
+        assert!(why.to_string().contains("power lost"), "{why}");
+    }
+    assert_eq!(log.wait_blocking(good), Ok(()));
+    assert_eq!(log.durable(), good);
+    device.revive();
+    assert!(matches!(
+        log.append(record(&pool, b"no", &[])),
+        Err(AppendError::Poisoned(_))
+    ));
+    drop(log);
+    assert!(calls.load(Ordering::SeqCst) >= 2);
+}
+
+#[test]
+fn closing_wakes_whoever_waits() {
+    let (_, _, _, log) = open(34);
+    let wait = log.wait(Lsn(1));
+    drop(log);
+    let (done, io) = Io::<()>::pair();
+    drop(done);
+    assert!(io.wait().is_err());
+    assert_eq!(pollster(wait), Err(Poisoned("it was closed".into())));
+}
+
+fn pollster<F: std::future::Future>(f: F) -> F::Output {
+    struct Thread(std::thread::Thread, AtomicBool);
+    impl std::task::Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.1.store(true, Ordering::SeqCst);
+            self.0.unpark();
+        }
+    }
+    let flag = Arc::new(Thread(std::thread::current(), AtomicBool::new(false)));
+    let waker = std::task::Waker::from(Arc::clone(&flag));
+    let mut f = std::pin::pin!(f);
+    loop {
+        let mut cx = std::task::Context::from_waker(&waker);
+        if let std::task::Poll::Ready(out) = f.as_mut().poll(&mut cx) {
+            return out;
+        }
+        while !flag.1.swap(false, Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
+#[test]
+fn many_threads_append_and_await() {
+    let (_, as_dyn, pool, log) = open(2 + 4096);
+    std::thread::scope(|s| {
+        for t in 0..4u8 {
+            let (log, pool) = (&log, &pool);
+            s.spawn(move || {
+                for i in 0..100u8 {
+                    let lsn = log.append(record(pool, &[t, i], &[])).unwrap();
+                    if i % 2 == 0 {
+                        pollster(log.wait(lsn)).unwrap();
+                    } else {
+                        log.wait_blocking(lsn).unwrap();
+                    }
+                    assert!(log.durable() >= lsn);
+                }
+            });
+        }
+    });
+    drop(log);
+    let (_, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+    let mut next = [0u8; 4];
+    for r in replay {
+        let r = r.unwrap();
+        assert_eq!(r.meta[1], next[usize::from(r.meta[0])]);
+        next[usize::from(r.meta[0])] += 1;
+    }
+    assert_eq!(next, [100; 4]);
+}
+
+#[test]
+fn foreign_and_broken_logs_are_refused() {
+    let (device, as_dyn, pool, log) = open(34);
+    drop(log);
+    let other = LogId([1; 16]);
+    let recover = |id, from| Log::recover(as_dyn.clone(), id, from, &pool).map(|_| ());
+    assert!(matches!(
+        recover(other, LogCut::START),
+        Err(LogError::WrongId(ID))
+    ));
+    let absurd = LogCut {
+        pos: LogPos(u64::MAX),
+        next: Lsn(1),
+    };
+    assert!(matches!(
+        recover(ID, absurd),
+        Err(LogError::Inconsistent { .. })
+    ));
+    device.disk.tamper(BlockAddr(0), |b| b[3] ^= 1);
+    recover(ID, LogCut::START).unwrap();
+    device.disk.tamper(BlockAddr(1), |b| b[40] ^= 1);
+    assert!(matches!(recover(ID, LogCut::START), Err(LogError::NotALog)));
+    let tiny: Arc<dyn Device> = Arc::new(MemDevice::new(33));
+    assert!(matches!(Log::create(tiny, ID), Err(LogError::TooSmall)));
+}
+
+#[test]
+fn replay_needs_no_more_frames_than_its_pages() {
+    let (_, as_dyn, pool, log) = open(258);
+    for i in 0..40u8 {
+        log.append(record(&pool, &[i], &[i])).unwrap();
+    }
+    log.wait_blocking(Lsn(40)).unwrap();
+    drop(log);
+    let small = FramePool::new(16).unwrap();
+    let (_log, replay) = Log::recover(as_dyn.clone(), ID, LogCut::START, &small).unwrap();
+    for (i, r) in replay.enumerate() {
+        assert!(r.unwrap().pages[0].iter().all(|b| usize::from(*b) == i));
+    }
+    // Kept, they do not fit: an error, and then the end.
+    let (_log, mut replay) = Log::recover(as_dyn, ID, LogCut::START, &small).unwrap();
+    let kept: Vec<_> = replay.by_ref().map_while(Result::ok).collect();
+    assert!(kept.len() < 40);
+    assert!(replay.next().is_none());
+}

@@ -1,0 +1,233 @@
+//! Waiting for the log: how far it is durable, and who wants to know.
+//!
+//! The durable LSN is one atomic; whoever polls it (a server that holds many
+//! replies) takes no lock. Waiters register under a lock *and look again under
+//! it*; the log thread advances the atomic *before* it takes the lock to collect
+//! them. So either the waiter sees the advance or the thread sees the waiter.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use weir_base::Lsn;
+
+use super::Poisoned;
+
+type Listener = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Progress {
+    durable: AtomicU64,
+    poison: OnceLock<Poisoned>,
+    waiters: Mutex<Waiters>,
+    /// For threads that block; they hold the lock of `waiters`.
+    advanced: Condvar,
+    listeners: RwLock<Vec<Listener>>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// By LSN, then by a number of the waiter.
+    tasks: BTreeMap<(Lsn, u64), Waker>,
+    next: u64,
+    blocked: usize,
+}
+
+impl Progress {
+    pub fn starting_at(durable: Lsn) -> Progress {
+        Progress {
+            durable: AtomicU64::new(durable.0),
+            ..Progress::default()
+        }
+    }
+
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    pub fn poisoned(&self) -> Option<&Poisoned> {
+        self.poison.get()
+    }
+
+    pub fn listen(&self, f: Listener) {
+        self.listeners.write().push(f);
+    }
+
+    /// Everything up to `lsn` is durable.
+    pub fn advance(&self, lsn: Lsn) {
+        self.durable.store(lsn.0, Ordering::Release);
+        self.wake(lsn);
+    }
+
+    /// Nothing more will become durable. Only the first reason is kept.
+    pub fn poison(&self, why: Poisoned) {
+        // A second poisoning changes nothing.
+        let _ = self.poison.set(why);
+        self.wake(Lsn(u64::MAX));
+    }
+
+    fn wake(&self, upto: Lsn) {
+        let (due, blocked) = {
+            let mut w = self.waiters.lock();
+            let later = match upto.0.checked_add(1) {
+                Some(next) => w.tasks.split_off(&(Lsn(next), 0)),
+                None => BTreeMap::new(),
+            };
+            (std::mem::replace(&mut w.tasks, later), w.blocked > 0)
+        };
+        if blocked {
+            self.advanced.notify_all();
+        }
+        for waker in due.into_values() {
+            waker.wake();
+        }
+        for f in self.listeners.read().iter() {
+            f();
+        }
+    }
+
+    /// `Some` when there is nothing to wait for.
+    fn state(&self, lsn: Lsn) -> Option<Result<(), Poisoned>> {
+        if self.durable() >= lsn {
+            return Some(Ok(()));
+        }
+        self.poison.get().map(|why| Err(why.clone()))
+    }
+
+    pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
+        if let Some(done) = self.state(lsn) {
+            return done;
+        }
+        let mut w = self.waiters.lock();
+        loop {
+            if let Some(done) = self.state(lsn) {
+                return done;
+            }
+            w.blocked += 1;
+            self.advanced.wait(&mut w);
+            w.blocked -= 1;
+        }
+    }
+}
+
+/// Waits until a record is durable; made by [`super::Log::wait`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Wait {
+    progress: Arc<Progress>,
+    lsn: Lsn,
+    registered: Option<u64>,
+}
+
+impl Wait {
+    pub(super) fn new(progress: Arc<Progress>, lsn: Lsn) -> Wait {
+        Wait {
+            progress,
+            lsn,
+            registered: None,
+        }
+    }
+}
+
+impl Future for Wait {
+    type Output = Result<(), Poisoned>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(done) = this.progress.state(this.lsn) {
+            return Poll::Ready(done);
+        }
+        let mut w = this.progress.waiters.lock();
+        if let Some(done) = this.progress.state(this.lsn) {
+            return Poll::Ready(done);
+        }
+        let number = *this.registered.get_or_insert_with(|| {
+            w.next += 1;
+            w.next
+        });
+        w.tasks.insert((this.lsn, number), cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(number) = self.registered {
+            self.progress
+                .waiters
+                .lock()
+                .tasks
+                .remove(&(self.lsn, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn tasks_wake_when_their_record_is_durable_and_not_before() {
+        let p = Arc::new(Progress::default());
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        let mut five = Wait::new(Arc::clone(&p), Lsn(5));
+        let mut six = Wait::new(Arc::clone(&p), Lsn(6));
+        for _ in 0..3 {
+            assert!(Pin::new(&mut five).poll(&mut cx).is_pending());
+            assert!(Pin::new(&mut six).poll(&mut cx).is_pending());
+        }
+        assert_eq!(
+            p.waiters.lock().tasks.len(),
+            2,
+            "polling again does not register again"
+        );
+        p.advance(Lsn(4));
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+        p.advance(Lsn(5));
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert_eq!(Pin::new(&mut five).poll(&mut cx), Poll::Ready(Ok(())));
+        drop(six);
+        assert!(
+            p.waiters.lock().tasks.is_empty(),
+            "a dropped waiter leaves nothing behind"
+        );
+    }
+
+    #[test]
+    fn poison_wakes_everybody_but_what_is_durable_stays_so() {
+        let p = Arc::new(Progress::starting_at(Lsn(3)));
+        let heard = Arc::new(Count::default());
+        let h = Arc::clone(&heard);
+        p.listen(Arc::new(move || {
+            h.0.fetch_add(1, Ordering::SeqCst);
+        }));
+        std::thread::scope(|s| {
+            let t = s.spawn(|| p.wait_blocking(Lsn(4)));
+            while p.waiters.lock().blocked == 0 {
+                std::thread::yield_now();
+            }
+            p.poison(Poisoned("disk on fire".into()));
+            assert_eq!(t.join().unwrap(), Err(Poisoned("disk on fire".into())));
+        });
+        assert_eq!(p.wait_blocking(Lsn(3)), Ok(()));
+        p.poison(Poisoned("again".into()));
+        assert_eq!(p.poisoned(), Some(&Poisoned("disk on fire".into())));
+        assert_eq!(heard.0.load(Ordering::SeqCst), 2);
+    }
+}

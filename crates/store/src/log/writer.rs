@@ -1,0 +1,158 @@
+//! The log's thread: takes what is queued, writes it as one batch, says so.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use weir_base::{BLOCK_SIZE, Lsn};
+
+use super::format::{HEAD, Head, MAX_META_BLOCKS};
+use super::{Batch, LogError, LogId, Poisoned, Shared};
+use crate::block::page_crc;
+use crate::error::{IoError, IoKind};
+use crate::frame::{Class, Frame, FramePool};
+
+pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
+    let failed = |e| LogError::Io(IoError::new(IoKind::Write, Default::default(), 0, e));
+    // One batch is in flight at a time, so one batch's meta is all that is needed.
+    let pool = FramePool::new(MAX_META_BLOCKS as usize).map_err(failed)?;
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || {
+            let mut writer = Writer {
+                guard: PoisonOnExit(shared),
+                pool,
+                body: Vec::new(),
+                frames: 0,
+            };
+            writer.run();
+        })
+        .map_err(failed)
+}
+
+/// However the thread ends, a panic included, nobody waits for it any longer.
+struct PoisonOnExit(Arc<Shared>);
+
+impl Drop for PoisonOnExit {
+    fn drop(&mut self) {
+        self.0.progress.poison(Poisoned("it was closed".into()));
+    }
+}
+
+struct Writer {
+    guard: PoisonOnExit,
+    pool: Arc<FramePool>,
+    /// Reused from batch to batch.
+    body: Vec<u8>,
+    /// Length of the last batch in blocks: the next list's capacity.
+    frames: usize,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        let mut done = Vec::new();
+        while let Some(mut batch) = self.next(done) {
+            let last = Lsn(batch.first.0 + batch.records.len() as u64 - 1);
+            if let Err(e) = self.write(&batch) {
+                let at = batch.pos;
+                tracing::error!(position = at.0, error = %e, "the intent log cannot be written");
+                self.guard.0.progress.poison(Poisoned(e.to_string().into()));
+                return;
+            }
+            self.guard.0.progress.advance(last);
+            // Frames and buffers are given back after the waiters were woken,
+            // and outside the append lock.
+            batch.records.clear();
+            done = batch.records;
+        }
+    }
+
+    /// The next batch; waits for one. `None` when the log is being dropped.
+    fn next(&self, spare: Vec<super::Record>) -> Option<Batch> {
+        let s = &*self.guard.0;
+        let mut q = s.queue.lock();
+        if q.spare.capacity() < spare.capacity() {
+            q.spare = spare;
+        }
+        loop {
+            if q.stop {
+                return None;
+            }
+            if q.closed.is_empty() {
+                q.close();
+            }
+            if let Some(batch) = q.closed.pop_front() {
+                q.idle = false;
+                return Some(batch);
+            }
+            q.idle = true;
+            s.work.wait(&mut q);
+        }
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<(), IoError> {
+        let s = &*self.guard.0;
+        self.body.clear();
+        for record in &batch.records {
+            self.body.extend((record.meta.len() as u32).to_le_bytes());
+            self.body.extend((record.pages.len() as u32).to_le_bytes());
+            self.body.extend(&record.meta);
+        }
+        for page in batch.records.iter().flat_map(|r| &r.pages) {
+            self.body.extend(page_crc(page).to_le_bytes());
+        }
+        let head = Head {
+            pos: batch.pos,
+            prev_end: batch.prev_end,
+            first: batch.first,
+            records: batch.records.len() as u32,
+            pages: batch.pages as u32,
+            meta_bytes: batch.meta_bytes as u32,
+            body_sum: crc32c::crc32c(&self.body),
+        };
+        let addr = s.ring.addr(batch.pos);
+        let mut frames = Vec::with_capacity(self.frames);
+        if HEAD + self.body.len() != batch.meta_bytes
+            || !fill_meta(&self.pool, &head, s.id, &self.body, &mut frames)
+        {
+            let e = io::Error::other("a batch is not as long as was accounted");
+            return Err(IoError::new(IoKind::Write, addr, head.blocks(), e));
+        }
+        frames.extend(batch.records.iter().flat_map(|r| r.pages.iter().cloned()));
+        self.frames = frames.len();
+        s.device.write(addr, frames).wait()
+    }
+}
+
+/// Lays head and body out in frames, padded with zeroes. `false` if the pool is
+/// too small for them.
+pub(super) fn fill_meta(
+    pool: &FramePool,
+    head: &Head,
+    id: LogId,
+    body: &[u8],
+    into: &mut Vec<Frame>,
+) -> bool {
+    let (first, rest) = body.split_at(body.len().min(BLOCK_SIZE - HEAD));
+    let Some(mut frame) = pool.alloc(Class::Cp) else {
+        return false;
+    };
+    let (h, b) = frame.split_at_mut(HEAD);
+    h.copy_from_slice(&head.encode(id));
+    fill_padded(b, first);
+    into.push(frame.freeze());
+    for chunk in rest.chunks(BLOCK_SIZE) {
+        let Some(mut frame) = pool.alloc(Class::Cp) else {
+            return false;
+        };
+        fill_padded(&mut frame[..], chunk);
+        into.push(frame.freeze());
+    }
+    true
+}
+
+fn fill_padded(to: &mut [u8], from: &[u8]) {
+    let (data, padding) = to.split_at_mut(from.len().min(to.len()));
+    data.copy_from_slice(from);
+    padding.fill(0);
+}
