@@ -5,6 +5,7 @@
 //! (what becomes of a call), then the programs.
 
 mod failure;
+pub mod portmap;
 pub mod record;
 mod reply;
 pub mod rpc;

@@ -8,6 +8,7 @@ mod cli;
 mod logging;
 mod net;
 mod os;
+mod rpcbind;
 mod serve;
 mod size;
 mod storage;

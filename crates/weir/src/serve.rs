@@ -15,6 +15,7 @@ use weir_base::{Budget, Clock, SystemClock};
 use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::net::{self, Cores, Settings, Wakeups, limits};
+use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::{os, storage};
 
@@ -67,10 +68,14 @@ pub fn run(args: &Serve) -> Result<()> {
             signal(SignalKind::interrupt())?,
         );
         let accepting = tokio::spawn(net::accept(listener, event_loops.queues()));
+        let registration = match args.no_rpcbind {
+            true => Registration::default(),
+            false => Registration::register(address),
+        };
         let ready = Ready {
             address,
             exports: &storage.exports(),
-            locks: false,
+            locks: registration.has_locks(),
         };
         announce(&ready, args)?;
         let signal = tokio::select! {

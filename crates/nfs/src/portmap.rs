@@ -1,0 +1,147 @@
+//! Talking to rpcbind as a client (RFC 1833): registering the service's programs and asking
+//! where a client's lock manager listens.
+//!
+//! Registrations use RPCBIND version 4 because rpcbind takes them over its local socket only,
+//! and that speaks nothing older. Questions to other machines use the portmapper protocol
+//! (version 2), which every rpcbind answers over UDP and TCP.
+
+use std::net::SocketAddr;
+
+use crate::rpc::{self, Message};
+use crate::xdr::{Put, Reader};
+
+/// Program number of rpcbind and the portmapper (RFC 1833 §2.1, §3.1).
+pub const PROGRAM: u32 = 100_000;
+/// The port that rpcbind listens on (RFC 1833 §2.1).
+pub const PORT: u16 = 111;
+
+/// RPCBPROC_SET and RPCBPROC_UNSET of version 4 (RFC 1833 §2.1).
+const SET: u32 = 1;
+const UNSET: u32 = 2;
+/// PMAPPROC_GETPORT of version 2 (RFC 1833 §3.2).
+const GETPORT: u32 = 3;
+
+/// A transport by its protocol number, as the portmapper counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp = 6,
+    /// UDP.
+    Udp = 17,
+}
+
+/// The call that registers `program` as served over TCP at `address` (RPCBPROC_SET).
+pub fn set(xid: u32, program: u32, version: u32, address: &SocketAddr) -> Vec<u8> {
+    registration(xid, SET, program, version, address)
+}
+
+/// The call that removes what [`set`] registered (RPCBPROC_UNSET).
+pub fn unset(xid: u32, program: u32, version: u32, address: &SocketAddr) -> Vec<u8> {
+    registration(xid, UNSET, program, version, address)
+}
+
+fn registration(
+    xid: u32,
+    procedure: u32,
+    program: u32,
+    version: u32,
+    address: &SocketAddr,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    rpc::put_call(&mut out, xid, PROGRAM, 4, procedure);
+    out.put_u32(program);
+    out.put_u32(version);
+    out.put_opaque(if address.is_ipv4() { b"tcp" } else { b"tcp6" });
+    out.put_opaque(universal(address).as_bytes());
+    // The owner; rpcbind puts in whom it sees at the other end of the local socket.
+    out.put_opaque(b"");
+    out
+}
+
+/// A universal address (RFC 5665 §5.2.3.3): the host, then the port's two bytes.
+fn universal(address: &SocketAddr) -> String {
+    let port = address.port();
+    format!("{}.{}.{}", address.ip(), port >> 8, port & 0xff)
+}
+
+/// The call that asks for the port of `program` (PMAPPROC_GETPORT).
+pub fn getport(xid: u32, program: u32, version: u32, transport: Transport) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    rpc::put_call(&mut out, xid, PROGRAM, 2, GETPORT);
+    for v in [program, version, transport as u32, 0] {
+        out.put_u32(v);
+    }
+    out
+}
+
+/// The answer to [`set`] or [`unset`]; `None` if `message` is not an accepted reply to `xid`.
+pub fn reply_bool(xid: u32, message: &[u8]) -> Option<bool> {
+    results(xid, message)?.bool().ok()
+}
+
+/// The answer to [`getport`]; `None` if `message` is not an accepted reply to `xid`, or if the
+/// program is not registered (port 0).
+pub fn reply_port(xid: u32, message: &[u8]) -> Option<u16> {
+    let port = results(xid, message)?.u32().ok()?;
+    u16::try_from(port).ok().filter(|port| *port != 0)
+}
+
+fn results(xid: u32, message: &[u8]) -> Option<Reader<'_>> {
+    match rpc::message(message) {
+        Message::Reply(of, body) if of == xid => rpc::accepted_results(body).map(Reader::new),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn universal_addresses() {
+        assert_eq!(universal(&address("127.0.0.1:2049")), "127.0.0.1.8.1");
+        assert_eq!(universal(&address("[::1]:111")), "::1.0.111");
+    }
+
+    #[test]
+    fn a_registration_names_program_transport_and_place() {
+        let call = set(7, 100_003, 3, &address("0.0.0.0:2049"));
+        let Message::Call(call) = rpc::message(&call) else {
+            panic!("not a call");
+        };
+        assert_eq!(
+            (call.program, call.version, call.procedure),
+            (100_000, 4, 1)
+        );
+        let mut r = Reader::new(call.args);
+        assert_eq!((r.u32(), r.u32()), (Ok(100_003), Ok(3)));
+        assert_eq!(r.string(), Ok(&b"tcp"[..]));
+        assert_eq!(r.string(), Ok(&b"0.0.0.0.8.1"[..]));
+        assert_eq!(r.string(), Ok(&b""[..]));
+        assert!(r.rest().is_empty());
+    }
+
+    #[test]
+    fn only_accepted_replies_to_the_call_count() {
+        let reply = |xid: u32, accept: u32, value: u32| {
+            let mut out = Vec::new();
+            for v in [xid, 1, 0, 0, 0, accept, value] {
+                out.put_u32(v);
+            }
+            out
+        };
+        assert_eq!(reply_bool(5, &reply(5, 0, 1)), Some(true));
+        assert_eq!(reply_bool(5, &reply(5, 0, 0)), Some(false));
+        assert_eq!(reply_bool(5, &reply(6, 0, 1)), None);
+        assert_eq!(reply_bool(5, &reply(5, 1, 1)), None);
+        assert_eq!(reply_port(5, &reply(5, 0, 2049)), Some(2049));
+        assert_eq!(reply_port(5, &reply(5, 0, 0)), None);
+        assert_eq!(reply_port(5, &reply(5, 0, 70_000)), None);
+        assert_eq!(reply_port(5, &[1, 2, 3]), None);
+        assert_eq!(reply_port(5, &set(5, 1, 1, &address("1.2.3.4:5"))), None);
+    }
+}
