@@ -73,3 +73,12 @@ impl Choices {
         }
     }
 }
+
+/// The seeds of a test: `count` of them from 0 on, unless `WEIR_SEEDS` (how many) and `WEIR_SEED` (the first) say
+/// otherwise.
+#[must_use]
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let first = number("WEIR_SEED").unwrap_or(0);
+    first..first + number("WEIR_SEEDS").unwrap_or(count)
+}
