@@ -20,3 +20,4 @@ pub mod nfs;
 pub mod rand;
 pub mod runner;
 pub mod subject;
+pub mod suite;

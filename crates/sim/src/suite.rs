@@ -56,7 +56,10 @@ impl Suite {
     pub fn run_all(&self, seeds: std::ops::Range<u64>) {
         for seed in seeds {
             if let Err(what) = self.run_seed(seed) {
-                panic!("{what}\n(cargo run -p weir-sim -- {} --start {seed} --seeds 1)", self.name);
+                panic!(
+                    "{what}\n(cargo run -p weir-sim -- {} --start {seed} --seeds 1)",
+                    self.name
+                );
             }
         }
     }
