@@ -5,8 +5,11 @@ pub mod block;
 pub mod device;
 pub mod error;
 pub mod frame;
+pub mod layout;
 pub mod log;
 pub mod node;
+pub mod space;
+pub mod superblock;
 pub mod tree;
 
 pub use block::BlockPtr;
@@ -14,4 +17,6 @@ pub use device::{Device, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool};
 pub use node::Key;
+pub use space::{Space, Stream};
+pub use superblock::{AggregateId, Superblock};
 pub use tree::{Edit, NodeSource, Pressure, Stop, TreeRoot, Value};

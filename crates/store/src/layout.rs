@@ -1,0 +1,163 @@
+//! Where the fixed structures of an aggregate stand on its device.
+//!
+//! The device is divided into chunks of 128 MiB: as many blocks as one 4 KiB
+//! bitmap has bits. The allocation map and its index stand at fixed places, so
+//! that writing them allocates nothing: a map that had to record its own
+//! allocation would have to be written until nothing changes any more. Each has
+//! two slots and is written to them in turn, because a write that is torn must
+//! not touch what the newest superblock refers to.
+//!
+//! ```text
+//! chunk 0:   0 superblock A   16 superblock B   32 map ×2   34 index ×2   36 …
+//!         2048 mirror of A  2064 mirror of B  2080 …
+//! chunk n:   0 map ×2          2 …
+//! chunk n divisible by 250:    2 index ×2       4 …
+//! ```
+
+use weir_base::{BLOCK_SIZE, BlockAddr};
+
+/// Blocks in a chunk: bits in a map page.
+pub const CHUNK_BLOCKS: u32 = (BLOCK_SIZE * 8) as u32;
+/// Blocks of a superblock slot (64 KiB).
+pub const SUPER_BLOCKS: u32 = 16;
+/// Chunks that one index block describes: 31.25 GiB of device.
+pub const GROUP_CHUNKS: u32 = 250;
+/// Least blocks of a device: 16 MiB, twice what the fixed structures span.
+pub const MIN_BLOCKS: u64 = 4096;
+
+/// A rest of the device smaller than this is not made a chunk.
+const MIN_TAIL: u64 = 64;
+const MIRROR_AT: u32 = 2048;
+const CHUNK_0_FIXED: u32 = 2 * SUPER_BLOCKS;
+
+const _: () = assert!(MIRROR_AT as u64 + (2 * SUPER_BLOCKS) as u64 <= MIN_BLOCKS);
+
+/// Which of two slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Slot {
+    /// The first.
+    #[default]
+    A,
+    /// The second.
+    B,
+}
+
+impl Slot {
+    /// Both.
+    pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
+
+    /// The one that is not this.
+    #[must_use]
+    pub fn other(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+
+    /// 0 or 1.
+    pub fn index(self) -> u32 {
+        match self {
+            Slot::A => 0,
+            Slot::B => 1,
+        }
+    }
+
+    /// From 0 or 1 (only the lowest bit counts).
+    pub fn from_bit(bit: u32) -> Slot {
+        if bit & 1 == 0 { Slot::A } else { Slot::B }
+    }
+}
+
+/// Where the copies of a superblock slot begin: the slot and its mirror.
+pub fn superblock(slot: Slot) -> [BlockAddr; 2] {
+    let at = u64::from(slot.index() * SUPER_BLOCKS);
+    [BlockAddr(at), BlockAddr(u64::from(MIRROR_AT) + at)]
+}
+
+/// First block of a chunk.
+pub fn chunk_start(chunk: u32) -> u64 {
+    u64::from(chunk) * u64::from(CHUNK_BLOCKS)
+}
+
+/// Block of a chunk's map page.
+pub fn map_page(chunk: u32, slot: Slot) -> BlockAddr {
+    let first = if chunk == 0 { CHUNK_0_FIXED } else { 0 };
+    BlockAddr(chunk_start(chunk) + u64::from(first + slot.index()))
+}
+
+/// Block of the index of a group of chunks.
+pub fn index_page(group: u32, slot: Slot) -> BlockAddr {
+    let chunk = group.saturating_mul(GROUP_CHUNKS);
+    BlockAddr(map_page(chunk, Slot::A).0 + 2 + u64::from(slot.index()))
+}
+
+/// The fixed parts of a chunk: (first block within the chunk, blocks).
+pub fn fixed(chunk: u32) -> impl Iterator<Item = (u32, u32)> {
+    let index = if chunk % GROUP_CHUNKS == 0 { 2 } else { 0 };
+    let (front, mirror) = match chunk {
+        0 => (
+            CHUNK_0_FIXED + 2 + index,
+            Some((MIRROR_AT, 2 * SUPER_BLOCKS)),
+        ),
+        _ => (2 + index, None),
+    };
+    std::iter::once((0, front)).chain(mirror)
+}
+
+/// Blocks of a device of `length` blocks that are used: a rest at its end that
+/// is too small for a chunk is left alone.
+pub fn usable(length: u64) -> u64 {
+    let tail = length % u64::from(CHUNK_BLOCKS);
+    if tail < MIN_TAIL {
+        length - tail
+    } else {
+        length
+    }
+}
+
+/// Number of chunks of a device, or `None` if it is larger than can be
+/// described.
+pub fn chunks(length: u64) -> Option<u32> {
+    u32::try_from(usable(length).div_ceil(u64::from(CHUNK_BLOCKS))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_structures_do_not_overlap_and_are_all_covered() {
+        for chunk in [0, 1, 249, 250, 251, 500] {
+            let mut used = std::collections::BTreeSet::new();
+            let mut claim = |addr: BlockAddr, count: u32| {
+                for block in 0..u64::from(count) {
+                    assert!(used.insert(addr.0 + block - chunk_start(chunk)));
+                }
+            };
+            for slot in Slot::BOTH {
+                claim(map_page(chunk, slot), 1);
+                if chunk % GROUP_CHUNKS == 0 {
+                    claim(index_page(chunk / GROUP_CHUNKS, slot), 1);
+                }
+                if chunk == 0 {
+                    superblock(slot)
+                        .into_iter()
+                        .for_each(|at| claim(at, SUPER_BLOCKS));
+                }
+            }
+            let fixed: std::collections::BTreeSet<u64> = fixed(chunk)
+                .flat_map(|(at, count)| u64::from(at)..u64::from(at + count))
+                .collect();
+            assert_eq!(fixed, used);
+        }
+    }
+
+    #[test]
+    fn a_tail_that_is_too_small_is_left_alone() {
+        assert_eq!(usable(32768 + 63), 32768);
+        assert_eq!(usable(32768 + 64), 32768 + 64);
+        assert_eq!(chunks(32768 + 64), Some(2));
+        assert_eq!(chunks(u64::MAX), None);
+    }
+}

@@ -1,0 +1,598 @@
+//! Allocation of blocks.
+//!
+//! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the consistency
+//! point being built will write, so exactly what its trees reach; `busy` is what
+//! must not be handed out. They differ by what is reserved but not yet part of a
+//! consistency point (only in `busy`; after a crash it is free again, and what
+//! the log says of it is marked anew) and by what was freed but may still be
+//! read through an older root (also only in `busy`). So a block goes
+//!
+//! ```text
+//! free → reserve → busy → commit → busy + image → free → busy → reuse → free
+//! ```
+//!
+//! and nothing on the way depends on when a map page is written.
+//!
+//! Map pages and the index over them stand at fixed places with two slots each
+//! ([`crate::layout`]), and their checksums in the index and the superblock: one
+//! chain from the superblock down. They are loaded when first needed: start-up
+//! reads the index only, a block for each 31 GiB.
+//!
+//! **Where to allocate** follows WAFL ("File System Design for an NFS File
+//! Server Appliance", 1994, and "Algorithms and Data Structures for Efficient
+//! Free Space Reclamation in WAFL", 2017): a cursor runs through the emptiest
+//! chunk and takes what is free in order, so that a consistency point's writes
+//! are long and sequential; at the end it goes to the chunk that is emptiest
+//! then. Data and tree nodes have a cursor each, so that they do not alternate
+//! on the device.
+//!
+//! **Admission.** Blocks are allocated when a consistency point is written, long
+//! after the write was accepted. So the overlay *promises* itself what it is
+//! going to need; foreground promises and reservations leave a floor of free
+//! blocks, which consistency points (deletions, above all, need blocks to free
+//! blocks) may use. All of this counts provisioned blocks only: the host's disk
+//! being full shows as "no space" at admission, not as a failed consistency
+//! point.
+
+mod bitmap;
+mod check;
+mod index;
+mod persist;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::BlockAddr;
+
+use crate::device::Device;
+use crate::error::StoreError;
+use crate::frame::{Class, FramePool};
+use crate::layout::CHUNK_BLOCKS;
+use crate::superblock::IndexRef;
+
+use bitmap::Bitmap;
+use index::Entry;
+
+pub use check::{Mismatch, Usage};
+
+/// Shorter runs than this are passed over while there are longer ones: 32 KiB.
+/// Eyeballed; extents hold 32 blocks, and short runs fragment them.
+const LEAST_RUN: u32 = 8;
+/// The device grows by an eighth, but by no less than this (64 MiB) …
+const LEAST_STEP: u64 = 16_384;
+/// … and no more than this (1 GiB): fallocate takes milliseconds for it.
+const MOST_STEP: u64 = 262_144;
+/// The smallest step worth growing by when a larger one is refused: 1 MiB.
+const LEAST_GROWTH: u64 = 256;
+/// What blocks are for; each has its own place on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// File contents.
+    Data,
+    /// Tree nodes.
+    Meta,
+}
+
+/// How full the device is, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Provisioned now.
+    pub total: u64,
+    /// Provisioned and not busy.
+    pub free: u64,
+    /// Promised to the overlay.
+    pub promised: u64,
+    /// Kept for consistency points.
+    pub floor: u64,
+    /// What the host could still provision, as far as is known.
+    pub growth: u64,
+}
+
+impl Stats {
+    /// Blocks that requests may still use.
+    pub fn available(&self) -> u64 {
+        self.free
+            .saturating_add(self.growth)
+            .saturating_sub(self.promised + self.floor)
+    }
+}
+
+/// A part of the map that cannot be read: nothing is allocated or freed there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapFault {
+    /// The chunk that it describes.
+    pub chunk: u32,
+    /// The block that is damaged.
+    pub addr: BlockAddr,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+/// What [`Space::write_out`] leaves for the superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapRoot {
+    /// Blocks of the device that the map describes.
+    pub length: u64,
+    /// The index, by group.
+    pub index: Vec<IndexRef>,
+}
+
+struct Map {
+    image: Box<Bitmap>,
+    busy: Box<Bitmap>,
+}
+
+#[derive(Default)]
+struct Chunk {
+    entry: Entry,
+    /// Blocks that are not busy.
+    free: u32,
+    map: Option<Map>,
+    /// The image differs from what was written last.
+    dirty: bool,
+    fault: Option<MapFault>,
+}
+
+impl Chunk {
+    /// The chunk and its map, once [`Space::load`] has said that it is there.
+    fn loaded(&mut self) -> Option<(&mut Map, &mut u32, &mut bool)> {
+        match self {
+            Chunk {
+                map: Some(map),
+                fault: None,
+                free,
+                dirty,
+                ..
+            } => Some((map, free, dirty)),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    chunk: u32,
+    bit: u32,
+}
+
+struct State {
+    length: u64,
+    chunks: Vec<Chunk>,
+    groups: Vec<Group>,
+    data: Cursor,
+    meta: Cursor,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Group {
+    reference: IndexRef,
+    /// The index block cannot be read, and so must not be replaced.
+    damaged: bool,
+}
+
+/// The allocator of an aggregate.
+pub struct Space {
+    device: Arc<dyn Device>,
+    pool: Arc<FramePool>,
+    state: Mutex<State>,
+    /// Held while the device grows, so that it grows once at a time; never taken
+    /// with `state` held.
+    growing: Mutex<()>,
+    /// The device could not grow; not tried again before the next consistency
+    /// point, because each attempt costs system calls.
+    exhausted: AtomicBool,
+    /// Freed, and referred to by no root any more, but still busy.
+    ripe: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
+    ripe_blocks: AtomicU64,
+    total: AtomicU64,
+    free: AtomicU64,
+    promised: AtomicU64,
+    floor: AtomicU64,
+    growth: AtomicU64,
+}
+
+/// Parts of a run of blocks by chunk: (chunk, first block in it, blocks).
+fn parts(addr: BlockAddr, count: u32) -> impl Iterator<Item = (u32, u32, u32)> {
+    let mut at = addr.0;
+    let end = addr.0.saturating_add(u64::from(count));
+    std::iter::from_fn(move || {
+        let chunk = u32::try_from(at / u64::from(CHUNK_BLOCKS)).ok()?;
+        let bit = (at % u64::from(CHUNK_BLOCKS)) as u32;
+        let len = u64::from(CHUNK_BLOCKS - bit).min(end.checked_sub(at)?) as u32;
+        at += u64::from(len);
+        (len > 0).then_some((chunk, bit, len))
+    })
+}
+
+fn address(chunk: u32, bit: u32) -> BlockAddr {
+    BlockAddr(crate::layout::chunk_start(chunk) + u64::from(bit))
+}
+
+impl Space {
+    /// Takes a run of up to `want` blocks: from `near` on if that is free,
+    /// else where this stream is writing. Foreground callers are refused when
+    /// only promised blocks and the floor are left.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`]; [`StoreError::NoMemory`] if a map page has to be
+    /// read and there is no frame for it.
+    pub fn reserve(
+        &self,
+        want: u32,
+        near: Option<BlockAddr>,
+        stream: Stream,
+        class: Class,
+    ) -> Result<(BlockAddr, u32), StoreError> {
+        let want = want.min(CHUNK_BLOCKS);
+        match class {
+            Class::Cp => {
+                let short = || self.free.load(Ordering::Relaxed) < u64::from(want);
+                if short() && (!self.reclaim() || short()) {
+                    self.grow();
+                }
+                self.take(want, near, stream)
+            }
+            Class::Foreground => {
+                let granted = self.promise_up_to(u64::from(want));
+                if granted == 0 {
+                    return Err(StoreError::NoSpace);
+                }
+                let taken = self.take(granted as u32, near, stream);
+                self.fulfil(granted);
+                taken
+            }
+        }
+    }
+
+    fn take(
+        &self,
+        want: u32,
+        near: Option<BlockAddr>,
+        stream: Stream,
+    ) -> Result<(BlockAddr, u32), StoreError> {
+        if want == 0 {
+            return Err(StoreError::NoSpace);
+        }
+        let state = &mut *self.state.lock();
+        if let Some((chunk, bit, _)) = near.and_then(|near| parts(near, 1).next()) {
+            if let Some((bit, len)) = self.find(state, chunk, bit, 1)?.filter(|run| run.0 == bit) {
+                return self
+                    .claim(state, chunk, bit, len.min(want))
+                    .ok_or(StoreError::NoSpace);
+            }
+        }
+        // From the cursor on; then in the emptiest chunk; then anything.
+        for least in [want.min(LEAST_RUN), want.min(LEAST_RUN), 1] {
+            let cursor = match stream {
+                Stream::Data => state.data,
+                Stream::Meta => state.meta,
+            };
+            if let Some((bit, len)) = self.find(state, cursor.chunk, cursor.bit, least)? {
+                let len = len.min(want);
+                let next = Cursor {
+                    chunk: cursor.chunk,
+                    bit: bit + len,
+                };
+                match stream {
+                    Stream::Data => state.data = next,
+                    Stream::Meta => state.meta = next,
+                }
+                return self
+                    .claim(state, cursor.chunk, bit, len)
+                    .ok_or(StoreError::NoSpace);
+            }
+            let next = Cursor {
+                chunk: emptiest(state, stream),
+                bit: 0,
+            };
+            match stream {
+                Stream::Data => state.data = next,
+                Stream::Meta => state.meta = next,
+            }
+        }
+        // The last resort: chunk by chunk. Reached when a map turned out to be
+        // damaged on the way.
+        for chunk in 0..state.chunks.len() as u32 {
+            if let Some((bit, len)) = self.find(state, chunk, 0, 1)? {
+                return self
+                    .claim(state, chunk, bit, len.min(want))
+                    .ok_or(StoreError::NoSpace);
+            }
+        }
+        Err(StoreError::NoSpace)
+    }
+
+    /// A run of at least `least` free blocks of a chunk from `bit` on.
+    fn find(
+        &self,
+        state: &mut State,
+        chunk: u32,
+        bit: u32,
+        least: u32,
+    ) -> Result<Option<(u32, u32)>, StoreError> {
+        let has_room = |chunk: &Chunk| chunk.free >= least;
+        if !state.chunks.get(chunk as usize).is_some_and(has_room) || !self.load(state, chunk)? {
+            return Ok(None);
+        }
+        let chunk = state
+            .chunks
+            .get(chunk as usize)
+            .and_then(|chunk| chunk.map.as_ref());
+        Ok(chunk.and_then(|map| map.busy.free_run(bit, least)))
+    }
+
+    fn claim(&self, state: &mut State, chunk: u32, bit: u32, len: u32) -> Option<(BlockAddr, u32)> {
+        let (map, free, _) = state.chunks.get_mut(chunk as usize)?.loaded()?;
+        map.busy.set(bit, len);
+        *free -= len;
+        self.free.fetch_sub(u64::from(len), Ordering::Relaxed);
+        Some((address(chunk, bit), len))
+    }
+
+    /// Runs `change` on the maps of the chunks that the blocks lie in. Blocks
+    /// whose map is damaged are passed over: nothing is allocated there any more,
+    /// so nothing that is referred to can be handed out.
+    fn change(
+        &self,
+        addr: BlockAddr,
+        count: u32,
+        mut change: impl FnMut(&mut Map, u32, u32) -> Result<i64, &'static str>,
+    ) -> Result<(), StoreError> {
+        let state = &mut *self.state.lock();
+        for (number, bit, len) in parts(addr, count) {
+            if !self.load(state, number)? {
+                if number as usize >= state.chunks.len() {
+                    return Err(StoreError::Corrupt {
+                        addr,
+                        what: "beyond the device",
+                    });
+                }
+                continue;
+            }
+            let chunk = state.chunks.get_mut(number as usize);
+            let Some((map, free, dirty)) = chunk.and_then(Chunk::loaded) else {
+                continue;
+            };
+            let before = map.image.ones(bit, len);
+            let freed = change(map, bit, len).map_err(|what| StoreError::Corrupt {
+                addr: address(number, bit),
+                what,
+            })?;
+            *dirty |= map.image.ones(bit, len) != before;
+            *free = free.wrapping_add_signed(freed as i32);
+            self.free.fetch_add(freed as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes reserved blocks part of the consistency point being built.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if they are not reserved or are part of it
+    /// already: two owners of a block, which must not become durable.
+    pub fn commit(&self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
+        self.change(addr, count, |map, bit, len| {
+            if map.image.ones(bit, len) != 0 || map.busy.ones(bit, len) != len {
+                return Err("block with two owners");
+            }
+            map.image.set(bit, len);
+            Ok(0)
+        })
+    }
+
+    /// Gives back reserved blocks that have not become part of a consistency
+    /// point.
+    pub fn unreserve(&self, addr: BlockAddr, count: u32) {
+        self.give_back(addr, count, "unreserve");
+    }
+
+    /// Takes blocks out of the consistency point being built. They stay busy:
+    /// older roots may refer to them.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if they are not allocated.
+    pub fn free(&self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
+        self.change(addr, count, |map, bit, len| {
+            if map.image.ones(bit, len) != len {
+                return Err("freed block is not allocated");
+            }
+            map.image.clear(bit, len);
+            Ok(0)
+        })
+    }
+
+    /// Makes freed blocks available: the consistency point that freed them is
+    /// durable, and nobody reads through older roots.
+    pub fn reuse(&self, addr: BlockAddr, count: u32) {
+        self.give_back(addr, count, "reuse");
+    }
+
+    fn give_back(&self, addr: BlockAddr, count: u32, why: &str) {
+        let result = self.change(addr, count, |map, bit, len| {
+            if map.image.ones(bit, len) != 0 || map.busy.ones(bit, len) != len {
+                return Err("block given back while in use");
+            }
+            map.busy.clear(bit, len);
+            Ok(i64::from(len))
+        });
+        // Fails closed: what is in doubt stays busy until the next start.
+        if let Err(error) = result {
+            tracing::error!(%addr, count, why, %error, "blocks were not given back");
+        }
+    }
+
+    /// Reserves blocks that a record of the log refers to, while it is applied
+    /// after a crash. Answers how many of them were busy already.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if they lie beyond the device.
+    pub fn mark_recovered(&self, addr: BlockAddr, count: u32) -> Result<u32, StoreError> {
+        let mut already = 0;
+        self.change(addr, count, |map, bit, len| {
+            let busy = map.busy.ones(bit, len);
+            already += busy;
+            map.busy.set(bit, len);
+            Ok(-i64::from(len - busy))
+        })?;
+        Ok(already)
+    }
+
+    /// Promises `blocks` to the overlay, all or none; `false` if there are not so
+    /// many.
+    #[must_use]
+    pub fn promise(&self, blocks: u64) -> bool {
+        let enough = |promised: u64| {
+            let left = self.left(promised);
+            (left >= blocks).then_some(promised + blocks)
+        };
+        let attempt = || {
+            self.promised
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, enough)
+                .is_ok()
+        };
+        attempt() || (self.reclaim() && attempt()) || (self.grow() && attempt())
+    }
+
+    /// As [`Space::promise`], but fewer if there are not so many; answers how
+    /// many.
+    fn promise_up_to(&self, blocks: u64) -> u64 {
+        let short = || self.left(self.promised.load(Ordering::Acquire)) < blocks;
+        if short() && (!self.reclaim() || short()) {
+            self.grow();
+        }
+        let mut granted = 0;
+        let take = |promised: u64| {
+            granted = self.left(promised).min(blocks);
+            (granted > 0).then_some(promised + granted)
+        };
+        match self
+            .promised
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+        {
+            Ok(_) => granted,
+            Err(_) => 0,
+        }
+    }
+
+    fn left(&self, promised: u64) -> u64 {
+        let kept = promised + self.floor.load(Ordering::Relaxed);
+        self.free.load(Ordering::Relaxed).saturating_sub(kept)
+    }
+
+    /// Takes blocks to [reuse](Space::reuse) when it suits: whoever drops the last
+    /// reference to an old root may be a request, and there may be many blocks.
+    pub fn ripen(&self, runs: Vec<(BlockAddr, u32)>) {
+        let blocks: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
+        let mut ripe = self.ripe.lock();
+        ripe.push(runs);
+        self.ripe_blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// Makes available what has become ripe; `false` if nothing has.
+    pub fn reclaim(&self) -> bool {
+        let lists = std::mem::take(&mut *self.ripe.lock());
+        for (addr, count) in lists.iter().flatten() {
+            self.reuse(*addr, *count);
+            self.ripe_blocks
+                .fetch_sub(u64::from(*count), Ordering::Relaxed);
+        }
+        !lists.is_empty()
+    }
+
+    /// Ends a promise of `blocks`: they were allocated, or are not needed.
+    pub fn fulfil(&self, blocks: u64) {
+        // More than was promised would be a defect of the caller; what must not
+        // follow from it is a count that wraps around and lets nothing in.
+        let less = |promised: u64| Some(promised.saturating_sub(blocks));
+        let _ = self
+            .promised
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+
+    /// How full the device is.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            total: self.total.load(Ordering::Relaxed),
+            free: self.free.load(Ordering::Relaxed) + self.ripe_blocks.load(Ordering::Relaxed),
+            promised: self.promised.load(Ordering::Relaxed),
+            floor: self.floor.load(Ordering::Relaxed),
+            growth: self.growth.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Grows the device ahead of need, so that requests seldom wait for it: one
+    /// step is kept ready. `host_free` is how many blocks the host
+    /// could still provide, if that is known.
+    pub fn prepare(&self, host_free: Option<u64>) {
+        self.exhausted.store(false, Ordering::Relaxed);
+        let ready = step(self.total.load(Ordering::Relaxed));
+        while self.left(self.promised.load(Ordering::Acquire)) < ready && self.grow() {}
+        if let Some(blocks) = host_free {
+            self.growth.store(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Grows the device by a step; `false` if it cannot grow.
+    fn grow(&self) -> bool {
+        if self.exhausted.load(Ordering::Relaxed) {
+            return false;
+        }
+        let before = self.total.load(Ordering::Relaxed);
+        let _one = self.growing.lock();
+        let length = self.device.length();
+        if self.total.load(Ordering::Relaxed) > before {
+            return true; // somebody else has just done it
+        }
+        let mut step = step(length);
+        while step >= LEAST_GROWTH {
+            // Growing only counts if it makes the used part longer.
+            if let Ok(grown) = self.device.grow(length.saturating_add(step)) {
+                let state = &mut *self.state.lock();
+                let old = state.length;
+                if self.extend(state, grown).is_ok() && state.length > old {
+                    let added = state.length - old;
+                    let less = |growth: u64| Some(growth.saturating_sub(added));
+                    let _ = self
+                        .growth
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                    return true;
+                }
+                break;
+            }
+            step /= 4;
+        }
+        self.exhausted.store(true, Ordering::Relaxed);
+        self.growth.store(0, Ordering::Relaxed);
+        false
+    }
+}
+
+/// Blocks by which a device of `length` blocks grows.
+fn step(length: u64) -> u64 {
+    (length / 8).clamp(LEAST_STEP, MOST_STEP)
+}
+
+/// The chunk with most free blocks, if possible not the one in which the other
+/// stream is writing.
+fn emptiest(state: &State, stream: Stream) -> u32 {
+    let other = match stream {
+        Stream::Data => state.meta.chunk,
+        Stream::Meta => state.data.chunk,
+    };
+    let worth = |number: u32, chunk: &Chunk| {
+        let free = if number == other {
+            chunk.free / 2
+        } else {
+            chunk.free
+        };
+        // Of equals the first: it keeps a device that is mostly empty short.
+        (free, std::cmp::Reverse(number))
+    };
+    let best = (0u32..)
+        .zip(&state.chunks)
+        .max_by_key(|(number, chunk)| worth(*number, chunk));
+    best.map_or(0, |(number, _)| number)
+}

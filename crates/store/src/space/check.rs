@@ -1,0 +1,158 @@
+//! Comparing the allocation map with what is reachable.
+
+use std::sync::atomic::Ordering;
+
+use weir_base::BlockAddr;
+
+use super::bitmap::Bitmap;
+use super::persist::chunk_len;
+use super::{Chunk, Map, MapFault, Space, address, parts};
+use crate::error::StoreError;
+use crate::layout::{self, CHUNK_BLOCKS};
+
+/// The blocks that have been found to be referred to.
+#[derive(Default)]
+pub struct Usage {
+    chunks: Vec<Option<Box<Bitmap>>>,
+}
+
+impl Usage {
+    /// Nothing yet.
+    pub fn new() -> Usage {
+        Usage::default()
+    }
+
+    /// Notes a reference to `count` blocks from `addr` on, and answers how many
+    /// of them had one already. Blocks beyond any device are not noted, and
+    /// count as referred to twice.
+    pub fn claim(&mut self, addr: BlockAddr, count: u32) -> u32 {
+        let mut twice = count;
+        for (chunk, bit, len) in parts(addr, count) {
+            let chunk = chunk as usize;
+            // 128 TiB: keeps a wild address from taking all memory.
+            if chunk >= 1 << 20 {
+                break;
+            }
+            if self.chunks.len() <= chunk {
+                self.chunks.resize_with(chunk + 1, || None);
+            }
+            if let Some(map) = self.chunks.get_mut(chunk) {
+                let map = map.get_or_insert_with(Bitmap::new);
+                twice -= len - map.ones(bit, len);
+                map.set(bit, len);
+            }
+        }
+        twice
+    }
+
+    fn claimed(&self, number: u32) -> Box<Bitmap> {
+        match self.chunks.get(number as usize) {
+            Some(Some(map)) => map.clone(),
+            _ => Bitmap::new(),
+        }
+    }
+
+    /// What the map of a chunk should be.
+    fn image(&self, number: u32) -> Box<Bitmap> {
+        let mut image = self.claimed(number);
+        layout::fixed(number).for_each(|(at, count)| image.set(at, count));
+        image
+    }
+}
+
+/// Where the allocation map and the blocks in use disagree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mismatch {
+    /// Allocated, but nothing refers to these blocks.
+    Leak(BlockAddr, u32),
+    /// Referred to, but free in the map, or beyond the device.
+    Missing(BlockAddr, u32),
+}
+
+impl Space {
+    /// Parts of the map that have been found to be damaged. All map pages are
+    /// read by [`Space::compare`].
+    pub fn faults(&self) -> Vec<MapFault> {
+        self.state
+            .lock()
+            .chunks
+            .iter()
+            .filter_map(|chunk| chunk.fault)
+            .collect()
+    }
+
+    /// Compares the map with the blocks in use. Chunks with a damaged map are
+    /// passed over.
+    ///
+    /// # Errors
+    /// [`StoreError::NoMemory`].
+    pub fn compare(&self, usage: &Usage) -> Result<Vec<Mismatch>, StoreError> {
+        let mut out = Vec::new();
+        let state = &mut *self.state.lock();
+        let chunks = state.chunks.len().max(usage.chunks.len()) as u32;
+        for number in 0..chunks {
+            let beyond = number as usize >= state.chunks.len();
+            if beyond
+                && usage
+                    .chunks
+                    .get(number as usize)
+                    .is_none_or(Option::is_none)
+            {
+                continue;
+            }
+            if !beyond && !self.load(state, number)? {
+                continue;
+            }
+            let want = if beyond {
+                usage.claimed(number)
+            } else {
+                usage.image(number)
+            };
+            let nothing = Bitmap::new();
+            let image = match state.chunks.get(number as usize) {
+                Some(Chunk { map: Some(map), .. }) => &map.image,
+                _ => &nothing,
+            };
+            let leaks = image.minus(&want);
+            let missing = want.minus(image);
+            out.extend(
+                leaks
+                    .runs()
+                    .map(|(at, len)| Mismatch::Leak(address(number, at), len)),
+            );
+            out.extend(
+                missing
+                    .runs()
+                    .map(|(at, len)| Mismatch::Missing(address(number, at), len)),
+            );
+        }
+        Ok(out)
+    }
+
+    /// Makes the map say exactly what is in use; damaged parts of it are built
+    /// anew. For repair, with nothing reserved and no consistency point running;
+    /// the next one writes the map.
+    pub fn rebuild(&self, usage: &Usage) {
+        let state = &mut *self.state.lock();
+        let length = state.length;
+        let mut free = 0;
+        for (number, chunk) in (0u32..).zip(&mut state.chunks) {
+            let len = chunk_len(length, number);
+            let mut image = usage.image(number);
+            image.clear(len, CHUNK_BLOCKS - len);
+            let used = image.ones(0, len);
+            let same = chunk.map.as_ref().is_some_and(|map| map.image == image);
+            chunk.dirty |= !same;
+            chunk.fault = None;
+            chunk.free = len - used;
+            free += u64::from(chunk.free);
+            let mut busy = image.clone();
+            busy.set(len, CHUNK_BLOCKS - len);
+            chunk.map = Some(Map { image, busy });
+        }
+        for group in &mut state.groups {
+            group.damaged = false;
+        }
+        self.free.store(free, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,358 @@
+//! Reading and writing the allocation map.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::{BlockAddr, Generation};
+
+use super::bitmap::Bitmap;
+use super::index::{self, Entry};
+use super::{Chunk, Cursor, Group, Map, MapFault, MapRoot, Space, State};
+use crate::block::page_crc;
+use crate::device::Device;
+use crate::error::StoreError;
+use crate::frame::{Class, Frame, FrameMut, FramePool};
+use crate::layout::{self, CHUNK_BLOCKS, GROUP_CHUNKS};
+use crate::superblock::{IndexRef, MAX_GROUPS};
+
+/// Blocks of chunk `number` that a device of `length` blocks has.
+pub(super) fn chunk_len(length: u64, number: u32) -> u32 {
+    let rest = length.saturating_sub(layout::chunk_start(number));
+    rest.min(u64::from(CHUNK_BLOCKS)) as u32
+}
+
+impl Space {
+    /// The allocator as the superblock's references to the index describe it;
+    /// none for a new aggregate.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if the device is too small or too large,
+    /// [`StoreError::Io`], [`StoreError::NoMemory`]. A damaged index block is no
+    /// error: see [`Space::faults`].
+    pub fn open(
+        device: Arc<dyn Device>,
+        pool: Arc<FramePool>,
+        references: &[IndexRef],
+    ) -> Result<Space, StoreError> {
+        let mut state = State {
+            length: 0,
+            chunks: Vec::new(),
+            groups: Vec::new(),
+            data: Cursor::default(),
+            // Elsewhere than data, even if there is only one chunk.
+            meta: Cursor {
+                chunk: 0,
+                bit: CHUNK_BLOCKS / 4 * 3,
+            },
+        };
+        let length = device.length();
+        if length < layout::MIN_BLOCKS {
+            return Err(StoreError::Format(
+                "the device is smaller than 16 MiB".into(),
+            ));
+        }
+        let space = Space {
+            device,
+            pool,
+            state: Mutex::new(State {
+                chunks: Vec::new(),
+                groups: Vec::new(),
+                ..state
+            }),
+            growing: Mutex::new(()),
+            exhausted: AtomicBool::new(false),
+            ripe: Mutex::default(),
+            ripe_blocks: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            free: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            growth: AtomicU64::new(0),
+        };
+        space.extend(&mut state, length)?;
+        if references.len() > state.groups.len() {
+            return Err(StoreError::Format(
+                "the device is shorter than it was".into(),
+            ));
+        }
+        for (number, reference) in (0u32..).zip(references) {
+            if reference.generation.0 != 0 {
+                space.load_group(&mut state, number, *reference)?;
+            }
+        }
+        *space.state.lock() = state;
+        Ok(space)
+    }
+
+    /// Takes the device's blocks up to `length` into use.
+    pub(super) fn extend(&self, state: &mut State, length: u64) -> Result<(), StoreError> {
+        let length = layout::usable(length);
+        let chunks = layout::chunks(length)
+            .filter(|n| n.div_ceil(GROUP_CHUNKS) as usize <= MAX_GROUPS)
+            .ok_or_else(|| StoreError::Format("the device is larger than 114 TiB".into()))?;
+        if length <= state.length {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut state.length, length);
+        let mut added = 0;
+        // The chunk that ended the device until now may become longer.
+        for number in (before / u64::from(CHUNK_BLOCKS)) as u32..chunks {
+            let len = chunk_len(length, number);
+            let old = chunk_len(before, number);
+            if let Some(chunk) = state.chunks.get_mut(number as usize) {
+                if let Some(map) = &mut chunk.map {
+                    map.busy.clear(old, len - old);
+                }
+                if chunk.fault.is_none() {
+                    chunk.free += len - old;
+                    added += u64::from(len - old);
+                }
+            } else {
+                let fixed: u32 = layout::fixed(number).map(|(_, count)| count).sum();
+                let entry = Entry {
+                    used: fixed,
+                    ..Entry::default()
+                };
+                let free = len - fixed;
+                state.chunks.push(Chunk {
+                    entry,
+                    free,
+                    ..Chunk::default()
+                });
+                added += u64::from(free);
+            }
+        }
+        state
+            .groups
+            .resize(chunks.div_ceil(GROUP_CHUNKS) as usize, Group::default());
+        self.free.fetch_add(added, Ordering::Relaxed);
+        self.total.store(length, Ordering::Relaxed);
+        // One part in 32, from 1 MiB to 256 MiB. Eyeballed: a consistency point
+        // rewrites a few thousand nodes unless it is large, and the blocks of a
+        // large one were promised.
+        self.floor
+            .store((length / 32).clamp(256, 65_536), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read(&self, addr: BlockAddr) -> Result<FrameMut, StoreError> {
+        let frame = self.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory)?;
+        let mut frames = self.device.read(addr, vec![frame]).wait()?;
+        frames.pop().ok_or(StoreError::NoMemory)
+    }
+
+    fn load_group(
+        &self,
+        state: &mut State,
+        number: u32,
+        reference: IndexRef,
+    ) -> Result<(), StoreError> {
+        let addr = layout::index_page(number, reference.slot);
+        let entries = match self.read(addr) {
+            Ok(page) if page_crc(&page) == reference.crc => {
+                index::decode(&page, number, reference.generation)
+            }
+            Ok(_) | Err(StoreError::Io(_)) => None,
+            Err(other) => return Err(other),
+        };
+        let what = "index block of the allocation map is damaged";
+        if entries.is_none() {
+            tracing::error!(%addr, group = number, what);
+        }
+        if let Some(group) = state.groups.get_mut(number as usize) {
+            *group = Group {
+                reference,
+                damaged: entries.is_none(),
+            };
+        }
+        let first = number * GROUP_CHUNKS;
+        let length = state.length;
+        for (i, chunk) in (0u32..).zip(state.chunks.iter_mut().skip(first as usize)) {
+            if i == GROUP_CHUNKS {
+                break;
+            }
+            let before = chunk.free;
+            match &entries {
+                None => {
+                    chunk.fault = Some(MapFault {
+                        chunk: first + i,
+                        addr,
+                        what,
+                    });
+                    chunk.free = 0;
+                }
+                Some(entries) => {
+                    if let Some(entry) = entries.get(i as usize).filter(|e| e.generation.0 != 0) {
+                        chunk.entry = *entry;
+                        chunk.free = chunk_len(length, first + i).saturating_sub(entry.used);
+                    }
+                }
+            }
+            self.free
+                .fetch_add(u64::from(chunk.free), Ordering::Relaxed);
+            self.free.fetch_sub(u64::from(before), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a chunk's map is in memory; `false` if there is no such
+    /// chunk or its map is damaged.
+    ///
+    /// Reads one block with the allocator locked. That happens once for each
+    /// 128 MiB that a cursor moves through, and at a chunk's first change.
+    pub(super) fn load(&self, state: &mut State, number: u32) -> Result<bool, StoreError> {
+        let length = chunk_len(state.length, number);
+        let Some(chunk) = state.chunks.get_mut(number as usize) else {
+            return Ok(false);
+        };
+        if chunk.fault.is_some() || chunk.map.is_some() {
+            return Ok(chunk.fault.is_none());
+        }
+        let addr = layout::map_page(number, chunk.entry.slot);
+        let image = if chunk.entry.generation.0 == 0 {
+            let mut image = Bitmap::new();
+            layout::fixed(number).for_each(|(at, count)| image.set(at, count));
+            Ok(image)
+        } else {
+            match self.read(addr) {
+                Ok(page) if page_crc(&page) != chunk.entry.crc => Err("map page is damaged"),
+                Ok(page) => Ok(Bitmap::decode(&page)),
+                Err(StoreError::Io(_)) => Err("map page cannot be read"),
+                Err(other) => return Err(other),
+            }
+        };
+        let image = image.and_then(|image| {
+            let beyond = image.ones(length, CHUNK_BLOCKS - length);
+            if beyond == 0 && image.ones(0, length) == chunk.entry.used {
+                Ok(image)
+            } else {
+                Err("map page does not add up")
+            }
+        });
+        match image {
+            Ok(image) => {
+                let mut busy = image.clone();
+                busy.set(length, CHUNK_BLOCKS - length);
+                chunk.map = Some(Map { image, busy });
+                Ok(true)
+            }
+            Err(what) => {
+                tracing::error!(%addr, chunk = number, what, "its blocks are not allocated from");
+                chunk.fault = Some(MapFault {
+                    chunk: number,
+                    addr,
+                    what,
+                });
+                self.free
+                    .fetch_sub(u64::from(chunk.free), Ordering::Relaxed);
+                chunk.free = 0;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Hands the changed pages of map and index to `write`, each for the slot
+    /// that the newest superblock does not refer to, and answers what the next
+    /// one has to.
+    ///
+    /// From here on the pages count as written: a consistency point that fails
+    /// afterwards must not be followed by another before a restart.
+    ///
+    /// # Errors
+    /// As `frame` and `write`.
+    pub fn write_out(
+        &self,
+        generation: Generation,
+        frame: &mut dyn FnMut() -> Result<FrameMut, StoreError>,
+        write: &mut dyn FnMut(BlockAddr, Frame) -> Result<(), StoreError>,
+    ) -> Result<MapRoot, StoreError> {
+        // What changes here changes only while a consistency point is written, so
+        // the lock can be let go between pages.
+        let (length, chunks, groups) = {
+            let state = self.state.lock();
+            (
+                state.length,
+                state.chunks.len() as u32,
+                state.groups.len() as u32,
+            )
+        };
+        let mut changed = Vec::new();
+        for number in 0..chunks {
+            let dirty = |chunk: &Chunk| chunk.dirty && chunk.fault.is_none();
+            if !self
+                .state
+                .lock()
+                .chunks
+                .get(number as usize)
+                .is_some_and(dirty)
+            {
+                continue;
+            }
+            let mut page = frame()?;
+            let addr = {
+                let mut state = self.state.lock();
+                let Some(chunk) = state.chunks.get_mut(number as usize) else {
+                    continue;
+                };
+                let Some(map) = &chunk.map else {
+                    continue;
+                };
+                map.image.encode(&mut page);
+                chunk.entry = Entry {
+                    generation,
+                    crc: page_crc(&page),
+                    slot: chunk.entry.slot.other(),
+                    used: map.image.ones(0, CHUNK_BLOCKS),
+                };
+                chunk.dirty = false;
+                layout::map_page(number, chunk.entry.slot)
+            };
+            write(addr, page.freeze())?;
+            let group = number / GROUP_CHUNKS;
+            if changed.last() != Some(&group) {
+                changed.push(group);
+            }
+        }
+        for number in changed {
+            let mut page = frame()?;
+            let addr = {
+                let mut state = self.state.lock();
+                let State { chunks, groups, .. } = &mut *state;
+                let first = (number * GROUP_CHUNKS) as usize;
+                let end = chunks.len().min(first + GROUP_CHUNKS as usize);
+                let (Some(entries), Some(group)) =
+                    (chunks.get(first..end), groups.get_mut(number as usize))
+                else {
+                    continue;
+                };
+                if group.damaged {
+                    continue;
+                }
+                index::encode(
+                    &mut page,
+                    number,
+                    generation,
+                    entries.iter().map(|c| c.entry),
+                );
+                let slot = group.reference.slot.other();
+                group.reference = IndexRef {
+                    generation,
+                    crc: page_crc(&page),
+                    slot,
+                };
+                layout::index_page(number, slot)
+            };
+            write(addr, page.freeze())?;
+        }
+        let state = self.state.lock();
+        // The device may have grown meanwhile: what was added is still empty.
+        let index = state
+            .groups
+            .iter()
+            .take(groups as usize)
+            .map(|g| g.reference)
+            .collect();
+        Ok(MapRoot { length, index })
+    }
+}

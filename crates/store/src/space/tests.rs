@@ -1,0 +1,370 @@
+//! The allocator against a model of every block's state, with restarts and
+//! consistency points that do not become durable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_base::{Generation, Rng, SeededRng};
+
+use super::*;
+use crate::device::MemDevice;
+use crate::layout;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Block {
+    Reserved,
+    Allocated,
+    /// Freed by a consistency point that is not durable yet.
+    Freed,
+    /// Freed by a durable one, but not reusable yet.
+    Waiting,
+}
+
+struct Harness {
+    device: Arc<MemDevice>,
+    pool: Arc<FramePool>,
+    space: Space,
+    generation: Generation,
+    blocks: BTreeMap<u64, Block>,
+    /// What the newest superblock says, and what it has to lead to.
+    root: Vec<IndexRef>,
+    durable: BTreeMap<u64, Block>,
+    written: Vec<BlockAddr>,
+}
+
+impl Harness {
+    fn new(length: u64, max: u64) -> Harness {
+        let device = Arc::new(MemDevice::growable(length, max));
+        let pool = FramePool::new(256).unwrap();
+        Harness {
+            space: Space::open(device.clone(), pool.clone(), &[]).unwrap(),
+            device,
+            pool,
+            generation: Generation(1),
+            blocks: BTreeMap::new(),
+            root: Vec::new(),
+            durable: BTreeMap::new(),
+            written: Vec::new(),
+        }
+    }
+
+    fn mark(&mut self, addr: BlockAddr, count: u32, from: Option<Block>, to: Option<Block>) {
+        for block in addr.0..addr.0 + u64::from(count) {
+            let before = match to {
+                Some(to) => self.blocks.insert(block, to),
+                None => self.blocks.remove(&block),
+            };
+            assert_eq!(before, from, "block {block} to {to:?}");
+        }
+    }
+
+    /// A run of blocks in a state.
+    fn pick(&self, rng: &SeededRng, state: Block) -> Option<(BlockAddr, u32)> {
+        let from = rng.next_u64() % self.device.length();
+        let is = |block: u64| self.blocks.get(&block) == Some(&state);
+        let first = *self.blocks.range(from..).find(|(_, s)| **s == state)?.0;
+        let most = rng.next_u64() % 40 + 1;
+        let count = (first..first + most).take_while(|block| is(*block)).count();
+        Some((BlockAddr(first), count as u32))
+    }
+
+    fn write_out(&mut self) -> MapRoot {
+        self.generation = self.generation.next();
+        let (device, pool) = (&self.device, &self.pool);
+        let written = &mut self.written;
+        written.clear();
+        self.space
+            .write_out(
+                self.generation,
+                &mut || pool.alloc(Class::Cp).ok_or(StoreError::NoMemory),
+                &mut |addr, frame| {
+                    written.push(addr);
+                    Ok(device.write(addr, vec![frame]).wait()?)
+                },
+            )
+            .unwrap()
+    }
+
+    /// A consistency point that becomes durable.
+    fn consistency_point(&mut self) {
+        self.root = self.write_out().index;
+        for state in self.blocks.values_mut() {
+            if *state == Block::Freed {
+                *state = Block::Waiting;
+            }
+        }
+        self.durable = self.blocks.clone();
+        self.durable.retain(|_, state| *state == Block::Allocated);
+    }
+
+    fn restart(&mut self) {
+        self.space = Space::open(self.device.clone(), self.pool.clone(), &self.root).unwrap();
+        self.blocks = self.durable.clone();
+        self.check();
+    }
+
+    fn check(&self) {
+        let mut usage = Usage::new();
+        for (block, state) in &self.blocks {
+            if *state == Block::Allocated {
+                assert_eq!(usage.claim(BlockAddr(*block), 1), 0);
+            }
+        }
+        assert_eq!(self.space.compare(&usage).unwrap(), []);
+        assert_eq!(self.space.faults(), []);
+        let chunks = layout::chunks(self.device.length()).unwrap();
+        let fixed: u32 = (0..chunks)
+            .flat_map(layout::fixed)
+            .map(|(_, count)| count)
+            .sum();
+        let stats = self.space.stats();
+        assert_eq!(stats.total, layout::usable(self.device.length()));
+        assert_eq!(
+            stats.free,
+            stats.total - u64::from(fixed) - self.blocks.len() as u64
+        );
+    }
+}
+
+fn run(seed: u64) {
+    println!("seed {seed}");
+    let rng = SeededRng::new(seed);
+    let length = 4096 + rng.next_u64() % 40_000;
+    let mut h = Harness::new(length, length + 100_000);
+    for _ in 0..1500 {
+        match rng.next_u64() % 16 {
+            0..=5 => {
+                let want = 1 << (rng.next_u64() % 9);
+                let near = h
+                    .pick(&rng, Block::Allocated)
+                    .map(|(a, n)| BlockAddr(a.0 + u64::from(n)));
+                let near = near.filter(|_| rng.next_u64() % 2 == 0);
+                let stream = if rng.next_u64() % 2 == 0 {
+                    Stream::Data
+                } else {
+                    Stream::Meta
+                };
+                let class = if rng.next_u64() % 2 == 0 {
+                    Class::Cp
+                } else {
+                    Class::Foreground
+                };
+                if let Ok((addr, count)) = h.space.reserve(want, near, stream, class) {
+                    assert!((1..=want).contains(&count));
+                    assert!(addr.0 + u64::from(count) <= h.device.length());
+                    h.mark(addr, count, None, Some(Block::Reserved));
+                }
+            }
+            6..=8 => {
+                if let Some((addr, count)) = h.pick(&rng, Block::Reserved) {
+                    h.space.commit(addr, count).unwrap();
+                    assert!(h.space.commit(addr, count).is_err());
+                    h.mark(addr, count, Some(Block::Reserved), Some(Block::Allocated));
+                }
+            }
+            9 => {
+                if let Some((addr, count)) = h.pick(&rng, Block::Reserved) {
+                    h.space.unreserve(addr, count);
+                    h.mark(addr, count, Some(Block::Reserved), None);
+                }
+            }
+            10..=11 => {
+                if let Some((addr, count)) = h.pick(&rng, Block::Allocated) {
+                    h.space.free(addr, count).unwrap();
+                    assert!(h.space.free(addr, count).is_err());
+                    h.mark(addr, count, Some(Block::Allocated), Some(Block::Freed));
+                }
+            }
+            12..=13 => {
+                if let Some((addr, count)) = h.pick(&rng, Block::Waiting) {
+                    h.space.reuse(addr, count);
+                    h.mark(addr, count, Some(Block::Waiting), None);
+                }
+            }
+            14 => h.consistency_point(),
+            _ if rng.next_u64() % 8 != 0 => {}
+            _ if rng.next_u64() % 2 == 0 => h.restart(),
+            _ => {
+                // A consistency point whose pages are torn or lost: the newest
+                // superblock must lead to the same map as before.
+                h.write_out();
+                for addr in h.written.clone() {
+                    h.device
+                        .tamper(addr, |page| page[rng.next_u64() as usize % 4096] ^= 0x55);
+                }
+                h.generation = Generation(h.generation.0 - 1);
+                h.restart();
+                // What the log says is marked again, and cannot be handed out.
+                let (addr, count) = h.space.reserve(8, None, Stream::Data, Class::Cp).unwrap();
+                h.space.unreserve(addr, count);
+                assert_eq!(h.space.mark_recovered(addr, count).unwrap(), 0);
+                assert_eq!(h.space.mark_recovered(addr, 1).unwrap(), 1);
+                h.mark(addr, count, None, Some(Block::Reserved));
+            }
+        }
+    }
+    h.check();
+    h.consistency_point();
+    h.restart();
+}
+
+#[test]
+fn every_block_is_where_the_model_has_it() {
+    for seed in 0..8 {
+        run(seed);
+    }
+}
+
+#[test]
+fn foreground_leaves_promises_and_the_floor_alone() {
+    let h = Harness::new(8192, 8192);
+    let stats = h.space.stats();
+    assert!(h.space.promise(1000));
+    let mut taken = 0;
+    let mut runs = Vec::new();
+    while let Ok(run) = h.space.reserve(100, None, Stream::Data, Class::Foreground) {
+        taken += u64::from(run.1);
+        runs.push(run);
+    }
+    assert_eq!(taken, stats.free - 1000 - stats.floor);
+    assert!(!h.space.promise(1));
+    // Consistency points get the rest, to the last block.
+    while let Ok((_, count)) = h.space.reserve(100, None, Stream::Meta, Class::Cp) {
+        taken += u64::from(count);
+    }
+    assert_eq!(taken, stats.free);
+    assert_eq!(h.space.stats().free, 0);
+    for (addr, count) in runs {
+        h.space.unreserve(addr, count);
+    }
+    h.space.fulfil(1000);
+    assert!(h.space.promise(500));
+}
+
+#[test]
+fn concurrent_promises_and_reservations_never_exceed_what_is_there() {
+    let h = Harness::new(16_384, 16_384);
+    let space = &h.space;
+    std::thread::scope(|s| {
+        for thread in 0..4 {
+            s.spawn(move || {
+                let rng = SeededRng::new(thread);
+                for _ in 0..2000 {
+                    let n = rng.next_u64() % 4000 + 1;
+                    if rng.next_u64() % 2 == 0 {
+                        if space.promise(n) {
+                            let s = space.stats();
+                            assert!(s.promised + s.floor <= s.total);
+                            space.fulfil(n);
+                        }
+                    } else if let Ok((addr, count)) =
+                        space.reserve(n as u32, None, Stream::Data, Class::Foreground)
+                    {
+                        assert!(space.stats().free >= space.stats().floor);
+                        space.unreserve(addr, count);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(space.stats().promised, 0);
+    h.check();
+}
+
+#[test]
+fn the_device_grows_and_the_map_with_it() {
+    let mut h = Harness::new(4096, 300_000);
+    let mut count = 0;
+    while let Ok((addr, n)) = h.space.reserve(5000, None, Stream::Data, Class::Foreground) {
+        h.space.commit(addr, n).unwrap();
+        h.mark(addr, n, None, Some(Block::Allocated));
+        count += u64::from(n);
+        if count % 7 == 0 {
+            h.consistency_point();
+        }
+    }
+    assert!(h.device.length() > 299_000, "grew to {}", h.device.length());
+    h.consistency_point();
+    h.restart();
+    assert!(
+        h.space
+            .reserve(1, None, Stream::Data, Class::Foreground)
+            .is_err()
+    );
+    assert!(matches!(
+        Space::open(Arc::new(MemDevice::new(4095)), h.pool.clone(), &[]),
+        Err(StoreError::Format(_))
+    ));
+}
+
+#[test]
+fn a_damaged_map_page_is_passed_over_and_rebuilt() {
+    let mut h = Harness::new(3 * 32_768, 3 * 32_768);
+    let mut runs = Vec::new();
+    for _ in 0..2000 {
+        let (addr, n) = h.space.reserve(32, None, Stream::Data, Class::Cp).unwrap();
+        h.space.commit(addr, n).unwrap();
+        h.mark(addr, n, None, Some(Block::Allocated));
+        runs.push((addr, n));
+    }
+    h.consistency_point();
+    let page = *h
+        .written
+        .iter()
+        .find(|a| a.0 == layout::map_page(1, layout::Slot::B).0)
+        .unwrap();
+    h.device.tamper(page, |page| page[100] ^= 1);
+    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    while let Ok((addr, n)) = h.space.reserve(64, None, Stream::Data, Class::Cp) {
+        assert!((addr.0..addr.0 + u64::from(n)).all(|b| b / 32_768 != 1));
+    }
+    for (addr, n) in &runs {
+        h.space.free(*addr, *n).unwrap();
+    }
+    assert_eq!(h.space.faults().len(), 1);
+
+    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    let mut usage = Usage::new();
+    runs.iter()
+        .for_each(|(addr, n)| assert_eq!(usage.claim(*addr, *n), 0));
+    assert_eq!(usage.claim(runs[0].0, 2), 2);
+    assert_eq!(h.space.compare(&usage).unwrap(), []);
+    h.space.rebuild(&usage);
+    h.consistency_point();
+    h.restart();
+
+    // The index instead: nothing is known of the whole group.
+    h.device
+        .tamper(layout::index_page(0, h.root[0].slot), |page| page[200] ^= 1);
+    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    assert_eq!(h.space.faults().len(), 3);
+    assert!(h.space.reserve(1, None, Stream::Data, Class::Cp).is_err());
+    assert_eq!(h.space.stats().free, 0);
+    h.space.rebuild(&usage);
+    h.consistency_point();
+    h.restart();
+}
+
+#[test]
+fn leaks_and_missing_blocks_are_found() {
+    let h = Harness::new(8192, 8192);
+    let (addr, count) = h.space.reserve(10, None, Stream::Data, Class::Cp).unwrap();
+    h.space.commit(addr, count).unwrap();
+    let mut usage = Usage::new();
+    usage.claim(BlockAddr(addr.0 + 4), 10);
+    usage.claim(BlockAddr(40_000), 1);
+    assert_eq!(
+        h.space.compare(&usage).unwrap(),
+        [
+            Mismatch::Leak(addr, 4),
+            Mismatch::Missing(BlockAddr(addr.0 + 10), 4),
+            Mismatch::Missing(BlockAddr(40_000), 1),
+        ]
+    );
+    h.space.rebuild(&usage);
+    assert_eq!(
+        h.space.compare(&usage).unwrap(),
+        [Mismatch::Missing(BlockAddr(40_000), 1)]
+    );
+    assert_eq!(Usage::new().claim(BlockAddr(u64::MAX - 3), 8), 8);
+}

@@ -1,0 +1,307 @@
+//! The superblock: the one place that is written over, and so what decides
+//! which consistency point is the current one.
+//!
+//! It is written to two slots in turn, after everything that it refers to is
+//! durable. A crash while it is written leaves the other slot, whose consistency
+//! point is intact because nothing that it refers to has been written over.
+//!
+//! Each slot also has a mirror elsewhere on the device. The two slots protect
+//! from torn writes; they are no help when the newest superblock is damaged
+//! *later*, because what the older one refers to (freed blocks, map slots, log)
+//! has been given to others by then. The mirror brings such a superblock back
+//! without loss. Only if both copies are gone does the older slot serve, and
+//! then its user must say so loudly.
+//!
+//! The layout stands in `docs/format.md`. All numbers are little-endian.
+
+use std::fmt;
+
+use weir_base::{BLOCK_SIZE, Generation, Lsn};
+
+use crate::layout::{SUPER_BLOCKS, Slot};
+use crate::log::{LogCut, LogId, LogPos};
+use crate::tree::{ROOT_SIZE, TreeRoot};
+
+/// First bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"WEIRAGGR";
+/// The format that this code writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+const HEADER: usize = 128;
+const INDEX_REF: usize = 16;
+const MAX_BYTES: usize = SUPER_BLOCKS as usize * BLOCK_SIZE;
+/// Most groups of chunks that a superblock can refer to: about 114 TiB.
+pub const MAX_GROUPS: usize = (MAX_BYTES - HEADER) / INDEX_REF;
+
+/// Identity of an aggregate, chosen at random when it is created.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AggregateId(pub [u8; 16]);
+
+impl fmt::Display for AggregateId {
+    /// As a UUID is written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A reference to an index block of the allocation map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IndexRef {
+    /// The consistency point that wrote it; 0 if it was never written.
+    pub generation: Generation,
+    /// CRC32C of the block.
+    pub crc: u32,
+    /// Which of its two slots it is in.
+    pub slot: Slot,
+}
+
+/// The contents of a superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// The aggregate.
+    pub id: AggregateId,
+    /// The consistency point that it completes.
+    pub generation: Generation,
+    /// Identity of the intent log. Random and told to nobody, so that file data
+    /// cannot be made to look like a part of the log.
+    pub log: LogId,
+    /// Where in the intent log the records begin that have to be applied.
+    pub cut: LogCut,
+    /// Blocks of the device that were in use for allocation.
+    pub length: u64,
+    /// The aggregate's own tree.
+    pub root: TreeRoot,
+    /// The allocation map's index, by group of chunks.
+    pub index: Vec<IndexRef>,
+}
+
+/// Why bytes are no superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Invalid {
+    /// It does not begin like one.
+    NotASuperblock,
+    /// It is of a format that this code does not know.
+    Newer(u32),
+    /// Its checksum or its lengths are wrong.
+    Damaged,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::NotASuperblock => f.write_str("no superblock"),
+            Invalid::Newer(version) => write!(f, "format version {version} is not supported"),
+            Invalid::Damaged => f.write_str("a damaged superblock"),
+        }
+    }
+}
+
+impl Superblock {
+    /// The slot that this consistency point's superblock goes to.
+    pub fn slot(generation: Generation) -> Slot {
+        Slot::from_bit((generation.0 & 1) as u32)
+    }
+
+    /// The bytes on disk, a whole number of blocks; `None` if there are more
+    /// groups of chunks than fit.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        if self.index.len() > MAX_GROUPS {
+            return None;
+        }
+        let length = HEADER + self.index.len() * INDEX_REF;
+        let mut out = Vec::with_capacity(length.next_multiple_of(BLOCK_SIZE));
+        out.extend(MAGIC);
+        out.extend(FORMAT_VERSION.to_le_bytes());
+        out.extend(u32::try_from(length).ok()?.to_le_bytes());
+        out.extend([0; 4]); // checksum, below
+        out.extend(u32::try_from(self.index.len()).ok()?.to_le_bytes());
+        out.extend(self.id.0);
+        out.extend(self.generation.0.to_le_bytes());
+        out.extend(self.log.0);
+        out.extend(self.cut.pos.0.to_le_bytes());
+        out.extend(self.cut.next.0.to_le_bytes());
+        out.extend(self.length.to_le_bytes());
+        out.extend(self.root.encode());
+        out.resize(HEADER, 0);
+        for group in &self.index {
+            out.extend(group.generation.0.to_le_bytes());
+            out.extend(group.crc.to_le_bytes());
+            out.extend(group.slot.index().to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out).to_le_bytes();
+        out.get_mut(16..20)?.copy_from_slice(&crc);
+        out.resize(length.next_multiple_of(BLOCK_SIZE), 0);
+        Some(out)
+    }
+
+    /// The inverse of [`Superblock::encode`]; what follows the superblock in
+    /// `bytes` is not looked at.
+    ///
+    /// # Errors
+    /// Why the bytes are not a superblock to go on with.
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, Invalid> {
+        let mut header = Reader(bytes);
+        if header.take::<8>() != Some(MAGIC) {
+            return Err(Invalid::NotASuperblock);
+        }
+        let version = header.u32().ok_or(Invalid::Damaged)?;
+        let length = header.u32().ok_or(Invalid::Damaged)? as usize;
+        let crc = header.u32().ok_or(Invalid::Damaged)?;
+        let groups = header.u32().ok_or(Invalid::Damaged)? as usize;
+        if length > MAX_BYTES {
+            return Err(Invalid::Damaged);
+        }
+        let covered = bytes.get(..length).ok_or(Invalid::Damaged)?;
+        let (before, after) = (covered.get(..16), covered.get(20..));
+        let (Some(before), Some(after)) = (before, after) else {
+            return Err(Invalid::Damaged);
+        };
+        let sum = crc32c::crc32c_append(crc32c::crc32c(before), &[0; 4]);
+        if crc32c::crc32c_append(sum, after) != crc {
+            return Err(Invalid::Damaged);
+        }
+        // Magic, version, length and checksum stay where they are in all formats,
+        // so that a newer one can be told from damage.
+        if version != FORMAT_VERSION {
+            return Err(Invalid::Newer(version));
+        }
+        if groups > MAX_GROUPS || length != HEADER + groups * INDEX_REF {
+            return Err(Invalid::Damaged);
+        }
+        let mut parse = || {
+            let id = AggregateId(header.take()?);
+            let generation = Generation(header.u64()?);
+            let log = LogId(header.take()?);
+            let cut = LogCut {
+                pos: LogPos(header.u64()?),
+                next: Lsn(header.u64()?),
+            };
+            let length = header.u64()?;
+            let root = TreeRoot::decode(&header.take::<ROOT_SIZE>()?);
+            let mut refs = Reader(covered.get(HEADER..)?);
+            let index = (0..groups)
+                .map(|_| {
+                    Some(IndexRef {
+                        generation: Generation(refs.u64()?),
+                        crc: refs.u32()?,
+                        slot: Slot::from_bit(refs.u32()?),
+                    })
+                })
+                .collect::<Option<Vec<_>>>()?;
+            Some(Superblock {
+                id,
+                generation,
+                log,
+                cut,
+                length,
+                root,
+                index,
+            })
+        };
+        parse().ok_or(Invalid::Damaged)
+    }
+}
+
+/// Takes little-endian numbers from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockPtr;
+    use weir_base::BlockAddr;
+
+    fn sample(groups: usize) -> Superblock {
+        let ptr = BlockPtr {
+            addr: BlockAddr(77),
+            birth: Generation(5),
+            crc: 0xABCD,
+        };
+        Superblock {
+            id: AggregateId([7; 16]),
+            generation: Generation(6),
+            log: LogId([8; 16]),
+            cut: LogCut {
+                pos: LogPos(1234),
+                next: Lsn(99),
+            },
+            length: 8192,
+            root: TreeRoot {
+                ptr: Some(ptr),
+                height: 2,
+            },
+            index: (0..groups as u32)
+                .map(|i| IndexRef {
+                    generation: Generation(u64::from(i)),
+                    crc: i * 3,
+                    slot: Slot::from_bit(i),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn round_trip_at_all_sizes() {
+        for groups in [0, 1, 248, 249, MAX_GROUPS] {
+            let sb = sample(groups);
+            let bytes = sb.encode().unwrap();
+            assert!(bytes.len() <= MAX_BYTES && bytes.len() % BLOCK_SIZE == 0);
+            assert_eq!(Superblock::decode(&bytes), Ok(sb));
+        }
+        assert!(sample(MAX_GROUPS + 1).encode().is_none());
+    }
+
+    #[test]
+    fn each_flipped_bit_and_each_cut_is_noticed() {
+        let bytes = sample(3).encode().unwrap();
+        for at in 0..HEADER + 3 * INDEX_REF {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Superblock::decode(&bad).is_err(), "byte {at} bit {bit}");
+            }
+            assert!(Superblock::decode(&bytes[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_named() {
+        let mut bytes = sample(1).encode().unwrap();
+        bytes[8] = 2;
+        assert_eq!(Superblock::decode(&bytes), Err(Invalid::Damaged));
+        bytes[16..20].fill(0);
+        let crc = crc32c::crc32c(&bytes[..HEADER + INDEX_REF]);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Superblock::decode(&bytes), Err(Invalid::Newer(2)));
+        assert_eq!(Superblock::decode(&[0; 4096]), Err(Invalid::NotASuperblock));
+        assert_eq!(AggregateId([0xAB; 16]).to_string().len(), 36);
+    }
+
+    #[test]
+    fn slots_alternate() {
+        assert_ne!(
+            Superblock::slot(Generation(4)),
+            Superblock::slot(Generation(5))
+        );
+    }
+}
