@@ -5,6 +5,7 @@
 
 mod announce;
 mod cli;
+mod control;
 mod logging;
 mod net;
 mod os;

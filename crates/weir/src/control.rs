@@ -1,0 +1,170 @@
+//! Asking a running server for something: a socket in its data folder.
+//!
+//! One line of request, lines of answer until the connection ends. Each answer begins with a
+//! word: `note` (progress, for people), `fault` (something is wrong with the data), `done` or
+//! `error` (the last line). Whoever may write in the data folder may ask.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+
+/// Name of the socket in the data folder.
+const NAME: &str = "control";
+
+/// Longest request line.
+const MAX_REQUEST: u64 = 256;
+
+/// What a running server does for whoever asks.
+pub trait Commands: Send + Sync {
+    /// Runs one request; `say` sends a line and fails when nobody listens any more.
+    fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String>;
+}
+
+/// A listening control socket. Dropping it removes the socket.
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens in `folder` (which the caller has locked) and answers on a thread of its own,
+    /// one request at a time.
+    pub fn listen(folder: &Path, commands: Arc<dyn Commands>) -> Result<Control> {
+        let path = folder.join(NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context("removing an old control socket");
+            }
+            _ => {}
+        }
+        let listener = with_short_path(folder, |short| UnixListener::bind(short))
+            .context("the control socket")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .context("the control socket")?;
+        std::thread::Builder::new()
+            .name("weir-control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    if let Err(error) = stream.and_then(|stream| answer(stream, &*commands)) {
+                        tracing::debug!(%error, "control connection lost");
+                    }
+                }
+            })?;
+        Ok(Control { path })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, "the control socket was gone already");
+        }
+    }
+}
+
+fn answer(stream: UnixStream, commands: &dyn Commands) -> io::Result<()> {
+    let mut request = String::new();
+    BufReader::new(io::Read::take(&stream, MAX_REQUEST)).read_line(&mut request)?;
+    let request = request.trim();
+    tracing::info!("asked for: {request}");
+    let mut say = |line: &str| writeln!(&stream, "{line}");
+    match commands.run(request, &mut say) {
+        Ok(summary) => say(&format!("done {summary}")),
+        Err(error) => say(&format!("error {error:#}")),
+    }
+}
+
+/// Asks the server of `folder`, prints its notes and faults, and returns its last word.
+/// Faults make it an error.
+pub fn ask(folder: &Path, request: &str) -> Result<String> {
+    let stream =
+        with_short_path(folder, |short| UnixStream::connect(short)).with_context(|| {
+            format!(
+                "no server answers for {}; is `weir serve` running on it?",
+                folder.display()
+            )
+        })?;
+    writeln!(&stream, "{request}")?;
+    let mut faults = 0;
+    for line in BufReader::new(&stream).lines() {
+        let line = line?;
+        match line.split_once(' ').unwrap_or((&line, "")) {
+            ("note", text) => println!("{text}"),
+            ("fault", text) => {
+                faults += 1;
+                println!("FAULT {text}");
+            }
+            ("done", summary) if faults == 0 => return Ok(summary.to_owned()),
+            ("done", summary) => bail!("{faults} faults; {summary}"),
+            ("error", text) => bail!("{text}"),
+            _ => bail!("the server said '{line}'"),
+        }
+    }
+    bail!("the server went away before it was done")
+}
+
+/// Calls `with` a path of the socket that fits into a socket address (108 bytes) however deep
+/// the folder is: through a descriptor of the folder.
+fn with_short_path<T>(folder: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let folder = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(folder)?;
+    with(Path::new(&format!(
+        "/proc/self/fd/{}/{NAME}",
+        folder.as_raw_fd()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Answers;
+
+    impl Commands for Answers {
+        fn run(
+            &self,
+            request: &str,
+            say: &mut dyn FnMut(&str) -> io::Result<()>,
+        ) -> Result<String> {
+            match request {
+                "fine" => {
+                    say("note half way")?;
+                    Ok("all good".to_owned())
+                }
+                "broken" => {
+                    say("fault block 5")?;
+                    Ok("looked at everything".to_owned())
+                }
+                other => bail!("'{other}' is not known"),
+            }
+        }
+    }
+
+    #[test]
+    fn requests_are_answered_also_in_a_deep_folder() {
+        let top = tempfile::tempdir().unwrap();
+        let deep = top.path().join("d".repeat(120)).join("e".repeat(120));
+        fs::create_dir_all(&deep).unwrap();
+        assert!(ask(&deep, "fine").is_err());
+        let control = Control::listen(&deep, Arc::new(Answers)).unwrap();
+        assert_eq!(ask(&deep, "fine").unwrap(), "all good");
+        assert_eq!(
+            ask(&deep, "broken").unwrap_err().to_string(),
+            "1 faults; looked at everything"
+        );
+        assert_eq!(
+            ask(&deep, "other").unwrap_err().to_string(),
+            "'other' is not known"
+        );
+        drop(control);
+        assert!(ask(&deep, "fine").is_err());
+        assert_eq!(fs::read_dir(&deep).unwrap().count(), 0);
+    }
+}
