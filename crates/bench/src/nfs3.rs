@@ -20,6 +20,8 @@ pub const MAX_HANDLE: usize = 64;
 pub const JUKEBOX: u32 = 10_008;
 /// NFS3ERR_EXIST.
 pub const EXIST: u32 = 17;
+/// NFS3ERR_NOTEMPTY.
+pub const NOTEMPTY: u32 = 66;
 /// NFS3ERR_NOENT.
 pub const NOENT: u32 = 2;
 

@@ -324,8 +324,11 @@ impl Report {
         if self.jukebox > 0 {
             writeln!(out, "{} calls repeated after NFS3ERR_JUKEBOX", self.jukebox)?;
         }
-        for f in self.faults.iter().chain(&self.notes) {
+        for f in &self.faults {
             writeln!(out, "FAULT: {f}")?;
+        }
+        for n in &self.notes {
+            writeln!(out, "note: {n}")?;
         }
         Ok(())
     }

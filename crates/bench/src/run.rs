@@ -52,13 +52,17 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
 
     let calls = Calls::new(Some(&cred));
     let shared = Shared::default();
-    let (tally, mut report) = drive(args, addr, &set, &calls, &shared)?;
+    let mut report = drive(args, addr, &set, &calls, &shared)?;
     if !args.keep {
         let created = shared.next.load(Ordering::Relaxed);
-        set.remove(&mut control, args.load, created)?;
-        set.remove_top(&mut control, &args.dir)?;
+        // What was measured stands, whatever becomes of the cleaning up.
+        let cleaned = set
+            .remove(&mut control, args.load, created)
+            .and_then(|()| set.remove_top(&mut control, &args.dir));
+        if let Err(e) = cleaned {
+            report.notes.push(format!("cleaning up: {e}"));
+        }
     }
-    report.faults = tally.faults();
     Ok(report)
 }
 
@@ -133,7 +137,7 @@ fn drive(
     set: &WorkingSet,
     calls: &Calls,
     shared: &Shared,
-) -> Result<(Tally, Report), BenchError> {
+) -> Result<Report, BenchError> {
     let mut region = vec![0; region_len(args.block_size) as usize];
     // Seeded apart from the working set: these bytes stand for no file's place.
     let mut rand = pattern::Rand::new(!args.seed);
@@ -207,7 +211,7 @@ fn drive(
     if args.server_pid.is_some() && (samples.server.is_none() || server_after.is_none()) {
         return Err(BenchError::Usage("--server-pid: no such process".into()));
     }
-    let report = Report::new(Measured {
+    Ok(Report::new(Measured {
         args,
         fsinfo: set.fsinfo,
         tally: &tally,
@@ -217,8 +221,7 @@ fn drive(
         series: samples.series,
         server: samples.server.zip(server_after),
         machine: (samples.machine, machine_after),
-    });
-    Ok((tally, report))
+    }))
 }
 
 /// Leads the threads through warm-up, measurement and drain.
