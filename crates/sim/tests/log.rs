@@ -3,7 +3,7 @@
 //! The log's disk is held, so that the test decides when a batch becomes durable and which records queue up behind it;
 //! the whole run follows from its seed.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
