@@ -8,20 +8,140 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Generation, VolumeId};
+use weir_store::log::{Log, LogCut, LogId, Record};
+use weir_store::superblock::{AggregateId, IndexRef, Superblock};
 use weir_store::tree::{self, NodeSink, NodeSource, Visitor};
 use weir_store::{
     BlockPtr, Class, Edit, Frame, FrameMut, FramePool, Key, Stop, StoreError, TreeRoot,
 };
 
 use super::Target;
+use crate::disk::{DiskId, DiskOptions, World};
 
 /// The targets of this module.
 pub(super) fn targets() -> Vec<Target> {
-    vec![Target {
-        name: "tree_nodes",
-        run: tree_nodes,
-        seeds: tree_seeds,
-    }]
+    vec![
+        Target {
+            name: "tree_nodes",
+            run: tree_nodes,
+            seeds: tree_seeds,
+        },
+        Target {
+            name: "superblock",
+            run: superblock,
+            seeds: superblock_seeds,
+        },
+        Target {
+            name: "log_ring",
+            run: log_ring,
+            seeds: log_seeds,
+        },
+    ]
+}
+
+/// The checksum is made right where the length makes sense.
+fn superblock(input: &[u8]) {
+    let mut bytes = input.to_vec();
+    if let Some(&[a, b, c, d]) = bytes.get(12..16) {
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if (20..=bytes.len()).contains(&length) {
+            bytes[16..20].fill(0);
+            let crc = crc32c::crc32c(&bytes[..length]);
+            bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    if let Ok(found) = Superblock::decode(&bytes) {
+        let again = found.encode().expect("what was decoded can be encoded");
+        assert_eq!(Superblock::decode(&again), Ok(found));
+    }
+}
+
+fn superblock_seeds() -> Vec<Vec<u8>> {
+    [0usize, 1, 7]
+        .iter()
+        .filter_map(|&groups| {
+            Superblock {
+                id: AggregateId([5; 16]),
+                generation: Generation(12),
+                log: LogId([6; 16]),
+                cut: LogCut::START,
+                length: 32768,
+                root: TreeRoot {
+                    ptr: Some(BlockPtr::default()),
+                    height: 2,
+                },
+                index: vec![IndexRef::default(); groups],
+            }
+            .encode()
+        })
+        .collect()
+}
+
+/// Blocks of the log that [`log_ring`] damages.
+const LOG_BLOCKS: u64 = 129;
+const LOG_ID: LogId = LogId([9; 16]);
+
+/// A log's device with a few batches on it.
+fn log_image() -> &'static Arc<World> {
+    static IMAGE: OnceLock<Arc<World>> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let world = World::new(&[DiskOptions {
+            length: LOG_BLOCKS,
+            max: LOG_BLOCKS,
+            durable: true,
+        }]);
+        let log = Log::create(world.device(DiskId(0)), LOG_ID).unwrap();
+        for n in 0..6u8 {
+            let record = Record {
+                meta: vec![n; 100 * usize::from(n)],
+                pages: (0..n % 3).map(|_| frame_of(&[n; 50])).collect(),
+            };
+            let lsn = log.append(record).unwrap();
+            log.wait_blocking(lsn).unwrap();
+        }
+        drop(log);
+        world
+    })
+}
+
+/// The input is patches (block, offset, length, bytes) of a log's device; what recovery makes of it may be anything but
+/// a panic.
+fn log_ring(input: &[u8]) {
+    let world = log_image().copy();
+    let mut rest = input;
+    while let Some((&[block, high, low, len], tail)) = rest.split_first_chunk::<4>() {
+        let patch = &tail[..tail.len().min(usize::from(len))];
+        let at = usize::from(high & 15) << 8 | usize::from(low);
+        world.damage(DiskId(0), u64::from(block) % LOG_BLOCKS, |content| {
+            for (to, from) in content[at..].iter_mut().zip(patch) {
+                *to = *from;
+            }
+        });
+        rest = &tail[patch.len()..];
+    }
+    if let Ok((_log, replay)) = Log::recover(world.device(DiskId(0)), LOG_ID, LogCut::START, pool())
+    {
+        for record in replay {
+            if record.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+fn log_seeds() -> Vec<Vec<u8>> {
+    let image = log_image();
+    let mut seeds: Vec<Vec<u8>> = vec![Vec::new()];
+    for block in 0..12u8 {
+        let mut seed = vec![block, 0, 0, 128];
+        seed.extend_from_slice(&image.peek(DiskId(0), u64::from(block))[..128]);
+        // The same head elsewhere, as a misdirected write leaves it.
+        seed.push(block.wrapping_add(3));
+        seed.extend_from_slice(&[0, 0, 128]);
+        seed.extend_from_slice(&image.peek(DiskId(0), u64::from(block))[..128]);
+        seeds.push(seed);
+    }
+    seeds
 }
 
 /// Frames for everything in this module.
