@@ -2,6 +2,7 @@
 //! the trees on it. Only this crate writes volume data.
 
 pub mod block;
+pub mod cache;
 pub mod device;
 pub mod error;
 pub mod frame;
@@ -13,6 +14,7 @@ pub mod superblock;
 pub mod tree;
 
 pub use block::BlockPtr;
+pub use cache::Cache;
 pub use device::{Device, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool};

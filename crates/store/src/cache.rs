@@ -1,0 +1,198 @@
+//! The block cache: what was read from or written to the device, by address.
+//!
+//! **Identity.** Addresses are reused, so a page answers only to the pointer that
+//! names both its address and its birth. A lookup by an old pointer misses.
+//!
+//! **Memory.** The cache has no size of its own: it keeps what it is given for as
+//! long as the frame pool has room, and gives clean pages back when somebody
+//! needs a frame ([`Cache::alloc`]). So dirty pages of the overlay and cached
+//! pages share one budget without a division between them that would have to be
+//! guessed. A page that anybody else holds (a reply being sent, an operation
+//! about to be retried) is not evicted, since that would free nothing.
+//!
+//! **Replacement** is S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all
+//! you need for cache eviction", SOSP 2023): new pages pass through a small queue
+//! and only what is asked for again moves to the main one, so one long scan does
+//! not empty the cache. A hit changes one byte; LRU would relink a list under the
+//! lock each time.
+//!
+//! **Locks.** Shards of 16 neighbouring blocks each, so that the blocks of one
+//! read mostly share a lock, and different reads mostly do not.
+//!
+//! **Reading.** [`Cache::fetch`] joins neighbouring blocks into one device read,
+//! and waits for a read in flight instead of repeating it. Whoever started a read
+//! may be cancelled (its connection closed); those who joined then try
+//! themselves. Every block is verified when it was read, and a failed read of
+//! several blocks is repeated block by block, so that one bad block does not take
+//! its neighbours with it.
+
+mod load;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::BlockAddr;
+
+use crate::block::BlockPtr;
+use crate::device::Device;
+use crate::frame::{Class, Frame, FrameMut, FramePool};
+
+use shard::Shard;
+
+/// A power of two. Far more than cores, so that two cores rarely meet.
+const SHARDS: usize = 64;
+
+/// Neighbouring blocks that share a shard, as a power of two: 64 KiB.
+const GROUP_BITS: u32 = 4;
+
+/// Most pages given back at a time: the next allocations then need no search.
+const EVICT_BATCH: usize = 32;
+
+/// But no more than one page in this many of a shard, or a small shard would be
+/// emptied whatever its pages are worth.
+const EVICT_SHARE: usize = 16;
+
+/// Queue entries looked at under one lock.
+const SEARCH: usize = 256;
+
+#[repr(align(64))]
+struct Slot(Mutex<Shard>);
+
+/// The cache of one aggregate's device.
+pub struct Cache {
+    pool: Arc<FramePool>,
+    device: Arc<dyn Device>,
+    shards: Box<[Slot]>,
+    /// Where the next search for something to evict begins.
+    hand: AtomicUsize,
+}
+
+/// Counters since the cache was made, and its size now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Lookups that found their page.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Pages held.
+    pub pages: usize,
+}
+
+impl Cache {
+    /// A cache of `device` with the frames of `pool`.
+    pub fn new(pool: Arc<FramePool>, device: Arc<dyn Device>) -> Cache {
+        let share = pool.total() / SHARDS;
+        let shards = (0..SHARDS)
+            .map(|_| Slot(Mutex::new(Shard::new(share))))
+            .collect();
+        Cache {
+            pool,
+            device,
+            shards,
+            hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// The device that is cached.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The pool that frames come from.
+    pub fn pool(&self) -> &Arc<FramePool> {
+        &self.pool
+    }
+
+    fn shard(&self, addr: BlockAddr) -> &Mutex<Shard> {
+        // Fibonacci hashing of the group; the high bits are the good ones.
+        let hash = (addr.0 >> GROUP_BITS).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.at((hash >> (64 - SHARDS.trailing_zeros())) as usize)
+    }
+
+    fn at(&self, index: usize) -> &Mutex<Shard> {
+        debug_assert_eq!(self.shards.len(), SHARDS);
+        // SAFETY: there are SHARDS shards, a power of two, and the index is masked.
+        unsafe { &self.shards.get_unchecked(index & (SHARDS - 1)).0 }
+    }
+
+    /// The page that `ptr` names, if it is in memory.
+    pub fn get(&self, ptr: &BlockPtr) -> Option<Frame> {
+        self.shard(ptr.addr).lock().get(ptr)
+    }
+
+    /// Keeps `frame` as the page that `ptr` names: after it was written. The
+    /// caller vouches for the checksum.
+    pub fn insert(&self, ptr: BlockPtr, frame: Frame) {
+        // Whatever it displaces is dropped outside the lock.
+        let displaced = self.shard(ptr.addr).lock().insert(ptr, frame);
+        drop(displaced);
+    }
+
+    /// A frame to write to; clean pages are evicted if there is no other. `None`
+    /// if every page is dirty or in use: the caller must wait for a consistency
+    /// point or for requests to end.
+    pub fn alloc(&self, class: Class) -> Option<FrameMut> {
+        loop {
+            if let Some(frame) = self.pool.alloc(class) {
+                return Some(frame);
+            }
+            if self.evict() == 0 {
+                // Somebody may have returned a frame during the search.
+                return self.pool.alloc(class);
+            }
+        }
+    }
+
+    /// Gives some clean pages back to the pool; answers how many. 0 only if no
+    /// page can be given back.
+    fn evict(&self) -> usize {
+        let mut victims = Vec::with_capacity(EVICT_BATCH);
+        // First by merit, for as long as two visits to each shard; then whatever
+        // is not in use, however popular.
+        for ruthless in [false, true] {
+            for _ in 0..2 * SHARDS {
+                let at = self.hand.fetch_add(1, Ordering::Relaxed);
+                let steps = if ruthless { usize::MAX } else { SEARCH };
+                let mut shard = self.at(at).lock();
+                let want = EVICT_BATCH.min(shard.len() / EVICT_SHARE + 1);
+                shard.evict(want, steps, ruthless, &mut victims);
+                drop(shard);
+                if !victims.is_empty() {
+                    return victims.len();
+                }
+            }
+        }
+        0
+    }
+
+    /// Drops the pages of `count` blocks from `addr` on: their contents are void.
+    pub fn forget(&self, addr: BlockAddr, count: u64) {
+        for n in addr.0..addr.0.saturating_add(count) {
+            let page = self.shard(BlockAddr(n)).lock().remove(n);
+            drop(page);
+        }
+    }
+
+    /// Sums over all shards; each is locked for a moment.
+    pub fn stats(&self) -> CacheStats {
+        self.shards.iter().fold(CacheStats::default(), |sum, slot| {
+            let s = slot.0.lock();
+            CacheStats {
+                hits: sum.hits + s.hits,
+                misses: sum.misses + s.misses,
+                pages: sum.pages + s.len(),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({:?})", self.stats())
+    }
+}

@@ -1,0 +1,439 @@
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex as Lock;
+use proptest::prelude::*;
+use weir_base::{BLOCK_SIZE, Generation};
+
+use super::*;
+use crate::device::{Completer, Io, MemDevice};
+use crate::error::{IoError, IoKind, StoreError};
+
+type Held = (BlockAddr, Vec<FrameMut>, Completer<Vec<FrameMut>>);
+
+/// Counts reads, holds them back when told to, and fails bad blocks.
+struct Slow {
+    disk: MemDevice,
+    reads: Lock<Vec<(u64, usize)>>,
+    hold: Lock<Option<Vec<Held>>>,
+    bad: Lock<Vec<u64>>,
+}
+
+impl Slow {
+    fn new(blocks: u64) -> Arc<Slow> {
+        Arc::new(Slow {
+            disk: MemDevice::new(blocks),
+            reads: Lock::default(),
+            hold: Lock::default(),
+            bad: Lock::default(),
+        })
+    }
+
+    fn now(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Result<Vec<FrameMut>, IoError> {
+        let range = addr.0..addr.0 + into.len() as u64;
+        if self.bad.lock().iter().any(|b| range.contains(b)) {
+            let e = io::Error::from_raw_os_error(libc::EIO);
+            return Err(IoError::new(IoKind::Read, addr, into.len() as u64, e));
+        }
+        self.disk.read(addr, into).wait()
+    }
+
+    fn release(&self) {
+        for (addr, into, done) in self.hold.lock().take().unwrap_or_default() {
+            done.complete(self.now(addr, into));
+        }
+    }
+}
+
+impl Device for Slow {
+    fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+        self.reads.lock().push((addr.0, into.len()));
+        if let Some(held) = &mut *self.hold.lock() {
+            let (done, io) = Io::pair();
+            held.push((addr, into, done));
+            return io;
+        }
+        Io::ready(self.now(addr, into))
+    }
+
+    fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+        self.disk.write(addr, from)
+    }
+
+    fn flush(&self) -> Io<()> {
+        Io::ready(Ok(()))
+    }
+
+    fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
+        self.disk.discard(addr, count)
+    }
+
+    fn length(&self) -> u64 {
+        self.disk.length()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<u64> {
+        self.disk.grow(blocks)
+    }
+}
+
+fn content(addr: u64, birth: u64) -> [u8; BLOCK_SIZE] {
+    let mut page = [0; BLOCK_SIZE];
+    page[..8].copy_from_slice(&addr.to_le_bytes());
+    page[4088..].copy_from_slice(&birth.to_le_bytes());
+    page
+}
+
+fn ptr(addr: u64, birth: u64) -> BlockPtr {
+    BlockPtr::to_page(BlockAddr(addr), Generation(birth), &content(addr, birth))
+}
+
+fn setup(frames: usize, blocks: u64) -> (Arc<Slow>, Cache) {
+    let device = Slow::new(blocks);
+    for n in 0..blocks {
+        device.disk.tamper(BlockAddr(n), |b| *b = content(n, 1));
+    }
+    let cache = Cache::new(FramePool::new(frames).unwrap(), device.clone());
+    (device, cache)
+}
+
+fn poll<F: Future>(f: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    f.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn neighbours_are_read_at_once_and_only_once() {
+    let (device, cache) = setup(256, 64);
+    let ptrs: Vec<_> = [9, 3, 4, 5, 40, 4].map(|n| ptr(n, 1)).into();
+    let pages = cache.fetch_blocking(&ptrs).unwrap();
+    for (p, page) in ptrs.iter().zip(&pages) {
+        assert_eq!(page[..], content(p.addr.0, 1));
+    }
+    assert_eq!(*device.reads.lock(), [(3, 3), (9, 1), (40, 1)]);
+    assert!(pages[1..].iter().any(|p| p.same_page(&pages[5])));
+    cache.fetch_blocking(&ptrs).unwrap();
+    assert_eq!(device.reads.lock().len(), 3, "the second time from memory");
+    assert_eq!(cache.get(&ptr(4, 1)).unwrap()[..], content(4, 1));
+    assert_eq!(
+        cache.stats(),
+        CacheStats {
+            hits: 1,
+            misses: 0,
+            pages: 5
+        }
+    );
+}
+
+#[test]
+fn only_address_and_birth_together_hit() {
+    let (_, cache) = setup(64, 8);
+    cache.fetch_blocking(&[ptr(2, 1)]).unwrap();
+    assert!(cache.get(&ptr(2, 2)).is_none());
+    assert!(cache.get(&ptr(3, 1)).is_none());
+    // The device holds birth 1, so a pointer of birth 2 does not verify.
+    match cache.fetch_blocking(&[ptr(2, 2)]) {
+        Err(StoreError::Corrupt {
+            addr: BlockAddr(2), ..
+        }) => {}
+        other => panic!("{other:?}"),
+    }
+    let mut f = cache.alloc(Class::Foreground).unwrap();
+    *f = content(2, 2);
+    cache.insert(ptr(2, 2), f.freeze());
+    assert_eq!(cache.get(&ptr(2, 2)).unwrap()[..], content(2, 2));
+    assert!(cache.get(&ptr(2, 1)).is_none());
+    cache.insert(ptr(2, 1), Frame::zero());
+    assert!(
+        cache.get(&ptr(2, 2)).is_some(),
+        "an older life does not displace a newer"
+    );
+    cache.forget(BlockAddr(0), 8);
+    assert_eq!(cache.stats().pages, 0);
+}
+
+#[test]
+fn readers_of_one_block_share_one_read() {
+    let (device, cache) = setup(64, 8);
+    *device.hold.lock() = Some(vec![]);
+    let (p, q) = ([ptr(1, 1)], [ptr(1, 1), ptr(2, 1)]);
+    let mut first = pin!(cache.fetch(&p));
+    let mut second = pin!(cache.fetch(&q));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(*device.reads.lock(), [(1, 1), (2, 1)]);
+    device.release();
+    // The second has its own block, but waits for the first to verify the other.
+    assert!(poll(second.as_mut()).is_pending());
+    let Poll::Ready(Ok(a)) = poll(first) else {
+        panic!()
+    };
+    let Poll::Ready(Ok(b)) = poll(second) else {
+        panic!()
+    };
+    assert!(a[0].same_page(&b[0]));
+}
+
+#[test]
+fn a_cancelled_read_is_taken_over() {
+    let (device, cache) = setup(64, 8);
+    *device.hold.lock() = Some(vec![]);
+    let p = [ptr(1, 1)];
+    let mut second = pin!(cache.fetch(&p));
+    {
+        let mut first = pin!(cache.fetch(&p));
+        assert!(poll(first.as_mut()).is_pending());
+        assert!(poll(second.as_mut()).is_pending());
+    }
+    assert_eq!(device.reads.lock().len(), 1);
+    assert!(poll(second.as_mut()).is_pending());
+    assert_eq!(device.reads.lock().len(), 2, "it reads for itself now");
+    device.release();
+    let Poll::Ready(Ok(pages)) = poll(second) else {
+        panic!()
+    };
+    assert_eq!(pages[0][..], content(1, 1));
+    let mut third = pin!(cache.fetch(&p));
+    assert!(matches!(poll(third.as_mut()), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_bad_block_does_not_take_its_neighbours_with_it() {
+    let (device, cache) = setup(64, 16);
+    device.bad.lock().push(5);
+    device.disk.tamper(BlockAddr(7), |b| b[100] ^= 1);
+    let ptrs: Vec<_> = (2..10).map(|n| ptr(n, 1)).collect();
+    match cache.fetch_blocking(&ptrs) {
+        Err(StoreError::Io(e)) => assert_eq!((e.addr, e.count), (BlockAddr(5), 1)),
+        other => panic!("{other:?}"),
+    }
+    let there: Vec<u64> = (2..10)
+        .filter(|n| cache.get(&ptr(*n, 1)).is_some())
+        .collect();
+    assert_eq!(there, [2, 3, 4, 6, 8, 9]);
+    assert!(matches!(
+        cache.fetch_blocking(&[ptr(7, 1)]),
+        Err(StoreError::Corrupt {
+            addr: BlockAddr(7),
+            ..
+        })
+    ));
+    device.disk.tamper(BlockAddr(7), |b| b[100] ^= 1);
+    cache.fetch_blocking(&[ptr(7, 1)]).unwrap();
+}
+
+#[test]
+fn pages_in_use_stay_and_memory_runs_out_honestly() {
+    let (_, cache) = setup(64, 256);
+    let held: Vec<Frame> = (0..60)
+        .map(|n| cache.fetch_blocking(&[ptr(n, 1)]).unwrap().remove(0))
+        .collect();
+    assert!(
+        cache.alloc(Class::Foreground).is_none(),
+        "the reserve is not for requests"
+    );
+    assert!(matches!(
+        pollster(cache.fetch(&[ptr(100, 1)])),
+        Err(StoreError::NoMemory)
+    ));
+    let kept: Vec<_> = (0..4).map(|_| cache.alloc(Class::Cp).unwrap()).collect();
+    assert!(cache.alloc(Class::Cp).is_none());
+    for (n, f) in held.iter().enumerate() {
+        assert!(cache.get(&ptr(n as u64, 1)).unwrap().same_page(f));
+    }
+    drop(held);
+    let got: Vec<_> = std::iter::from_fn(|| cache.alloc(Class::Cp)).collect();
+    assert_eq!(
+        (got.len(), cache.stats().pages),
+        (60, 0),
+        "all of it can be had again"
+    );
+    drop((got, kept));
+    assert_eq!(cache.pool().free(), 64);
+}
+
+fn pollster<F: Future>(f: F) -> F::Output {
+    match poll(pin!(f)) {
+        Poll::Ready(out) => out,
+        Poll::Pending => panic!("nothing to wait for"),
+    }
+}
+
+#[test]
+fn a_scan_does_not_displace_what_is_used() {
+    let (_, cache) = setup(4096, 40_000);
+    let hot: Vec<_> = (0..800).map(|n| ptr(n, 1)).collect();
+    cache.fetch_blocking(&hot).unwrap();
+    for p in &hot {
+        assert!(cache.get(p).is_some());
+    }
+    for start in (1000..40_000).step_by(100) {
+        let scan: Vec<_> = (start..start + 100).map(|n| ptr(n, 1)).collect();
+        cache.fetch_blocking(&scan).unwrap();
+    }
+    let left = hot.iter().filter(|p| cache.get(p).is_some()).count();
+    assert!(left > 720, "{left} of 800 are left");
+}
+
+#[test]
+fn what_comes_back_soon_is_kept_longer() {
+    // One shard only: the blocks of one group, many births apart.
+    let pool = FramePool::new(64).unwrap();
+    let mut shard = Shard::new(32);
+    let page = || pool.alloc(Class::Cp).unwrap().freeze();
+    for n in 0..20 {
+        shard.insert(ptr(n, 1), page());
+    }
+    let mut out = vec![];
+    shard.evict(20, 100, false, &mut out);
+    assert_eq!((out.len(), shard.len()), (20, 0));
+    shard.insert(ptr(3, 1), page());
+    for n in 30..40 {
+        shard.insert(ptr(n, 1), page());
+    }
+    out.clear();
+    shard.evict(9, 100, false, &mut out);
+    assert!(
+        shard.get(&ptr(3, 1)).is_some(),
+        "it was remembered, and skipped the small queue"
+    );
+}
+
+#[test]
+fn removing_leaves_no_trace_in_the_end() {
+    let pool = FramePool::new(64).unwrap();
+    let mut shard = Shard::new(4);
+    for n in 0..10_000u64 {
+        shard.insert(ptr(n, 1), pool.alloc(Class::Cp).unwrap().freeze());
+        if n >= 8 {
+            assert!(shard.remove(n - 8).is_some());
+        }
+        assert!(shard.slab_len() < 64);
+    }
+    assert_eq!(shard.len(), 8);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Get(u64),
+    Fetch(u64, u64),
+    Rewrite(u64, bool),
+    Forget(u64, u64),
+    Hold(u64),
+    Take(usize),
+    Give,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let addr = 0u64..96;
+    prop_oneof![
+        4 => addr.clone().prop_map(Op::Get),
+        4 => (addr.clone(), 1u64..12).prop_map(|(a, n)| Op::Fetch(a, n)),
+        3 => (addr.clone(), any::<bool>()).prop_map(|(a, b)| Op::Rewrite(a, b)),
+        1 => (addr.clone(), 0u64..30).prop_map(|(a, n)| Op::Forget(a, n)),
+        1 => addr.prop_map(Op::Hold),
+        2 => (1usize..20).prop_map(Op::Take),
+        2 => Just(Op::Give),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Against a plain map of what each block holds: whatever the cache answers is
+    /// the page that the pointer names, and what is held never changes.
+    #[test]
+    fn agrees_with_a_plain_map(ops in proptest::collection::vec(op(), 1..150)) {
+        let (device, cache) = setup(48, 128);
+        let mut births: HashMap<u64, u64> = (0..128).map(|n| (n, 1)).collect();
+        let mut held: Vec<(u64, u64, Frame)> = vec![];
+        let mut taken: Vec<FrameMut> = vec![];
+        let mut next = 2;
+        for op in ops {
+            match op {
+                Op::Get(a) => {
+                    if let Some(f) = cache.get(&ptr(a, births[&a])) {
+                        prop_assert!(f[..] == content(a, births[&a]));
+                    }
+                    prop_assert!(cache.get(&ptr(a, next)).is_none());
+                }
+                Op::Fetch(a, n) => {
+                    let ptrs: Vec<_> = (a..a + n).map(|a| ptr(a, births[&a])).collect();
+                    match cache.fetch_blocking(&ptrs) {
+                        Ok(pages) => for (p, f) in ptrs.iter().zip(pages) {
+                            prop_assert!(f[..] == content(p.addr.0, p.birth.0));
+                        },
+                        Err(StoreError::NoMemory) => {
+                            prop_assert!(taken.len() + held.len() + n as usize > 48);
+                        }
+                        Err(e) => prop_assert!(false, "{e}"),
+                    }
+                }
+                Op::Rewrite(a, keep) => {
+                    let Some(mut f) = cache.alloc(Class::Cp) else { continue };
+                    *f = content(a, next);
+                    let f = f.freeze();
+                    device.disk.write(BlockAddr(a), vec![f.clone()]).wait().unwrap();
+                    births.insert(a, next);
+                    if keep {
+                        cache.insert(ptr(a, next), f);
+                    } else {
+                        cache.forget(BlockAddr(a), 1);
+                    }
+                    next += 1;
+                }
+                Op::Forget(a, n) => {
+                    cache.forget(BlockAddr(a), n);
+                    for a in a..a + n {
+                        let birth = births.get(&a).copied().unwrap_or(1);
+                        prop_assert!(cache.get(&ptr(a, birth)).is_none());
+                    }
+                }
+                Op::Hold(a) => {
+                    if let Ok(mut f) = cache.fetch_blocking(&[ptr(a, births[&a])]) {
+                        held.push((a, births[&a], f.remove(0)));
+                    }
+                }
+                Op::Take(n) => taken.extend((0..n).map_while(|_| cache.alloc(Class::Foreground))),
+                Op::Give => {
+                    taken.clear();
+                    held.truncate(5);
+                }
+            }
+            for f in &mut taken {
+                f.fill(0xEE);
+            }
+            for (a, birth, f) in &held {
+                prop_assert!(f[..] == content(*a, *birth), "a held page changed");
+            }
+        }
+        drop((held, taken));
+        prop_assert_eq!(cache.pool().free() + cache.stats().pages, 48);
+    }
+}
+
+#[test]
+fn threads_see_only_what_they_ask_for() {
+    let (_, cache) = setup(128, 512);
+    std::thread::scope(|s| {
+        for t in 0..4u64 {
+            let cache = &cache;
+            s.spawn(move || {
+                for i in 0..3000u64 {
+                    let a = (i * 7919 + t * 131) % 500;
+                    let ptrs = [ptr(a, 1), ptr(a + 1, 1), ptr((a * 3) % 512, 1)];
+                    match cache.fetch_blocking(&ptrs) {
+                        Ok(pages) => {
+                            for (p, f) in ptrs.iter().zip(pages) {
+                                assert!(f[..] == content(p.addr.0, 1));
+                            }
+                        }
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(cache.pool().free() + cache.stats().pages, 128);
+}
