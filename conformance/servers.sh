@@ -1,0 +1,60 @@
+# How conformance/run starts, crashes and stops each server under test. Sourced; uses HOST, PORT, WORK,
+# OUT, WEIR; sets EXPORT, MOUNTPORT, OPTS and keeps the server's process id in $WORK/server.pid.
+#
+# Weir serves NFS, MOUNT, NLM and NSM on one port. The references use ports of their own for the
+# latter three; the mount options name what differs and rpcbind carries the rest.
+EXPORT=/vol1 MOUNTPORT=$PORT
+[ "$SERVER" = weir ] || EXPORT=$WORK/data MOUNTPORT=20048
+case $SERVER in knfsd) HOST=10.99.9.2 PORT=2049 EXPORT=/export ;; esac
+OPTS="vers=3,tcp,port=$PORT,mountport=$MOUNTPORT,nconnect=${NCONNECT:-16},hard,timeo=600"
+
+# rpc.statd and sm-notify want their own address to have a name.
+{ cat /etc/hosts; echo "$HOST confserver"; } >"$WORK/hosts" && mount --bind "$WORK/hosts" /etc/hosts
+
+wait_port() { # until something accepts on $HOST:$1
+  local i; for i in $(seq 300); do
+    (exec 3<>"/dev/tcp/$HOST/$1") 2>/dev/null && return 0
+    sleep 0.1
+  done
+  echo "the server does not listen on $HOST:$1" >&2; tail -n 20 "$OUT/server.log" >&2; return 1
+}
+start_server() {
+  case $SERVER in
+    weir)
+      # shellcheck disable=SC2086 # WEIR_ARGS is a list
+      "$WEIR" serve --data "$WORK/data" --nfs "$HOST:$PORT" ${WEIR_ARGS:-} >>"$OUT/server.log" 2>&1 &
+      echo $! >"$WORK/server.pid" ;;
+    ganesha)
+      # Ganesha leaves the status monitor to rpc.statd; a crash of the server is one of the machine,
+      # so the monitor comes back with it and tells the clients to reclaim.
+      [ ! -e /run/rpc.statd.pid ] || kill "$(cat /run/rpc.statd.pid)" 2>/dev/null || true
+      rpc.statd --no-notify && sm-notify -f -v confserver
+      mkdir -p /run/ganesha /var/lib/nfs/ganesha "$WORK/data"
+      sed "s#@DATA@#$WORK/data#; s#@PORT@#$PORT#; s#@MOUNTPORT@#$MOUNTPORT#" "$HERE/ganesha.conf" >"$WORK/ganesha.conf"
+      ganesha.nfsd -F -f "$WORK/ganesha.conf" -L "$OUT/server.log" -p /run/ganesha.pid >>"$OUT/server.log" 2>&1 &
+      echo $! >"$WORK/server.pid"
+      wait_port "$MOUNTPORT" || return 1 ;;
+    knfsd) # a second virtual machine is the server: the kernel this runs on may have none
+      echo 1 >/proc/sys/net/ipv4/ip_forward
+      truncate -s 8G "$WORK/data/disk" && mkfs.ext4 -q -F -E lazy_itable_init=0 "$WORK/data/disk"
+      "$VMCLIENT" -i 9 -t 20000 -s "$WORK/data" -e "KNFSD=${KNFSD:?folder of the unpacked nfs-kernel-server package}" \
+        "$HERE/guest/knfsd-server.sh" >>"$OUT/server.log" 2>&1 &
+      echo $! >"$WORK/server.pid" ;;
+  esac
+  wait_port "$PORT"
+}
+server_alive() { kill -0 "$(cat "$WORK/server.pid")" 2>/dev/null; }
+crash_server() { # returns when the process is gone
+  local p; p=$(cat "$WORK/server.pid")
+  kill -9 "$p" 2>/dev/null || true
+  while [ -d "/proc/$p" ] && ! grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null; do sleep 0.05; done
+}
+stop_server() {
+  local p; p=$(cat "$WORK/server.pid")
+  kill "$p" 2>/dev/null || true
+  for _ in $(seq 300); do
+    { [ -d "/proc/$p" ] && ! grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null; } || return 0
+    sleep 0.1
+  done
+  echo "UNEXPECTED the server did not stop within 30 s of SIGTERM"; kill -9 "$p"
+}
