@@ -254,7 +254,7 @@ impl<'a, 'r> Thread<'a, 'r> {
     }
 
     fn run(&mut self, stage: &Stage) -> Result<(), BenchError> {
-        let mut seen = Phase::Warmup;
+        let mut seen = stage.phase();
         let now = clock::now_ns();
         for i in 0..self.connections.len() {
             self.begin_all(i, now, stage);

@@ -121,13 +121,28 @@ fn mount(
     Control::connect(addr, Some(cred), xid, timeout)?.mount(&args.export, Some(cred))
 }
 
-/// What the conductor sampled around the measurement.
-struct Samples {
-    start_ns: u64,
+/// What the conductor sampled at the measurement's start.
+struct Start {
+    ns: u64,
     unix_time: u64,
     server: Option<ProcessSample>,
     machine: MachineSample,
-    series: Vec<u64>,
+    progress: u64,
+}
+
+impl Start {
+    /// Samples, and lets the threads count from now on.
+    fn now(args: &Nfs3Args, stage: &Stage) -> Self {
+        let start = Self {
+            server: args.server_pid.and_then(machine::process),
+            machine: machine::machine(),
+            unix_time: clock::unix_seconds(),
+            ns: clock::now_ns(),
+            progress: stage.progress.load(Ordering::Relaxed),
+        };
+        stage.enter(Phase::Measure);
+        start
+    }
 }
 
 /// Runs the threads through the phases.
@@ -165,7 +180,9 @@ fn drive(
         }
     }
     let stage = Stage::new(args.ops);
-    let (results, samples) = std::thread::scope(|scope| {
+    // Without warm-up, not even the first replies may go uncounted.
+    let at_once = (args.warmup_seconds() == 0.0).then(|| Start::now(args, &stage));
+    let (results, (start, series)) = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for share in shares {
             let stage = &stage;
@@ -181,7 +198,7 @@ fn drive(
                 }
             }
         }
-        let samples = conduct(args, &stage, threads.len() as u64);
+        let conducted = conduct(args, &stage, threads.len() as u64, at_once);
         let results: Vec<Result<ThreadResult, BenchError>> = threads
             .into_iter()
             .map(|t| {
@@ -189,7 +206,7 @@ fn drive(
                     .unwrap_or_else(|_| Err(BenchError::Usage("a generator thread failed".into())))
             })
             .collect();
-        Ok((results, samples))
+        Ok((results, conducted))
     })?;
     let server_after = args.server_pid.and_then(machine::process);
     let machine_after = machine::machine();
@@ -201,31 +218,37 @@ fn drive(
     }
     let mut tally = Tally::default();
     let mut thread_cpu_ns = Vec::new();
-    let mut end_ns = samples.start_ns + 1;
+    let mut end_ns = start.ns + 1;
     for result in results {
         let r = result?;
         tally.add(&r.tally);
         thread_cpu_ns.push(r.cpu_ns);
         end_ns = end_ns.max(r.end_ns);
     }
-    if args.server_pid.is_some() && (samples.server.is_none() || server_after.is_none()) {
+    if args.server_pid.is_some() && (start.server.is_none() || server_after.is_none()) {
         return Err(BenchError::Usage("--server-pid: no such process".into()));
     }
     Ok(Report::new(Measured {
         args,
         fsinfo: set.fsinfo,
         tally: &tally,
-        unix_time: samples.unix_time,
-        elapsed_ns: end_ns - samples.start_ns,
+        unix_time: start.unix_time,
+        elapsed_ns: end_ns - start.ns,
         thread_cpu_ns: &thread_cpu_ns,
-        series: samples.series,
-        server: samples.server.zip(server_after),
-        machine: (samples.machine, machine_after),
+        series,
+        server: start.server.zip(server_after),
+        machine: (start.machine, machine_after),
     }))
 }
 
-/// Leads the threads through warm-up, measurement and drain.
-fn conduct(args: &Nfs3Args, stage: &Stage, threads: u64) -> Samples {
+/// Leads the threads through warm-up (unless `start` says that there is none),
+/// measurement and drain. Returns the start, and the operations of each second.
+fn conduct(
+    args: &Nfs3Args,
+    stage: &Stage,
+    threads: u64,
+    start: Option<Start>,
+) -> (Start, Vec<u64>) {
     let over = || stage.finished.load(Ordering::SeqCst) == threads || stage.phase() == Phase::Abort;
     let wait_until = |until_ns: u64| {
         while !over() {
@@ -236,37 +259,26 @@ fn conduct(args: &Nfs3Args, stage: &Stage, threads: u64) -> Samples {
             std::thread::sleep(Duration::from_nanos((until_ns - now).min(20_000_000)));
         }
     };
-    let warmup_ns = (args.warmup_seconds() * 1e9) as u64;
-    if warmup_ns > 0 {
-        wait_until(clock::now_ns() + warmup_ns);
-    }
-    let server = args.server_pid.and_then(machine::process);
-    let machine = machine::machine();
-    let unix_time = clock::unix_seconds();
-    let start_ns = clock::now_ns();
-    let mut counted = stage.progress.load(Ordering::Relaxed);
-    stage.enter(Phase::Measure);
-    let end_ns = start_ns + (args.duration * 1e9) as u64;
+    let start = start.unwrap_or_else(|| {
+        wait_until(clock::now_ns() + (args.warmup_seconds() * 1e9) as u64);
+        Start::now(args, stage)
+    });
+    let end_ns = start.ns + (args.duration * 1e9) as u64;
     let mut series = Vec::new();
-    let mut tick = start_ns;
+    let mut counted = start.progress;
+    let mut tick = start.ns;
     while clock::now_ns() < end_ns && !over() {
         tick += 1_000_000_000;
         wait_until(tick.min(end_ns));
-        let now_counted = stage.progress.load(Ordering::Relaxed);
+        let progress = stage.progress.load(Ordering::Relaxed);
         if clock::now_ns() >= tick {
-            series.push(now_counted.saturating_sub(counted));
-            counted = now_counted;
+            series.push(progress.saturating_sub(counted));
+            counted = progress;
         }
     }
     stage.enter(Phase::Drain);
     while !over() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    Samples {
-        start_ns,
-        unix_time,
-        server,
-        machine,
-        series,
-    }
+    (start, series)
 }

@@ -1,0 +1,253 @@
+//! The whole generator against a small server of its own, over loopback.
+
+// Helpers of a test are test code too, which the lints' own exception does not see.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod fake;
+
+use clap::Parser;
+use fake::{Fake, Mischief};
+use weir_bench::args::{BenchArgs, BenchCommand};
+use weir_bench::error::BenchError;
+use weir_bench::report::Report;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+/// Runs the generator with these arguments against the server.
+fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
+    let server = fake.addr.to_string();
+    let line = ["weir-bench", "nfs3", "--server", &server, "--timeout", "30"];
+    let cli = Cli::parse_from(line.into_iter().chain(arguments.split_whitespace()));
+    match cli.bench.command {
+        BenchCommand::Nfs3(args) => weir_bench::run::nfs3(&args),
+        BenchCommand::Tcp(_) => unreachable!(),
+    }
+}
+
+const DATA: &str = "-c 3 -d 4 -b 8k -s 1m --files 4 -n 500";
+
+#[test]
+fn every_load_runs_and_cleans_up() {
+    let fake = Fake::start(Mischief::None);
+    for (load, procedure) in [
+        ("null", 0),
+        ("getattr", 1),
+        ("lookup", 3),
+        ("access", 4),
+        ("read", 6),
+        ("read -p sequential --verify", 6),
+        ("write", 7),
+        ("mix --verify", 7),
+        ("create", 8),
+        ("create-write-commit", 21),
+        ("mkdir", 9),
+        ("rename", 14),
+        ("readdir", 16),
+        ("readdirplus", 17),
+    ] {
+        let before = fake.count(procedure);
+        let size = if load.starts_with(['r', 'w', 'm']) && procedure < 8 {
+            "-s 1m --files 4 -b 8k"
+        } else {
+            "--files 100 --dirs 3 -b 4k"
+        };
+        let report = bench(&fake, &format!("{load} -c 3 -d 4 -n 500 {size}")).unwrap();
+        assert_eq!(report.ops, 500, "{load}");
+        assert_eq!(report.faults, Vec::<String>::new(), "{load}");
+        assert!(fake.count(procedure) > before, "{load}");
+        assert_eq!(fake.nodes(), 1, "{load} left something behind");
+        // Little's law: no more in flight than there are slots.
+        assert!(report.in_flight <= 12.5, "{load}: {}", report.in_flight);
+    }
+}
+
+#[test]
+fn remove_ends_with_the_last_file() {
+    let fake = Fake::start(Mischief::None);
+    let report = bench(&fake, "remove -c 2 -d 3 --files 77 --dirs 5").unwrap();
+    assert_eq!(report.ops, 77);
+    assert_eq!(report.faults, Vec::<String>::new());
+    assert_eq!(fake.nodes(), 1);
+}
+
+#[test]
+fn unstable_writes_are_committed() {
+    let fake = Fake::start(Mischief::None);
+    // 128 blocks in four files: three passes and a bit on each connection's own.
+    let report = bench(
+        &fake,
+        "write -p sequential -c 2 -d 4 -b 8k -s 1m --files 2 -n 400 --keep",
+    )
+    .unwrap();
+    let commits = report.classes.iter().find(|c| c.class == "commit").unwrap();
+    // Each connection writes 200 blocks over a file of 64: three whole passes, and
+    // one COMMIT for the rest.
+    assert!((6..=10).contains(&commits.ops), "{}", commits.ops);
+    let stable = bench(
+        &fake,
+        &format!("write {DATA} --stability file_sync --dir other"),
+    )
+    .unwrap();
+    assert!(stable.classes.iter().all(|c| c.class != "commit"));
+    // What was written with --verify is what a later run expects to find.
+    let args = "-c 2 -d 4 -b 8k -s 1m --files 2 -n 400 --verify --reuse --keep --dir v";
+    bench(&fake, &format!("write {args}")).unwrap();
+    let report = bench(&fake, &format!("read {args}")).unwrap();
+    assert_eq!(report.faults, Vec::<String>::new());
+}
+
+#[test]
+fn replies_may_come_late_in_pieces_and_in_any_order() {
+    for mischief in [
+        Mischief::Jukebox(7),
+        Mischief::Fragments(50),
+        Mischief::Fragments(5000),
+        Mischief::Reverse,
+    ] {
+        let fake = Fake::start(mischief);
+        for load in [
+            "read",
+            "read --verify",
+            "read --verify -b 256k -s 4m",
+            "mix",
+        ] {
+            let report = bench(
+                &fake,
+                &format!("{load} {DATA}").replace(
+                    if load.contains("256k") {
+                        "-b 8k -s 1m"
+                    } else {
+                        "\0"
+                    },
+                    "",
+                ),
+            )
+            .unwrap();
+            assert_eq!(report.ops, 500, "{mischief:?} {load}");
+            assert_eq!(report.faults, Vec::<String>::new(), "{mischief:?} {load}");
+        }
+        let report = bench(&fake, "create-write-commit -c 3 -d 4 -n 200").unwrap();
+        assert_eq!(report.ops, 200, "{mischief:?}");
+        if mischief == Mischief::Jukebox(7) {
+            assert!(report.jukebox > 0);
+        }
+    }
+}
+
+#[test]
+fn large_reads_are_discarded_in_the_kernel_and_still_counted() {
+    let fake = Fake::start(Mischief::None);
+    for block in ["32k", "64k", "1m"] {
+        let report = bench(
+            &fake,
+            &format!("read -p sequential -c 2 -d 3 -b {block} -s 4m --files 2 -n 300"),
+        )
+        .unwrap();
+        assert_eq!(report.ops, 300, "{block}");
+        let bytes: u64 = report.classes.iter().map(|c| c.bytes).sum();
+        assert_eq!(bytes, 300 * report.settings.block_size, "{block}");
+    }
+}
+
+/// The run is complete, but its result says what is wrong.
+#[test]
+fn faults_are_reported() {
+    for (mischief, load, expected) in [
+        (Mischief::ShortReads, "read", "500 reads shorter"),
+        (
+            Mischief::Misplace,
+            "read --verify",
+            "500 reads with wrong data",
+        ),
+        (
+            Mischief::WeakStability,
+            "write --stability data_sync",
+            "500 writes answered with less stability",
+        ),
+        (Mischief::Verifier, "write", "changes of the write verifier"),
+    ] {
+        let fake = Fake::start(mischief);
+        let report = bench(&fake, &format!("{load} {DATA} --no-preread")).unwrap();
+        let faults = report.faults.join("; ");
+        assert!(faults.contains(expected), "{mischief:?}: {faults:?}");
+        if mischief == Mischief::Misplace {
+            assert!(report.notes.join(" ").contains("the block of file"));
+        }
+    }
+    let fake = Fake::start(Mischief::Stale);
+    let report = bench(&fake, "getattr -c 1 -d 2 -n 50 --files 10").unwrap();
+    assert_eq!(report.ops, 0, "a failed call is no operation");
+    assert_eq!(report.faults, ["50 replies with NFS3ERR_STALE (70)"]);
+}
+
+/// The run ends at once with a protocol error.
+#[test]
+fn protocol_errors_end_the_run() {
+    for (mischief, load, expected) in [
+        (Mischief::WrongCount, "read", "count 8191"),
+        (Mischief::Trailing, "access", "behind the results"),
+        (Mischief::WrongXid, "access", "reply to no call"),
+        (Mischief::Close(200), "access", "closed the connection"),
+        (Mischief::Stale, "getattr", "too many failures"),
+    ] {
+        let fake = Fake::start(mischief);
+        let size = if load == "read" {
+            "-b 8k -s 1m --no-preread"
+        } else {
+            "--files 20"
+        };
+        let error = bench(&fake, &format!("{load} -c 2 -d 4 -t 20 {size}"))
+            .map(|r| r.faults)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{mischief:?}: {error}");
+    }
+}
+
+#[test]
+fn impossible_arguments_are_refused() {
+    let fake = Fake::start(Mischief::None);
+    for (arguments, expected) in [
+        ("read -b 6", "multiple of 4"),
+        ("read -b 2m -s 64m -c 1", "at most 1048576"),
+        ("read -b 6000 --verify", "multiple of 4096"),
+        ("read -b 1m -s 1m", "no block"),
+        ("rename -c 8 -d 16 --files 10", "as many files"),
+    ] {
+        let error = bench(&fake, arguments)
+            .map(|r| r.ops)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(expected), "{arguments}: {error}");
+    }
+}
+
+/// What the generator itself costs, against a server that does nearly nothing. Run
+/// with `cargo test --release -p weir-bench -- --ignored --nocapture ceiling`.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn ceiling() {
+    let fake = Fake::start(Mischief::None);
+    for load in [
+        "null",
+        "getattr --files 1000",
+        "read -b 4k -s 64m",
+        "read -b 8k -s 64m",
+        "read -b 64k -d 8 -p sequential -s 64m",
+        "read -b 256k -d 8 -p sequential -s 64m",
+        "write -b 64k -c 4 -d 8 -p sequential -s 64m",
+        "write -b 4k -d 8 --stability file_sync -s 64m",
+        "create-write-commit -d 4",
+    ] {
+        println!(
+            "{}",
+            bench(&fake, &format!("{load} -t 3 --warmup 0.5"))
+                .unwrap()
+                .table()
+        );
+    }
+}
