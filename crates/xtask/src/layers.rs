@@ -32,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-bench",
         ],
     ),
+    ("weir-killtest", &["weir-base"]),
     ("xtask", &[]),
 ];
 
