@@ -52,7 +52,11 @@ struct Args {
     #[arg(long)]
     check: Option<String>,
     /// More arguments for `weir serve`
-    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        default_value = "--memory 512M --no-rpcbind",
+        allow_hyphen_values = true
+    )]
     serve_args: String,
     /// Path to mount
     #[arg(long, default_value = "/vol1")]
