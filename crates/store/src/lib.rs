@@ -1,23 +1,30 @@
 //! The container of all volumes: an aggregate is one device, one intent log and
 //! the trees on it. Only this crate writes volume data.
 
+pub mod aggregate;
 pub mod block;
 pub mod cache;
+pub mod cp;
 pub mod device;
 pub mod error;
+pub mod folder;
 pub mod frame;
 pub mod layout;
+pub mod life;
 pub mod log;
 pub mod node;
 pub mod space;
 pub mod superblock;
 pub mod tree;
 
+pub use aggregate::{Aggregate, Env, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
+pub use cp::{CpWriter, Run};
 pub use device::{Device, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool};
+pub use life::RootLife;
 pub use node::Key;
 pub use space::{Space, Stream};
 pub use superblock::{AggregateId, Superblock};

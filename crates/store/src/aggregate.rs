@@ -1,0 +1,325 @@
+//! The aggregate: device, intent log, cache and allocator under one superblock.
+//!
+//! **What makes a consistency point durable**, in this order:
+//!
+//! 1. all its data, nodes and map pages are written, to blocks and slots that
+//!    the consistency point before it does not refer to;
+//! 2. the log is durable up to the cut, so that the older superblock, too, would
+//!    find an unbroken log;
+//! 3. the device is flushed;
+//! 4. the superblock is written to the slot that the one before did not use, and
+//!    the device is flushed: *this is the moment*;
+//! 5. the superblock's mirror is written and flushed.
+//!
+//! A crash before the end of step 4 leaves the consistency point before, and the
+//! log from *its* cut on; a crash after it leaves this one. Log space and blocks
+//! that it released are handed out only after step 4, the blocks only when in
+//! addition nobody reads through an older root ([`RootLife`]).
+//!
+//! Because slot and mirror are never being written at the same time, a crash
+//! tears at most one of them. Both of a slot being damaged is therefore proof of
+//! damage at rest, and opening says so: what it falls back to may lack
+//! acknowledged data that was not in the log.
+//!
+//! **Poisoning.** After a failed write or flush nobody knows what the device
+//! holds. The aggregate then takes no further consistency point before a restart,
+//! which begins at the last superblock that really is on the device.
+
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use weir_base::{BLOCK_SIZE, Clock, Generation, Rng};
+
+use crate::block::BlockPtr;
+use crate::cache::Cache;
+use crate::cp::CpWriter;
+use crate::device::Device;
+use crate::error::StoreError;
+use crate::folder::Folder;
+use crate::frame::{Frame, FrameMut, FramePool};
+use crate::layout;
+use crate::life::RootLife;
+use crate::log::{Log, LogCut, LogId};
+use crate::space::Space;
+use crate::superblock::{AggregateId, Superblock};
+use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
+
+pub use open::{Finding, Inspection, Replay};
+
+/// What an aggregate needs from its surroundings.
+#[derive(Clone)]
+pub struct Env {
+    /// Page frames.
+    pub pool: Arc<FramePool>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness, for identities.
+    pub rng: Arc<dyn Rng>,
+}
+
+struct Current {
+    generation: Generation,
+    root: TreeRoot,
+    cut: LogCut,
+    life: Arc<RootLife>,
+    /// The number of the next consistency point.
+    next: Generation,
+}
+
+/// An open aggregate.
+pub struct Aggregate {
+    id: AggregateId,
+    log_id: LogId,
+    device: Arc<dyn Device>,
+    log: Arc<Log>,
+    cache: Arc<Cache>,
+    space: Arc<Space>,
+    env: Env,
+    current: Mutex<Current>,
+    /// A consistency point is being written.
+    writing: AtomicBool,
+    poisoned: OnceLock<Arc<str>>,
+    /// Keeps others out, if the aggregate is in a folder.
+    folder: Option<Folder>,
+}
+
+impl Aggregate {
+    /// The aggregate's identity.
+    pub fn id(&self) -> AggregateId {
+        self.id
+    }
+
+    /// Where data, nodes and map are.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The intent log.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// The block cache.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The page frames.
+    pub fn pool(&self) -> &Arc<FramePool> {
+        &self.env.pool
+    }
+
+    /// The allocator.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.env.clock
+    }
+
+    /// The source of randomness.
+    pub fn rng(&self) -> &Arc<dyn Rng> {
+        &self.env.rng
+    }
+
+    /// The newest durable consistency point.
+    pub fn generation(&self) -> Generation {
+        self.current.lock().generation
+    }
+
+    /// The aggregate's own tree in the newest durable consistency point.
+    pub fn root(&self) -> TreeRoot {
+        self.current.lock().root
+    }
+
+    /// Where the log begins that the newest durable consistency point does not
+    /// contain.
+    pub fn cut(&self) -> LogCut {
+        self.current.lock().cut
+    }
+
+    /// What a reader of the newest durable consistency point's roots has to hold
+    /// for as long as it reads.
+    pub fn life(&self) -> Arc<RootLife> {
+        Arc::clone(&self.current.lock().life)
+    }
+
+    /// A source of nodes that waits for the device: for consistency points and
+    /// tools.
+    pub fn source(&self) -> Blocking<'_> {
+        Blocking(&self.cache)
+    }
+
+    /// Begins a consistency point. There is one at a time.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`]; [`StoreError::Format`] if one is being written.
+    pub fn begin(self: &Arc<Self>) -> Result<CpWriter, StoreError> {
+        self.sound()?;
+        if self.writing.swap(true, Ordering::AcqRel) {
+            return Err(StoreError::Format(
+                "a consistency point is being written".into(),
+            ));
+        }
+        self.space.reclaim();
+        let generation = self.current.lock().next;
+        Ok(CpWriter::new(Arc::clone(self), generation))
+    }
+
+    /// Makes a consistency point durable: `root` is the aggregate's tree, and the
+    /// log's records before `cut` are contained in it. Blocks until it is done,
+    /// and answers what readers of the new roots have to hold.
+    ///
+    /// # Errors
+    /// Any failure poisons the aggregate. The consistency point may or may not be
+    /// durable then; the next start finds out.
+    pub fn commit(
+        &self,
+        mut cp: CpWriter,
+        root: TreeRoot,
+        cut: LogCut,
+    ) -> Result<Arc<RootLife>, StoreError> {
+        let result = self
+            .sound()
+            .and_then(|()| self.write_superblock(&mut cp, root, cut));
+        if let Err(error) = &result {
+            self.poison(&format!(
+                "consistency point {} failed: {error}",
+                cp.generation()
+            ));
+        }
+        cp.done();
+        self.writing.store(false, Ordering::Release);
+        result
+    }
+
+    fn write_superblock(
+        &self,
+        cp: &mut CpWriter,
+        root: TreeRoot,
+        cut: LogCut,
+    ) -> Result<Arc<RootLife>, StoreError> {
+        let generation = cp.generation();
+        let freed = cp.close_allocation()?;
+        let pages = std::cell::RefCell::new(&mut *cp);
+        let map = self.space.write_out(
+            generation,
+            &mut || pages.borrow_mut().frame(),
+            &mut |addr, page| pages.borrow_mut().write(addr, vec![page]),
+        )?;
+        cp.settle()?;
+        self.log.wait_blocking(cut.last())?;
+        self.device.flush().wait()?;
+
+        let superblock = Superblock {
+            id: self.id,
+            generation,
+            log: self.log_id,
+            cut,
+            length: map.length,
+            root,
+            index: map.index,
+        };
+        let frames = encode_frames(&superblock, &mut || cp.frame())?;
+        let [slot, mirror] = layout::superblock(Superblock::slot(generation));
+        self.device.write(slot, frames.clone()).wait()?;
+        self.device.flush().wait()?;
+
+        let life = RootLife::new(generation);
+        {
+            let mut current = self.current.lock();
+            let before = std::mem::replace(
+                &mut *current,
+                Current {
+                    generation,
+                    root,
+                    cut,
+                    life: Arc::clone(&life),
+                    next: generation.next(),
+                },
+            );
+            drop(current);
+            before
+                .life
+                .succeed(Arc::clone(&life), freed, Arc::clone(&self.space));
+        }
+        self.log.release(cut.pos);
+
+        self.device.write(mirror, frames).wait()?;
+        self.device.flush().wait()?;
+        self.space.reclaim();
+        self.space
+            .prepare(self.folder.as_ref().and_then(Folder::host_free));
+        Ok(life)
+    }
+
+    /// A consistency point was begun and dropped.
+    pub(crate) fn abandoned(&self, touched: bool) {
+        if touched {
+            self.poison("a consistency point was given up");
+        }
+        self.writing.store(false, Ordering::Release);
+    }
+
+    /// Ends all writing: the reason is for people. Only the first one counts.
+    pub fn poison(&self, reason: &str) {
+        if self.poisoned.set(reason.into()).is_ok() {
+            tracing::error!(aggregate = %self.id, reason, "the aggregate is read-only until a restart");
+        }
+    }
+
+    /// Why the aggregate is read-only, if it is: its own reason or the log's.
+    pub fn poisoned(&self) -> Option<Arc<str>> {
+        let own = self.poisoned.get().cloned();
+        own.or_else(|| self.log.poisoned().map(|poisoned| poisoned.0))
+    }
+
+    fn sound(&self) -> Result<(), StoreError> {
+        match self.poisoned() {
+            Some(reason) => Err(StoreError::Poisoned(reason)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// See [`Aggregate::source`].
+#[derive(Clone, Copy)]
+pub struct Blocking<'a>(&'a Cache);
+
+impl NodeSource for Blocking<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        if let Some(frame) = self.0.get(ptr) {
+            return Ok(frame);
+        }
+        let mut frames = self.0.fetch_blocking(&[*ptr]).map_err(Stop::Fail)?;
+        frames.pop().ok_or(Stop::Fail(StoreError::NoMemory))
+    }
+
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        // A failure shows again where the node is asked for.
+        let _ = self.0.fetch_blocking(ptrs);
+    }
+}
+
+/// A superblock as the device takes it.
+fn encode_frames(
+    superblock: &Superblock,
+    frame: &mut dyn FnMut() -> Result<FrameMut, StoreError>,
+) -> Result<Vec<Frame>, StoreError> {
+    let bytes = superblock
+        .encode()
+        .ok_or_else(|| StoreError::Format("the device is larger than 114 TiB".into()))?;
+    let page = |bytes: &[u8]| {
+        let mut page = frame()?;
+        page.copy_from_slice(bytes);
+        Ok(page.freeze())
+    };
+    bytes.chunks_exact(BLOCK_SIZE).map(page).collect()
+}

@@ -1,0 +1,402 @@
+//! Creating, opening and inspecting an aggregate.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use weir_base::{BLOCK_SIZE, Generation, Rng};
+
+use super::{Aggregate, Current, Env, encode_frames};
+use crate::cache::Cache;
+use crate::device::Device;
+use crate::error::StoreError;
+use crate::folder::Folder;
+use crate::frame::{Class, Frame, FramePool};
+use crate::layout::{self, SUPER_BLOCKS, Slot};
+use crate::life::RootLife;
+use crate::log::{self, Log, LogCut, LogError, LogId};
+use crate::space::Space;
+use crate::superblock::{AggregateId, Invalid, Superblock};
+use crate::tree::TreeRoot;
+
+/// The first consistency point of every aggregate: the empty one.
+const FIRST: Generation = Generation(1);
+
+/// What has to be applied after opening.
+pub struct Replay {
+    /// The log's records behind the consistency point, in order.
+    pub records: log::Replay,
+    /// What was found wrong with the superblocks.
+    pub findings: Vec<Finding>,
+}
+
+/// Something about the superblocks that people should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// One copy of the newest superblock is damaged; the other served. Nothing is
+    /// lost.
+    CopyDamaged {
+        /// The block where the damaged copy begins.
+        at: u64,
+        /// The consistency point.
+        generation: Generation,
+    },
+    /// Both copies of a slot are damaged. A crash does not do that. If they held
+    /// the newest consistency point, its changes are in the log only, and
+    /// unstable writes since the one that served are gone.
+    SlotDamaged {
+        /// The slot.
+        slot: Slot,
+        /// The consistency point that served instead.
+        serving: Generation,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::CopyDamaged { at, generation } => {
+                write!(
+                    f,
+                    "superblock copy at block {at} is damaged; consistency point {generation} was read from the other copy"
+                )
+            }
+            Finding::SlotDamaged { slot, serving } => write!(
+                f,
+                "both copies of superblock slot {slot:?} are damaged; going on from consistency point \
+                 {serving} and the log: changes that were neither in it nor in the log are lost"
+            ),
+        }
+    }
+}
+
+/// What the superblocks say.
+struct Chosen {
+    superblock: Superblock,
+    findings: Vec<Finding>,
+    /// The copies of the serving slot that are not it, and can be written anew.
+    heal: Vec<weir_base::BlockAddr>,
+}
+
+/// An aggregate opened to look at it: nothing is written to it.
+pub struct Inspection {
+    /// The superblock that serves.
+    pub superblock: Superblock,
+    /// What was found wrong with the superblocks.
+    pub findings: Vec<Finding>,
+    /// The allocator: [`Space::compare`] reads the map.
+    pub space: Arc<Space>,
+    /// Reads and verifies blocks.
+    pub cache: Arc<Cache>,
+}
+
+impl Aggregate {
+    /// Makes an empty aggregate on `device` and `log_device`, whatever they held
+    /// before. `log_device` was opened durable.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if a device is too small, [`StoreError::Io`].
+    pub fn create_on(
+        device: Arc<dyn Device>,
+        log_device: Arc<dyn Device>,
+        env: Env,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        let id = AggregateId(random(&*env.rng));
+        Self::format(&device, &log_device, &env, id)?;
+        Self::open_on(device, log_device, env)
+    }
+
+    pub(crate) fn format(
+        device: &Arc<dyn Device>,
+        log_device: &Arc<dyn Device>,
+        env: &Env,
+        id: AggregateId,
+    ) -> Result<(), StoreError> {
+        let space = Space::open(Arc::clone(device), Arc::clone(&env.pool), &[])?;
+        // The log first: without a superblock it is nobody's.
+        let log_id = LogId(random(&*env.rng));
+        drop(Log::create(Arc::clone(log_device), log_id).map_err(from_log)?);
+        let superblock = Superblock {
+            id,
+            generation: FIRST,
+            log: log_id,
+            cut: LogCut::START,
+            length: space.stats().total,
+            root: TreeRoot::EMPTY,
+            index: Vec::new(),
+        };
+        let serving = Superblock::slot(FIRST);
+        let zeros = vec![Frame::zero(); SUPER_BLOCKS as usize];
+        for at in Slot::BOTH.into_iter().flat_map(layout::superblock) {
+            device.write(at, zeros.clone()).wait()?;
+        }
+        device.flush().wait()?;
+        let frame = &mut || env.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
+        let frames = encode_frames(&superblock, frame)?;
+        for at in layout::superblock(serving) {
+            device.write(at, frames.clone()).wait()?;
+            device.flush().wait()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the aggregate on these devices at its newest durable consistency
+    /// point. The caller applies the log's records and then takes a consistency
+    /// point; blocks that the records refer to have to be
+    /// [marked](Space::mark_recovered) before anything is allocated.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if this is no aggregate, is of a newer format, or
+    /// device and log do not belong together, or acknowledged records of the log
+    /// are damaged; [`StoreError::Io`].
+    pub fn open_on(
+        device: Arc<dyn Device>,
+        log_device: Arc<dyn Device>,
+        env: Env,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        Self::open_in(device, log_device, env, None, None)
+    }
+
+    pub(crate) fn open_in(
+        device: Arc<dyn Device>,
+        log_device: Arc<dyn Device>,
+        env: Env,
+        expected: Option<AggregateId>,
+        folder: Option<Folder>,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        // What a dead predecessor had written but not flushed is in the host's
+        // memory. It must not vanish after this server has built on it.
+        device.flush().wait()?;
+        let Chosen {
+            superblock,
+            findings,
+            heal,
+        } = choose(&*device, &env.pool)?;
+        expect_id(&superblock, expected)?;
+        for finding in &findings {
+            tracing::error!(aggregate = %superblock.id, "{finding}");
+        }
+        let space = open_space(&device, &env.pool, &superblock)?;
+        let (log, records) = Log::recover(log_device, superblock.log, superblock.cut, &env.pool)
+            .map_err(from_log)?;
+        for at in heal {
+            let frame = &mut || env.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
+            device
+                .write(at, encode_frames(&superblock, frame)?)
+                .wait()?;
+            device.flush().wait()?;
+        }
+        // If a later consistency point may have existed, its numbers are not used
+        // again: a number is written once. The slot must stay the other one.
+        let fell_back = findings
+            .iter()
+            .any(|f| matches!(f, Finding::SlotDamaged { .. }));
+        let step = if fell_back { 3 } else { 1 };
+        let aggregate = Arc::new(Aggregate {
+            id: superblock.id,
+            log_id: superblock.log,
+            cache: Arc::new(Cache::new(Arc::clone(&env.pool), Arc::clone(&device))),
+            device,
+            log,
+            space: Arc::new(space),
+            current: Mutex::new(Current {
+                generation: superblock.generation,
+                root: superblock.root,
+                cut: superblock.cut,
+                life: RootLife::new(superblock.generation),
+                next: Generation(superblock.generation.0.saturating_add(step)),
+            }),
+            env,
+            writing: AtomicBool::new(false),
+            poisoned: OnceLock::new(),
+            folder,
+        });
+        aggregate
+            .space
+            .prepare(aggregate.folder.as_ref().and_then(Folder::host_free));
+        Ok((aggregate, Replay { records, findings }))
+    }
+
+    /// Opens an aggregate's device to look at it. The log is not touched.
+    ///
+    /// # Errors
+    /// As [`Aggregate::open_on`].
+    pub fn inspect_on(
+        device: Arc<dyn Device>,
+        pool: &Arc<FramePool>,
+    ) -> Result<Inspection, StoreError> {
+        let Chosen {
+            superblock,
+            findings,
+            ..
+        } = choose(&*device, pool)?;
+        let space = open_space(&device, pool, &superblock)?;
+        let cache = Arc::new(Cache::new(Arc::clone(pool), device));
+        Ok(Inspection {
+            superblock,
+            findings,
+            space: Arc::new(space),
+            cache,
+        })
+    }
+}
+
+fn open_space(
+    device: &Arc<dyn Device>,
+    pool: &Arc<FramePool>,
+    superblock: &Superblock,
+) -> Result<Space, StoreError> {
+    if device.length() < superblock.length {
+        return Err(StoreError::Format(
+            format!(
+                "the device has {} blocks, but the aggregate has {}: it was truncated",
+                device.length(),
+                superblock.length
+            )
+            .into(),
+        ));
+    }
+    Space::open(Arc::clone(device), Arc::clone(pool), &superblock.index)
+}
+
+fn expect_id(superblock: &Superblock, expected: Option<AggregateId>) -> Result<(), StoreError> {
+    match expected {
+        Some(id) if id != superblock.id => Err(StoreError::Format(
+            format!(
+                "the device belongs to aggregate {}, the folder to {id}",
+                superblock.id
+            )
+            .into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Reads all copies of both superblocks and chooses the newest that is whole.
+fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreError> {
+    if device.length() < layout::MIN_BLOCKS {
+        return Err(StoreError::Format(
+            "the device is smaller than 16 MiB".into(),
+        ));
+    }
+    let mut copies = Vec::new();
+    for slot in Slot::BOTH {
+        for at in layout::superblock(slot) {
+            copies.push((slot, at, read_copy(device, pool, at)?));
+        }
+    }
+    let newer = copies.iter().find_map(|(_, _, copy)| match copy {
+        Copy::Invalid(newer @ Invalid::Newer(_)) => Some(*newer),
+        _ => None,
+    });
+    if let Some(newer) = newer {
+        return Err(StoreError::Format(format!("aggregate: {newer}").into()));
+    }
+    let whole = copies.iter().filter_map(|(slot, _, copy)| match copy {
+        Copy::Whole(superblock) => Some((*slot, superblock)),
+        _ => None,
+    });
+    let Some((serving, superblock)) = whole.max_by_key(|(_, superblock)| superblock.generation)
+    else {
+        let blank = copies
+            .iter()
+            .all(|(_, _, copy)| matches!(copy, Copy::Blank));
+        let why = if blank {
+            "there is no aggregate on the device"
+        } else {
+            "all superblocks are damaged"
+        };
+        return Err(StoreError::Format(why.into()));
+    };
+    let superblock = superblock.clone();
+    if Superblock::slot(superblock.generation) != serving {
+        return Err(StoreError::Format(
+            "a superblock is in the wrong slot".into(),
+        ));
+    }
+
+    let mut findings = Vec::new();
+    let mut heal = Vec::new();
+    for (slot, at, copy) in &copies {
+        let current = matches!(copy, Copy::Whole(s) if s.generation == superblock.generation);
+        if *slot == serving && !current {
+            heal.push(*at);
+            // A mirror that is one turn behind was not written yet: a crash.
+            if !matches!(copy, Copy::Whole(_) | Copy::Blank) {
+                let generation = superblock.generation;
+                findings.push(Finding::CopyDamaged {
+                    at: at.0,
+                    generation,
+                });
+            }
+        }
+    }
+    // The other slot. It is blank before the second consistency point; and a
+    // crash may tear one of its copies, but not both.
+    let other = copies.iter().filter(|(slot, ..)| *slot != serving);
+    let usable = |copy: &Copy| match copy {
+        Copy::Whole(_) => true,
+        Copy::Blank => superblock.generation == FIRST,
+        _ => false,
+    };
+    if !other.into_iter().any(|(_, _, copy)| usable(copy)) {
+        let serving_now = superblock.generation;
+        findings.push(Finding::SlotDamaged {
+            slot: serving.other(),
+            serving: serving_now,
+        });
+    }
+    Ok(Chosen {
+        superblock,
+        findings,
+        heal,
+    })
+}
+
+enum Copy {
+    Whole(Superblock),
+    /// Never written.
+    Blank,
+    Invalid(Invalid),
+    Unreadable,
+}
+
+fn read_copy(
+    device: &dyn Device,
+    pool: &Arc<FramePool>,
+    at: weir_base::BlockAddr,
+) -> Result<Copy, StoreError> {
+    let frame = |_| pool.alloc(Class::Cp).ok_or(StoreError::NoMemory);
+    let frames = (0..SUPER_BLOCKS)
+        .map(frame)
+        .collect::<Result<Vec<_>, _>>()?;
+    let Ok(frames) = device.read(at, frames).wait() else {
+        return Ok(Copy::Unreadable);
+    };
+    let mut bytes = Vec::with_capacity(SUPER_BLOCKS as usize * BLOCK_SIZE);
+    frames
+        .iter()
+        .for_each(|frame| bytes.extend_from_slice(&frame[..]));
+    Ok(match Superblock::decode(&bytes) {
+        Ok(superblock) => Copy::Whole(superblock),
+        Err(_) if bytes.iter().all(|byte| *byte == 0) => Copy::Blank,
+        Err(invalid) => Copy::Invalid(invalid),
+    })
+}
+
+pub(crate) fn random(rng: &dyn Rng) -> [u8; 16] {
+    let mut out = [0; 16];
+    let (a, b) = out.split_at_mut(8);
+    a.copy_from_slice(&rng.next_u64().to_le_bytes());
+    b.copy_from_slice(&rng.next_u64().to_le_bytes());
+    out
+}
+
+fn from_log(error: LogError) -> StoreError {
+    match error {
+        LogError::Io(e) => StoreError::Io(e),
+        LogError::NoMemory => StoreError::NoMemory,
+        other => StoreError::Format(other.to_string().into()),
+    }
+}

@@ -1,0 +1,282 @@
+//! Writing a consistency point.
+//!
+//! A [`CpWriter`] is where everything goes that a consistency point writes: file
+//! data, tree nodes, at last the allocation map. It allocates from the share of
+//! memory and blocks that is kept for consistency points, collects tree nodes
+//! into long writes, keeps a bounded amount in flight, and gathers what becomes
+//! free. Nothing that it writes is referred to by anything durable before
+//! [`Aggregate::commit`](crate::Aggregate::commit) has written the superblock,
+//! and it writes to no block that the last durable consistency point refers to.
+//! So at any moment a crash leaves that one intact.
+//!
+//! A consistency point that fails cannot be taken back: the allocator already
+//! counts it as written. It poisons the aggregate, and the next start begins at
+//! the last durable one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_base::{BlockAddr, Generation};
+
+use crate::aggregate::Aggregate;
+use crate::block::BlockPtr;
+use crate::device::Io;
+use crate::error::StoreError;
+use crate::frame::{Class, Frame, FrameMut};
+use crate::space::Stream;
+use crate::tree::NodeSink;
+
+/// Blocks in one write of tree nodes: 256 KiB, from where on the disks measured
+/// gain nothing more.
+const NODE_RUN: u32 = 64;
+/// Blocks taken from the allocator at a time for tree nodes.
+const NODE_RESERVE: u32 = 256;
+/// Blocks in flight: 16 MiB, some ten milliseconds of a fast disk.
+const IN_FLIGHT: usize = 4096;
+
+/// Blocks with the same birth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first of them.
+    pub addr: BlockAddr,
+    /// How many.
+    pub count: u32,
+    /// The consistency point that wrote them.
+    pub birth: Generation,
+}
+
+/// A consistency point being written.
+pub struct CpWriter {
+    agg: Arc<Aggregate>,
+    generation: Generation,
+    /// Reserved for nodes: the next block and how many are left.
+    node_space: (BlockAddr, u32),
+    /// Nodes that stand next to each other and are not being written yet.
+    node_run: Option<(BlockAddr, Vec<Frame>)>,
+    flight: VecDeque<(Io<()>, usize)>,
+    in_flight: usize,
+    freed: Vec<Run>,
+    retain: Option<Generation>,
+    retained: Vec<Run>,
+    written: u64,
+    /// The allocator's image has been changed.
+    touched: bool,
+    /// Neither committed nor dropped.
+    open: bool,
+}
+
+impl CpWriter {
+    pub(crate) fn new(agg: Arc<Aggregate>, generation: Generation) -> CpWriter {
+        CpWriter {
+            agg,
+            generation,
+            node_space: (BlockAddr(0), 0),
+            node_run: None,
+            flight: VecDeque::new(),
+            in_flight: 0,
+            freed: Vec::new(),
+            retain: None,
+            retained: Vec::new(),
+            written: 0,
+            touched: false,
+            open: true,
+        }
+    }
+
+    /// The consistency point's number: the birth of all that it writes.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Blocks written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Allocates up to `want` blocks for file data, from `near` on if that is
+    /// free. They are part of this consistency point.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`].
+    pub fn alloc(
+        &mut self,
+        want: u32,
+        near: Option<BlockAddr>,
+    ) -> Result<(BlockAddr, u32), StoreError> {
+        self.touched = true;
+        let space = self.agg.space();
+        let (addr, count) = space.reserve(want, near, Stream::Data, Class::Cp)?;
+        space.commit(addr, count)?;
+        Ok((addr, count))
+    }
+
+    /// Takes blocks into this consistency point that were reserved and written
+    /// before, in the foreground.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if they are not reserved.
+    pub fn commit(&mut self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
+        self.touched = true;
+        self.agg.space().commit(addr, count)
+    }
+
+    /// Writes `frames` to blocks that [`CpWriter::alloc`] answered. Waits while
+    /// too much is in flight; the data is durable when the consistency point is.
+    ///
+    /// # Errors
+    /// That of an earlier write; the consistency point has failed then.
+    pub fn write(&mut self, addr: BlockAddr, frames: Vec<Frame>) -> Result<(), StoreError> {
+        let count = frames.len();
+        while self.in_flight > 0 && self.in_flight + count > IN_FLIGHT {
+            self.land()?;
+        }
+        self.in_flight += count;
+        self.written += count as u64;
+        self.flight
+            .push_back((self.agg.device().write(addr, frames), count));
+        Ok(())
+    }
+
+    /// Waits for the oldest write in flight.
+    fn land(&mut self) -> Result<(), StoreError> {
+        if let Some((io, count)) = self.flight.pop_front() {
+            self.in_flight -= count;
+            io.wait()?;
+        }
+        Ok(())
+    }
+
+    /// From now on, what was born at or before `newest` is not freed when it is
+    /// replaced, because a snapshot of that age refers to it, but collected for
+    /// [`CpWriter::take_retained`]. `None` frees everything.
+    pub fn retain(&mut self, newest: Option<Generation>) {
+        self.retain = newest;
+    }
+
+    /// What was replaced but is still referred to by a snapshot: for its dead
+    /// list.
+    pub fn take_retained(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.retained)
+    }
+
+    /// Notes that the live tree no longer refers to these blocks.
+    pub fn freed_run(&mut self, run: Run) {
+        let list = match self.retain {
+            Some(newest) if run.birth <= newest => &mut self.retained,
+            _ => &mut self.freed,
+        };
+        match list.last_mut() {
+            Some(last)
+                if last.birth == run.birth
+                    && last.addr.0 + u64::from(last.count) == run.addr.0
+                    && last.count.checked_add(run.count).is_some() =>
+            {
+                last.count += run.count;
+            }
+            _ => list.push(run),
+        }
+    }
+
+    /// Frees blocks whatever their birth: those of a dead list.
+    pub fn release(&mut self, run: Run) {
+        let retain = self.retain.take();
+        self.freed_run(run);
+        self.retain = retain;
+    }
+
+    fn flush_nodes(&mut self) -> Result<(), StoreError> {
+        match self.node_run.take() {
+            Some((addr, frames)) => self.write(addr, frames),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for all writes.
+    pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
+        self.flush_nodes()?;
+        while !self.flight.is_empty() {
+            self.land()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is allocated any more: gives back what was taken too much, and
+    /// takes what became free out of the image. Answers the latter.
+    pub(crate) fn close_allocation(&mut self) -> Result<Vec<(BlockAddr, u32)>, StoreError> {
+        let (addr, left) = std::mem::take(&mut self.node_space);
+        if left > 0 {
+            self.agg.space().unreserve(addr, left);
+        }
+        let freed = std::mem::take(&mut self.freed);
+        for run in &freed {
+            self.agg.space().free(run.addr, run.count)?;
+        }
+        Ok(freed.into_iter().map(|run| (run.addr, run.count)).collect())
+    }
+
+    /// It has become durable, or has failed and is answered for.
+    pub(crate) fn done(mut self) {
+        self.open = false;
+    }
+}
+
+impl NodeSink for CpWriter {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn frame(&mut self) -> Result<FrameMut, StoreError> {
+        loop {
+            if let Some(frame) = self.agg.cache().alloc(Class::Cp) {
+                return Ok(frame);
+            }
+            // What this consistency point has in flight is pinned by it.
+            self.flush_nodes()?;
+            if self.flight.is_empty() {
+                return Err(StoreError::NoMemory);
+            }
+            self.land()?;
+        }
+    }
+
+    fn write_node(&mut self, node: FrameMut) -> Result<BlockPtr, StoreError> {
+        if self.node_space.1 == 0 {
+            self.touched = true;
+            let space = self.agg.space();
+            self.node_space = space.reserve(NODE_RESERVE, None, Stream::Meta, Class::Cp)?;
+        }
+        let (addr, left) = self.node_space;
+        self.agg.space().commit(addr, 1)?;
+        self.node_space = (BlockAddr(addr.0 + 1), left - 1);
+
+        let ptr = BlockPtr::to_page(addr, self.generation, &node);
+        let frame = node.freeze();
+        self.agg.cache().insert(ptr, frame.clone());
+        let follows = |run: &(BlockAddr, Vec<Frame>)| run.0.0 + run.1.len() as u64 == addr.0;
+        if !self.node_run.as_ref().is_some_and(follows) {
+            self.flush_nodes()?;
+        }
+        let (_, run) = self.node_run.get_or_insert_with(|| (addr, Vec::new()));
+        run.push(frame);
+        if run.len() >= NODE_RUN as usize {
+            self.flush_nodes()?;
+        }
+        Ok(ptr)
+    }
+
+    fn freed(&mut self, ptr: BlockPtr) {
+        self.freed_run(Run {
+            addr: ptr.addr,
+            count: 1,
+            birth: ptr.birth,
+        });
+    }
+}
+
+impl Drop for CpWriter {
+    fn drop(&mut self) {
+        if self.open {
+            self.agg.abandoned(self.touched);
+        }
+    }
+}

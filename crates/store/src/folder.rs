@@ -1,0 +1,465 @@
+//! The folder that holds an aggregate: which files, whose they are, and who may
+//! use them.
+//!
+//! ```text
+//! DIR/weir.json       what this is: {"magic":"weir-aggregate","format":1,"id":…}
+//! DIR/lock            locked by the process that has the aggregate open
+//! DIR/device          the aggregate's device
+//! DIR/log             the intent log, unless it is elsewhere:
+//! LOGDIR/weir-log.json, LOGDIR/lock, LOGDIR/log
+//! ```
+//!
+//! A folder is only ever touched if it is Weir's or empty. While an aggregate is
+//! being made the description is called `weir.json.new`; it gets its name last,
+//! so a creation that was interrupted can be told from an aggregate, and begun
+//! again. The identity in both descriptions and in the superblock must be the
+//! same: a log that belongs to another aggregate would be replayed into this one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::superblock::{AggregateId, FORMAT_VERSION};
+
+const MAGIC: &str = "weir-aggregate";
+const LOG_MAGIC: &str = "weir-log";
+const IDENTITY: &str = "weir.json";
+const LOG_IDENTITY: &str = "weir-log.json";
+const LOCK: &str = "lock";
+const DEVICE: &str = "device";
+const LOG: &str = "log";
+/// What the root of a fresh ext file system contains.
+const LOST_FOUND: &str = "lost+found";
+
+/// What stands in the description files.
+#[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
+struct Identity {
+    magic: String,
+    format: u32,
+    id: String,
+    /// The log is in another folder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    external_log: bool,
+}
+
+/// A folder that this process has for itself.
+pub struct Folder {
+    data: PathBuf,
+    log: PathBuf,
+    id: AggregateId,
+    /// Closing them unlocks.
+    _locks: Vec<File>,
+}
+
+fn refuse(path: &Path, why: impl std::fmt::Display) -> StoreError {
+    StoreError::Format(format!("{}: {why}", path.display()).into())
+}
+
+impl Folder {
+    /// Whether an aggregate has been made in this folder.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if the folder cannot be looked at.
+    pub fn exists(data: &Path) -> Result<bool, StoreError> {
+        let path = data.join(IDENTITY);
+        path.try_exists().map_err(|e| refuse(&path, e))
+    }
+
+    /// Takes an existing aggregate's folder. `log` is the other folder with the
+    /// log, if that is where it is.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if it is in use, not Weir's, of a newer format, or
+    /// the log's folder belongs to another aggregate. Nothing is changed then.
+    pub fn open(data: &Path, log: Option<&Path>) -> Result<Folder, StoreError> {
+        let identity = read_identity(data, IDENTITY, MAGIC)?;
+        let id = parse_id(&identity.id)
+            .ok_or_else(|| refuse(&data.join(IDENTITY), "the identity is damaged"))?;
+        match (identity.external_log, log) {
+            (true, None) => {
+                return Err(refuse(
+                    data,
+                    "its intent log is in another folder: name it with --log-dir",
+                ));
+            }
+            (false, Some(_)) => {
+                return Err(refuse(
+                    data,
+                    "its intent log is in this folder: leave out --log-dir",
+                ));
+            }
+            _ => {}
+        }
+        let mut locks = vec![lock(data)?];
+        if let Some(log) = log {
+            let other = read_identity(log, LOG_IDENTITY, LOG_MAGIC)?;
+            if other.id != identity.id {
+                return Err(refuse(
+                    log,
+                    format!("it holds the log of aggregate {}, not of {id}", other.id),
+                ));
+            }
+            locks.push(lock(log)?);
+        }
+        Ok(Folder {
+            data: data.to_owned(),
+            log: log.unwrap_or(data).to_owned(),
+            id,
+            _locks: locks,
+        })
+    }
+
+    /// Takes an empty folder (made if it is missing), or one in which a creation
+    /// was interrupted, for a new aggregate. [`Folder::complete`] makes it one.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if it is in use or holds anything else. Nothing is
+    /// changed then.
+    pub fn create(data: &Path, log: Option<&Path>, id: AggregateId) -> Result<Folder, StoreError> {
+        vacant(data, IDENTITY, &[DEVICE, LOG])?;
+        if let Some(log) = log {
+            vacant(log, LOG_IDENTITY, &[LOG])?;
+            if same(data, log) {
+                return Err(refuse(log, "this is the data folder: leave out --log-dir"));
+            }
+        }
+        let mut locks = Vec::new();
+        for (dir, name, magic) in [
+            (Some(data), IDENTITY, MAGIC),
+            (log, LOG_IDENTITY, LOG_MAGIC),
+        ] {
+            let Some(dir) = dir else { continue };
+            fs::create_dir_all(dir).map_err(|e| refuse(dir, e))?;
+            // The description in the making comes first: with it the folder is
+            // recognised as Weir's, and without it nothing else may be there. If
+            // there is one, it may be another server's that is making it now.
+            let begun = dir.join(new_name(name));
+            match OpenOptions::new().write(true).create_new(true).open(&begun) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(refuse(dir, e)),
+                _ => {}
+            }
+            locks.push(lock(dir)?);
+            vacant(dir, name, &[DEVICE, LOG])?;
+            let identity = Identity {
+                magic: magic.to_owned(),
+                format: FORMAT_VERSION,
+                id: id.to_string(),
+                external_log: log.is_some() && magic == MAGIC,
+            };
+            write_synced(&begun, &identity).map_err(|e| refuse(dir, e))?;
+        }
+        Ok(Folder {
+            data: data.to_owned(),
+            log: log.unwrap_or(data).to_owned(),
+            id,
+            _locks: locks,
+        })
+    }
+
+    /// The aggregate has been made: gives the descriptions their names.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if the file system refuses.
+    pub fn complete(&self) -> Result<(), StoreError> {
+        let mut done = vec![(&self.data, IDENTITY)];
+        if self.log != self.data {
+            // The log's first: an aggregate without one cannot be opened.
+            done.insert(0, (&self.log, LOG_IDENTITY));
+        }
+        for (dir, name) in done {
+            fs::rename(dir.join(new_name(name)), dir.join(name))
+                .and_then(|()| File::open(dir)?.sync_all())
+                .map_err(|e| refuse(dir, e))?;
+        }
+        Ok(())
+    }
+
+    /// The aggregate that the folder belongs to.
+    pub fn id(&self) -> AggregateId {
+        self.id
+    }
+
+    /// The file that is the aggregate's device.
+    pub fn device_path(&self) -> PathBuf {
+        self.data.join(DEVICE)
+    }
+
+    /// The file that holds the intent log.
+    pub fn log_path(&self) -> PathBuf {
+        self.log.join(LOG)
+    }
+
+    /// Blocks that the host's file system could still give to the device.
+    pub fn host_free(&self) -> Option<u64> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = std::ffi::CString::new(self.data.as_os_str().as_bytes()).ok()?;
+        let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: the path ends with NUL, and `stat` is large enough for the answer.
+        let result = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
+        if result != 0 {
+            return None;
+        }
+        // SAFETY: the call has succeeded and filled it; all its fields are numbers.
+        let stat = unsafe { stat.assume_init() };
+        let bytes = stat.f_bavail.checked_mul(stat.f_frsize)?;
+        Some(bytes / weir_base::BLOCK_SIZE as u64)
+    }
+}
+
+fn new_name(name: &str) -> String {
+    format!("{name}.new")
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// Checks that a folder may be used for a new aggregate.
+fn vacant(dir: &Path, identity: &str, files: &[&str]) -> Result<(), StoreError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(refuse(dir, e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|e| refuse(dir, e))?.file_name();
+        if name != LOST_FOUND {
+            names.push(name);
+        }
+    }
+    let begun = new_name(identity);
+    let interrupted = names.iter().any(|name| *name == *begun);
+    let ours = |name: &std::ffi::OsString| {
+        *name == *begun || *name == *LOCK || files.iter().any(|file| *name == **file)
+    };
+    if names.iter().any(|name| *name == *identity) {
+        return Err(refuse(dir, "there is an aggregate in this folder"));
+    }
+    match names.iter().find(|name| !(interrupted && ours(name))) {
+        None => Ok(()),
+        Some(name) => Err(refuse(
+            dir,
+            format!(
+                "the folder is neither empty nor an aggregate (it contains {}); \
+                 name an empty or new one",
+                name.to_string_lossy()
+            ),
+        )),
+    }
+}
+
+fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreError> {
+    let path = dir.join(name);
+    let mut text = String::new();
+    // A description is a few hundred bytes; what is much longer is none.
+    File::open(&path)
+        .and_then(|file| file.take(65_536).read_to_string(&mut text))
+        .map_err(|e| refuse(&path, e))?;
+    let foreign = || refuse(&path, "this is not a description of an aggregate of Weir");
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|_| foreign())?;
+    if value.get("magic").and_then(|m| m.as_str()) != Some(magic) {
+        return Err(foreign());
+    }
+    // The version before the rest: a newer format may have other fields.
+    match value.get("format").and_then(serde_json::Value::as_u64) {
+        Some(version) if version > u64::from(FORMAT_VERSION) => {
+            return Err(refuse(
+                &path,
+                format!(
+                    "format version {version} is newer than this server knows ({FORMAT_VERSION})"
+                ),
+            ));
+        }
+        Some(_) => {}
+        None => return Err(foreign()),
+    }
+    serde_json::from_value(value).map_err(|_| foreign())
+}
+
+fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(identity)?;
+    text.push('\n');
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    match path.parent() {
+        Some(dir) => File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Locks the folder for as long as the file is open. The lock goes with the
+/// process, however it ends.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|e| refuse(&path, e))?;
+    // SAFETY: the descriptor is open for as long as `file` exists.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(refuse(&path, error));
+        }
+        let mut holder = String::new();
+        let _ = (&file).take(32).read_to_string(&mut holder);
+        let who = match holder.trim() {
+            "" => String::new(),
+            pid => format!(" (process {pid})"),
+        };
+        return Err(refuse(
+            dir,
+            format!("the folder is in use by another server{who}"),
+        ));
+    }
+    // For people only; a failure to write it is none of the aggregate.
+    let _ = file.set_len(0);
+    let _ = writeln!(&file, "{}", std::process::id());
+    Ok(file)
+}
+
+fn parse_id(text: &str) -> Option<AggregateId> {
+    let digits: Vec<u32> = text
+        .chars()
+        .filter(|c| *c != '-')
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    let mut id = [0u8; 16];
+    if digits.len() != 2 * id.len() {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8);
+    }
+    Some(AggregateId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: AggregateId = AggregateId([0x5A; 16]);
+
+    fn text(result: Result<Folder, StoreError>) -> String {
+        match result {
+            Ok(_) => panic!("it was accepted"),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    fn listing(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn made(data: &Path, log: Option<&Path>) -> Folder {
+        let folder = Folder::create(data, log, ID).unwrap();
+        fs::write(folder.device_path(), b"d").unwrap();
+        fs::write(folder.log_path(), b"l").unwrap();
+        folder.complete().unwrap();
+        folder
+    }
+
+    #[test]
+    fn made_then_opened_and_locked_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("a/b");
+        assert!(!Folder::exists(&data).unwrap());
+        let folder = made(&data, None);
+        assert!(Folder::exists(&data).unwrap());
+        assert!(text(Folder::open(&data, None)).contains("in use by another server (process "));
+        drop(folder);
+        let folder = Folder::open(&data, None).unwrap();
+        assert_eq!(folder.id(), ID);
+        assert!(folder.host_free().is_some());
+        drop(folder);
+        assert!(text(Folder::create(&data, None, ID)).contains("there is an aggregate"));
+        assert_eq!(listing(&data), ["device", "lock", "log", "weir.json"]);
+    }
+
+    #[test]
+    fn foreign_folders_are_refused_untouched() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("holiday.jpg"), b"x").unwrap();
+        assert!(text(Folder::create(dir.path(), None, ID)).contains("holiday.jpg"));
+        assert!(Folder::open(dir.path(), None).is_err());
+        assert_eq!(listing(dir.path()), ["holiday.jpg"]);
+        fs::write(dir.path().join(IDENTITY), b"{\"magic\":\"other\"}").unwrap();
+        assert!(text(Folder::open(dir.path(), None)).contains("not a description"));
+        fs::write(dir.path().join(IDENTITY), vec![b'['; 100_000]).unwrap();
+        assert!(text(Folder::open(dir.path(), None)).contains("not a description"));
+        assert_eq!(listing(dir.path()), ["holiday.jpg", "weir.json"]);
+        // A file where the folder should be.
+        assert!(Folder::create(&dir.path().join("holiday.jpg"), None, ID).is_err());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_untouched() {
+        let dir = tempfile::tempdir().unwrap();
+        let newer = br#"{"magic":"weir-aggregate","format":2,"id":[1,2]}"#;
+        fs::write(dir.path().join(IDENTITY), newer).unwrap();
+        assert!(text(Folder::open(dir.path(), None)).contains("format version 2 is newer"));
+        assert_eq!(listing(dir.path()), ["weir.json"]);
+    }
+
+    #[test]
+    fn an_interrupted_creation_is_begun_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(LOST_FOUND)).unwrap();
+        let folder = Folder::create(dir.path(), None, ID).unwrap();
+        fs::write(folder.device_path(), b"half").unwrap();
+        assert!(text(Folder::create(dir.path(), None, ID)).contains("in use"));
+        drop(folder);
+        assert!(!Folder::exists(dir.path()).unwrap());
+        drop(made(dir.path(), None));
+        Folder::open(dir.path(), None).unwrap();
+    }
+
+    #[test]
+    fn log_folders_must_belong_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        assert!(text(Folder::create(&at("a"), Some(&at("a")), ID)).contains("leave out"));
+        drop(made(&at("a"), Some(&at("la"))));
+        assert_eq!(listing(&at("la")), ["lock", "log", "weir-log.json"]);
+        assert_eq!(listing(&at("a")), ["device", "lock", "weir.json"]);
+        drop(Folder::open(&at("a"), Some(&at("la"))).unwrap());
+        assert!(text(Folder::open(&at("a"), None)).contains("name it with --log-dir"));
+
+        let other = Folder::create(&at("b"), Some(&at("lb")), AggregateId([1; 16])).unwrap();
+        other.complete().unwrap();
+        drop(other);
+        assert!(
+            text(Folder::open(&at("a"), Some(&at("lb")))).contains("holds the log of aggregate")
+        );
+        assert!(
+            text(Folder::create(&at("c"), Some(&at("lb")), ID)).contains("there is an aggregate")
+        );
+        assert!(!at("c").exists());
+        drop(made(&at("d"), None));
+        assert!(text(Folder::open(&at("d"), Some(&at("la")))).contains("leave out --log-dir"));
+    }
+
+    #[test]
+    fn identities_are_parsed_strictly() {
+        assert_eq!(parse_id(&ID.to_string()), Some(ID));
+        assert_eq!(parse_id("5a"), None);
+        assert_eq!(parse_id(&"g".repeat(32)), None);
+    }
+}

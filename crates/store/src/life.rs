@@ -1,0 +1,72 @@
+//! How long freed blocks must wait.
+//!
+//! A consistency point frees blocks that the roots before it still refer to. It
+//! may be durable, and yet somebody may be reading through one of those roots.
+//! So each consistency point has a [`RootLife`], which everybody holds who reads
+//! through its roots, and the blocks that the *next* one frees hang on it: they
+//! are given back when the last holder is gone.
+//!
+//! A block that consistency point 7 frees can be reached from the roots of 6, and
+//! if it is older, of 5 and 4. So a life also keeps its successor alive: the
+//! lives of 4 and 5 keep that of 6 and with it the block.
+
+use std::sync::{Arc, OnceLock};
+
+use weir_base::{BlockAddr, Generation};
+
+use crate::space::Space;
+
+/// The time in which somebody may read through the roots of a consistency point.
+/// Holding it keeps every block that they refer to from being given to others.
+pub struct RootLife {
+    generation: Generation,
+    next: OnceLock<Successor>,
+}
+
+struct Successor {
+    life: Arc<RootLife>,
+    freed: Vec<(BlockAddr, u32)>,
+    space: Arc<Space>,
+}
+
+impl RootLife {
+    pub(crate) fn new(generation: Generation) -> Arc<RootLife> {
+        Arc::new(RootLife {
+            generation,
+            next: OnceLock::new(),
+        })
+    }
+
+    /// The consistency point whose roots may be read.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Notes that `life` is durable and has freed these blocks.
+    pub(crate) fn succeed(
+        &self,
+        life: Arc<RootLife>,
+        freed: Vec<(BlockAddr, u32)>,
+        space: Arc<Space>,
+    ) {
+        // There is one successor: consistency points come one after the other.
+        let _ = self.next.set(Successor { life, freed, space });
+    }
+}
+
+impl Drop for RootLife {
+    fn drop(&mut self) {
+        // A loop and not a recursion: a reader may have kept a long chain.
+        let mut next = self.next.take();
+        while let Some(Successor { life, freed, space }) = next {
+            space.ripen(freed);
+            next = Arc::into_inner(life).and_then(|mut life| life.next.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for RootLife {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RootLife({})", self.generation)
+    }
+}
