@@ -40,7 +40,7 @@ pub const MAX_EXTENT_BLOCKS: u32 = 32;
 
 const _: () = {
     assert!(BLOCK_SIZE.is_power_of_two());
-    assert!(MAX_IO % BLOCK_SIZE == 0);
+    assert!(MAX_IO.is_multiple_of(BLOCK_SIZE));
     assert!(
         MAX_NAME + 64 <= MAX_VALUE,
         "a directory entry is one tree value"

@@ -94,7 +94,11 @@ pub fn index_page(group: u32, slot: Slot) -> BlockAddr {
 
 /// The fixed parts of a chunk: (first block within the chunk, blocks).
 pub fn fixed(chunk: u32) -> impl Iterator<Item = (u32, u32)> {
-    let index = if chunk % GROUP_CHUNKS == 0 { 2 } else { 0 };
+    let index = if chunk.is_multiple_of(GROUP_CHUNKS) {
+        2
+    } else {
+        0
+    };
     let (front, mirror) = match chunk {
         0 => (
             CHUNK_0_FIXED + 2 + index,

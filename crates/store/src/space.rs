@@ -257,12 +257,12 @@ impl Space {
             return Err(StoreError::NoSpace);
         }
         let state = &mut *self.state.lock();
-        if let Some((chunk, bit, _)) = near.and_then(|near| parts(near, 1).next()) {
-            if let Some((bit, len)) = self.find(state, chunk, bit, 1)?.filter(|run| run.0 == bit) {
-                return self
-                    .claim(state, chunk, bit, len.min(want))
-                    .ok_or(StoreError::NoSpace);
-            }
+        if let Some((chunk, bit, _)) = near.and_then(|near| parts(near, 1).next())
+            && let Some((bit, len)) = self.find(state, chunk, bit, 1)?.filter(|run| run.0 == bit)
+        {
+            return self
+                .claim(state, chunk, bit, len.min(want))
+                .ok_or(StoreError::NoSpace);
         }
         // From the cursor on; then in the emptiest chunk; then anything.
         for least in [want.min(LEAST_RUN), want.min(LEAST_RUN), 1] {

@@ -265,7 +265,7 @@ mod tests {
         for groups in [0, 1, 248, 249, MAX_GROUPS] {
             let sb = sample(groups);
             let bytes = sb.encode().unwrap();
-            assert!(bytes.len() <= MAX_BYTES && bytes.len() % BLOCK_SIZE == 0);
+            assert!(bytes.len() <= MAX_BYTES && bytes.len().is_multiple_of(BLOCK_SIZE));
             assert_eq!(Superblock::decode(&bytes), Ok(sb));
         }
         assert!(sample(MAX_GROUPS + 1).encode().is_none());

@@ -159,7 +159,7 @@ mod tests {
                 _ => {
                     let ones = model[range].iter().filter(|b| **b).count() as u32;
                     assert_eq!(map.ones(at, count), ones);
-                    let set = rng.next_u64() % 2 == 0;
+                    let set = rng.next_u64().is_multiple_of(2);
                     let first = (at as usize..model.len()).find(|i| model[*i] == set);
                     let run = first.map(|first| {
                         let len = model[first..].iter().take_while(|b| **b == set).count();

@@ -138,13 +138,13 @@ fn run(seed: u64) {
                 let near = h
                     .pick(&rng, Block::Allocated)
                     .map(|(a, n)| BlockAddr(a.0 + u64::from(n)));
-                let near = near.filter(|_| rng.next_u64() % 2 == 0);
-                let stream = if rng.next_u64() % 2 == 0 {
+                let near = near.filter(|_| rng.next_u64().is_multiple_of(2));
+                let stream = if rng.next_u64().is_multiple_of(2) {
                     Stream::Data
                 } else {
                     Stream::Meta
                 };
-                let class = if rng.next_u64() % 2 == 0 {
+                let class = if rng.next_u64().is_multiple_of(2) {
                     Class::Cp
                 } else {
                     Class::Foreground
@@ -182,8 +182,8 @@ fn run(seed: u64) {
                 }
             }
             14 => h.consistency_point(),
-            _ if rng.next_u64() % 8 != 0 => {}
-            _ if rng.next_u64() % 2 == 0 => h.restart(),
+            _ if !rng.next_u64().is_multiple_of(8) => {}
+            _ if rng.next_u64().is_multiple_of(2) => h.restart(),
             _ => {
                 // A consistency point whose pages are torn or lost: the newest
                 // superblock must lead to the same map as before.
@@ -251,7 +251,7 @@ fn concurrent_promises_and_reservations_never_exceed_what_is_there() {
                 let rng = SeededRng::new(thread);
                 for _ in 0..2000 {
                     let n = rng.next_u64() % 4000 + 1;
-                    if rng.next_u64() % 2 == 0 {
+                    if rng.next_u64().is_multiple_of(2) {
                         if space.promise(n) {
                             let s = space.stats();
                             assert!(s.promised + s.floor <= s.total);

@@ -190,7 +190,7 @@ fn batch(rng: &SeededRng, model: &Model) -> Vec<Edit> {
         let edit = if del {
             Edit::Del(key)
         } else {
-            Edit::Put(key, value(rng, base % 3 == 0))
+            Edit::Put(key, value(rng, base.is_multiple_of(3)))
         };
         edits.insert(key, edit);
     }
