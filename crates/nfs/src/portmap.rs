@@ -30,28 +30,40 @@ pub enum Transport {
     Udp = 17,
 }
 
-/// The call that registers `program` as served over TCP at `address` (RPCBPROC_SET).
-pub fn set(xid: u32, program: u32, version: u32, address: &SocketAddr) -> Vec<u8> {
-    registration(xid, SET, program, version, address)
+/// A program's version over a transport, as rpcbind keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The RPC program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The transport that it is served over.
+    pub transport: Transport,
+}
+
+/// The call that registers `entry` as served at `address` (RPCBPROC_SET).
+pub fn set(xid: u32, entry: Entry, address: &SocketAddr) -> Vec<u8> {
+    registration(xid, SET, entry, address)
 }
 
 /// The call that removes what [`set`] registered (RPCBPROC_UNSET).
-pub fn unset(xid: u32, program: u32, version: u32, address: &SocketAddr) -> Vec<u8> {
-    registration(xid, UNSET, program, version, address)
+pub fn unset(xid: u32, entry: Entry, address: &SocketAddr) -> Vec<u8> {
+    registration(xid, UNSET, entry, address)
 }
 
-fn registration(
-    xid: u32,
-    procedure: u32,
-    program: u32,
-    version: u32,
-    address: &SocketAddr,
-) -> Vec<u8> {
+fn registration(xid: u32, procedure: u32, entry: Entry, address: &SocketAddr) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     rpc::put_call(&mut out, xid, PROGRAM, 4, procedure);
-    out.put_u32(program);
-    out.put_u32(version);
-    out.put_opaque(if address.is_ipv4() { b"tcp" } else { b"tcp6" });
+    out.put_u32(entry.program);
+    out.put_u32(entry.version);
+    // Network identifiers: RFC 5665 §5.2.3.
+    let netid = match (entry.transport, address) {
+        (Transport::Tcp, SocketAddr::V4(_)) => "tcp",
+        (Transport::Tcp, SocketAddr::V6(_)) => "tcp6",
+        (Transport::Udp, SocketAddr::V4(_)) => "udp",
+        (Transport::Udp, SocketAddr::V6(_)) => "udp6",
+    };
+    out.put_opaque(netid.as_bytes());
     out.put_opaque(universal(address).as_bytes());
     // The owner; rpcbind puts in whom it sees at the other end of the local socket.
     out.put_opaque(b"");
@@ -64,11 +76,11 @@ fn universal(address: &SocketAddr) -> String {
     format!("{}.{}.{}", address.ip(), port >> 8, port & 0xff)
 }
 
-/// The call that asks for the port of `program` (PMAPPROC_GETPORT).
-pub fn getport(xid: u32, program: u32, version: u32, transport: Transport) -> Vec<u8> {
+/// The call that asks for the port of `entry` (PMAPPROC_GETPORT).
+pub fn getport(xid: u32, entry: Entry) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     rpc::put_call(&mut out, xid, PROGRAM, 2, GETPORT);
-    for v in [program, version, transport as u32, 0] {
+    for v in [entry.program, entry.version, entry.transport as u32, 0] {
         out.put_u32(v);
     }
     out
@@ -109,7 +121,12 @@ mod tests {
 
     #[test]
     fn a_registration_names_program_transport_and_place() {
-        let call = set(7, 100_003, 3, &address("0.0.0.0:2049"));
+        let entry = Entry {
+            program: 100_003,
+            version: 3,
+            transport: Transport::Tcp,
+        };
+        let call = set(7, entry, &address("0.0.0.0:2049"));
         let Message::Call(call) = rpc::message(&call) else {
             panic!("not a call");
         };
@@ -142,6 +159,11 @@ mod tests {
         assert_eq!(reply_port(5, &reply(5, 0, 0)), None);
         assert_eq!(reply_port(5, &reply(5, 0, 70_000)), None);
         assert_eq!(reply_port(5, &[1, 2, 3]), None);
-        assert_eq!(reply_port(5, &set(5, 1, 1, &address("1.2.3.4:5"))), None);
+        let entry = Entry {
+            program: 1,
+            version: 1,
+            transport: Transport::Udp,
+        };
+        assert_eq!(reply_port(5, &set(5, entry, &address("1.2.3.4:5"))), None);
     }
 }

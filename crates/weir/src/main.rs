@@ -5,7 +5,6 @@
 
 mod announce;
 mod cli;
-mod control;
 mod logging;
 mod net;
 mod os;

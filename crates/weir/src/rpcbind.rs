@@ -4,12 +4,13 @@
 //! Everything here is best effort: a server without rpcbind serves, and says what that means.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use weir_base::{Rng, SystemRng};
-use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM, portmap};
+use weir_nfs::portmap::{self, Entry, Transport};
+use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 
 /// Where rpcbind takes registrations. It takes them over TCP only when told to be insecure.
 const SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
@@ -20,19 +21,30 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest answer: a reply to SET is 28 bytes.
 const MAX_ANSWER: usize = 512;
 
-/// What is registered: program, version, and the name that `rpcinfo` gives it.
-const PROGRAMS: [(u32, u32, &str); 4] = [
-    (NFS_PROGRAM, 3, "nfs"),
-    (MOUNT_PROGRAM, 3, "mountd"),
-    (NLM_PROGRAM, 4, "nlockmgr"),
-    (NSM_PROGRAM, 1, "status"),
+/// What is registered, with the name that `rpcinfo` gives it. The status monitor is called
+/// over UDP by Linux: by a client's kernel on this machine, and when a client has come back.
+const PROGRAMS: [(Entry, &str); 6] = [
+    (entry(NFS_PROGRAM, 3, Transport::Tcp), "nfs"),
+    (entry(MOUNT_PROGRAM, 3, Transport::Tcp), "mountd"),
+    (entry(NLM_PROGRAM, 4, Transport::Tcp), "nlockmgr"),
+    (entry(NLM_PROGRAM, 4, Transport::Udp), "nlockmgr (UDP)"),
+    (entry(NSM_PROGRAM, 1, Transport::Tcp), "status"),
+    (entry(NSM_PROGRAM, 1, Transport::Udp), "status (UDP)"),
 ];
+
+const fn entry(program: u32, version: u32, transport: Transport) -> Entry {
+    Entry {
+        program,
+        version,
+        transport,
+    }
+}
 
 /// Programs that rpcbind knows as ours. Dropping it takes them back.
 #[derive(Default)]
 pub struct Registration {
     address: Option<SocketAddr>,
-    programs: Vec<(u32, u32, &'static str)>,
+    entries: Vec<(Entry, &'static str)>,
 }
 
 impl Registration {
@@ -40,12 +52,12 @@ impl Registration {
     pub fn register(address: SocketAddr) -> Registration {
         let mut ours = Registration {
             address: Some(address),
-            programs: Vec::new(),
+            entries: Vec::new(),
         };
         let mut refused = Vec::new();
-        for (program, version, name) in PROGRAMS {
-            match set(program, version, &address) {
-                Ok(true) => ours.programs.push((program, version, name)),
+        for (entry, name) in PROGRAMS {
+            match set(entry, &address) {
+                Ok(true) => ours.entries.push((entry, name)),
                 Ok(false) => refused.push(name),
                 Err(error) => {
                     tracing::info!(
@@ -66,20 +78,17 @@ impl Registration {
 
     /// True when clients can find the lock manager.
     pub fn has_locks(&self) -> bool {
-        self.programs
+        self.entries
             .iter()
-            .any(|(program, ..)| *program == NLM_PROGRAM)
+            .any(|(entry, _)| entry.program == NLM_PROGRAM)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
-        for (program, version, name) in self.programs.drain(..) {
-            if !matches!(
-                ask(|xid| portmap::unset(xid, program, version, &address)),
-                Ok(true)
-            ) {
+        for (entry, name) in self.entries.drain(..) {
+            if !matches!(ask(|xid| portmap::unset(xid, entry, &address)), Ok(true)) {
                 tracing::warn!("{name} stays registered with rpcbind");
             }
         }
@@ -87,35 +96,45 @@ impl Drop for Registration {
 }
 
 /// Registers one program. A registration that a dead server left behind is replaced.
-fn set(program: u32, version: u32, address: &SocketAddr) -> io::Result<bool> {
-    let set = || ask(|xid| portmap::set(xid, program, version, address));
+fn set(entry: Entry, address: &SocketAddr) -> io::Result<bool> {
+    let set = || ask(|xid| portmap::set(xid, entry, address));
     if set()? {
         return Ok(true);
     }
-    if !left_behind(program, version, address.port()) {
+    if !left_behind(entry, address.port()) {
         return Ok(false);
     }
-    ask(|xid| portmap::unset(xid, program, version, address))?;
+    ask(|xid| portmap::unset(xid, entry, address))?;
     set()
 }
 
-/// True when the registered port of `program` is ours now, or nobody listens there.
-fn left_behind(program: u32, version: u32, ours: u16) -> bool {
+/// True when the registered port of `entry` is ours now, or nobody listens there.
+fn left_behind(entry: Entry, ours: u16) -> bool {
     let xid = fresh_xid();
     let port = connect(portmap::PORT)
-        .and_then(|stream| {
-            let call = portmap::getport(xid, program, version, portmap::Transport::Tcp);
-            exchange(stream, &call)
-        })
+        .and_then(|stream| exchange(stream, &portmap::getport(xid, entry)))
         .ok()
         .and_then(|answer| portmap::reply_port(xid, &answer));
     match port {
         Some(port) if port == ours => true,
-        Some(port) => {
-            connect(port).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        Some(port) => match entry.transport {
+            Transport::Tcp => connect(port).err(),
+            Transport::Udp => ping(entry, port).err(),
         }
+        .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused),
         None => false,
     }
+}
+
+/// Calls NULL over UDP on a port of this machine: a port that nobody has open is refused.
+fn ping(entry: Entry, port: u16) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect((Ipv4Addr::LOCALHOST, port))?;
+    let mut call = Vec::new();
+    weir_nfs::rpc::put_call(&mut call, fresh_xid(), entry.program, entry.version, 0);
+    socket.send(&call)?;
+    socket.recv(&mut [0; MAX_ANSWER]).map(|_| ())
 }
 
 /// Makes one call to rpcbind that is answered with yes or no.

@@ -62,12 +62,24 @@ pub fn run(args: &Serve) -> Result<()> {
         .enable_all()
         .build()
         .context("starting the event loop")?;
-    let stop: Result<&'static str> = runtime.block_on(async {
+    let tasks = tokio::task::LocalSet::new();
+    let stop: Result<&'static str> = tasks.block_on(&runtime, async {
         let (mut term, mut int) = (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
         );
         let accepting = tokio::spawn(net::accept(listener, event_loops.queues()));
+        let datagrams = net::datagrams(address, storage.backend(), Arc::clone(&settings.clock));
+        match datagrams {
+            Ok(serving) => {
+                tokio::task::spawn_local(serving);
+            }
+            Err(error) => tracing::warn!(
+                %error,
+                "UDP port {} is not to be had; Linux clients that restart will not have their locks freed",
+                address.port()
+            ),
+        }
         let registration = match args.no_rpcbind {
             true => Registration::default(),
             false => Registration::register(address),

@@ -31,6 +31,7 @@
 
 mod conn;
 mod core;
+mod datagram;
 mod inbox;
 pub mod limits;
 mod listener;
@@ -45,6 +46,7 @@ use weir_base::{Lsn, Time};
 use weir_nfs::ConnInfo;
 
 pub use core::{Cores, Settings, Wakeups};
+pub use datagram::datagrams;
 pub use listener::{accept, listen};
 pub use outbox::{Pieces, Reply};
 

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test file uses its part of this.
 #![allow(clippy::unwrap_used, clippy::panic)] // Part of tests: a failure here fails them.
 
+pub mod client;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -62,9 +64,8 @@ impl Server {
             .spawn()
             .unwrap();
         loop {
-            if let Ok(text) = std::fs::read_to_string(&ready)
-                && let Ok(address) = text.trim().parse()
-            {
+            let text = std::fs::read_to_string(&ready).unwrap_or_default();
+            if let Ok(address) = text.trim().parse() {
                 return Ok(Server {
                     child,
                     address,

@@ -1,0 +1,87 @@
+//! The lock manager and the status monitor over UDP.
+//!
+//! NFS itself is served over TCP only, but Linux calls the status monitor over UDP whatever the
+//! mount uses: `sm-notify` of a client that has come back, and the kernel of a client on this
+//! same machine. These are a few small messages an hour, so one task on the main thread is
+//! enough; a request that would have to wait is dropped, and its sender tries again.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::UdpSocket;
+use weir_base::Clock;
+use weir_nfs::{ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
+
+use super::{Backend, Handled, Reply};
+
+/// Longest message taken: lock arguments are some hundred bytes, names in them at most 1 KiB.
+const MAX_MESSAGE: usize = 8192;
+
+/// Bytes of a record mark, which a datagram does not have.
+const MARK: usize = 4;
+
+/// Opens the UDP port of the same number and returns what serves it.
+pub fn datagrams<B: Backend>(
+    address: SocketAddr,
+    backend: Arc<B>,
+    clock: Arc<dyn Clock>,
+) -> io::Result<impl Future<Output = ()> + 'static> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    let socket = UdpSocket::from_std(socket)?;
+    Ok(async move {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        loop {
+            // An error is about an earlier answer that could not be delivered.
+            let Ok((len, peer)) = socket.recv_from(&mut buffer).await else {
+                continue;
+            };
+            let message = buffer.get(..len).unwrap_or_default();
+            if !served(message) {
+                continue;
+            }
+            let conn = ConnInfo {
+                id: 0,
+                peer,
+                local: address,
+            };
+            if let Handled::Reply(reply, None) = backend.handle(&conn, message, clock.now()) {
+                let mut pieces = Vec::new();
+                reply.pieces(MARK, &mut pieces);
+                let answer: Vec<u8> = pieces.iter().flat_map(|p| p.iter().copied()).collect();
+                // As unreliable as the transport: the caller asks again.
+                let _ = socket.send_to(&answer, peer).await;
+            }
+        }
+    })
+}
+
+/// True for calls of the programs that are served here (RFC 5531 §9: the program is the fourth
+/// word of a call).
+fn served(message: &[u8]) -> bool {
+    let program = message
+        .get(12..16)
+        .and_then(|word| word.try_into().ok())
+        .map(u32::from_be_bytes);
+    program.is_some_and(|program| [NLM_PROGRAM, NSM_PROGRAM].contains(&program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lock_programs_are_served() {
+        let call = |program| {
+            let mut out = Vec::new();
+            weir_nfs::rpc::put_call(&mut out, 1, program, 3, 0);
+            out
+        };
+        assert!(served(&call(NLM_PROGRAM)));
+        assert!(served(&call(NSM_PROGRAM)));
+        assert!(!served(&call(weir_nfs::NFS_PROGRAM)));
+        assert!(!served(&[]));
+    }
+}
