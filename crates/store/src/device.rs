@@ -1,13 +1,19 @@
 //! The aggregate's device: five calls, in blocks of 4 KiB, that complete later.
 
 mod completion;
+mod file;
 mod mem;
+mod op;
+mod sync;
+#[cfg(target_os = "linux")]
+mod uring;
 
 use std::io;
 
 use weir_base::BlockAddr;
 
 pub use completion::{Completer, Io};
+pub use file::{FileDevice, FileOptions};
 pub use mem::MemDevice;
 
 use crate::frame::{Frame, FrameMut};

@@ -21,7 +21,7 @@ pub use aggregate::{Aggregate, Env, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
 pub use cp::{CpWriter, Run};
-pub use device::{Device, Io, MemDevice};
+pub use device::{Device, FileDevice, FileOptions, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool};
 pub use life::RootLife;

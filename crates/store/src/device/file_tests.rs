@@ -1,0 +1,259 @@
+use weir_base::{Rng, SeededRng};
+
+use super::*;
+use crate::frame::{Class, FramePool};
+
+fn modes() -> [(&'static str, FileOptions); 4] {
+    let data = FileOptions::data(4096).create(1024);
+    [
+        ("io_uring", data),
+        (
+            "threads",
+            FileOptions {
+                uring: false,
+                ..data
+            },
+        ),
+        (
+            "buffered",
+            FileOptions {
+                direct: false,
+                ..data
+            },
+        ),
+        (
+            "durable",
+            FileOptions {
+                max_len: 4096,
+                ..FileOptions::log().create(1024)
+            },
+        ),
+    ]
+}
+
+fn page(pool: &FramePool, n: u64, version: u64) -> Frame {
+    let mut f = pool.alloc(Class::Cp).unwrap();
+    f[..8].copy_from_slice(&n.to_le_bytes());
+    f[4088..].copy_from_slice(&version.to_le_bytes());
+    f.freeze()
+}
+
+fn frames(pool: &FramePool, count: u64) -> Vec<FrameMut> {
+    (0..count).map(|_| pool.alloc(Class::Cp).unwrap()).collect()
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+#[test]
+fn reads_what_was_written_with_many_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(8192).unwrap();
+    for (name, options) in modes() {
+        let device = FileDevice::open(&folder.path().join(name), options).unwrap();
+        println!("{name}: {}", device.mode());
+        let rng = SeededRng::new(1);
+        let mut versions = vec![0u64; 1024];
+        for round in 1..6 {
+            let mut writes = vec![];
+            let mut at = 0;
+            while at < 1024 {
+                let count = (1 + rng.below(20)).min(1024 - at);
+                if rng.below(3) > 0 {
+                    let pages = (at..at + count).map(|n| page(&pool, n, round)).collect();
+                    writes.push(device.write(BlockAddr(at), pages));
+                    versions[at as usize..(at + count) as usize].fill(round);
+                }
+                at += count;
+            }
+            for w in writes {
+                w.wait().unwrap();
+            }
+            device.flush().wait().unwrap();
+            // More reads than the ring has room for.
+            let reads: Vec<_> = (0..1024)
+                .map(|n| device.read(BlockAddr(n), frames(&pool, 1)))
+                .collect();
+            for (n, r) in (0..).zip(reads) {
+                let got = r.wait().unwrap();
+                let version = versions[n as usize];
+                assert_eq!(number(&got[0][4088..]), version, "{name} block {n}");
+                assert_eq!(number(&got[0][..8]), if version > 0 { n } else { 0 });
+            }
+        }
+        // One transfer longer than a vectored call takes.
+        let pages: Vec<_> = (0..1024).map(|n| page(&pool, n, 9)).rev().collect();
+        device.write(BlockAddr(0), pages).wait().unwrap();
+        let mut into = frames(&pool, 1024);
+        into.reverse();
+        let got = device.read(BlockAddr(0), into).wait().unwrap();
+        assert!((0..).zip(&got).all(|(n, f)| number(&f[..8]) == 1023 - n));
+        drop(got);
+        assert_eq!(pool.free(), 8192, "{name} keeps no frames");
+    }
+}
+
+#[test]
+fn has_bounds_and_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(64).unwrap();
+    for (name, options) in modes() {
+        let path = folder.path().join(name);
+        let device = FileDevice::open(&path, options).unwrap();
+        assert_eq!(device.length(), 1024);
+        for addr in [1024, u64::MAX - 1, u64::MAX / 4096] {
+            let e = device
+                .write(BlockAddr(addr), vec![Frame::zero()])
+                .wait()
+                .unwrap_err();
+            assert_eq!(e.source.kind(), io::ErrorKind::InvalidInput);
+            device
+                .read(BlockAddr(addr), frames(&pool, 1))
+                .wait()
+                .unwrap_err();
+            device.discard(BlockAddr(addr), 1).wait().unwrap_err();
+        }
+        assert_eq!(device.grow(1025).unwrap(), 1025);
+        assert_eq!(device.grow(3).unwrap(), 1025);
+        assert_eq!(
+            device.grow(4097).unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
+        device
+            .write(BlockAddr(1024), vec![page(&pool, 7, 7)])
+            .wait()
+            .unwrap();
+        device.discard(BlockAddr(0), 3).wait().unwrap();
+        device.write(BlockAddr(1), vec![]).wait().unwrap();
+        drop(device);
+        let again = FileDevice::open(&path, options.read_only()).unwrap();
+        assert_eq!(again.length(), 1025);
+        let got = again
+            .read(BlockAddr(1024), frames(&pool, 1))
+            .wait()
+            .unwrap();
+        assert_eq!(number(&got[0][..8]), 7);
+        again
+            .write(BlockAddr(0), vec![Frame::zero()])
+            .wait()
+            .unwrap_err();
+    }
+}
+
+#[test]
+fn a_file_cut_short_behind_our_back_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(64).unwrap();
+    for (name, options) in modes() {
+        let path = folder.path().join(name);
+        let device = FileDevice::open(&path, options).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(8 * 4096)
+            .unwrap();
+        let e = device
+            .read(BlockAddr(6), frames(&pool, 4))
+            .wait()
+            .unwrap_err();
+        assert_eq!(e.source.kind(), io::ErrorKind::UnexpectedEof, "{name}");
+        device.read(BlockAddr(4), frames(&pool, 4)).wait().unwrap();
+    }
+}
+
+/// Handles and device are dropped with operations in flight: nothing hangs, and
+/// no buffer is freed under the kernel (the pool counts them back).
+#[test]
+fn dropping_finishes_what_was_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(2048).unwrap();
+    for (name, options) in modes() {
+        let path = folder.path().join(name);
+        let device = FileDevice::open(&path, options).unwrap();
+        let mut last = vec![];
+        for n in 0..600 {
+            let io = device.write(BlockAddr(n), vec![page(&pool, n, 1)]);
+            if n % 7 == 0 {
+                last.push(io);
+            }
+            drop(device.read(BlockAddr(n), frames(&pool, 1)));
+        }
+        drop(device);
+        for io in last {
+            io.wait().unwrap();
+        }
+        assert_eq!(pool.free(), 2048, "{name}");
+        let bytes = std::fs::read(&path).unwrap();
+        for n in 0..600usize {
+            assert_eq!(number(&bytes[n * 4096..n * 4096 + 8]), n as u64);
+        }
+    }
+}
+
+#[test]
+fn many_threads_submit() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = FramePool::new(1024).unwrap();
+    for (name, options) in modes() {
+        let device = FileDevice::open(&folder.path().join(name), options).unwrap();
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let (device, pool) = (&device, &pool);
+                s.spawn(move || {
+                    for i in 0..100 {
+                        let n = t * 256 + (i * 37) % 256;
+                        device
+                            .write(BlockAddr(n), vec![page(pool, n, i)])
+                            .wait()
+                            .unwrap();
+                        let got = device.read(BlockAddr(n), frames(pool, 1)).wait().unwrap();
+                        assert_eq!(number(&got[0][4088..]), i, "{name}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn refuses_what_is_no_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = FileOptions::data(10);
+    let missing = FileDevice::open(&folder.path().join("missing"), options);
+    assert_eq!(
+        missing.map(|_| ()).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
+    let null = FileDevice::open(
+        Path::new("/dev/null"),
+        FileOptions {
+            direct: false,
+            ..options
+        },
+    );
+    assert_eq!(
+        null.map(|_| ()).unwrap_err().kind(),
+        io::ErrorKind::InvalidInput
+    );
+}
+
+#[test]
+fn has_one_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    let device = FileDevice::open(&path, FileOptions::data(64).create(64)).unwrap();
+    let other = File::open(&path).unwrap();
+    // SAFETY: a descriptor that is open.
+    let refused = unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
+    assert_eq!(refused, -1);
+    // Another opener waits for the first to let go.
+    std::thread::scope(|s| {
+        let second = s.spawn(|| FileDevice::open(&path, FileOptions::data(64)));
+        drop(device);
+        assert!(second.join().unwrap().is_ok());
+    });
+    let readers = [0, 1].map(|_| FileDevice::open(&path, FileOptions::data(64).read_only()));
+    assert!(readers.iter().all(Result::is_ok));
+}

@@ -1,0 +1,141 @@
+//! Carrying operations out with blocking system calls: on the caller's thread,
+//! or on threads of our own where io_uring is not to be had.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::op::{Op, Progress};
+use crate::error::IoKind;
+
+/// Enough to keep a disk's own queue busy; each costs a stack that is hardly
+/// touched.
+const THREADS: usize = 16;
+
+fn check(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Carries `op` out and tells whoever waits for it.
+pub(super) fn run(file: &File, mut op: Op) {
+    let result = loop {
+        match op.advance(step(file, &op)) {
+            Progress::Again => {}
+            Progress::Done(result) => break result,
+        }
+    };
+    op.complete(result);
+}
+
+fn step(file: &File, op: &Op) -> io::Result<usize> {
+    let fd = file.as_raw_fd();
+    let offset = i64::try_from(op.offset()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let pieces = op.pieces();
+    match op.kind() {
+        // SAFETY: the pieces describe frames that `op` owns, for reading into
+        // uniquely, and there are at most UIO_MAXIOV of them.
+        IoKind::Read => {
+            check(unsafe { libc::preadv(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
+        }
+        // SAFETY: as above; the frames are only read.
+        IoKind::Write => {
+            check(unsafe { libc::pwritev(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
+        }
+        IoKind::Flush => file.sync_data().map(|()| 0),
+        IoKind::Discard => punch(file, op.offset(), op.bytes()).map(|()| 0),
+    }
+}
+
+/// Discards a range of a block device. It is advice: a device that cannot has
+/// done its duty.
+fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: no pointers are passed.
+    match check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) } as isize) {
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<Op>,
+    stop: bool,
+}
+
+struct Shared {
+    file: Arc<File>,
+    jobs: Mutex<Jobs>,
+    work: Condvar,
+}
+
+/// Threads that carry operations out. On drop they finish what is queued.
+pub(super) struct ThreadEngine {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ThreadEngine {
+    pub fn start(file: Arc<File>) -> io::Result<ThreadEngine> {
+        let shared = Arc::new(Shared {
+            file,
+            jobs: Mutex::default(),
+            work: Condvar::new(),
+        });
+        let mut engine = ThreadEngine {
+            shared,
+            threads: Vec::new(),
+        };
+        for n in 0..THREADS {
+            let shared = Arc::clone(&engine.shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("device-{n}"))
+                .spawn(move || work(&shared))?;
+            engine.threads.push(thread);
+        }
+        Ok(engine)
+    }
+
+    pub fn submit(&self, op: Op) {
+        self.shared.jobs.lock().queue.push_back(op);
+        self.shared.work.notify_one();
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let mut jobs = shared.jobs.lock();
+        let op = loop {
+            if let Some(op) = jobs.queue.pop_front() {
+                break op;
+            }
+            if jobs.stop {
+                return;
+            }
+            shared.work.wait(&mut jobs);
+        };
+        drop(jobs);
+        run(&shared.file, op);
+    }
+}
+
+impl Drop for ThreadEngine {
+    fn drop(&mut self) {
+        self.shared.jobs.lock().stop = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // The device may be dropped by a task that one of them just woke.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

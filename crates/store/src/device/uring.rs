@@ -1,0 +1,312 @@
+//! Carrying operations out through io_uring.
+//!
+//! One thread owns the ring: it alone submits and reaps. Submitting from the
+//! callers' threads would save a hop, but the kernel runs a request's completion
+//! work on the thread that submitted it, which would interrupt the network
+//! threads, and cancels what a thread submitted when that thread ends.
+//!
+//! Callers push to a queue and, only if the thread sleeps, wake it through an
+//! eventfd that it always has a read pending on. Whatever has gathered meanwhile
+//! is submitted with one system call, the same that waits for completions.
+//!
+//! Sleeping without losing a wake-up: the thread announces that it will sleep,
+//! *then* looks at the queue once more; a caller pushes, *then* looks whether
+//! sleep was announced (both sequentially consistent, with the queue's lock
+//! between). One of them sees the other.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use parking_lot::Mutex;
+
+use super::op::{Op, Progress};
+use super::sync;
+use crate::error::IoKind;
+
+/// Operations in flight. Disks gain nothing beyond; more wait in the queue.
+const DEPTH: usize = 256;
+
+/// `user_data` of the read on the eventfd.
+const WAKE: u64 = u64::MAX;
+
+struct Shared {
+    file: Arc<File>,
+    queue: Mutex<VecDeque<Op>>,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Shared {
+    fn ring_bell(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes of a live buffer. It fails only if the counter is
+        // at its limit, and then the bell rings already.
+        unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+/// The ring's owner. On drop everything queued is finished first.
+pub(super) struct UringEngine {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl UringEngine {
+    /// # Errors
+    /// When the system has no io_uring or does not allow it.
+    pub fn start(file: Arc<File>) -> io::Result<UringEngine> {
+        // SAFETY: a new descriptor, owned by nobody else.
+        let bell = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let shared = Arc::new(Shared {
+            file,
+            queue: Mutex::default(),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            bell,
+        });
+        let (ready, answer) = std::sync::mpsc::sync_channel(1);
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("device".into())
+            .spawn(move || {
+                // A ring of this kind belongs to the thread that made it.
+                match build() {
+                    Ok(ring) => {
+                        let _ = ready.send(Ok(()));
+                        Worker::new(ring, theirs).run();
+                    }
+                    Err(e) => {
+                        let _ = ready.send(Err(e));
+                    }
+                }
+            })?;
+        let engine = UringEngine {
+            shared,
+            thread: Some(thread),
+        };
+        answer.recv().map_err(io::Error::other)??;
+        Ok(engine)
+    }
+
+    pub fn submit(&self, op: Op) {
+        self.shared.queue.lock().push_back(op);
+        if self.shared.asleep.swap(false, Ordering::SeqCst) {
+            self.shared.ring_bell();
+        }
+    }
+}
+
+impl Drop for UringEngine {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.ring_bell();
+        if let Some(thread) = self.thread.take() {
+            // The device may be dropped by a task that this thread just woke.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn build() -> io::Result<IoUring> {
+    let ring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(2 * DEPTH as u32)
+        // Linux before 6.1 does not know these.
+        .or_else(|_| IoUring::new(2 * DEPTH as u32))?;
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::Readv::CODE,
+        opcode::Writev::CODE,
+        opcode::Fsync::CODE,
+        opcode::Read::CODE,
+    ];
+    if needed.iter().all(|code| probe.is_supported(*code)) {
+        Ok(ring)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+struct Worker {
+    ring: IoUring,
+    shared: Arc<Shared>,
+    flight: Flight,
+}
+
+/// What the kernel is working on. Its buffers must not be freed before the kernel
+/// is done with them, not even if this thread panics: then the process ends.
+struct Flight {
+    ops: Vec<Option<Op>>,
+    vacant: Vec<usize>,
+    count: usize,
+    /// Target of the pending read on the eventfd.
+    bell: Box<u64>,
+    bell_pending: bool,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if self.count > 0 || self.bell_pending {
+            tracing::error!("the device thread has failed");
+            std::process::abort();
+        }
+    }
+}
+
+impl Worker {
+    fn new(ring: IoUring, shared: Arc<Shared>) -> Worker {
+        let flight = Flight {
+            ops: (0..DEPTH).map(|_| None).collect(),
+            vacant: (0..DEPTH).rev().collect(),
+            count: 0,
+            bell: Box::new(0),
+            bell_pending: false,
+        };
+        Worker {
+            ring,
+            shared,
+            flight,
+        }
+    }
+
+    fn run(&mut self) {
+        loop {
+            let stopping = self.shared.stop.load(Ordering::SeqCst);
+            if !self.flight.bell_pending && !stopping {
+                self.listen();
+            }
+            self.take_queued();
+            if stopping
+                && self.flight.count == 0
+                && !self.flight.bell_pending
+                && self.shared.queue.lock().is_empty()
+            {
+                return;
+            }
+            self.shared.asleep.store(true, Ordering::SeqCst);
+            let more = !self.flight.vacant.is_empty() && !self.shared.queue.lock().is_empty();
+            let waited = if more {
+                self.ring.submit()
+            } else {
+                self.ring.submit_and_wait(1)
+            };
+            self.shared.asleep.store(false, Ordering::SeqCst);
+            match waited {
+                Ok(_) => {}
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME)
+                    ) => {}
+                Err(e) => {
+                    // Nothing is known about what is in flight; see `Flight`.
+                    tracing::error!(error = %e, "io_uring failed");
+                    return;
+                }
+            }
+            self.reap();
+        }
+    }
+
+    fn listen(&mut self) {
+        let target = std::ptr::from_mut(&mut *self.flight.bell).cast::<u8>();
+        let entry = opcode::Read::new(types::Fd(self.shared.bell.as_raw_fd()), target, 8)
+            .build()
+            .user_data(WAKE);
+        // SAFETY: the target is boxed, and lives until the read is complete,
+        // because the thread does not end before (see `run`).
+        self.flight.bell_pending = unsafe { self.ring.submission().push(&entry) }.is_ok();
+    }
+
+    /// Moves operations from the queue to the ring, as many as may be in flight.
+    fn take_queued(&mut self) {
+        while let Some(slot) = self.flight.vacant.pop() {
+            let Some(op) = self.shared.queue.lock().pop_front() else {
+                self.flight.vacant.push(slot);
+                return;
+            };
+            if op.kind() == IoKind::Discard {
+                // Rare, and only on block devices.
+                self.flight.vacant.push(slot);
+                sync::run(&self.shared.file, op);
+                continue;
+            }
+            self.flight.count += 1;
+            if let Some(place) = self.flight.ops.get_mut(slot) {
+                *place = Some(op);
+            }
+            self.push(slot);
+        }
+    }
+
+    fn push(&mut self, slot: usize) {
+        let Some(op) = self.flight.ops.get(slot).and_then(Option::as_ref) else {
+            return;
+        };
+        let fd = types::Fd(self.shared.file.as_raw_fd());
+        let pieces = op.pieces();
+        let (at, len, offset) = (pieces.as_ptr(), pieces.len() as u32, op.offset());
+        let entry: squeue::Entry = match op.kind() {
+            IoKind::Read => opcode::Readv::new(fd, at, len).offset(offset).build(),
+            IoKind::Write => opcode::Writev::new(fd, at, len).offset(offset).build(),
+            IoKind::Flush | IoKind::Discard => opcode::Fsync::new(fd)
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+        };
+        let entry = entry.user_data(slot as u64);
+        // SAFETY: the pieces and the frames they describe belong to the operation
+        // in `flight`, which keeps it until its completion was reaped.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        if pushed.is_err() {
+            // The submission queue has room for twice what may be in flight.
+            self.finish(slot, Err(io::Error::other("the submission queue is full")));
+        }
+    }
+
+    fn reap(&mut self) {
+        // Collected first: completing one may make us push to the ring.
+        let mut done: Vec<(u64, i32)> = Vec::new();
+        done.extend(self.ring.completion().map(|c| (c.user_data(), c.result())));
+        for (data, result) in done {
+            if data == WAKE {
+                self.flight.bell_pending = false;
+                continue;
+            }
+            let slot = data as usize;
+            let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            let Some(op) = self.flight.ops.get_mut(slot).and_then(Option::as_mut) else {
+                continue;
+            };
+            match op.advance(result) {
+                Progress::Again => self.push(slot),
+                Progress::Done(result) => self.finish(slot, result),
+            }
+        }
+    }
+
+    fn finish(&mut self, slot: usize, result: io::Result<()>) {
+        let op = self.flight.ops.get_mut(slot).and_then(Option::take);
+        if let Some(op) = op {
+            self.flight.count -= 1;
+            self.flight.vacant.push(slot);
+            op.complete(result);
+        }
+    }
+}
