@@ -23,7 +23,7 @@ start_server() {
     weir)
       # shellcheck disable=SC2086 # WEIR_ARGS is a list
       "$WEIR" serve --data "$WORK/data" --nfs "$HOST:$PORT" ${WEIR_ARGS:-} >>"$OUT/server.log" 2>&1 &
-      echo $! >"$WORK/server.pid" ;;
+      echo $! >"$WORK/server.pid"; disown ;;
     ganesha)
       # Ganesha leaves the status monitor to rpc.statd; a crash of the server is one of the machine,
       # so the monitor comes back with it and tells the clients to reclaim.
@@ -32,14 +32,14 @@ start_server() {
       mkdir -p /run/ganesha /var/lib/nfs/ganesha "$WORK/data"
       sed "s#@DATA@#$WORK/data#; s#@PORT@#$PORT#; s#@MOUNTPORT@#$MOUNTPORT#" "$HERE/ganesha.conf" >"$WORK/ganesha.conf"
       ganesha.nfsd -F -f "$WORK/ganesha.conf" -L "$OUT/server.log" -p /run/ganesha.pid >>"$OUT/server.log" 2>&1 &
-      echo $! >"$WORK/server.pid"
+      echo $! >"$WORK/server.pid"; disown
       wait_port "$MOUNTPORT" || return 1 ;;
     knfsd) # a second virtual machine is the server: the kernel this runs on may have none
       echo 1 >/proc/sys/net/ipv4/ip_forward
       truncate -s 8G "$WORK/data/disk" && mkfs.ext4 -q -F -E lazy_itable_init=0 "$WORK/data/disk"
       "$VMCLIENT" -i 9 -t 20000 -s "$WORK/data" -e "KNFSD=${KNFSD:?folder of the unpacked nfs-kernel-server package}" \
         "$HERE/guest/knfsd-server.sh" >>"$OUT/server.log" 2>&1 &
-      echo $! >"$WORK/server.pid" ;;
+      echo $! >"$WORK/server.pid"; disown ;;
   esac
   wait_port "$PORT"
 }

@@ -12,6 +12,7 @@
 //! The operations come from the seed, the moments of the kills partly so; how requests interleave does
 //! not. A failure's seed repeats the load, not the race: run many rounds. The data folder is kept.
 
+mod ask;
 mod content;
 mod lane;
 mod model;
