@@ -6,13 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_base::{Rng, SeededRng};
+use weir_base::SeededRng;
 
-use crate::content::Content;
-use crate::model::{Found, Id, Kind, Object, Place, State, Where, show};
-use crate::nfs3::{
-    Call, FIFO, FILE_SYNC, Fh, How, JUKEBOX, Name, Reply, SOCK, STALE, Sattr, UNSTABLE, Verifier,
-};
+use crate::model::{Found, Id, Kind, Object, State, show};
+use crate::nfs3::{Call, FILE_SYNC, Fh, JUKEBOX, Name, Reply, STALE, UNSTABLE, Verifier};
 use crate::xdr::Fault;
 
 /// Handles of removed objects that are kept, to see that they stay stale.
