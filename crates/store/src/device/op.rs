@@ -47,11 +47,11 @@ pub(super) enum Progress {
 }
 
 fn add_piece(pieces: &mut Vec<libc::iovec>, page: *mut u8) {
-    if let Some(last) = pieces.last_mut() {
-        if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == page {
-            last.iov_len += BLOCK_SIZE;
-            return;
-        }
+    if let Some(last) = pieces.last_mut()
+        && last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == page
+    {
+        last.iov_len += BLOCK_SIZE;
+        return;
     }
     pieces.push(libc::iovec {
         iov_base: page.cast(),

@@ -37,13 +37,13 @@ fn step(file: &File, op: &Op) -> io::Result<usize> {
     let offset = i64::try_from(op.offset()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let pieces = op.pieces();
     match op.kind() {
-        // SAFETY: the pieces describe frames that `op` owns, for reading into
-        // uniquely, and there are at most UIO_MAXIOV of them.
         IoKind::Read => {
+            // SAFETY: the pieces describe frames that `op` owns, for reading into
+            // uniquely, and there are at most UIO_MAXIOV of them.
             check(unsafe { libc::preadv(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
         }
-        // SAFETY: as above; the frames are only read.
         IoKind::Write => {
+            // SAFETY: as above; the frames are only read.
             check(unsafe { libc::pwritev(fd, pieces.as_ptr(), pieces.len() as i32, offset) })
         }
         IoKind::Flush => file.sync_data().map(|()| 0),

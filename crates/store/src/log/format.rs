@@ -153,7 +153,7 @@ pub(super) fn decode_log_header(block: &[u8]) -> LogHeader {
         let sound = u32_at(covered, 12)? as usize == BLOCK_SIZE
             && ring.segment > 0
             && ring.blocks > 0
-            && ring.blocks % ring.segment == 0;
+            && ring.blocks.is_multiple_of(ring.segment);
         sound.then_some(LogHeader::Good(id, ring))
     };
     parse().unwrap_or(LogHeader::Bad)

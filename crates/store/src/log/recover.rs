@@ -313,13 +313,13 @@ impl Survey {
         {
             let slot = ring.addr(LogPos(at));
             let block = self.window.block(slot, ahead)?;
-            if let Some(head) = Head::decode(block, self.id, ring, slot) {
-                if head.prev_end > end {
-                    return Err(LogError::DamagedMiddle {
-                        at: end,
-                        later: head.pos,
-                    });
-                }
+            if let Some(head) = Head::decode(block, self.id, ring, slot)
+                && head.prev_end > end
+            {
+                return Err(LogError::DamagedMiddle {
+                    at: end,
+                    later: head.pos,
+                });
             }
         }
         Ok(())
