@@ -42,6 +42,11 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

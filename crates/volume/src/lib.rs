@@ -1,9 +1,47 @@
 //! Volumes: file semantics on top of the store.
+//!
+//! An operation touches memory only: overlays of what changed since the last
+//! consistency point, and cached nodes of the committed tree ([`types`] says how
+//! it waits for anything else). Every change that must be durable is in the intent
+//! log before its answer; consistency points merge overlays into new trees in the
+//! background. A reading order for this crate: `types`, `record`, `delta`, `inode`,
+//! `volume`, `data`, `names`, `merge`, `cp`, `recovery`.
 
+mod admission;
+mod attr;
+mod catalog;
+mod codec;
+mod commit;
+mod core;
+mod cp;
+mod cx;
+mod data;
+mod delta;
+mod edit;
+mod engine;
+mod event;
+mod gate;
+mod hash;
+mod inode;
+mod merge;
+mod names;
+mod readdir;
+mod record;
+mod recovery;
+mod rename;
+mod snapshot;
 mod types;
+mod volume;
 
+pub use catalog::MAX_VOLUME_NAME;
+pub use cx::Cx;
+pub use edit::{EditError, verify_record};
+pub use engine::{Engine, EngineOptions};
+pub use recovery::Recovered;
+pub use snapshot::{Difference, Part, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
     ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,
     Written,
 };
+pub use volume::Volume;

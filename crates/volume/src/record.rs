@@ -117,7 +117,11 @@ impl InodeRec {
             out.put_u32(t.nanos);
         }
         out.put(&self.verifier.unwrap_or_default());
-        out.put_u8(if self.verifier.is_some() { HAS_VERIFIER } else { 0 });
+        out.put_u8(if self.verifier.is_some() {
+            HAS_VERIFIER
+        } else {
+            0
+        });
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<InodeRec> {
@@ -302,7 +306,12 @@ impl Window {
             }
             next_free = start + count;
             addr.checked_add(count as u64)?;
-            for (i, slot) in window.blocks.get_mut(start..next_free)?.iter_mut().enumerate() {
+            for (i, slot) in window
+                .blocks
+                .get_mut(start..next_free)?
+                .iter_mut()
+                .enumerate()
+            {
                 *slot = Some(Stored {
                     addr: BlockAddr(addr + i as u64),
                     birth,
@@ -365,7 +374,10 @@ mod tests {
     #[test]
     fn inode_round_trip() {
         for verifier in [None, Some([9; 8])] {
-            let rec = InodeRec { verifier, ..sample() };
+            let rec = InodeRec {
+                verifier,
+                ..sample()
+            };
             let mut out = Vec::new();
             rec.encode(&mut out);
             assert_eq!(out.len(), InodeRec::LEN);
@@ -400,7 +412,11 @@ mod tests {
             for (i, slot) in w.blocks.iter_mut().enumerate() {
                 if rng.below(4) > 0 {
                     *slot = Some(Stored {
-                        addr: BlockAddr(if round % 2 == 0 { i as u64 } else { rng.below(1 << 50) }),
+                        addr: BlockAddr(if round % 2 == 0 {
+                            i as u64
+                        } else {
+                            rng.below(1 << 50)
+                        }),
                         birth: Generation(rng.below(3)),
                         crc: rng.next_u64() as u32,
                     });

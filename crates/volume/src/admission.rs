@@ -1,0 +1,163 @@
+//! Admission: an operation is accepted only if what it needs later is certain.
+//!
+//! Blocks are allocated when a consistency point is written, memory and log fill
+//! up meanwhile. So an operation first has the allocator *promise* the blocks
+//! that its consistency point may need. The estimate is generous (a leaf for
+//! every scattered change), so a refusal near the end of the space is not the
+//! last word: what the overlays were charged too much comes back with the next
+//! consistency point, and the operation waits for it, at most twice. Only then
+//! is there no space.
+//!
+//! Operations that free space must work when there is none. They draw on the
+//! floor that the allocator keeps for consistency points, a part of it at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_base::BLOCK_SIZE;
+
+use crate::core::Core;
+use crate::cx::Cx;
+use crate::delta::Charge;
+use crate::types::{FsError, Pressure, Stop};
+use crate::volume::Volume;
+
+/// What all overlays together count for.
+#[derive(Default)]
+pub(crate) struct Totals {
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+    /// Blocks that deletions count for, which nobody has promised.
+    unpromised: AtomicU64,
+}
+
+impl Totals {
+    pub(crate) fn add(&self, c: Charge) {
+        self.blocks.fetch_add(c.blocks, Ordering::Relaxed);
+        self.bytes.fetch_add(c.bytes, Ordering::Relaxed);
+        self.unpromised.fetch_add(c.unpromised, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, c: Charge) {
+        self.blocks.fetch_sub(c.blocks, Ordering::Relaxed);
+        self.bytes.fetch_sub(c.bytes, Ordering::Relaxed);
+        self.unpromised.fetch_sub(c.unpromised, Ordering::Relaxed);
+    }
+
+    /// Promised blocks that overlays hold.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that overlays hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Blocks promised to an operation; what it does not use is given back.
+pub(crate) struct Promise<'a> {
+    core: &'a Core,
+    blocks: u64,
+    /// The blocks come out of the floor: nobody has promised them.
+    from_floor: bool,
+}
+
+impl<'a> Promise<'a> {
+    /// A promise for what cannot be refused: recovery. The space was there when
+    /// the operation was accepted.
+    pub(crate) fn if_possible(core: &'a Core, blocks: u64) -> Promise<'a> {
+        let granted = core.agg.space().promise(blocks);
+        Promise {
+            core,
+            blocks: if granted { blocks } else { 0 },
+            from_floor: false,
+        }
+    }
+
+    /// Takes blocks out of the promise, to be charged to an overlay. Estimates
+    /// add up, so it can be short by a few; the floor covers those.
+    pub(crate) fn take(&mut self, blocks: u64) -> Charge {
+        let given = blocks.min(self.blocks);
+        self.blocks -= given;
+        if self.from_floor {
+            Charge {
+                unpromised: given,
+                ..Charge::default()
+            }
+        } else {
+            Charge {
+                blocks: given,
+                ..Charge::default()
+            }
+        }
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if !self.from_floor && self.blocks > 0 {
+            self.core.agg.space().fulfil(self.blocks);
+        }
+    }
+}
+
+/// Times that an operation waits for space before it is told that there is none.
+const SPACE_WAITS: u8 = 2;
+
+impl Volume {
+    /// Has `blocks` promised.
+    pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit > 0 {
+            let used = self.used.load(Ordering::Relaxed) + self.charged.load(Ordering::Relaxed);
+            if (used + blocks).saturating_mul(BLOCK_SIZE as u64) > limit {
+                return Err(self.no_space(cx));
+            }
+        }
+        if !self.core.agg.space().promise(blocks) {
+            return Err(self.no_space(cx));
+        }
+        Ok(Promise {
+            core: &self.core,
+            blocks,
+            from_floor: false,
+        })
+    }
+
+    #[cold]
+    fn no_space(&self, cx: &mut Cx) -> Stop {
+        if cx.space_waits < SPACE_WAITS && self.core.totals.blocks() > 0 {
+            cx.space_waits += 1;
+            return Stop::Wait(Pressure::Space);
+        }
+        Stop::Fail(FsError::NoSpace)
+    }
+
+    /// Has `blocks` for an operation that frees space: promised if possible,
+    /// and else out of the floor.
+    pub(crate) fn promise_for_delete(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+        let space = self.core.agg.space();
+        if space.promise(blocks) {
+            return Ok(Promise {
+                core: &self.core,
+                blocks,
+                from_floor: false,
+            });
+        }
+        // A quarter of the floor for each of the two epochs that can be in
+        // memory at once; the rest is for what consistency points need besides.
+        let taken = self.core.totals.unpromised.load(Ordering::Relaxed);
+        if taken + blocks > space.stats().floor / 2 {
+            if cx.space_waits < SPACE_WAITS {
+                cx.space_waits += 1;
+                return Err(Stop::Wait(Pressure::Space));
+            }
+            return Err(FsError::NoSpace.into());
+        }
+        Ok(Promise {
+            core: &self.core,
+            blocks,
+            from_floor: true,
+        })
+    }
+}

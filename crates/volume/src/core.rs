@@ -1,0 +1,220 @@
+//! What all volumes of an aggregate share: the log's front door, admission by
+//! memory and log, and the state of consistency points.
+//!
+//! **When a consistency point is due.** When overlays hold a third of the page
+//! frames, or the log is half full, or some seconds have passed since a change.
+//! While it is written, operations go on in the next epoch; they are stopped only
+//! when overlays hold three quarters of the frames or the log has no room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use weir_base::{BLOCK_SIZE, Lsn, Rng, VolumeId};
+use weir_store::aggregate::Aggregate;
+use weir_store::log::{AppendError, Record};
+
+use crate::admission::Totals;
+use crate::edit::Edits;
+use crate::event::Event;
+use crate::gate::Gate;
+use crate::types::{FsError, Pressure, Stop};
+use crate::volume::Volume;
+
+/// The state of consistency points, by number.
+#[derive(Default)]
+pub(crate) struct CpState {
+    /// The last one that completed.
+    completed: AtomicU64,
+    /// The highest that somebody asked for.
+    wanted: AtomicU64,
+    /// Held while one is made: there is one at a time.
+    pub(crate) running: Mutex<()>,
+    /// One is being made now.
+    pub(crate) active: AtomicBool,
+}
+
+/// See the module's head.
+pub(crate) struct Core {
+    pub(crate) agg: Arc<Aggregate>,
+    pub(crate) gate: Gate,
+    pub(crate) totals: Totals,
+    /// Happens when a consistency point completes or fails.
+    pub(crate) progress: Event,
+    /// Happens when a consistency point is asked for, or the engine stops.
+    pub(crate) work: Event,
+    pub(crate) cp: CpState,
+    pub(crate) volumes: RwLock<BTreeMap<VolumeId, Arc<Volume>>>,
+    /// A thread of the engine makes consistency points; if not, whoever waits for
+    /// one makes it.
+    pub(crate) background: bool,
+    /// No consistency points are made, not yet or not any more.
+    pub(crate) stopping: AtomicBool,
+    /// Something has changed since the last consistency point began.
+    pub(crate) changed: AtomicBool,
+    pub(crate) fsid_base: u64,
+    verifier: AtomicU64,
+    /// The last record that was appended.
+    last: AtomicU64,
+    /// Bytes of all page frames.
+    memory: u64,
+    /// Inodes that each volume keeps in memory.
+    pub(crate) inodes: usize,
+}
+
+impl Core {
+    pub(crate) fn new(
+        agg: Arc<Aggregate>,
+        rng: &dyn Rng,
+        background: bool,
+        inodes: usize,
+    ) -> Arc<Core> {
+        let completed = agg.generation().0;
+        let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
+        let [a, b, c, d, e, f, g, h, ..] = agg.id().0;
+        Arc::new(Core {
+            gate: Gate::new(completed + 1),
+            totals: Totals::default(),
+            progress: Event::default(),
+            work: Event::default(),
+            cp: CpState {
+                completed: AtomicU64::new(completed),
+                ..CpState::default()
+            },
+            volumes: RwLock::new(BTreeMap::new()),
+            background,
+            // Until recovery is done nobody may make a consistency point: it
+            // would release records of the log that are not applied yet.
+            stopping: AtomicBool::new(true),
+            changed: AtomicBool::new(false),
+            fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            verifier: AtomicU64::new(rng.next_u64()),
+            last: AtomicU64::new(0),
+            memory,
+            inodes,
+            agg,
+        })
+    }
+
+    pub(crate) fn verifier(&self) -> u64 {
+        // A poisoned aggregate answers another verifier, so that clients notice
+        // that what they have not committed may be gone.
+        let v = self.verifier.load(Ordering::Relaxed);
+        if self.is_poisoned() { !v } else { v }
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.agg.poisoned().is_some()
+    }
+
+    /// Total and available blocks of the aggregate.
+    pub(crate) fn capacity(&self) -> (u64, u64) {
+        let s = self.agg.space().stats();
+        (s.total.saturating_add(s.growth), s.available())
+    }
+
+    /// Appends an operation's edits. The caller changes memory only afterwards.
+    pub(crate) fn append(&self, edits: Edits) -> Result<Lsn, Stop> {
+        let record = Record {
+            meta: edits.meta,
+            pages: edits.pages,
+        };
+        match self.agg.log().append(record) {
+            Ok(lsn) => {
+                // The caller's locks order this before anybody sees the effect.
+                self.last.fetch_max(lsn.0, Ordering::Relaxed);
+                Ok(lsn)
+            }
+            Err(AppendError::Full) => Err(Stop::Wait(Pressure::Log)),
+            Err(AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
+            Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
+        }
+    }
+
+    /// The record that must be durable for everything visible now to be so.
+    pub(crate) fn last_appended(&self) -> Option<Lsn> {
+        match self.last.load(Ordering::Relaxed) {
+            0 => None,
+            n => Some(Lsn(n)),
+        }
+    }
+
+    /// Lets an operation pass that is going to log `bytes`, unless memory is
+    /// short; asks for a consistency point in time.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        let held = self.totals.bytes();
+        if held > self.memory / 3 {
+            if held > self.memory / 4 * 3 {
+                return Err(Stop::Wait(Pressure::Memory));
+            }
+            self.ask();
+        }
+        if bytes > 0 {
+            let (used, size) = self.agg.log().fill();
+            if used + bytes > size / 2 {
+                self.ask();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a consistency point if none is being made.
+    fn ask(&self) {
+        if !self.cp.active.load(Ordering::Relaxed) {
+            self.want(self.gate.epoch());
+        }
+    }
+
+    /// Asks for the consistency point of `epoch`.
+    pub(crate) fn want(&self, epoch: u64) {
+        if self.cp.wanted.fetch_max(epoch, Ordering::AcqRel) < epoch && self.background {
+            self.work.happen();
+        }
+    }
+
+    /// The epoch that is wanted and has not completed, if any.
+    pub(crate) fn wanted(&self) -> Option<u64> {
+        let wanted = self.cp.wanted.load(Ordering::Acquire);
+        (wanted > self.cp.completed.load(Ordering::Acquire)).then_some(wanted)
+    }
+
+    /// Sees to it that there will be less of this pressure; answers the
+    /// consistency point to wait for.
+    pub(crate) fn relieve(self: &Arc<Self>, pressure: Pressure) -> u64 {
+        let target = match pressure {
+            Pressure::Epoch(n) => n,
+            // What is charged now is given back by the next one.
+            Pressure::Space => self.gate.epoch(),
+            // One that runs already helps as well.
+            Pressure::Memory | Pressure::Log => self.cp.completed.load(Ordering::Acquire) + 1,
+        };
+        self.want(target);
+        if !self.background {
+            while !self.completed(target) {
+                crate::cp::run(self);
+            }
+        }
+        target
+    }
+
+    /// Whether the consistency point `epoch` is durable and published.
+    pub(crate) fn is_durable(&self, epoch: u64) -> bool {
+        self.cp.completed.load(Ordering::Acquire) >= epoch
+    }
+
+    /// Whether there is nothing to wait for: the consistency point `epoch` is
+    /// durable, or nobody will ever make it.
+    pub(crate) fn completed(&self, epoch: u64) -> bool {
+        self.is_durable(epoch) || self.is_poisoned() || self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes that a consistency point is durable and published.
+    pub(crate) fn complete(&self, epoch: u64) {
+        self.cp.completed.fetch_max(epoch, Ordering::AcqRel);
+        self.progress.happen();
+    }
+}

@@ -1,0 +1,180 @@
+//! The context of one request, and the loop that runs an operation to its end.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use smallvec::SmallVec;
+use weir_base::Time;
+use weir_store::{BlockPtr, Frame, StoreError};
+
+use crate::types::{FsError, Pressure, Stop};
+use crate::volume::{RootState, Volume};
+
+/// One request's context, kept over the repetitions of its operation.
+///
+/// It pins what was fetched for it, so that each repetition gets further than
+/// the one before even if the cache has evicted the blocks meanwhile; and it
+/// keeps the tree alive that the pointers came from, so that their blocks cannot
+/// be reused while they are read.
+pub struct Cx {
+    /// The time of the request, which becomes the time stamps.
+    pub now: Time,
+    pins: Vec<(BlockPtr, Frame)>,
+    bad: SmallVec<[BlockPtr; 1]>,
+    roots: SmallVec<[Arc<RootState>; 1]>,
+    /// How often the operation has waited for space.
+    pub(crate) space_waits: u8,
+    /// The consistency point that a commit waits for.
+    pub(crate) commit_epoch: Option<u64>,
+}
+
+impl Cx {
+    /// The context of a request made at `now`.
+    pub fn new(now: Time) -> Cx {
+        Cx {
+            now,
+            pins: Vec::new(),
+            bad: SmallVec::new(),
+            roots: SmallVec::new(),
+            space_waits: 0,
+            commit_epoch: None,
+        }
+    }
+
+    pub(crate) fn pinned(&self, ptr: &BlockPtr) -> Option<&Frame> {
+        if self.pins.is_empty() {
+            return None;
+        }
+        let i = self
+            .pins
+            .binary_search_by_key(&(ptr.addr, ptr.birth), |(p, _)| (p.addr, p.birth))
+            .ok()?;
+        self.pins.get(i).map(|(_, frame)| frame)
+    }
+
+    pub(crate) fn is_bad(&self, ptr: &BlockPtr) -> bool {
+        self.bad.contains(ptr)
+    }
+
+    /// Keeps the blocks of this root from being reused.
+    pub(crate) fn hold(&mut self, root: &Arc<RootState>) {
+        if !self.roots.iter().any(|r| Arc::ptr_eq(r, root)) {
+            self.roots.push(Arc::clone(root));
+        }
+    }
+
+    fn pin(&mut self, ptrs: &[BlockPtr], frames: Vec<Frame>) {
+        self.pins.extend(ptrs.iter().copied().zip(frames));
+        self.pins.sort_unstable_by_key(|(p, _)| (p.addr, p.birth));
+        self.pins.dedup_by_key(|(p, _)| (p.addr, p.birth));
+    }
+}
+
+impl Volume {
+    /// Does what `stop` asks for, so that the operation can be run again.
+    ///
+    /// A block that cannot be read is noted in the context: the repetition
+    /// answers an error if it cannot do without it.
+    ///
+    /// # Errors
+    /// The reason, if the operation failed.
+    pub async fn resume(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+        match stop {
+            Stop::Fail(e) => Err(e),
+            Stop::Fetch(ptrs) => {
+                match self.core.agg.cache().fetch(&ptrs).await {
+                    Ok(frames) => cx.pin(&ptrs, frames),
+                    Err(_) if ptrs.len() > 1 => {
+                        // Find out which of them it is.
+                        for ptr in ptrs {
+                            match self.core.agg.cache().fetch(&[ptr]).await {
+                                Ok(frames) => cx.pin(&[ptr], frames),
+                                Err(e) => self.note_bad(cx, ptr, &e)?,
+                            }
+                        }
+                    }
+                    Err(e) => {
+                        for ptr in ptrs {
+                            self.note_bad(cx, ptr, &e)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Stop::Wait(pressure) => {
+                let target = self.core.relieve(pressure);
+                let core = &self.core;
+                poll_fn(|task| {
+                    if core.completed(target) {
+                        return Poll::Ready(());
+                    }
+                    core.progress.register(task.waker());
+                    // Again, because it may have come before the registration.
+                    if core.completed(target) {
+                        Poll::Ready(())
+                    } else {
+                        Poll::Pending
+                    }
+                })
+                .await;
+                if core.is_durable(target) {
+                    Ok(())
+                } else if core.is_poisoned() {
+                    Err(FsError::ReadOnly)
+                } else {
+                    // The engine is stopping.
+                    Err(FsError::Delay)
+                }
+            }
+        }
+    }
+
+    fn note_bad(&self, cx: &mut Cx, ptr: BlockPtr, error: &StoreError) -> Result<(), FsError> {
+        if matches!(error, StoreError::NoMemory) {
+            // Not the block's fault: the request is repeated when memory is free.
+            self.core.relieve(Pressure::Memory);
+            return Err(FsError::Delay);
+        }
+        tracing::error!(volume = %self.id(), block = %ptr.addr, %error, "cannot read a block");
+        cx.bad.push(ptr);
+        Ok(())
+    }
+
+    /// As [`Volume::resume`], blocking the thread: for tools and tests.
+    ///
+    /// # Errors
+    /// The reason, if the operation failed.
+    pub fn resume_blocking(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+        crate::event::block_on(self.resume(cx, stop))
+    }
+
+    /// Runs an operation to its end.
+    ///
+    /// # Errors
+    /// As the operation.
+    pub async fn drive<T>(
+        &self,
+        cx: &mut Cx,
+        mut op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+    ) -> Result<T, FsError> {
+        loop {
+            match op(cx) {
+                Ok(value) => return Ok(value),
+                Err(stop) => self.resume(cx, stop).await?,
+            }
+        }
+    }
+
+    /// As [`Volume::drive`], blocking the thread: for tools and tests.
+    ///
+    /// # Errors
+    /// As the operation.
+    pub fn drive_blocking<T>(
+        &self,
+        cx: &mut Cx,
+        op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+    ) -> Result<T, FsError> {
+        crate::event::block_on(self.drive(cx, op))
+    }
+}

@@ -1,0 +1,394 @@
+//! Reading and writing file data.
+
+use smallvec::SmallVec;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
+use weir_base::{BLOCK_SIZE, Ino};
+use weir_store::node::Key;
+use weir_store::tree;
+use weir_store::{BlockPtr, Class, Frame, FrameMut};
+
+use crate::cx::Cx;
+use crate::delta::{Delta, Layer, PAGE_BYTES, Page};
+use crate::edit::Edits;
+use crate::inode::State;
+use crate::record::{Stored, WINDOW, Window, kind};
+use crate::types::{
+    Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, Stability, Stop, Written,
+};
+use crate::volume::{Source, Volume, alive, malformed, stamped};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// A block's contents.
+pub(crate) struct Base {
+    pub(crate) frame: Frame,
+    /// The log or the tree has them.
+    pub(crate) durable: bool,
+}
+
+/// What the overlays say about a block.
+enum Overlay {
+    Page(Base),
+    Hole,
+    Tree,
+}
+
+fn overlay(st: &State, block: u64) -> Overlay {
+    for delta in [st.active.as_deref(), st.frozen.as_deref()]
+        .into_iter()
+        .flatten()
+    {
+        match Delta::block(delta, block) {
+            Layer::Page(page) => {
+                return Overlay::Page(Base {
+                    frame: page.frame.clone(),
+                    durable: page.is_logged(),
+                });
+            }
+            Layer::Hole => return Overlay::Hole,
+            Layer::Below => {}
+        }
+    }
+    Overlay::Tree
+}
+
+fn has_data(delta: Option<&Delta>) -> bool {
+    delta.is_some_and(|d| d.data.is_some() || d.fresh)
+}
+
+/// Only regular files have data; directories are told apart because protocols do.
+fn regular(st: &State) -> Result<(), Stop> {
+    alive(st)?;
+    match st.rec.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FsError::IsDir.into()),
+        _ => Err(FsError::Invalid.into()),
+    }
+}
+
+impl Volume {
+    /// A frame for new data.
+    pub(crate) fn frame(&self) -> Result<FrameMut, Stop> {
+        self.core
+            .agg
+            .cache()
+            .alloc(Class::Foreground)
+            .ok_or(Stop::Wait(Pressure::Memory))
+    }
+
+    /// Where the committed tree stores a file block.
+    fn stored(&self, cx: &mut Cx, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
+        let start = Window::start_of(block);
+        let key = Key::new(ino.0, kind::EXTENT, start);
+        match self.tree_get(cx, &key)? {
+            None => Ok(None),
+            Some(value) => Window::find(&value, (block - start) as usize)
+                .map_err(|_| malformed(self.id, ino, "extent")),
+        }
+    }
+
+    /// The contents of one block; `None` for a hole.
+    pub(crate) fn block(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        block: u64,
+    ) -> Result<Option<Base>, Stop> {
+        match overlay(st, block) {
+            Overlay::Page(base) => return Ok(Some(base)),
+            Overlay::Hole => return Ok(None),
+            Overlay::Tree => {}
+        }
+        let Some(stored) = self.stored(cx, ino, block)? else {
+            return Ok(None);
+        };
+        let ptr = ptr_of(stored);
+        let src = Source {
+            cache: self.core.agg.cache(),
+            cx,
+        };
+        let root = self.root.load();
+        let frame = tree::NodeSource::node(&src, &ptr).map_err(|s| self.stop(cx, &root, s))?;
+        Ok(Some(Base {
+            frame,
+            durable: true,
+        }))
+    }
+
+    /// Reads up to `len` bytes at `off`; fewer at the end of the file, or before
+    /// a block that cannot be read. Holes are read as zeros.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` if it is no regular file, `Stale`, `Io` if the first
+    /// block cannot be read.
+    pub fn read(&self, cx: &mut Cx, ino: Ino, off: u64, len: usize) -> Result<ReadOut, Stop> {
+        let inode = self.inode(cx, ino)?;
+        let st = inode.state.read();
+        regular(&st)?;
+        let attr = self.attr_of(ino, &st);
+        let end = off.saturating_add(len.min(MAX_IO) as u64).min(st.rec.size);
+        if off >= end {
+            return Ok(ReadOut {
+                pages: SmallVec::new(),
+                first: 0,
+                len: 0,
+                eof: off >= st.rec.size,
+                attr,
+            });
+        }
+        let pages = self.pages(cx, ino, &st, off / BLOCK, (end - 1) / BLOCK)?;
+        Ok(read_out(pages, off, end, attr))
+    }
+
+    /// The pages of blocks `first ..= last`; fewer if one in between cannot be
+    /// read, at least one.
+    fn pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        first: u64,
+        last: u64,
+    ) -> Result<SmallVec<[Frame; 16]>, Stop> {
+        let mut pages: SmallVec<[Frame; 16]> = SmallVec::new();
+        let layered = has_data(st.active.as_deref()) || has_data(st.frozen.as_deref());
+        let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
+        let mut window: Option<(u64, Option<tree::Value>)> = None;
+        // The deltas are consulted before the root is loaded: a root is published
+        // before the delta that it has taken in is dropped.
+        let root = self.root.load();
+        let cache = self.core.agg.cache();
+        for block in first..=last {
+            if layered {
+                match overlay(st, block) {
+                    Overlay::Page(base) => {
+                        pages.push(base.frame);
+                        continue;
+                    }
+                    Overlay::Hole => {
+                        pages.push(Frame::zero());
+                        continue;
+                    }
+                    Overlay::Tree => {}
+                }
+            }
+            let start = Window::start_of(block);
+            if window.as_ref().is_none_or(|(at, _)| *at != start) {
+                let key = Key::new(ino.0, kind::EXTENT, start);
+                let src = Source { cache, cx };
+                match tree::get(&src, &root.root, &key) {
+                    Ok(value) => window = Some((start, value)),
+                    Err(tree::Stop::Fetch(ptrs)) => {
+                        missing.extend(ptrs);
+                        break;
+                    }
+                    // A damaged node costs what it covers and no more.
+                    Err(tree::Stop::Fail(_)) if !pages.is_empty() && missing.is_empty() => break,
+                    Err(stop) => return Err(self.stop(cx, &root, stop)),
+                }
+            }
+            let found = match &window {
+                Some((_, Some(value))) => Window::find(value, (block - start) as usize)
+                    .map_err(|_| malformed(self.id, ino, "extent"))?,
+                _ => None,
+            };
+            let Some(stored) = found else {
+                pages.push(Frame::zero());
+                continue;
+            };
+            let ptr = ptr_of(stored);
+            if let Some(frame) = cache.get(&ptr) {
+                pages.push(frame);
+            } else if let Some(frame) = cx.pinned(&ptr) {
+                pages.push(frame.clone());
+            } else if cx.is_bad(&ptr) {
+                if pages.is_empty() {
+                    return Err(FsError::Io.into());
+                }
+                break;
+            } else {
+                missing.push(ptr);
+                pages.push(Frame::zero());
+            }
+        }
+        if missing.is_empty() {
+            return Ok(pages);
+        }
+        cx.hold(&root);
+        Err(Stop::Fetch(missing))
+    }
+
+    /// Writes `data` at `off`, extending the file if need be. Granted is what
+    /// was asked for; data that is to be stable goes to the log with the
+    /// attributes, so `DataSync` is given as `FileSync`.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
+    /// `FileTooBig`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    pub fn write(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Done<Written>, Stop> {
+        self.writable()?;
+        if data.len() > MAX_IO {
+            return Err(FsError::Invalid.into());
+        }
+        let end = off
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= MAX_FILE_SIZE)
+            .ok_or(FsError::FileTooBig)?;
+        let inode = self.inode(cx, ino)?;
+        if data.is_empty() {
+            let st = inode.state.read();
+            regular(&st)?;
+            let attr = self.attr_of(ino, &st);
+            return Ok(written(attr, attr, stability, None));
+        }
+        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
+        let count = last - first + 1;
+        let stable = stability != Stability::Unstable;
+        let mut promise = self.promise(cx, count + count / WINDOW + 4)?;
+        self.core
+            .admit(if stable { count * BLOCK + 512 } else { 0 })?;
+        let mut frames = self.fill_frames(off, data)?;
+
+        let pass = self.core.gate.enter();
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        regular(st)?;
+        self.merge_edges(cx, ino, st, off, end, &mut frames)?;
+        let before = self.attr_of(ino, st);
+        let mut rec = stamped(st.rec, cx.now, true);
+        rec.size = rec.size.max(end);
+        let pages: SmallVec<[Frame; 16]> = frames.into_iter().map(FrameMut::freeze).collect();
+        let lsn = if stable {
+            let mut edits = Edits::new(self.id, 160);
+            edits.inode(ino, &rec);
+            edits.pages(ino, (first..).zip(&pages));
+            Some(self.core.append(edits)?)
+        } else {
+            None
+        };
+        let delta = self.touch(&pass, &inode, st, &mut promise);
+        let mut fresh = 0;
+        for (frame, block) in pages.into_iter().zip(first..) {
+            let page = match stable {
+                true => Page::logged(frame),
+                false => Page::unlogged(frame),
+            };
+            fresh += u64::from(delta.file().put(block, page));
+        }
+        if fresh > 0 {
+            let blocks = fresh + fresh.div_ceil(WINDOW);
+            self.charge(delta, promise.take(blocks), fresh * (BLOCK + PAGE_BYTES));
+        }
+        st.rec = rec;
+        st.unlogged = !stable;
+        Ok(written(before, self.attr_of(ino, st), stability, lsn))
+    }
+
+    /// Frames of the blocks that `data` at `off` touches, zeros around it.
+    fn fill_frames(&self, off: u64, data: &[u8]) -> Result<SmallVec<[FrameMut; 16]>, Stop> {
+        let mut frames: SmallVec<[FrameMut; 16]> = SmallVec::new();
+        let mut rest = data;
+        let mut skip = (off % BLOCK) as usize;
+        while !rest.is_empty() {
+            let mut frame = self.frame()?;
+            let take = rest.len().min(BLOCK_SIZE - skip);
+            let (head, tail) = rest.split_at(take);
+            let (before, body) = frame.split_at_mut(skip);
+            let (body, after) = body.split_at_mut(take);
+            before.fill(0);
+            body.copy_from_slice(head);
+            after.fill(0);
+            frames.push(frame);
+            rest = tail;
+            skip = 0;
+        }
+        Ok(frames)
+    }
+
+    /// Adds to the first and the last frame what the file has around the write.
+    fn merge_edges(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        off: u64,
+        end: u64,
+        frames: &mut [FrameMut],
+    ) -> Result<(), Stop> {
+        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
+        let head = (off % BLOCK) as usize;
+        let tail = (end % BLOCK) as usize;
+        let size = st.rec.size;
+        let head_needed = head != 0 && first * BLOCK < size;
+        let tail_needed = tail != 0 && end < size;
+        if head_needed
+            && let (Some(base), Some(frame)) = (self.block(cx, ino, st, first)?, frames.first_mut())
+        {
+            copy_range(frame, &base.frame, 0..head);
+            if first == last && tail_needed {
+                copy_range(frame, &base.frame, tail..BLOCK_SIZE);
+            }
+        }
+        if tail_needed
+            && !(head_needed && first == last)
+            && let (Some(base), Some(frame)) = (self.block(cx, ino, st, last)?, frames.last_mut())
+        {
+            copy_range(frame, &base.frame, tail..BLOCK_SIZE);
+        }
+        Ok(())
+    }
+}
+
+fn copy_range(to: &mut FrameMut, from: &Frame, range: std::ops::Range<usize>) {
+    if let (Some(to), Some(from)) = (to.get_mut(range.clone()), from.get(range)) {
+        to.copy_from_slice(from);
+    }
+}
+
+pub(crate) fn ptr_of(stored: Stored) -> BlockPtr {
+    BlockPtr {
+        addr: stored.addr,
+        birth: stored.birth,
+        crc: stored.crc,
+    }
+}
+
+fn written(
+    before: Attr,
+    after: Attr,
+    stability: Stability,
+    lsn: Option<weir_base::Lsn>,
+) -> Done<Written> {
+    Done {
+        value: Written {
+            change: Change { before, after },
+            granted: match stability {
+                Stability::Unstable => Stability::Unstable,
+                _ => Stability::FileSync,
+            },
+        },
+        lsn,
+    }
+}
+
+/// Cuts the pages that were found to the bytes that were asked for.
+fn read_out(pages: SmallVec<[Frame; 16]>, off: u64, end: u64, attr: Attr) -> ReadOut {
+    let first = (off % BLOCK) as usize;
+    let have = pages.len() * BLOCK_SIZE - first;
+    let len = have.min((end - off) as usize);
+    ReadOut {
+        pages,
+        first,
+        len,
+        eof: off + len as u64 >= attr.size,
+        attr,
+    }
+}

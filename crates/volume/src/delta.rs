@@ -1,0 +1,300 @@
+//! The overlay of one inode: what changed since a consistency point.
+//!
+//! A delta is a layer over the tree: a key that it mentions hides the tree's
+//! record, a tombstone hides it with nothing. An inode has at most two: the
+//! *active* one, which operations write, and the *frozen* one, which a running
+//! consistency point merges into the tree. Readers look at active, frozen, tree,
+//! in that order. A frozen delta is never changed again, so the consistency point
+//! reads it without a lock.
+//!
+//! File data is a map from block number to page. A truncation is one number, the
+//! first block from which on everything *below* this layer is hidden; what is
+//! written behind it later stands in the map again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+use weir_base::BlockAddr;
+use weir_store::Frame;
+
+use crate::record::{Dirent, InodeRec};
+
+/// Estimated bytes that a delta takes in memory besides names and pages.
+pub(crate) const DELTA_BYTES: u64 = 640;
+/// The same for a directory entry, besides its name.
+pub(crate) const ENTRY_BYTES: u64 = 80;
+/// The same for a page's place in the map.
+pub(crate) const PAGE_BYTES: u64 = 96;
+
+/// One changed file block.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) frame: Frame,
+    /// Checksum, if it has been computed.
+    pub(crate) crc: Option<u32>,
+    /// Where it has been written already, durably, outside a consistency point.
+    pub(crate) addr: Option<BlockAddr>,
+    /// Whether the log has it.
+    logged: AtomicBool,
+}
+
+impl Page {
+    pub(crate) fn unlogged(frame: Frame) -> Page {
+        Page {
+            frame,
+            crc: None,
+            addr: None,
+            logged: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn logged(frame: Frame) -> Page {
+        Page {
+            frame,
+            crc: None,
+            addr: None,
+            logged: AtomicBool::new(true),
+        }
+    }
+
+    pub(crate) fn mapped(frame: Frame, crc: u32, addr: BlockAddr) -> Page {
+        Page {
+            frame,
+            crc: Some(crc),
+            addr: Some(addr),
+            logged: AtomicBool::new(true),
+        }
+    }
+
+    pub(crate) fn is_logged(&self) -> bool {
+        self.logged.load(Ordering::Relaxed)
+    }
+}
+
+/// Changes to a file's data.
+#[derive(Debug, Default)]
+pub(crate) struct FileDelta {
+    pages: BTreeMap<u64, Page>,
+    /// Blocks from here on are hidden in the layers below.
+    cut: Option<u64>,
+    /// Number of pages that the log does not have.
+    unlogged: AtomicU64,
+    /// Addresses that a log record names but whose contents were replaced since:
+    /// not to be reused before the consistency point of this epoch is durable.
+    superseded: Vec<BlockAddr>,
+}
+
+/// What a layer says about a block.
+pub(crate) enum Layer<'a> {
+    /// Its contents.
+    Page(&'a Page),
+    /// That it is a hole.
+    Hole,
+    /// Nothing: ask the layer below.
+    Below,
+}
+
+impl FileDelta {
+    pub(crate) fn get(&self, block: u64) -> Layer<'_> {
+        match self.pages.get(&block) {
+            Some(page) => Layer::Page(page),
+            None if self.cut.is_some_and(|cut| block >= cut) => Layer::Hole,
+            None => Layer::Below,
+        }
+    }
+
+    /// Sets a block's page; answers whether the block is new in this layer.
+    pub(crate) fn put(&mut self, block: u64, page: Page) -> bool {
+        if !page.is_logged() {
+            *self.unlogged.get_mut() += 1;
+        }
+        match self.pages.insert(block, page) {
+            Some(old) => {
+                self.forget(&old);
+                false
+            }
+            None => true,
+        }
+    }
+
+    fn forget(&mut self, old: &Page) {
+        if !old.is_logged() {
+            *self.unlogged.get_mut() -= 1;
+        }
+        if let Some(addr) = old.addr {
+            self.superseded.push(addr);
+        }
+    }
+
+    /// Hides all blocks from `first` on; answers how many pages that dropped.
+    pub(crate) fn cut(&mut self, first: u64) -> u64 {
+        let dropped = self.pages.split_off(&first);
+        for page in dropped.values() {
+            self.forget(page);
+        }
+        self.cut = Some(self.cut.map_or(first, |c| c.min(first)));
+        dropped.len() as u64
+    }
+
+    pub(crate) fn cut_at(&self) -> Option<u64> {
+        self.cut
+    }
+
+    pub(crate) fn pages(&self) -> &BTreeMap<u64, Page> {
+        &self.pages
+    }
+
+    pub(crate) fn superseded(&self) -> &[BlockAddr] {
+        &self.superseded
+    }
+
+    pub(crate) fn has_unlogged(&self) -> bool {
+        self.unlogged.load(Ordering::Relaxed) > 0
+    }
+
+    /// The pages in `range` that the log does not have, in order, at most `most`.
+    pub(crate) fn unlogged_in(
+        &self,
+        range: std::ops::RangeInclusive<u64>,
+        most: usize,
+    ) -> SmallVec<[u64; 16]> {
+        if !self.has_unlogged() {
+            return SmallVec::new();
+        }
+        self.pages
+            .range(range)
+            .filter(|(_, p)| !p.is_logged())
+            .map(|(b, _)| *b)
+            .take(most)
+            .collect()
+    }
+
+    /// Notes that the log has this block now, in an active or a frozen layer.
+    pub(crate) fn mark_logged(&self, block: u64) {
+        if let Some(page) = self.pages.get(&block)
+            && !page.logged.swap(true, Ordering::Relaxed)
+        {
+            self.unlogged.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All changes to one inode in one epoch.
+#[derive(Debug)]
+pub(crate) struct Delta {
+    /// The epoch that the changes belong to.
+    pub(crate) epoch: u64,
+    /// The attributes at the end of the epoch: set when the delta is frozen.
+    pub(crate) rec: Option<InodeRec>,
+    /// The tree has nothing of this inode when this delta is merged.
+    pub(crate) fresh: bool,
+    /// The inode was removed.
+    pub(crate) dead: bool,
+    /// A new link's target.
+    pub(crate) symlink: Option<Box<[u8]>>,
+    /// Directory entries by cookie; `None`: removed.
+    pub(crate) names: BTreeMap<u64, Option<Dirent>>,
+    /// File data.
+    pub(crate) data: Option<Box<FileDelta>>,
+    /// What it counts for in the engine's totals.
+    pub(crate) charge: Charge,
+}
+
+/// What overlays count for: blocks that their consistency point may have to
+/// allocate, and bytes of memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Charge {
+    /// Promised blocks.
+    pub(crate) blocks: u64,
+    /// Blocks that come out of the floor.
+    pub(crate) unpromised: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Delta {
+    pub(crate) fn new(epoch: u64) -> Delta {
+        Delta {
+            epoch,
+            rec: None,
+            fresh: false,
+            dead: false,
+            symlink: None,
+            names: BTreeMap::new(),
+            data: None,
+            charge: Charge::default(),
+        }
+    }
+
+    pub(crate) fn file(&mut self) -> &mut FileDelta {
+        self.data.get_or_insert_default()
+    }
+
+    /// What this layer says about a file block.
+    pub(crate) fn block(&self, block: u64) -> Layer<'_> {
+        if let Some(data) = &self.data {
+            match data.get(block) {
+                Layer::Below => {}
+                found => return found,
+            }
+        }
+        if self.fresh {
+            Layer::Hole
+        } else {
+            Layer::Below
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page::unlogged(Frame::zero())
+    }
+
+    #[test]
+    fn a_cut_hides_below_but_not_later_pages() {
+        let mut d = FileDelta::default();
+        for b in 0..10 {
+            assert!(d.put(b, page()));
+        }
+        assert!(!d.put(3, page()));
+        assert_eq!(d.cut(4), 6);
+        d.put(7, page());
+        d.cut(9);
+        assert!(matches!(d.get(3), Layer::Page(_)));
+        assert!(matches!(d.get(4), Layer::Hole));
+        assert!(matches!(d.get(7), Layer::Page(_)));
+        assert!(matches!(d.get(100), Layer::Hole));
+        assert_eq!(d.cut_at(), Some(4));
+        assert_eq!(d.pages().len(), 5);
+    }
+
+    #[test]
+    fn unlogged_pages_are_counted() {
+        let mut d = FileDelta::default();
+        d.put(1, page());
+        d.put(1, page());
+        d.put(2, Page::logged(Frame::zero()));
+        d.put(3, page());
+        assert_eq!(d.unlogged_in(0..=10, 9).as_slice(), &[1, 3]);
+        assert_eq!(d.unlogged_in(2..=10, 9).as_slice(), &[3]);
+        d.mark_logged(1);
+        d.mark_logged(1);
+        assert!(d.has_unlogged());
+        d.cut(3);
+        assert!(!d.has_unlogged());
+    }
+
+    #[test]
+    fn replaced_direct_writes_are_remembered() {
+        let mut d = FileDelta::default();
+        d.put(1, Page::mapped(Frame::zero(), 1, BlockAddr(9)));
+        d.put(1, page());
+        d.put(2, Page::mapped(Frame::zero(), 1, BlockAddr(10)));
+        d.cut(0);
+        assert_eq!(d.superseded(), &[BlockAddr(9), BlockAddr(10)]);
+    }
+}

@@ -1,0 +1,360 @@
+//! Edits: what an operation writes to the intent log (byte layout in
+//! docs/format.md).
+//!
+//! A log record holds the edits of one operation, so an operation is in the log
+//! wholly or not at all. Edits are *after-images*: they say what a record is to
+//! be, not what was done to it. Applying them in order to any state that already
+//! contains some of them ends in the same state, so recovery needs no notion of
+//! which of them a consistency point has already taken in, and may itself be
+//! interrupted and started again.
+//!
+//! The one edit that computes is [`Edit::Cut`], truncation: it zeroes the rest of
+//! the last block of whatever is there. Its after-image would be that block's
+//! contents, which for a file written without stability need not be durable at
+//! all; cutting is idempotent as it is.
+
+use smallvec::SmallVec;
+use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_store::Frame;
+
+use crate::codec::{Put, Reader};
+use crate::record::{DirentRef, InodeRec};
+
+const VERSION: u8 = 1;
+
+mod tag {
+    pub(super) const INODE: u8 = 1;
+    pub(super) const DEAD: u8 = 2;
+    pub(super) const PUT_ENTRY: u8 = 3;
+    pub(super) const DEL_ENTRY: u8 = 4;
+    pub(super) const SYMLINK: u8 = 5;
+    pub(super) const PAGES: u8 = 6;
+    pub(super) const MAP: u8 = 7;
+    pub(super) const CUT: u8 = 8;
+}
+
+/// One edit, decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Edit<'a> {
+    /// The inode has these attributes (its block count excepted).
+    Inode { ino: Ino, rec: InodeRec },
+    /// The inode and everything below it is gone.
+    Dead { ino: Ino },
+    /// The directory has this entry.
+    PutEntry {
+        dir: Ino,
+        cookie: u64,
+        entry: DirentRef<'a>,
+    },
+    /// The directory has no such entry.
+    DelEntry { dir: Ino, cookie: u64 },
+    /// The link's target.
+    Symlink { ino: Ino, target: &'a [u8] },
+    /// Contents of consecutive file blocks: the record's next `count` pages,
+    /// whose checksums the log keeps itself.
+    Pages { ino: Ino, first: u64, count: u16 },
+    /// Consecutive file blocks are stored at consecutive addresses, durably. The
+    /// consistency point that takes them in becomes their birth.
+    Map {
+        ino: Ino,
+        first: u64,
+        addr: BlockAddr,
+        crcs: SmallVec<[u32; 8]>,
+    },
+    /// The file ends at `size`; what was behind reads as zeros if it grows again.
+    Cut { ino: Ino, size: u64 },
+}
+
+/// A log record under construction.
+pub(crate) struct Edits {
+    pub(crate) meta: Vec<u8>,
+    pub(crate) pages: SmallVec<[Frame; 2]>,
+}
+
+impl Edits {
+    /// A record of this volume without edits. `room`: bytes of edits expected.
+    pub(crate) fn new(volume: VolumeId, room: usize) -> Edits {
+        let mut meta = Vec::with_capacity(room + 5);
+        meta.put_u8(VERSION);
+        meta.put_u32(volume.0);
+        Edits {
+            meta,
+            pages: SmallVec::new(),
+        }
+    }
+
+    pub(crate) fn inode(&mut self, ino: Ino, rec: &InodeRec) {
+        self.meta.put_u8(tag::INODE);
+        self.meta.put_u64(ino.0);
+        rec.encode(&mut self.meta);
+    }
+
+    pub(crate) fn dead(&mut self, ino: Ino) {
+        self.meta.put_u8(tag::DEAD);
+        self.meta.put_u64(ino.0);
+    }
+
+    pub(crate) fn put_entry(&mut self, dir: Ino, cookie: u64, entry: DirentRef<'_>) {
+        self.meta.put_u8(tag::PUT_ENTRY);
+        self.meta.put_u64(dir.0);
+        self.meta.put_u64(cookie);
+        self.meta.put_u16((9 + entry.name.len()) as u16);
+        entry.encode(&mut self.meta);
+    }
+
+    pub(crate) fn del_entry(&mut self, dir: Ino, cookie: u64) {
+        self.meta.put_u8(tag::DEL_ENTRY);
+        self.meta.put_u64(dir.0);
+        self.meta.put_u64(cookie);
+    }
+
+    pub(crate) fn symlink(&mut self, ino: Ino, target: &[u8]) {
+        self.meta.put_u8(tag::SYMLINK);
+        self.meta.put_u64(ino.0);
+        self.meta.put_u16(target.len() as u16);
+        self.meta.put(target);
+    }
+
+    pub(crate) fn cut(&mut self, ino: Ino, size: u64) {
+        self.meta.put_u8(tag::CUT);
+        self.meta.put_u64(ino.0);
+        self.meta.put_u64(size);
+    }
+
+    /// Pages given as (file block, page) in ascending order.
+    pub(crate) fn pages<'p>(&mut self, ino: Ino, pages: impl Iterator<Item = (u64, &'p Frame)>) {
+        let mut open: Option<(usize, u64, u16)> = None; // where the count stands, next block, count
+        for (block, page) in pages {
+            match &mut open {
+                Some((at, next, count)) if *next == block && *count < u16::MAX => {
+                    *count += 1;
+                    *next += 1;
+                    let bytes = count.to_le_bytes();
+                    if let Some(slot) = self.meta.get_mut(*at..*at + 2) {
+                        slot.copy_from_slice(&bytes);
+                    }
+                }
+                _ => {
+                    self.meta.put_u8(tag::PAGES);
+                    self.meta.put_u64(ino.0);
+                    self.meta.put_u64(block);
+                    open = Some((self.meta.len(), block + 1, 1));
+                    self.meta.put_u16(1);
+                }
+            }
+            self.pages.push(page.clone());
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn map(&mut self, ino: Ino, first: u64, addr: BlockAddr, crcs: &[u32]) {
+        for (i, part) in crcs.chunks(usize::from(u16::MAX)).enumerate() {
+            let skip = (i * usize::from(u16::MAX)) as u64;
+            self.meta.put_u8(tag::MAP);
+            self.meta.put_u64(ino.0);
+            self.meta.put_u64(first + skip);
+            self.meta.put_u64(addr.0 + skip);
+            self.meta.put_u16(part.len() as u16);
+            for crc in part {
+                self.meta.put_u32(*crc);
+            }
+        }
+    }
+}
+
+/// Why a record cannot be applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EditError(pub(crate) &'static str);
+
+impl std::fmt::Display for EditError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "malformed log record: {}", self.0)
+    }
+}
+
+impl std::error::Error for EditError {}
+
+/// Decodes a record that carries `pages` pages. Total: any bytes give a result.
+pub(crate) fn decode(meta: &[u8], pages: usize) -> Result<(VolumeId, Vec<Edit<'_>>), EditError> {
+    let mut r = Reader::new(meta);
+    match r.u8() {
+        Some(VERSION) => {}
+        _ => return Err(EditError("unknown version")),
+    }
+    let volume = VolumeId(r.u32().ok_or(EditError("too short"))?);
+    let mut edits = Vec::new();
+    let mut seen = 0usize;
+    while !r.is_empty() {
+        let edit = decode_one(&mut r).ok_or(EditError("malformed edit"))?;
+        if let Edit::Pages { count, .. } = &edit {
+            seen += usize::from(*count);
+        }
+        edits.push(edit);
+    }
+    if seen != pages {
+        return Err(EditError("pages do not match the edits"));
+    }
+    Ok((volume, edits))
+}
+
+fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
+    let kind = r.u8()?;
+    let ino = Ino(r.u64()?);
+    Some(match kind {
+        tag::INODE => Edit::Inode {
+            ino,
+            rec: InodeRec::decode(r.bytes(InodeRec::LEN)?)?,
+        },
+        tag::DEAD => Edit::Dead { ino },
+        tag::PUT_ENTRY => {
+            let cookie = r.u64()?;
+            let len = usize::from(r.u16()?);
+            Edit::PutEntry {
+                dir: ino,
+                cookie,
+                entry: DirentRef::decode(r.bytes(len)?)?,
+            }
+        }
+        tag::DEL_ENTRY => Edit::DelEntry {
+            dir: ino,
+            cookie: r.u64()?,
+        },
+        tag::SYMLINK => {
+            let len = usize::from(r.u16()?);
+            Edit::Symlink {
+                ino,
+                target: r
+                    .bytes(len)
+                    .filter(|_| len <= weir_base::limits::MAX_SYMLINK)?,
+            }
+        }
+        tag::PAGES => {
+            let (first, count) = (r.u64()?, r.u16()?);
+            first.checked_add(u64::from(count))?;
+            Edit::Pages { ino, first, count }
+        }
+        tag::MAP => {
+            let first = r.u64()?;
+            let addr = BlockAddr(r.u64()?);
+            let crcs = crcs(r)?;
+            first.checked_add(crcs.len() as u64)?;
+            addr.checked_add(crcs.len() as u64)?;
+            Edit::Map {
+                ino,
+                first,
+                addr,
+                crcs,
+            }
+        }
+        tag::CUT => Edit::Cut {
+            ino,
+            size: r.u64()?,
+        },
+        _ => return None,
+    })
+}
+
+fn crcs(r: &mut Reader<'_>) -> Option<SmallVec<[u32; 8]>> {
+    let count = usize::from(r.u16()?);
+    let bytes = r.bytes(count * 4)?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Some(words.iter().map(|w| u32::from_le_bytes(*w)).collect())
+}
+
+/// Whether a record's bytes are well formed: the entry for fuzzing and for
+/// offline verification. Answers the number of edits.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify_record(meta: &[u8], pages: usize) -> Result<usize, EditError> {
+    decode(meta, pages).map(|(_, edits)| edits.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::FileKind;
+    use weir_base::{Rng, SeededRng, Time};
+
+    #[test]
+    fn all_edits_round_trip() {
+        let mut e = Edits::new(VolumeId(7), 100);
+        let rec = InodeRec::new(FileKind::Regular, 0o644, Time::EPOCH);
+        let entry = DirentRef {
+            ino: Ino(9),
+            kind: FileKind::Regular,
+            name: b"name",
+        };
+        let z = Frame::zero();
+        e.inode(Ino(9), &rec);
+        e.dead(Ino(8));
+        e.put_entry(Ino(2), 512, entry);
+        e.del_entry(Ino(2), 256);
+        e.symlink(Ino(10), b"target");
+        e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
+        e.map(Ino(9), 20, BlockAddr(100), &[7, 8]);
+        e.cut(Ino(9), 12345);
+        let (volume, edits) = decode(&e.meta, e.pages.len()).unwrap();
+        assert_eq!(volume, VolumeId(7));
+        assert_eq!(
+            edits,
+            vec![
+                Edit::Inode { ino: Ino(9), rec },
+                Edit::Dead { ino: Ino(8) },
+                Edit::PutEntry {
+                    dir: Ino(2),
+                    cookie: 512,
+                    entry
+                },
+                Edit::DelEntry {
+                    dir: Ino(2),
+                    cookie: 256
+                },
+                Edit::Symlink {
+                    ino: Ino(10),
+                    target: b"target"
+                },
+                Edit::Pages {
+                    ino: Ino(9),
+                    first: 4,
+                    count: 2
+                },
+                Edit::Pages {
+                    ino: Ino(9),
+                    first: 9,
+                    count: 1
+                },
+                Edit::Map {
+                    ino: Ino(9),
+                    first: 20,
+                    addr: BlockAddr(100),
+                    crcs: SmallVec::from_slice(&[7, 8]),
+                },
+                Edit::Cut {
+                    ino: Ino(9),
+                    size: 12345
+                },
+            ]
+        );
+        assert!(decode(&e.meta, 2).is_err());
+        for cut in 1..e.meta.len() {
+            let _ = decode(&e.meta[..cut], 3);
+        }
+    }
+
+    #[test]
+    fn any_bytes_give_a_result() {
+        let rng = SeededRng::new(1);
+        for _ in 0..20_000 {
+            let mut bytes = vec![0u8; rng.below(80) as usize];
+            rng.fill(&mut bytes);
+            if let Some(b) = bytes.first_mut() {
+                *b = VERSION;
+            }
+            if let Some(b) = bytes.get_mut(5) {
+                *b %= 10;
+            }
+            let _ = verify_record(&bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The engine: an aggregate with its volumes, and the thread that makes
+//! consistency points.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use weir_base::{Ino, Lsn, Rng, Time, VolumeId};
+use weir_store::StoreError;
+use weir_store::aggregate::Aggregate;
+use weir_store::aggregate::Replay;
+use weir_store::node::Key;
+
+use crate::admission::Promise;
+use crate::catalog::{self, Catalog, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::core::Core;
+use crate::hash::HashKey;
+use crate::inode::{Inode, Table};
+use crate::merge::scan;
+use crate::record::{FIRST_INO, InodeRec, ROOT_INO, kind};
+use crate::recovery::{self, Recovered};
+use crate::types::{FileKind, FsError};
+use crate::volume::{RootState, Volume};
+
+/// How an engine runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineOptions {
+    /// A thread makes consistency points when they are due. Without it, whoever
+    /// has to wait for one makes it: for simulations that must be reproducible.
+    pub background: bool,
+    /// A change is in a consistency point after this time at the latest.
+    pub flush_interval: Duration,
+    /// Inodes that each volume keeps in memory, besides changed ones.
+    pub inodes: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            background: true,
+            // As ext4 and XFS take for their journals and write-back; the log
+            // bounds recovery anyway.
+            flush_interval: Duration::from_secs(10),
+            // About 100 MiB when all are used.
+            inodes: 262_144,
+        }
+    }
+}
+
+/// An open aggregate with its volumes. Dropping it stops its thread without a
+/// last consistency point: what was acknowledged is in the log.
+pub struct Engine {
+    core: Arc<Core>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    recovered: Recovered,
+}
+
+impl Engine {
+    /// Opens the volumes of `agg` and applies the log.
+    ///
+    /// # Errors
+    /// If a volume's record or the log cannot be read.
+    pub fn open(
+        agg: Arc<Aggregate>,
+        replay: Replay,
+        rng: &dyn Rng,
+        options: EngineOptions,
+    ) -> Result<Engine, StoreError> {
+        let core = Core::new(agg, rng, options.background, options.inodes);
+        for (id, rec, snapshots) in read_catalog(&core)? {
+            let root = RootState::new(rec.root, core.agg.life());
+            let vol = Volume::new(Arc::clone(&core), id, rec, root);
+            {
+                let mut catalog = vol.catalog.lock();
+                catalog.stored = true;
+                catalog.snapshots = snapshots;
+                catalog.orphans = read_orphans(&vol)?;
+            }
+            core.volumes.write().insert(id, Arc::new(vol));
+        }
+        let recovered = recovery::replay(&core, replay.records)?;
+        core.stopping.store(false, Ordering::Release);
+        if recovered.records > 0 {
+            tracing::info!(
+                records = recovered.records,
+                edits = recovered.edits,
+                "recovered from the intent log"
+            );
+        }
+        let thread = match options.background {
+            true => Some(spawn(Arc::clone(&core), options.flush_interval)?),
+            false => None,
+        };
+        Ok(Engine {
+            core,
+            thread: Mutex::new(thread),
+            recovered,
+        })
+    }
+
+    /// What opening took out of the log.
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
+    }
+
+    /// The aggregate.
+    pub fn aggregate(&self) -> &Arc<Aggregate> {
+        &self.core.agg
+    }
+
+    /// The volumes, by number.
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        self.core.volumes.read().values().cloned().collect()
+    }
+
+    /// The volume of this name.
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.core
+            .volumes
+            .read()
+            .values()
+            .find(|v| v.name == name)
+            .cloned()
+    }
+
+    /// Makes an empty volume whose root directory has these owners and mode.
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// `Exists`, `Invalid` for an empty name, `NameTooLong`, `ReadOnly`.
+    pub fn create_volume(
+        &self,
+        name: &str,
+        owner: (u32, u32),
+        mode: u32,
+        now: Time,
+        rng: &dyn Rng,
+    ) -> Result<Arc<Volume>, FsError> {
+        if name.is_empty() {
+            return Err(FsError::Invalid);
+        }
+        if name.len() > MAX_VOLUME_NAME {
+            return Err(FsError::NameTooLong);
+        }
+        let mut top = InodeRec::new(FileKind::Directory, mode, now);
+        top.parent = ROOT_INO;
+        (top.uid, top.gid) = owner;
+        let key = HashKey(rng.next_u64(), rng.next_u64());
+        let mut promise = Promise::if_possible(&self.core, 8);
+        let vol = {
+            // Under one pass: a consistency point has the volume with its root
+            // directory, or neither.
+            let pass = self.core.gate.enter();
+            let mut volumes = self.core.volumes.write();
+            if volumes.values().any(|v| v.name == name) {
+                return Err(FsError::Exists);
+            }
+            let id = VolumeId(volumes.keys().next_back().map_or(1, |last| last.0 + 1));
+            let rec = VolumeRec {
+                name: name.to_owned(),
+                root: weir_store::tree::TreeRoot::EMPTY,
+                key,
+                next_ino: FIRST_INO,
+                limit: 0,
+                used: 0,
+                next_snapshot: 1,
+            };
+            let root = RootState::new(rec.root, self.core.agg.life());
+            let vol = Arc::new(Volume::new(Arc::clone(&self.core), id, rec, root));
+            let inode = Arc::new(Inode::new(ROOT_INO, top));
+            vol.touch(&pass, &inode, &mut inode.state.write(), &mut promise)
+                .fresh = true;
+            vol.table.insert_new(&inode);
+            volumes.insert(id, Arc::clone(&vol));
+            vol
+        };
+        self.cp_now()?;
+        Ok(vol)
+    }
+
+    /// Limits a volume's capacity to `bytes` (0: no limit). Durable when it
+    /// returns. What is stored already stays.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn set_limit(&self, vol: &Volume, bytes: u64) -> Result<(), FsError> {
+        vol.limit.store(bytes, Ordering::Relaxed);
+        self.cp_now()
+    }
+
+    /// Makes a consistency point that contains everything done until now, and
+    /// waits for it.
+    ///
+    /// # Errors
+    /// `ReadOnly` if the aggregate is poisoned, before or by this.
+    pub fn cp_now(&self) -> Result<(), FsError> {
+        self.core.cp_now()
+    }
+
+    /// Everything up to this record is durable.
+    pub fn durable(&self) -> Lsn {
+        self.core.agg.log().durable()
+    }
+
+    /// Waits until `lsn` is durable, blocking the thread: for tools and tests.
+    ///
+    /// # Errors
+    /// `Io` if it never will be.
+    pub fn wait_durable(&self, lsn: Option<Lsn>) -> Result<(), FsError> {
+        match lsn {
+            None => Ok(()),
+            Some(lsn) => self
+                .core
+                .agg
+                .log()
+                .wait_blocking(lsn)
+                .map_err(|_| FsError::Io),
+        }
+    }
+
+    /// Why nothing can be changed any more, if so.
+    pub fn poisoned(&self) -> Option<String> {
+        self.core.agg.poisoned().map(|why| why.to_string())
+    }
+
+    /// Ends with a consistency point, so that there is no log to replay.
+    ///
+    /// # Errors
+    /// `ReadOnly` if that was not possible; the log has all that was acknowledged.
+    pub fn shutdown(&self) -> Result<(), FsError> {
+        let result = self.cp_now();
+        self.stop();
+        result
+    }
+
+    fn stop(&self) {
+        self.core.stopping.store(true, Ordering::Release);
+        self.core.work.happen();
+        self.core.progress.happen();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of that thread has been reported; there is no more to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+        // Volumes refer to the core, which lists them.
+        self.core.volumes.write().clear();
+    }
+}
+
+impl Core {
+    pub(crate) fn cp_now(self: &Arc<Self>) -> Result<(), FsError> {
+        let epoch = self.gate.epoch();
+        self.relieve(crate::types::Pressure::Epoch(epoch));
+        self.progress.wait_until(|| self.completed(epoch));
+        if self.is_durable(epoch) {
+            Ok(())
+        } else {
+            Err(FsError::ReadOnly)
+        }
+    }
+}
+
+fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>, StoreError> {
+    std::thread::Builder::new()
+        .name("weir-cp".into())
+        .spawn(move || {
+            while !core.stopping.load(Ordering::Acquire) {
+                let due = core.work.wait_for(interval, || {
+                    core.wanted().is_some() || core.stopping.load(Ordering::Acquire)
+                });
+                if core.stopping.load(Ordering::Acquire) {
+                    break;
+                }
+                if due || core.changed.load(Ordering::Relaxed) {
+                    if core.is_poisoned() {
+                        // Nothing will ever be done again; wait for the end.
+                        core.progress.happen();
+                        core.work
+                            .wait_until(|| core.stopping.load(Ordering::Acquire));
+                        break;
+                    }
+                    crate::cp::run(&core);
+                }
+            }
+        })
+        .map_err(|e| StoreError::Format(format!("cannot start a thread: {e}").into()))
+}
+
+type Entry = (VolumeId, VolumeRec, BTreeMap<u32, SnapshotRec>);
+
+fn read_catalog(core: &Core) -> Result<Vec<Entry>, StoreError> {
+    let src = core.agg.source();
+    let mut volumes: Vec<Entry> = Vec::new();
+    let mut bad = false;
+    scan(
+        &src,
+        &core.agg.root(),
+        Key::MIN,
+        Key::MAX,
+        &mut |key, value| {
+            match key.kind {
+                catalog::kind::VOLUME => match (u32::try_from(key.ino), VolumeRec::decode(value)) {
+                    (Ok(id), Some(rec)) => volumes.push((VolumeId(id), rec, BTreeMap::new())),
+                    _ => bad = true,
+                },
+                catalog::kind::SNAPSHOT => {
+                    match (volumes.last_mut(), SnapshotRec::decode(key.sub, value)) {
+                        (Some((id, _, list)), Some(rec)) if u64::from(id.0) == key.ino => {
+                            list.insert(rec.number, rec);
+                        }
+                        _ => bad = true,
+                    }
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        },
+    )?;
+    if bad {
+        return Err(StoreError::Format("a volume's record is malformed".into()));
+    }
+    Ok(volumes)
+}
+
+fn read_orphans(vol: &Volume) -> Result<Vec<Ino>, StoreError> {
+    let src = vol.core.agg.source();
+    let mut orphans = Vec::new();
+    let key = |sub| Key::new(0, kind::ORPHAN, sub);
+    let root = vol.root.load_full();
+    scan(&src, &root.root, key(0), key(u64::MAX), &mut |key, _| {
+        orphans.push(Ino(key.sub));
+        ControlFlow::Continue(())
+    })?;
+    Ok(orphans)
+}
+
+impl Volume {
+    /// A volume with nothing in memory.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        id: VolumeId,
+        rec: VolumeRec,
+        root: Arc<RootState>,
+    ) -> Volume {
+        Volume {
+            id,
+            name: rec.name.clone(),
+            key: rec.key,
+            root: ArcSwap::new(root),
+            table: Table::new(core.inodes),
+            dirty: [Mutex::default(), Mutex::default()],
+            next_ino: AtomicU64::new(rec.next_ino),
+            limit: AtomicU64::new(rec.limit),
+            used: AtomicU64::new(rec.used),
+            charged: AtomicU64::new(0),
+            catalog: Mutex::new(Catalog {
+                rec,
+                stored: false,
+                pending_create: Vec::new(),
+                pending_delete: Vec::new(),
+                snapshots: BTreeMap::new(),
+                orphans: Vec::new(),
+            }),
+            renames: Mutex::new(()),
+            read_only: false,
+            core,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Waiting for progress: tasks register their waker, threads block.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Something that happens again and again. Waiters check their own condition
+/// after each time: an event carries no state, so none can be missed by a waiter
+/// that registers first and checks then.
+#[derive(Default)]
+pub(crate) struct Event {
+    inner: Mutex<Inner>,
+    happened: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    wakers: Vec<Waker>,
+}
+
+impl Event {
+    pub(crate) fn register(&self, waker: &Waker) {
+        let mut inner = self.inner.lock();
+        if !inner.wakers.iter().any(|w| w.will_wake(waker)) {
+            inner.wakers.push(waker.clone());
+        }
+    }
+
+    /// Wakes everybody.
+    pub(crate) fn happen(&self) {
+        let wakers = std::mem::take(&mut self.inner.lock().wakers);
+        self.happened.notify_all();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Blocks until `done`, which is asked after each time that it happens.
+    pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) {
+        let mut inner = self.inner.lock();
+        while !done() {
+            self.happened.wait(&mut inner);
+        }
+    }
+}
+
+impl Event {
+    /// As [`Event::wait_until`], for `time` at most; answers whether it is done.
+    pub(crate) fn wait_for(&self, time: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let mut inner = self.inner.lock();
+        if !done() {
+            self.happened.wait_for(&mut inner, time);
+        }
+        done()
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut task = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut task) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Merging a volume's frozen overlays into its tree.
+//!
+//! For each changed inode, in the order of their numbers: changed pages are given
+//! device blocks (long runs, in file order) and queued for writing; the windows of
+//! the file's map that they fall into are replaced; what they replace is freed;
+//! and the inode's other records become edits of the tree. The edits are applied
+//! in batches, so that memory is bounded however large the overlays were.
+//!
+//! Deleting a file frees its blocks window by window. For a large file that takes
+//! long, so a consistency point deletes a bounded number of windows only: the
+//! inode disappears at once, an orphan record remembers the rest, and the next
+//! consistency points go on with it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use weir_base::{BlockAddr, Ino};
+use weir_store::block::page_crc;
+use weir_store::cp::Run;
+use weir_store::frame::Frame;
+use weir_store::node::Key;
+use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
+use weir_store::{BlockPtr, CpWriter, StoreError};
+
+use crate::delta::{Delta, FileDelta};
+use crate::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, WINDOW, Window, kind};
+use crate::volume::Volume;
+
+/// Bytes of edits that are collected before they are applied.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Windows that one consistency point frees for removed files: 4 GiB of data.
+/// Eyeballed: well below a second of work.
+const REAP_WINDOWS: u64 = 32_768;
+
+/// Windows looked at in one scan.
+const SCAN_WINDOWS: usize = 512;
+
+/// Most blocks in one device write: 1 MiB.
+const LONGEST_WRITE: usize = 256;
+
+/// What merging a volume gave.
+pub(crate) struct Merged {
+    pub(crate) root: TreeRoot,
+    /// Change of the number of data blocks.
+    pub(crate) blocks: i64,
+    /// Data blocks of each inode that has some, by position in the input.
+    pub(crate) inode_blocks: Vec<(usize, u64)>,
+    /// Inodes whose deletion is to be continued.
+    pub(crate) orphans: Vec<Ino>,
+}
+
+/// One volume's merge. `S` reads the old tree, blocking.
+pub(crate) struct Merge<'a, S> {
+    vol: &'a Volume,
+    cp: &'a mut CpWriter,
+    src: &'a S,
+    root: TreeRoot,
+    /// The tree that the volume had: all old records are read from it.
+    old: TreeRoot,
+    edits: Vec<Edit>,
+    bytes: usize,
+    budget: u64,
+    blocks: i64,
+    orphans: Vec<Ino>,
+}
+
+impl<'a, S: NodeSource> Merge<'a, S> {
+    pub(crate) fn new(vol: &'a Volume, cp: &'a mut CpWriter, src: &'a S, old: TreeRoot) -> Self {
+        Merge {
+            vol,
+            cp,
+            src,
+            root: old,
+            old,
+            edits: Vec::new(),
+            bytes: 0,
+            budget: REAP_WINDOWS,
+            blocks: 0,
+            orphans: Vec::new(),
+        }
+    }
+
+    /// Merges `deltas`, sorted by inode number, and continues the deletion of
+    /// `orphans`.
+    pub(crate) fn run(
+        mut self,
+        orphans: &[Ino],
+        deltas: &[(Ino, Arc<Delta>)],
+    ) -> Result<Merged, StoreError> {
+        for ino in orphans {
+            if self.reap(*ino)? {
+                self.del(Key::new(0, kind::ORPHAN, ino.0));
+            } else {
+                self.orphans.push(*ino);
+            }
+        }
+        let mut inode_blocks = Vec::new();
+        for (i, (ino, delta)) in deltas.iter().enumerate() {
+            if let Some(blocks) = self.inode(*ino, delta)? {
+                inode_blocks.push((i, blocks));
+            }
+            if self.bytes > BATCH_BYTES {
+                self.apply()?;
+            }
+        }
+        self.apply()?;
+        Ok(Merged {
+            root: self.root,
+            blocks: self.blocks,
+            inode_blocks,
+            orphans: self.orphans,
+        })
+    }
+
+    fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.bytes += value.len() + 64;
+        self.edits.push(Edit::Put(key, value));
+    }
+
+    fn del(&mut self, key: Key) {
+        self.bytes += 64;
+        self.edits.push(Edit::Del(key));
+    }
+
+    fn apply(&mut self) -> Result<(), StoreError> {
+        let mut edits = std::mem::take(&mut self.edits);
+        self.bytes = 0;
+        if edits.is_empty() {
+            return Ok(());
+        }
+        edits.sort_unstable_by_key(Edit::key);
+        self.root = tree::apply(
+            self.cp,
+            self.src,
+            self.vol.id,
+            &self.root,
+            edits.into_iter(),
+        )?;
+        Ok(())
+    }
+
+    /// Merges one inode; answers its number of data blocks if it is a file.
+    fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
+        for addr in delta.data.iter().flat_map(|d| d.superseded()) {
+            self.release_reservation(*addr)?;
+        }
+        if delta.dead {
+            for page in delta.data.iter().flat_map(|d| d.pages().values()) {
+                if let Some(addr) = page.addr {
+                    self.release_reservation(addr)?;
+                }
+            }
+            if !delta.fresh {
+                self.del(Key::new(ino.0, kind::INODE, 0));
+                if !self.reap(ino)? {
+                    self.put(Key::new(0, kind::ORPHAN, ino.0), Vec::new());
+                    self.orphans.push(ino);
+                }
+            }
+            return Ok(None);
+        }
+        let Some(mut rec) = delta.rec else {
+            return Err(StoreError::Format("overlay without attributes".into()));
+        };
+        let mut result = None;
+        if let Some(data) = &delta.data {
+            let change = self.file(ino, delta.fresh, data)?;
+            self.blocks += change;
+            rec.blocks = rec.blocks.saturating_add_signed(change);
+            result = Some(rec.blocks);
+        }
+        let mut value = Vec::with_capacity(InodeRec::LEN);
+        rec.encode(&mut value);
+        self.put(Key::new(ino.0, kind::INODE, 0), value);
+        if let Some(target) = &delta.symlink {
+            for (piece, bytes) in (0..).zip(target.chunks(SYMLINK_PIECE)) {
+                self.put(Key::new(ino.0, kind::SYMLINK, piece), bytes.to_vec());
+            }
+        }
+        for (cookie, entry) in &delta.names {
+            let key = Key::new(ino.0, kind::DIRENT, *cookie);
+            match entry {
+                Some(entry) => {
+                    let mut value = Vec::new();
+                    Dirent::borrowed(entry).encode(&mut value);
+                    self.put(key, value);
+                }
+                None if delta.fresh => {}
+                None => self.del(key),
+            }
+        }
+        Ok(result)
+    }
+
+    /// A reservation that the log refers to becomes free with this consistency
+    /// point, not before.
+    fn release_reservation(&mut self, addr: BlockAddr) -> Result<(), StoreError> {
+        self.cp.commit(addr, 1)?;
+        let birth = self.cp.generation();
+        self.cp.release(Run {
+            addr,
+            count: 1,
+            birth,
+        });
+        Ok(())
+    }
+
+    /// Deletes the records of a removed inode, as many as the budget allows;
+    /// answers whether that was all.
+    fn reap(&mut self, ino: Ino) -> Result<bool, StoreError> {
+        let mut from = Key::new(ino.0, kind::INODE + 1, 0);
+        let to = Key::new(ino.0, u8::MAX, u64::MAX);
+        loop {
+            let mut keys: Vec<(Key, Option<Window>)> = Vec::new();
+            let mut bad = None;
+            scan(self.src, &self.old, from, to, &mut |key, value| {
+                let window = match key.kind {
+                    kind::EXTENT => match Window::decode(value) {
+                        Some(w) => Some(w),
+                        None => {
+                            bad = Some(key);
+                            return ControlFlow::Break(());
+                        }
+                    },
+                    _ => None,
+                };
+                keys.push((key, window));
+                if keys.len() < SCAN_WINDOWS {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            if let Some(key) = bad {
+                return Err(damaged(key));
+            }
+            let more = keys.len() == SCAN_WINDOWS;
+            for (key, window) in &keys {
+                if let Some(window) = window {
+                    self.blocks -= window.stored() as i64;
+                    self.free_blocks(window.blocks.iter().flatten().copied());
+                }
+                self.del(*key);
+            }
+            self.budget = self.budget.saturating_sub(keys.len() as u64);
+            if self.bytes > BATCH_BYTES {
+                self.apply()?;
+            }
+            match keys.last() {
+                Some((last, _)) if more => from = after(*last),
+                _ => return Ok(true),
+            }
+            if self.budget == 0 {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Notes that the tree no longer refers to these blocks.
+    fn free_blocks(&mut self, blocks: impl Iterator<Item = Stored>) {
+        for b in blocks {
+            self.vol.core.agg.cache().forget(b.addr, 1);
+            self.cp.freed_run(Run {
+                addr: b.addr,
+                count: 1,
+                birth: b.birth,
+            });
+        }
+    }
+
+    /// Merges a file's data; answers the change of its number of blocks.
+    fn file(&mut self, ino: Ino, fresh: bool, data: &FileDelta) -> Result<i64, StoreError> {
+        let cut = if fresh { Some(0) } else { data.cut_at() };
+        let mut change = 0i64;
+        if let Some(cut) = cut.filter(|_| !fresh) {
+            change -= self.cut_windows(ino, cut, data)?;
+        }
+        let placed = self.place(data)?;
+        // The window in which a cut lies changes even if no page falls into it.
+        let split = cut
+            .filter(|c| !fresh && c % WINDOW != 0)
+            .map(Window::start_of);
+        let mut placed = placed.into_iter().peekable();
+        let mut split = split;
+        loop {
+            let start = match (placed.peek(), split) {
+                (None, None) => break,
+                (Some((b, _)), None) => Window::start_of(*b),
+                (None, Some(s)) => s,
+                (Some((b, _)), Some(s)) => s.min(Window::start_of(*b)),
+            };
+            if split == Some(start) {
+                split = None;
+            }
+            let key = Key::new(ino.0, kind::EXTENT, start);
+            let old = match cut {
+                Some(cut) if start >= cut => None,
+                _ => match get(self.src, &self.old, &key)? {
+                    Some(value) => Some(Window::decode(&value).ok_or_else(|| damaged(key))?),
+                    None => None,
+                },
+            };
+            let before = old.as_ref().map_or(0, Window::stored) as i64;
+            let had = old.is_some();
+            let mut window = old.unwrap_or(Window::EMPTY);
+            let mut gone: Vec<Stored> = Vec::new();
+            if let Some(cut) = cut {
+                for (block, slot) in (start..).zip(&mut window.blocks) {
+                    if block >= cut {
+                        gone.extend(slot.take());
+                    }
+                }
+            }
+            while let Some((block, stored)) = placed.next_if(|(b, _)| Window::start_of(*b) == start)
+            {
+                if let Some(slot) = window.blocks.get_mut((block - start) as usize) {
+                    gone.extend(slot.replace(stored));
+                }
+            }
+            self.free_blocks(gone.into_iter());
+            change += window.stored() as i64 - before;
+            if window.is_empty() {
+                if had {
+                    self.del(key);
+                }
+            } else {
+                let mut value = Vec::new();
+                window.encode(&mut value);
+                self.put(key, value);
+            }
+            if self.bytes > BATCH_BYTES {
+                self.apply()?;
+            }
+        }
+        Ok(change)
+    }
+
+    /// Frees the windows wholly behind a cut; answers how many blocks they had.
+    fn cut_windows(&mut self, ino: Ino, cut: u64, data: &FileDelta) -> Result<i64, StoreError> {
+        let first = cut.next_multiple_of(WINDOW);
+        let mut from = Key::new(ino.0, kind::EXTENT, first);
+        let to = Key::new(ino.0, kind::EXTENT, u64::MAX);
+        let mut freed = 0;
+        loop {
+            let mut found: Vec<(Key, Option<Window>)> = Vec::new();
+            scan(self.src, &self.old, from, to, &mut |key, value| {
+                found.push((key, Window::decode(value)));
+                if found.len() < SCAN_WINDOWS {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            let more = found.len() == SCAN_WINDOWS;
+            for (key, window) in &found {
+                let window = window.as_ref().ok_or_else(|| damaged(*key))?;
+                freed += window.stored() as i64;
+                self.free_blocks(window.blocks.iter().flatten().copied());
+                // A window that has pages again is put, which is its one edit.
+                let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
+                if data.pages().range(range).next().is_none() {
+                    self.del(*key);
+                }
+            }
+            if self.bytes > BATCH_BYTES {
+                self.apply()?;
+            }
+            match found.last() {
+                Some((last, _)) if more => from = after(*last),
+                _ => return Ok(freed),
+            }
+        }
+    }
+
+    /// Gives every page its place on the device and queues its writing.
+    fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
+        let birth = self.cp.generation();
+        let mut placed = Vec::with_capacity(data.pages().len());
+        let mut run: Vec<(u64, Frame, u32)> = Vec::new();
+        for (block, page) in data.pages() {
+            let crc = page.crc.unwrap_or_else(|| page_crc(&page.frame));
+            if let Some(addr) = page.addr {
+                self.cp.commit(addr, 1)?;
+                let stored = Stored { addr, birth, crc };
+                self.keep(stored, &page.frame);
+                placed.push((*block, stored));
+                continue;
+            }
+            run.push((*block, page.frame.clone(), crc));
+            if run.len() == LONGEST_WRITE {
+                self.write_run(&mut run, &mut placed)?;
+            }
+        }
+        self.write_run(&mut run, &mut placed)?;
+        placed.sort_unstable_by_key(|(block, _)| *block);
+        Ok(placed)
+    }
+
+    fn write_run(
+        &mut self,
+        run: &mut Vec<(u64, Frame, u32)>,
+        placed: &mut Vec<(u64, Stored)>,
+    ) -> Result<(), StoreError> {
+        let birth = self.cp.generation();
+        let mut rest = std::mem::take(run);
+        while !rest.is_empty() {
+            let (addr, count) = self.cp.alloc(rest.len() as u32, None)?;
+            let tail = rest.split_off((count as usize).min(rest.len()));
+            for (i, (block, frame, crc)) in (0u64..).zip(&rest) {
+                let stored = Stored {
+                    addr: BlockAddr(addr.0 + i),
+                    birth,
+                    crc: *crc,
+                };
+                self.keep(stored, frame);
+                placed.push((*block, stored));
+            }
+            self.cp
+                .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Leaves a page that is being written in the cache, where reads find it
+    /// once the overlay is dropped.
+    fn keep(&self, stored: Stored, frame: &Frame) {
+        let ptr = BlockPtr {
+            addr: stored.addr,
+            birth: stored.birth,
+            crc: stored.crc,
+        };
+        self.vol.core.agg.cache().insert(ptr, frame.clone());
+    }
+}
+
+/// The next key in order.
+pub(crate) fn after(key: Key) -> Key {
+    match key.sub.checked_add(1) {
+        Some(sub) => Key { sub, ..key },
+        None => Key::new(key.ino, key.kind.saturating_add(1), 0),
+    }
+}
+
+fn damaged(_key: Key) -> StoreError {
+    StoreError::Format("a record of the volume's tree is malformed".into())
+}
+
+/// A source that blocks never asks to be called again.
+pub(crate) fn blocking(stop: tree::Stop) -> StoreError {
+    match stop {
+        tree::Stop::Fail(e) => e,
+        tree::Stop::Fetch(_) => StoreError::Format("a blocking read asked to be repeated".into()),
+        tree::Stop::Wait(_) => StoreError::NoMemory,
+    }
+}
+
+pub(crate) fn get(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    key: &Key,
+) -> Result<Option<tree::Value>, StoreError> {
+    tree::get(src, root, key).map_err(blocking)
+}
+
+pub(crate) fn scan(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    from: Key,
+    to: Key,
+    each: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    tree::scan(src, root, from, to, each).map_err(blocking)
+}

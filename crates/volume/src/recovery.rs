@@ -1,0 +1,217 @@
+//! Recovery: applying the log's records to the last durable trees.
+//!
+//! The edits go into the overlays, as if the operations had just run, and the
+//! next consistency point merges them as it merges others. Nothing is written
+//! here, so recovery can itself be interrupted anywhere.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::{BLOCK_SIZE, Ino, Time};
+use weir_store::log::{LogError, Replayed};
+use weir_store::{Frame, StoreError};
+
+use crate::admission::Promise;
+use crate::core::Core;
+use crate::cx::Cx;
+use crate::delta::{Charge, ENTRY_BYTES, PAGE_BYTES, Page};
+use crate::edit::{self, Edit};
+use crate::inode::Inode;
+use crate::record::{InodeRec, blocks_of};
+use crate::types::{FsError, Stop};
+use crate::volume::Volume;
+
+/// What recovery did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// Log records that were applied.
+    pub records: u64,
+    /// Edits in them.
+    pub edits: u64,
+}
+
+/// Inode numbers that are skipped after a crash. Operations that were never
+/// acknowledged, and so are in no log, may have shown their numbers to another
+/// client for a moment; far fewer than this were in flight.
+const SKIP_INODES: u64 = 1 << 20;
+
+/// Applies `records` in order.
+pub(crate) fn replay(
+    core: &Arc<Core>,
+    records: impl Iterator<Item = Result<Replayed, LogError>>,
+) -> Result<Recovered, StoreError> {
+    let mut done = Recovered::default();
+    for record in records {
+        let record = record?;
+        let (id, edits) = edit::decode(&record.meta, record.pages.len())
+            .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
+        let vol = core.volumes.read().get(&id).cloned();
+        let Some(vol) = vol else {
+            tracing::error!(volume = %id, lsn = %record.lsn, "the log names an unknown volume");
+            continue;
+        };
+        done.records += 1;
+        done.edits += edits.len() as u64;
+        let mut pages = record.pages.into_iter();
+        for edit in edits {
+            vol.apply(edit, &mut pages)?;
+        }
+    }
+    if done.records > 0 {
+        core.changed.store(true, Ordering::Relaxed);
+        for vol in core.volumes.read().values() {
+            vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
+        }
+    }
+    Ok(done)
+}
+
+fn failed(e: FsError) -> StoreError {
+    StoreError::Format(format!("cannot apply the log: {e}").into())
+}
+
+impl Volume {
+    /// An inode for recovery; `None` if it does not exist.
+    fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
+        let mut cx = Cx::new(Time::EPOCH);
+        match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
+            Ok(inode) => {
+                let dead = inode.state.read().dead;
+                Ok((!dead).then_some(inode))
+            }
+            Err(FsError::Stale) => Ok(None),
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    /// Applies one edit to the overlays.
+    fn apply(
+        &self,
+        edit: Edit<'_>,
+        pages: &mut impl Iterator<Item = Frame>,
+    ) -> Result<(), StoreError> {
+        let pass = self.core.gate.enter();
+        let mut promise = Promise::if_possible(&self.core, 4);
+        let (Edit::Inode { ino, .. }
+        | Edit::Dead { ino }
+        | Edit::PutEntry { dir: ino, .. }
+        | Edit::DelEntry { dir: ino, .. }
+        | Edit::Symlink { ino, .. }
+        | Edit::Pages { ino, .. }
+        | Edit::Map { ino, .. }
+        | Edit::Cut { ino, .. }) = edit;
+        self.next_ino
+            .fetch_max(ino.0.saturating_add(1), Ordering::Relaxed);
+        let found = self.existing(ino)?;
+        let (inode, fresh) = match (found, &edit) {
+            (Some(inode), _) => (inode, false),
+            (None, Edit::Inode { rec, .. }) => (
+                Arc::new(Inode::new(ino, InodeRec { blocks: 0, ..*rec })),
+                true,
+            ),
+            (None, edit) => {
+                // Its pages are skipped with it.
+                if let Edit::Pages { count, .. } = edit {
+                    pages.take(usize::from(*count)).for_each(drop);
+                }
+                if !matches!(edit, Edit::Dead { .. }) {
+                    tracing::error!(volume = %self.id, inode = %ino, "the log names an unknown inode");
+                }
+                return Ok(());
+            }
+        };
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        match edit {
+            Edit::Inode { rec, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.fresh |= fresh;
+                st.rec = InodeRec {
+                    blocks: st.rec.blocks,
+                    ..rec
+                };
+                if fresh {
+                    self.table.insert_new(&inode);
+                }
+            }
+            Edit::Dead { .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.dead = true;
+                delta.file().cut(0);
+                delta.names.clear();
+                st.dead = true;
+                st.rec.nlink = 0;
+            }
+            Edit::PutEntry { cookie, entry, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.names.insert(cookie, Some(entry.to_owned()));
+                let charge = promise.take(1);
+                self.charge(delta, charge, ENTRY_BYTES + entry.name.len() as u64);
+            }
+            Edit::DelEntry { cookie, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.names.insert(cookie, None);
+                let charge = promise.take(1);
+                self.charge(delta, charge, ENTRY_BYTES);
+            }
+            Edit::Symlink { target, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.symlink = Some(target.into());
+            }
+            Edit::Pages { first, count, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
+                    if delta.file().put(block, Page::logged(frame)) {
+                        self.charge_recovered(delta);
+                    }
+                }
+            }
+            Edit::Map {
+                first, addr, crcs, ..
+            } => {
+                self.core
+                    .agg
+                    .space()
+                    .mark_recovered(addr, crcs.len() as u32)?;
+                for (i, crc) in (0u64..).zip(&crcs) {
+                    let at = weir_base::BlockAddr(addr.0 + i);
+                    let ptr = weir_store::BlockPtr {
+                        addr: at,
+                        birth: weir_base::Generation(pass.epoch()),
+                        crc: *crc,
+                    };
+                    let frame = self.core.agg.cache().fetch_blocking(&[ptr])?.pop();
+                    let frame = frame.ok_or(StoreError::NoMemory)?;
+                    let delta = self.touch(&pass, &inode, st, &mut promise);
+                    if delta.file().put(first + i, Page::mapped(frame, *crc, at)) {
+                        self.charge_recovered(delta);
+                    }
+                }
+            }
+            Edit::Cut { size, .. } => {
+                let mut cx = Cx::new(Time::EPOCH);
+                let tail = loop {
+                    match self.cut_tail(&mut cx, ino, st, size) {
+                        Ok(tail) => break tail,
+                        Err(Stop::Fail(e)) => return Err(failed(e)),
+                        Err(Stop::Wait(_)) => return Err(StoreError::NoMemory),
+                        Err(stop) => self.resume_blocking(&mut cx, stop).map_err(failed)?,
+                    }
+                };
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.file().cut(blocks_of(size));
+                if let Some(tail) = tail
+                    && delta.file().put(tail.block, tail.page)
+                {
+                    self.charge_recovered(delta);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn charge_recovered(&self, delta: &mut crate::delta::Delta) {
+        let charge: Charge = Promise::if_possible(&self.core, 2).take(2);
+        self.charge(delta, charge, BLOCK_SIZE as u64 + PAGE_BYTES);
+    }
+}

@@ -1,0 +1,461 @@
+//! One volume: its tree, the inodes in memory, and what all operations share.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLockWriteGuard};
+use smallvec::SmallVec;
+use weir_base::{Ino, Time, VolumeId};
+use weir_store::cache::Cache;
+use weir_store::node::Key;
+use weir_store::tree::{self, NodeSource, TreeRoot, Value};
+use weir_store::{BlockPtr, Frame, RootLife, StoreError};
+
+use crate::admission::Promise;
+use crate::catalog::Catalog;
+use crate::core::Core;
+use crate::cx::Cx;
+use crate::delta::{Charge, DELTA_BYTES, Delta};
+use crate::gate::Pass;
+use crate::hash::{DISAMBIGUATORS, HashKey, first_cookie};
+use crate::inode::{Inode, State, Table};
+use crate::record::{DirentRef, InodeRec, ROOT_INO, kind};
+use crate::types::{Attr, FileKind, FsError, Stop};
+
+/// A committed tree. While it is held, none of its blocks is reused.
+pub(crate) struct RootState {
+    pub(crate) root: TreeRoot,
+    /// Keeps the blocks that later consistency points free.
+    _life: Arc<RootLife>,
+}
+
+impl RootState {
+    pub(crate) fn new(root: TreeRoot, life: Arc<RootLife>) -> Arc<RootState> {
+        Arc::new(RootState { root, _life: life })
+    }
+}
+
+/// A volume. See the crate's head for how operations run.
+pub struct Volume {
+    pub(crate) core: Arc<Core>,
+    pub(crate) id: VolumeId,
+    pub(crate) name: String,
+    pub(crate) key: HashKey,
+    pub(crate) root: ArcSwap<RootState>,
+    pub(crate) table: Table,
+    /// Inodes with an overlay, by the parity of the epoch it belongs to.
+    pub(crate) dirty: [Mutex<Vec<Arc<Inode>>>; 2],
+    pub(crate) next_ino: AtomicU64,
+    /// Capacity in bytes; 0: no limit.
+    pub(crate) limit: AtomicU64,
+    /// Blocks that the committed tree uses, its nodes included.
+    pub(crate) used: AtomicU64,
+    /// Blocks that overlays of this volume may come to need.
+    pub(crate) charged: AtomicU64,
+    /// What is stored of the volume beside its tree; locked by consistency points.
+    pub(crate) catalog: Mutex<Catalog>,
+    /// Held by renames that move a directory to another parent, so that no two
+    /// of them can make a cycle together.
+    pub(crate) renames: Mutex<()>,
+    /// A snapshot's view: nothing can be changed.
+    pub(crate) read_only: bool,
+}
+
+/// Several inodes, locked for writing in the order of their numbers.
+pub(crate) struct Locked<'a> {
+    held: SmallVec<[(&'a Arc<Inode>, RwLockWriteGuard<'a, State>); 4]>,
+}
+
+impl<'a> Locked<'a> {
+    /// Locks these inodes, each once.
+    pub(crate) fn new(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
+        let mut order: SmallVec<[&'a Arc<Inode>; 4]> = SmallVec::from_slice(inodes);
+        order.sort_unstable_by_key(|i| i.ino);
+        order.dedup_by_key(|i| i.ino);
+        Locked {
+            held: order.into_iter().map(|i| (i, i.state.write())).collect(),
+        }
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Result<&State, Stop> {
+        self.held
+            .iter()
+            .find(|(i, _)| i.ino == ino)
+            .map(|(_, s)| &**s)
+            .ok_or(Stop::Fail(FsError::Invalid))
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<(&'a Arc<Inode>, &mut State)> {
+        self.held
+            .iter_mut()
+            .find(|(i, _)| i.ino == ino)
+            .map(|(i, s)| (*i, &mut **s))
+    }
+}
+
+/// A directory entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hit {
+    pub(crate) cookie: u64,
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileKind,
+}
+
+/// What a search for a name gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Search {
+    Hit(Hit),
+    /// Absent; this cookie is free for it, if any is.
+    Miss(Option<u64>),
+}
+
+/// Nodes for operations: from the cache or what the request has pinned.
+pub(crate) struct Source<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) cx: &'a Cx,
+}
+
+impl NodeSource for Source<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, tree::Stop> {
+        if let Some(frame) = self.cache.get(ptr) {
+            return Ok(frame);
+        }
+        if let Some(frame) = self.cx.pinned(ptr) {
+            return Ok(frame.clone());
+        }
+        if self.cx.is_bad(ptr) {
+            return Err(tree::Stop::Fail(StoreError::Corrupt {
+                addr: ptr.addr,
+                what: "could not be read",
+            }));
+        }
+        Err(tree::Stop::fetch(*ptr))
+    }
+}
+
+/// Reports a record that its checksum vouches for and that makes no sense.
+pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop {
+    tracing::error!(%volume, inode = %ino, what, "malformed record");
+    Stop::Fail(FsError::Io)
+}
+
+/// Whether an inode still exists.
+pub(crate) fn alive(st: &State) -> Result<(), Stop> {
+    if st.dead {
+        return Err(Stop::Fail(FsError::Stale));
+    }
+    Ok(())
+}
+
+/// Whether it is a directory that still exists.
+pub(crate) fn alive_dir(st: &State) -> Result<(), Stop> {
+    alive(st)?;
+    if st.rec.kind != FileKind::Directory {
+        return Err(Stop::Fail(FsError::NotDir));
+    }
+    Ok(())
+}
+
+/// Whether a name can stand in a directory.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
+    if name.len() > weir_base::limits::MAX_NAME {
+        return Err(Stop::Fail(FsError::NameTooLong));
+    }
+    if name.is_empty() || name.iter().any(|b| *b == b'/' || *b == 0) {
+        return Err(Stop::Fail(FsError::Invalid));
+    }
+    Ok(())
+}
+
+/// Whether it is "." or "..", which cannot be made or removed.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// The record after a change at `now`: a change time strictly later than before
+/// (clients compare it to notice changes), and a new change number.
+pub(crate) fn stamped(mut rec: InodeRec, now: Time, content: bool) -> InodeRec {
+    let after = rec.ctime.plus(std::time::Duration::from_nanos(1));
+    rec.ctime = now.max(after);
+    if content {
+        rec.mtime = rec.ctime;
+    }
+    rec.change = rec.change.wrapping_add(1);
+    rec
+}
+
+impl Volume {
+    /// The volume's number.
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// The volume's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        ROOT_INO
+    }
+
+    /// Identifies the volume to clients: from the aggregate's identity and the
+    /// volume's number, so that it survives restarts.
+    pub fn fsid(&self) -> u64 {
+        self.core.fsid_base ^ u64::from(self.id.0)
+    }
+
+    /// Changes when data written without stability may have been lost: at each
+    /// start, and when a failed write has poisoned the aggregate (RFC 1813
+    /// section 3.3.21).
+    pub fn write_verifier(&self) -> [u8; 8] {
+        self.core.verifier().to_be_bytes()
+    }
+
+    pub(crate) fn attr_of(&self, ino: Ino, st: &State) -> Attr {
+        st.attr(ino, self.fsid())
+    }
+
+    /// Whether changes are possible at all.
+    pub(crate) fn writable(&self) -> Result<(), Stop> {
+        if self.read_only || self.core.is_poisoned() {
+            return Err(Stop::Fail(FsError::ReadOnly));
+        }
+        Ok(())
+    }
+
+    /// Turns the store's stop into ours.
+    pub(crate) fn stop(&self, cx: &mut Cx, root: &Arc<RootState>, stop: tree::Stop) -> Stop {
+        match stop {
+            tree::Stop::Fetch(ptrs) => {
+                cx.hold(root);
+                Stop::Fetch(ptrs)
+            }
+            tree::Stop::Wait(_) => Stop::Wait(crate::types::Pressure::Memory),
+            tree::Stop::Fail(error) => {
+                tracing::error!(volume = %self.id, %error, "cannot read the tree");
+                Stop::Fail(FsError::Io)
+            }
+        }
+    }
+
+    /// The record of `key` in the committed tree.
+    pub(crate) fn tree_get(&self, cx: &mut Cx, key: &Key) -> Result<Option<Value>, Stop> {
+        let root = self.root.load();
+        let src = Source {
+            cache: self.core.agg.cache(),
+            cx,
+        };
+        tree::get(&src, &root.root, key).map_err(|s| self.stop(cx, &root, s))
+    }
+
+    /// The inode's object, loaded from the tree if need be.
+    pub(crate) fn inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
+        match self.table.get(ino) {
+            Some(inode) => Ok(inode),
+            None => self.load(cx, ino),
+        }
+    }
+
+    #[cold]
+    fn load(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
+        loop {
+            let root = self.root.load_full();
+            let src = Source {
+                cache: self.core.agg.cache(),
+                cx,
+            };
+            let key = Key::new(ino.0, kind::INODE, 0);
+            let value = tree::get(&src, &root.root, &key).map_err(|s| self.stop(cx, &root, s))?;
+            let current = || Arc::ptr_eq(&root, &self.root.load());
+            let Some(value) = value else {
+                // Absent from an outdated tree means nothing.
+                if let Some(inode) = self.table.get(ino) {
+                    return Ok(inode);
+                }
+                if current() {
+                    return Err(Stop::Fail(FsError::Stale));
+                }
+                continue;
+            };
+            let rec = InodeRec::decode(&value).ok_or_else(|| malformed(self.id, ino, "inode"))?;
+            if let Some(inode) = self.table.insert_loaded(ino, rec, current) {
+                return Ok(inode);
+            }
+        }
+    }
+
+    /// Searches a directory, whose lock the caller holds, for a name.
+    pub(crate) fn find(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        st: &State,
+        name: &[u8],
+    ) -> Result<Search, Stop> {
+        let first = first_cookie(self.key, name);
+        let last = first | (DISAMBIGUATORS - 1);
+        // Bit sets over the disambiguators: what an upper layer decides, and
+        // what is taken by another name.
+        let mut decided = [0u64; 4];
+        let mut taken = [0u64; 4];
+        let bit = |cookie: u64| ((cookie >> 6 & 3) as usize, 1u64 << (cookie & 63));
+        for delta in [st.active.as_deref(), st.frozen.as_deref()]
+            .into_iter()
+            .flatten()
+        {
+            let before = decided;
+            for (cookie, entry) in delta.names.range(first..=last) {
+                let (word, mask) = bit(*cookie);
+                if before.get(word).is_some_and(|w| w & mask != 0) {
+                    continue;
+                }
+                if let Some(w) = decided.get_mut(word) {
+                    *w |= mask;
+                }
+                if let Some(entry) = entry {
+                    if *entry.name == *name {
+                        return Ok(Search::Hit(Hit {
+                            cookie: *cookie,
+                            ino: entry.ino,
+                            kind: entry.kind,
+                        }));
+                    }
+                    if let Some(w) = taken.get_mut(word) {
+                        *w |= mask;
+                    }
+                }
+            }
+            if delta.fresh {
+                return Ok(Search::Miss(free_cookie(first, &taken)));
+            }
+        }
+        let mut hit = None;
+        let mut bad = false;
+        let root = self.root.load();
+        let src = Source {
+            cache: self.core.agg.cache(),
+            cx,
+        };
+        tree::scan(
+            &src,
+            &root.root,
+            Key::new(dir.0, kind::DIRENT, first),
+            Key::new(dir.0, kind::DIRENT, last),
+            &mut |key, value| {
+                let (word, mask) = bit(key.sub);
+                if decided.get(word).is_some_and(|w| w & mask != 0) {
+                    return ControlFlow::Continue(());
+                }
+                let Some(entry) = DirentRef::decode(value) else {
+                    bad = true;
+                    return ControlFlow::Continue(());
+                };
+                if entry.name == name {
+                    hit = Some(Hit {
+                        cookie: key.sub,
+                        ino: entry.ino,
+                        kind: entry.kind,
+                    });
+                    return ControlFlow::Break(());
+                }
+                if let Some(w) = taken.get_mut(word) {
+                    *w |= mask;
+                }
+                ControlFlow::Continue(())
+            },
+        )
+        .map_err(|s| self.stop(cx, &root, s))?;
+        match hit {
+            Some(hit) => Ok(Search::Hit(hit)),
+            None if bad => Err(malformed(self.id, dir, "directory entry")),
+            None => Ok(Search::Miss(free_cookie(first, &taken))),
+        }
+    }
+
+    /// The active overlay for a change under `pass`. Must be called before
+    /// `st.rec` is changed: it may freeze what an ended epoch left behind.
+    pub(crate) fn touch<'s>(
+        &self,
+        pass: &Pass<'_>,
+        inode: &Arc<Inode>,
+        st: &'s mut State,
+        promise: &mut Promise<'_>,
+    ) -> &'s mut Delta {
+        let epoch = pass.epoch();
+        if st.active.as_ref().is_some_and(|d| d.epoch != epoch) {
+            st.freeze();
+        }
+        if st.active.is_none() {
+            let [even, odd] = &self.dirty;
+            let list = if epoch.is_multiple_of(2) { even } else { odd };
+            list.lock().push(Arc::clone(inode));
+        }
+
+        (st.active.get_or_insert_with(|| {
+            let mut delta = Box::new(Delta::new(epoch));
+            // A leaf and its share of the path above.
+            self.charge(&mut delta, promise.take(2), DELTA_BYTES);
+            delta
+        })) as _
+    }
+
+    /// Counts promised blocks and bytes that an overlay has come to need.
+    pub(crate) fn charge(&self, delta: &mut Delta, promised: Charge, bytes: u64) {
+        let charge = Charge { bytes, ..promised };
+        delta.charge.blocks += charge.blocks;
+        delta.charge.unpromised += charge.unpromised;
+        delta.charge.bytes += bytes;
+        self.charged.fetch_add(charge.blocks, Ordering::Relaxed);
+        self.core.totals.add(charge);
+    }
+
+    /// Takes back what `delta` was charged, once it is dropped.
+    pub(crate) fn discharge(&self, delta: &Delta) {
+        self.charged
+            .fetch_sub(delta.charge.blocks, Ordering::Relaxed);
+        self.core.totals.sub(delta.charge);
+        self.core.agg.space().fulfil(delta.charge.blocks);
+    }
+
+    /// Inodes in memory.
+    pub fn cached_inodes(&self) -> usize {
+        self.table.len()
+    }
+}
+
+fn free_cookie(first: u64, taken: &[u64; 4]) -> Option<u64> {
+    taken
+        .iter()
+        .enumerate()
+        .find(|(_, w)| **w != u64::MAX)
+        .map(|(i, w)| first | (i as u64 * 64 + u64::from(w.trailing_ones())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_free_disambiguator() {
+        assert_eq!(free_cookie(256, &[0; 4]), Some(256));
+        assert_eq!(free_cookie(256, &[0b1011, 0, 0, 0]), Some(258));
+        assert_eq!(free_cookie(256, &[u64::MAX, 1, 0, 0]), Some(256 + 65));
+        assert_eq!(free_cookie(256, &[u64::MAX; 4]), None);
+    }
+
+    #[test]
+    fn change_times_strictly_increase() {
+        let now = Time { secs: 10, nanos: 5 };
+        let rec = InodeRec::new(FileKind::Regular, 0, now);
+        let a = stamped(rec, now, true);
+        let b = stamped(a, Time { secs: 1, nanos: 0 }, false);
+        assert!(rec.ctime < a.ctime && a.ctime < b.ctime);
+        assert_eq!(a.mtime, a.ctime);
+        assert_eq!(b.mtime, a.mtime);
+        assert_eq!(b.change, rec.change + 2);
+    }
+}
