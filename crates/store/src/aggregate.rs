@@ -25,6 +25,7 @@
 //! holds. The aggregate then takes no further consistency point before a restart,
 //! which begins at the last superblock that really is on the device.
 
+mod files;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use crate::space::Space;
 use crate::superblock::{AggregateId, Superblock};
 use crate::tree::{NodeSink, NodeSource, Stop, TreeRoot};
 
+pub use files::Location;
 pub use open::{Finding, Inspection, Replay};
 
 /// What an aggregate needs from its surroundings.

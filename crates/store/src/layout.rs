@@ -25,6 +25,10 @@ pub const GROUP_CHUNKS: u32 = 250;
 /// Least blocks of a device: 16 MiB, twice what the fixed structures span.
 pub const MIN_BLOCKS: u64 = 4096;
 
+/// Most blocks of a device: what a superblock can refer to the map of.
+pub const MAX_BLOCKS: u64 =
+    crate::superblock::MAX_GROUPS as u64 * GROUP_CHUNKS as u64 * CHUNK_BLOCKS as u64;
+
 /// A rest of the device smaller than this is not made a chunk.
 const MIN_TAIL: u64 = 64;
 const MIRROR_AT: u32 = 2048;

@@ -17,7 +17,7 @@ pub mod space;
 pub mod superblock;
 pub mod tree;
 
-pub use aggregate::{Aggregate, Env, Replay};
+pub use aggregate::{Aggregate, Env, Location, Replay};
 pub use block::BlockPtr;
 pub use cache::Cache;
 pub use cp::{CpWriter, Run};

@@ -61,8 +61,8 @@ pub use check::{Mismatch, Usage};
 /// Shorter runs than this are passed over while there are longer ones: 32 KiB.
 /// Eyeballed; extents hold 32 blocks, and short runs fragment them.
 const LEAST_RUN: u32 = 8;
-/// The device grows by an eighth, but by no less than this (64 MiB) …
-const LEAST_STEP: u64 = 16_384;
+/// The device grows by an eighth, but by no less than this (128 MiB) …
+const LEAST_STEP: u64 = 32_768;
 /// … and no more than this (1 GiB): fallocate takes milliseconds for it.
 const MOST_STEP: u64 = 262_144;
 /// The smallest step worth growing by when a larger one is refused: 1 MiB.

@@ -226,11 +226,20 @@ impl Aggregate {
         device: Arc<dyn Device>,
         pool: &Arc<FramePool>,
     ) -> Result<Inspection, StoreError> {
+        Self::inspect_as(device, pool, None)
+    }
+
+    pub(crate) fn inspect_as(
+        device: Arc<dyn Device>,
+        pool: &Arc<FramePool>,
+        expected: Option<AggregateId>,
+    ) -> Result<Inspection, StoreError> {
         let Chosen {
             superblock,
             findings,
             ..
         } = choose(&*device, pool)?;
+        expect_id(&superblock, expected)?;
         let space = open_space(&device, pool, &superblock)?;
         let cache = Arc::new(Cache::new(Arc::clone(pool), device));
         Ok(Inspection {

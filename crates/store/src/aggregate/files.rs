@@ -1,0 +1,221 @@
+//! Aggregates in folders.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::open::{Inspection, random};
+use super::{Aggregate, Env, Replay};
+use crate::device::{Device, FileDevice, FileOptions};
+use crate::error::StoreError;
+use crate::folder::Folder;
+use crate::frame::FramePool;
+use crate::layout::MAX_BLOCKS;
+use crate::superblock::AggregateId;
+
+/// Where an aggregate's files are, and how large they are when they are made.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The folder.
+    pub data: PathBuf,
+    /// The folder of the intent log, if it is another one.
+    pub log: Option<PathBuf>,
+    /// Blocks that a new device has at first; it grows as it is needed.
+    pub device_blocks: u64,
+    /// Blocks of a new intent log, for good.
+    pub log_blocks: u64,
+}
+
+impl Location {
+    /// An aggregate in `data`, with the sizes that suit a server: 64 MiB at
+    /// first, and 256 MiB of log.
+    pub fn new(data: impl Into<PathBuf>) -> Location {
+        Location {
+            data: data.into(),
+            log: None,
+            device_blocks: 16_384,
+            log_blocks: 65_536,
+        }
+    }
+}
+
+impl Aggregate {
+    /// Makes an aggregate in an empty or missing folder, and opens it.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if the folder is in use or not empty, or the host
+    /// refuses; [`StoreError::NoSpace`]; [`StoreError::Io`].
+    pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        let id = AggregateId(random(&*env.rng));
+        let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
+        let data = FileOptions::data(MAX_BLOCKS).create(location.device_blocks);
+        let log = FileOptions::log().create(location.log_blocks);
+        let (device, log_device) = devices(&folder, data, log)?;
+        Self::format(&device, &log_device, &env, id)?;
+        folder.complete()?;
+        Self::open_in(device, log_device, env, Some(id), Some(folder))
+    }
+
+    /// Opens the aggregate in a folder.
+    ///
+    /// # Errors
+    /// As [`Aggregate::open_on`], and [`StoreError::Format`] if the folder is in
+    /// use, is not an aggregate's, or its log is elsewhere. Nothing is changed
+    /// then.
+    pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        let folder = Folder::open(&location.data, location.log.as_deref())?;
+        let id = folder.id();
+        let (device, log_device) =
+            devices(&folder, FileOptions::data(MAX_BLOCKS), FileOptions::log())?;
+        Self::open_in(device, log_device, env, Some(id), Some(folder))
+    }
+
+    /// Opens the aggregate in a folder, or makes one if the folder is empty or
+    /// missing.
+    ///
+    /// # Errors
+    /// As [`Aggregate::open`] and [`Aggregate::create`].
+    pub fn open_or_create(
+        location: &Location,
+        env: Env,
+    ) -> Result<(Arc<Aggregate>, Replay), StoreError> {
+        if Folder::exists(&location.data)? {
+            Self::open(location, env)
+        } else {
+            Self::create(location, env)
+        }
+    }
+
+    /// Opens the aggregate in a folder to look at it: nothing is changed, but the
+    /// folder is kept for as long as the second part of the answer exists. The
+    /// third is the log's device.
+    ///
+    /// # Errors
+    /// As [`Aggregate::open`].
+    pub fn inspect(
+        location: &Location,
+        pool: &Arc<FramePool>,
+    ) -> Result<(Inspection, Folder, Arc<dyn Device>), StoreError> {
+        let folder = Folder::open(&location.data, location.log.as_deref())?;
+        let (device, log_device) = devices(
+            &folder,
+            FileOptions::data(MAX_BLOCKS).read_only(),
+            FileOptions::log().read_only(),
+        )?;
+        let inspection = Self::inspect_as(device, pool, Some(folder.id()))?;
+        Ok((inspection, folder, log_device))
+    }
+}
+
+type Devices = (Arc<dyn Device>, Arc<dyn Device>);
+
+fn devices(folder: &Folder, data: FileOptions, log: FileOptions) -> Result<Devices, StoreError> {
+    Ok((
+        device(&folder.device_path(), data)?,
+        device(&folder.log_path(), log)?,
+    ))
+}
+
+fn device(path: &Path, options: FileOptions) -> Result<Arc<dyn Device>, StoreError> {
+    match FileDevice::open(path, options) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(e) if e.kind() == io::ErrorKind::StorageFull => Err(StoreError::NoSpace),
+        Err(e) => Err(StoreError::Format(
+            format!("{}: {e}", path.display()).into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::TreeRoot;
+    use weir_base::{ManualClock, SeededRng};
+
+    fn env(seed: u64) -> Env {
+        Env {
+            pool: FramePool::new(2048).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::new(SeededRng::new(seed)),
+        }
+    }
+
+    fn small(data: &Path) -> Location {
+        Location {
+            device_blocks: 4096,
+            log_blocks: 256,
+            ..Location::new(data)
+        }
+    }
+
+    fn refusal<T>(result: Result<T, StoreError>) -> String {
+        match result {
+            Ok(_) => panic!("it was accepted"),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn created_reopened_and_inspected() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = small(&dir.path().join("data"));
+        let (agg, _) = Aggregate::open_or_create(&place, env(1)).unwrap();
+        let id = agg.id();
+        for _ in 0..3 {
+            let cp = agg.begin().unwrap();
+            agg.commit(cp, TreeRoot::EMPTY, agg.log().cut()).unwrap();
+        }
+        assert!(agg.space().stats().growth > 0);
+        assert!(refusal(Aggregate::open(&place, env(2))).contains("in use"));
+        assert!(refusal(Aggregate::inspect(&place, agg.pool())).contains("in use"));
+        drop(agg);
+        let (inspection, folder, log) = Aggregate::inspect(&place, &env(3).pool).unwrap();
+        assert_eq!(inspection.superblock.id, id);
+        assert_eq!(inspection.superblock.generation.0, 4);
+        assert_eq!(log.length(), 256);
+        drop((inspection, folder, log));
+        let (agg, replay) = Aggregate::open_or_create(&place, env(4)).unwrap();
+        assert_eq!((agg.id(), agg.generation().0), (id, 4));
+        assert_eq!((replay.records.count(), replay.findings), (0, vec![]));
+    }
+
+    #[test]
+    fn the_log_may_be_elsewhere_but_must_be_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| Location {
+            log: Some(dir.path().join(format!("{name}-log"))),
+            ..small(&dir.path().join(name))
+        };
+        drop(Aggregate::create(&place("a"), env(1)).unwrap());
+        drop(Aggregate::create(&place("b"), env(2)).unwrap());
+        drop(Aggregate::open(&place("a"), env(3)).unwrap());
+        let mixed = Location {
+            log: place("b").log,
+            ..place("a")
+        };
+        assert!(refusal(Aggregate::open(&mixed, env(3))).contains("holds the log of aggregate"));
+        // Files that were swapped behind the descriptions' backs.
+        let (a, b) = (dir.path().join("a/device"), dir.path().join("b/device"));
+        let between = dir.path().join("between");
+        for (from, to) in [(&a, &between), (&b, &a), (&between, &b)] {
+            std::fs::rename(from, to).unwrap();
+        }
+        assert!(refusal(Aggregate::open(&place("a"), env(3))).contains("belongs to aggregate"));
+    }
+
+    #[test]
+    fn a_full_host_is_no_space_and_an_interrupted_creation_is_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let huge = Location {
+            device_blocks: 1 << 40,
+            ..small(&dir.path().join("a"))
+        };
+        assert!(matches!(
+            Aggregate::create(&huge, env(1)),
+            Err(StoreError::NoSpace)
+        ));
+        assert!(!Folder::exists(&huge.data).unwrap());
+        drop(Aggregate::open_or_create(&small(&huge.data), env(1)).unwrap());
+        drop(Aggregate::open_or_create(&small(&huge.data), env(1)).unwrap());
+    }
+}
