@@ -82,6 +82,14 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// The handle of no bytes, which no server gives out.
+    pub const fn empty() -> Self {
+        Self {
+            encoded: [0; 4 + MAX_HANDLE],
+            len: 4,
+        }
+    }
+
     /// Keeps a handle; `None` when it is longer than 64 bytes.
     pub fn new(opaque: &[u8]) -> Option<Self> {
         let mut encoded = [0; 4 + MAX_HANDLE];

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// From this block size on, replies' heads are received apart from their data.
-/// Measured on loopback: see `bench/README.md`.
+/// Measured on loopback (bench/README.md).
 const HEADS_ONLY_MIN: u64 = 32 << 10;
 const RPCBIND_PORT: u16 = 111;
 /// Stack of a generator thread, in bytes.
@@ -36,8 +36,12 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
     // Different in each run, for the sake of duplicate-request caches.
     let first_xid = (clock::now_ns() >> 8) as u32;
     let mut control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
-    let root = mount(args, addr, &cred, timeout)?;
-    let set = WorkingSet::prepare(&mut control, root, args)?;
+    let set = if args.load == LoadKind::Null {
+        WorkingSet::none()
+    } else {
+        let root = mount(args, addr, &cred, timeout)?;
+        WorkingSet::prepare(&mut control, root, args)?
+    };
     let limit = match args.load {
         LoadKind::Write => set.fsinfo.wtmax,
         LoadKind::Read => set.fsinfo.rtmax,
@@ -56,9 +60,7 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
     if !args.keep {
         let created = shared.next.load(Ordering::Relaxed);
         // What was measured stands, whatever becomes of the cleaning up.
-        let cleaned = set
-            .remove(&mut control, args.load, created)
-            .and_then(|()| set.remove_top(&mut control, &args.dir));
+        let cleaned = set.remove(&mut control, &args.dir, args.load, created);
         if let Err(e) = cleaned {
             report.notes.push(format!("cleaning up: {e}"));
         }

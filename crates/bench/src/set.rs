@@ -36,15 +36,32 @@ pub struct WorkingSet {
     pub file_size: u64,
     /// What the server says about its limits.
     pub fsinfo: Fsinfo,
-    root: Handle,
-    top: Handle,
+    /// The export's root and the directory that holds the set; `None` for no set.
+    place: Option<(Handle, Handle)>,
 }
 
 impl WorkingSet {
+    /// No working set, for a load that touches no file.
+    pub fn none() -> Self {
+        Self {
+            dirs: Vec::new(),
+            files: Vec::new(),
+            file_count: 1,
+            file_size: 0,
+            fsinfo: Fsinfo {
+                rtmax: 0,
+                wtmax: 0,
+                dtpref: 0,
+            },
+            place: None,
+        }
+    }
+
     /// The directory that holds the file of this number.
     pub fn dir_of(&self, number: u64) -> &Handle {
+        const NOWHERE: Handle = Handle::empty();
         let len = self.dirs.len().max(1) as u64;
-        self.dirs.get((number % len) as usize).unwrap_or(&self.top)
+        self.dirs.get((number % len) as usize).unwrap_or(&NOWHERE)
     }
 
     /// Makes the working set that `args` asks for below the export's root.
@@ -61,8 +78,7 @@ impl WorkingSet {
             file_count: args.file_count().max(1),
             file_size: 0,
             fsinfo,
-            root,
-            top,
+            place: Some((root, top)),
         };
         let dirs = if args.load.is_data() { 1 } else { args.dirs };
         for n in 0..dirs {
@@ -71,7 +87,7 @@ impl WorkingSet {
         }
         let needs_files = !matches!(
             args.load,
-            LoadKind::Create | LoadKind::CreateWriteCommit | LoadKind::Mkdir | LoadKind::Null
+            LoadKind::Create | LoadKind::CreateWriteCommit | LoadKind::Mkdir
         );
         if needs_files {
             set.create_files(control)?;
@@ -219,10 +235,12 @@ impl WorkingSet {
         Ok(())
     }
 
-    /// Removes the working set and what the load made: files numbered below `created`.
+    /// Removes the working set from the directory `dir`, and what the load made: files
+    /// numbered below `created`.
     pub fn remove(
         &self,
         control: &mut Control,
+        dir: &str,
         kind: LoadKind,
         created: u64,
     ) -> Result<(), BenchError> {
@@ -252,16 +270,13 @@ impl WorkingSet {
                 },
             )?;
         }
-        for n in 0..self.dirs.len() as u32 {
-            let name = dir_name(n);
-            rmdir(control, &self.top, name.as_bytes())?;
+        if let Some((root, top)) = &self.place {
+            for n in 0..self.dirs.len() as u32 {
+                rmdir(control, top, dir_name(n).as_bytes())?;
+            }
+            rmdir(control, root, dir.as_bytes())?;
         }
         Ok(())
-    }
-
-    /// Removes the directory that held the set, if nothing else is in it.
-    pub fn remove_top(&self, control: &mut Control, dir: &str) -> Result<(), BenchError> {
-        rmdir(control, &self.root, dir.as_bytes())
     }
 }
 
