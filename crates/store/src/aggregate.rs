@@ -317,7 +317,7 @@ fn encode_frames(
 ) -> Result<Vec<Frame>, StoreError> {
     let bytes = superblock
         .encode()
-        .ok_or_else(|| StoreError::Format("the device is larger than 114 TiB".into()))?;
+        .ok_or_else(|| StoreError::Format("the device is larger than 124 TiB".into()))?;
     let page = |bytes: &[u8]| {
         let mut page = frame()?;
         page.copy_from_slice(bytes);

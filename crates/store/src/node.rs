@@ -438,6 +438,40 @@ mod tests {
     }
 
     #[test]
+    fn encoding_is_the_documented_one() {
+        let mut page = [0xEE; BLOCK_SIZE];
+        let key = Key::new(0x0102, 3, 0x0405);
+        let entries = [(key, &b"abc"[..]), (Key::MAX, &b"z"[..])].into_iter();
+        encode(&mut page, 0, VolumeId(9), Generation(5), entries).unwrap();
+        let head = [
+            b'W', b'N', b'O', b'D', 0, 0, 2, 0, 9, 0, 0, 0, 0xFC, 0x0F, 0, 0,
+        ];
+        assert_eq!(page[..16], head);
+        assert_eq!(page[16..24], 5u64.to_le_bytes());
+        assert_eq!(
+            page[24..41],
+            [0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 4, 5]
+        );
+        assert_eq!(page[41..45], [0xFD, 0x0F, 3, 0]);
+        assert_eq!(page[45..62], [0xFF; 17]);
+        assert_eq!(page[62..66], [0xFC, 0x0F, 1, 0]);
+        assert_eq!(page[66..4092], [0; 4026]);
+        assert_eq!(page[4092..], *b"zabc");
+
+        let child = ptr(6).encode();
+        encode(
+            &mut page,
+            1,
+            VolumeId(9),
+            Generation(5),
+            [(key, &child[..])].into_iter(),
+        )
+        .unwrap();
+        assert_eq!((page[4], page[6]), (1, 1));
+        assert_eq!(page[41..61], child);
+    }
+
+    #[test]
     fn too_much_is_refused_not_written() {
         let mut page = [0; BLOCK_SIZE];
         let value = vec![1u8; MAX_VALUE];

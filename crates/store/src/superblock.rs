@@ -30,7 +30,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const HEADER: usize = 128;
 const INDEX_REF: usize = 16;
 const MAX_BYTES: usize = SUPER_BLOCKS as usize * BLOCK_SIZE;
-/// Most groups of chunks that a superblock can refer to: about 114 TiB.
+/// Most groups of chunks that a superblock can refer to: about 124 TiB.
 pub const MAX_GROUPS: usize = (MAX_BYTES - HEADER) / INDEX_REF;
 
 /// Identity of an aggregate, chosen at random when it is created.
@@ -269,6 +269,29 @@ mod tests {
             assert_eq!(Superblock::decode(&bytes), Ok(sb));
         }
         assert!(sample(MAX_GROUPS + 1).encode().is_none());
+    }
+
+    #[test]
+    fn encoding_is_the_documented_one() {
+        let bytes = sample(2).encode().unwrap();
+        assert_eq!(bytes.len(), BLOCK_SIZE);
+        assert_eq!(bytes[..8], *b"WEIRAGGR");
+        assert_eq!(bytes[8..16], [1, 0, 0, 0, 160, 0, 0, 0]);
+        assert_eq!(bytes[20..24], [2, 0, 0, 0]);
+        assert_eq!(bytes[24..40], [7; 16]);
+        assert_eq!(bytes[40..48], 6u64.to_le_bytes());
+        assert_eq!(bytes[48..64], [8; 16]);
+        assert_eq!(bytes[64..72], 1234u64.to_le_bytes());
+        assert_eq!(bytes[72..80], 99u64.to_le_bytes());
+        assert_eq!(bytes[80..88], 8192u64.to_le_bytes());
+        assert_eq!(bytes[88], 2);
+        assert_eq!(bytes[89..97], 77u64.to_le_bytes());
+        assert_eq!(bytes[105..109], 0xABCDu32.to_le_bytes());
+        assert_eq!(bytes[109..144], [0; 35]);
+        assert_eq!(
+            bytes[144..160],
+            [1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0]
+        );
     }
 
     #[test]

@@ -292,7 +292,14 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
     let mut copies = Vec::new();
     for slot in Slot::BOTH {
         for at in layout::superblock(slot) {
-            copies.push((slot, at, read_copy(device, pool, at)?));
+            let copy = match read_copy(device, pool, at)? {
+                // Whole, but not where it belongs: a write went astray.
+                Copy::Whole(s) if Superblock::slot(s.generation) != slot => {
+                    Copy::Invalid(Invalid::Damaged)
+                }
+                copy => copy,
+            };
+            copies.push((slot, at, copy));
         }
     }
     let newer = copies.iter().find_map(|(_, _, copy)| match copy {
@@ -319,11 +326,6 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
         return Err(StoreError::Format(why.into()));
     };
     let superblock = superblock.clone();
-    if Superblock::slot(superblock.generation) != serving {
-        return Err(StoreError::Format(
-            "a superblock is in the wrong slot".into(),
-        ));
-    }
 
     let mut findings = Vec::new();
     let mut heal = Vec::new();

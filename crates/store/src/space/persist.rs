@@ -90,7 +90,7 @@ impl Space {
         let length = layout::usable(length);
         let chunks = layout::chunks(length)
             .filter(|n| n.div_ceil(GROUP_CHUNKS) as usize <= MAX_GROUPS)
-            .ok_or_else(|| StoreError::Format("the device is larger than 114 TiB".into()))?;
+            .ok_or_else(|| StoreError::Format("the device is larger than 124 TiB".into()))?;
         if length <= state.length {
             return Ok(());
         }
