@@ -1,0 +1,110 @@
+"""What the measuring scripts share."""
+
+import os
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Failure(Exception):
+    """Something under test did not do what it should."""
+
+
+def raise_limits():
+    """Both servers get the limit of open files that packaged services usually get."""
+    want = 1048576
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (want, want))
+    except (ValueError, OSError):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def wait_for(condition, process, seconds=60):
+    """Waits until the condition holds, for as long as the process lives."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if process.poll() is not None:
+            raise Failure(f"ended with {process.returncode} before it served")
+        if time.monotonic() > deadline:
+            raise Failure(f"does not serve after {seconds} s")
+        time.sleep(0.02)
+
+
+def wait_for_port(port, process):
+    def listens():
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
+        except OSError:
+            return False
+    wait_for(listens, process)
+
+
+def stop(process, seconds=20):
+    """Ends a process of ours: politely, then not."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def shell(command):
+    """Standard output of a shell command."""
+    return subprocess.run(command, shell=True, capture_output=True, text=True).stdout.strip()
+
+
+def weir_command(binary, data, port, ready, memory="", more=""):
+    """The command line of a Weir under test."""
+    command = [str(binary), "serve", "--data", str(data), "--nfs", f"127.0.0.1:{port}",
+               "--no-rpcbind", "--ready-file", str(ready)]
+    if memory:
+        command += ["--memory", memory]
+    return command + shlex.split(more)
+
+
+def disk_latency(work):
+    """Median and 99th percentile of 4 KiB O_DSYNC writes into a preallocated,
+    zero-written file, in µs: what the disk charges for durability."""
+    path = work / "dsync-probe"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_DSYNC, 0o600)
+    try:
+        os.write(fd, bytes(4 << 20))
+        times = []
+        block = os.urandom(4096)
+        for i in range(300):
+            start = time.perf_counter()
+            os.pwrite(fd, block, (i % 1000) * 4096)
+            times.append((time.perf_counter() - start) * 1e6)
+    finally:
+        os.close(fd)
+        path.unlink()
+    times.sort()
+    return times[150], times[297]
+
+
+def machine_facts(work):
+    """What a reader of the figures needs to know about the machine and the source."""
+    p50, p99 = disk_latency(work)
+    return {
+        "cpu": shell("grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-"),
+        "cores": os.cpu_count(),
+        "memory": shell("grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2-"),
+        "kernel": shell("uname -sr"),
+        "system": shell(". /etc/os-release; echo $PRETTY_NAME"),
+        "file system": shell(f"findmnt -n -o FSTYPE,OPTIONS -T {shlex.quote(str(work))}"),
+        "4 KiB O_DSYNC write, p50 / p99": f"{p50:.0f} / {p99:.0f} µs",
+        "load average at the start": shell("cut -d' ' -f1-3 /proc/loadavg"),
+        "commit": shell(f"git -C {shlex.quote(str(ROOT))} rev-parse HEAD") + (
+            " with local changes" if shell(f"git -C {shlex.quote(str(ROOT))} status --porcelain "
+                                           "--untracked-files=no") else ""),
+    }
