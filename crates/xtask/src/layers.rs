@@ -37,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// What any crate's tests may use on top of that.
-const TESTS_MAY_USE: &[&str] = &["weir-sim"];
+const TESTS_MAY_USE: &[&str] = &["weir-sim", "weir-store", "weir-volume"];
 
 /// One crate's use of another of the workspace.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,385 @@
+//! Permission checks: POSIX mode bits, with the two allowances that every NFS
+//! server makes because the protocol has no open call (RFC 1813 §4.4):
+//!
+//! - the owner of a file may read and write it whatever its mode says, since a
+//!   local process that has it open could;
+//! - who may execute a file may read it, since that is how it is executed.
+//!
+//! ACCESS answers without the allowances, so that the client's own check at
+//! open is the one that a local file system makes.
+
+use crate::identity::Creds;
+use weir_volume::{Attr, FileKind, FsError, SetAttr, SetTime};
+
+/// Set-user-ID bit.
+pub const S_ISUID: u32 = 0o4000;
+/// Set-group-ID bit.
+pub const S_ISGID: u32 = 0o2000;
+/// Sticky bit.
+pub const S_ISVTX: u32 = 0o1000;
+const S_IXGRP: u32 = 0o010;
+
+/// Permission to read.
+pub const R: u32 = 4;
+/// Permission to write.
+pub const W: u32 = 2;
+/// Permission to execute a file or search a directory.
+pub const X: u32 = 1;
+
+/// Whether `who` has all of the permissions `want` (an OR of [`R`], [`W`],
+/// [`X`]). Exactly one class of bits applies: owner, else group, else other.
+/// Root may do everything, but executes only what somebody may execute.
+pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
+    if who.is_root() {
+        return want & X == 0 || attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
+    }
+    let class = if who.uid == attr.uid {
+        attr.mode >> 6
+    } else if who.in_group(attr.gid) {
+        attr.mode >> 3
+    } else {
+        attr.mode
+    };
+    class & 7 & want == want
+}
+
+/// [`permits`] as an operation's result.
+pub fn require(attr: &Attr, who: &Creds, want: u32) -> Result<(), FsError> {
+    if permits(attr, who, want) {
+        Ok(())
+    } else {
+        Err(FsError::Access)
+    }
+}
+
+fn owns(attr: &Attr, who: &Creds) -> bool {
+    who.is_root() || who.uid == attr.uid
+}
+
+/// Whether `who` may read the content of a file.
+pub fn may_read(attr: &Attr, who: &Creds) -> Result<(), FsError> {
+    if owns(attr, who) || permits(attr, who, R) || permits(attr, who, X) {
+        return Ok(());
+    }
+    Err(FsError::Access)
+}
+
+/// Whether `who` may write the content of a file.
+pub fn may_write(attr: &Attr, who: &Creds) -> Result<(), FsError> {
+    if owns(attr, who) || permits(attr, who, W) {
+        Ok(())
+    } else {
+        Err(FsError::Access)
+    }
+}
+
+/// Whether `who` may take the entry `child` out of `dir` (or replace it): write
+/// and search permission on the directory, and if it is sticky, ownership of
+/// either.
+pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), FsError> {
+    require(dir, who, W | X)?;
+    if dir.mode & S_ISVTX != 0 && !who.is_root() && who.uid != child.uid && who.uid != dir.uid {
+        return Err(FsError::Perm);
+    }
+    Ok(())
+}
+
+/// The mode that is left of `attr` when `who` changes the content or the owner
+/// of the file: set-user-ID goes, and set-group-ID where it means execution.
+/// `None` if nothing changes. Writing by root keeps the bits.
+pub fn mode_after_change(attr: &Attr) -> Option<u32> {
+    if attr.kind != FileKind::Regular {
+        return None;
+    }
+    let mut mode = attr.mode & !S_ISUID;
+    if mode & S_IXGRP != 0 {
+        mode &= !S_ISGID;
+    }
+    (mode != attr.mode).then_some(mode)
+}
+
+/// Checks a SETATTR by `who` and completes it: what must be cleared along with
+/// what was asked is added. Rules of POSIX chmod, chown, utimensat and truncate.
+pub fn check_setattr(attr: &Attr, who: &Creds, set: &SetAttr) -> Result<SetAttr, FsError> {
+    let mut out = *set;
+    let root = who.is_root();
+    if let Some(uid) = set.uid {
+        let same = who.uid == attr.uid && uid == attr.uid;
+        if !root && !same {
+            return Err(FsError::Perm);
+        }
+    }
+    if let Some(gid) = set.gid {
+        let may = who.uid == attr.uid && (gid == attr.gid || who.in_group(gid));
+        if !root && !may {
+            return Err(FsError::Perm);
+        }
+    }
+    if let Some(mode) = set.mode {
+        if !owns(attr, who) {
+            return Err(FsError::Perm);
+        }
+        let group = set.gid.unwrap_or(attr.gid);
+        let mut mode = mode & 0o7777;
+        if !root && !who.in_group(group) {
+            mode &= !S_ISGID;
+        }
+        out.mode = Some(mode);
+    }
+    if set.size.is_some() {
+        may_write(attr, who)?;
+    }
+    for time in [set.atime, set.mtime] {
+        match time {
+            SetTime::Keep => {}
+            SetTime::Client(_) if !owns(attr, who) => return Err(FsError::Perm),
+            SetTime::Server if !owns(attr, who) => require(attr, who, W)?,
+            SetTime::Client(_) | SetTime::Server => {}
+        }
+    }
+    let chown = set.uid.is_some() || set.gid.is_some();
+    if attr.kind != FileKind::Directory && (chown || (set.size.is_some() && !root)) {
+        let base = Attr {
+            mode: out.mode.unwrap_or(attr.mode),
+            kind: FileKind::Regular,
+            ..*attr
+        };
+        out.mode = mode_after_change(&base).or(out.mode);
+    }
+    Ok(out)
+}
+
+/// The attributes of something that `who` creates in `dir`: owner and group as
+/// System V and Linux give them (the group of a set-group-ID directory is
+/// inherited, and so is its bit by directories). Only root may ask for another
+/// owner or group.
+pub fn for_creation(dir: &Attr, who: &Creds, kind: FileKind, asked: &SetAttr) -> SetAttr {
+    let inherit = dir.mode & S_ISGID != 0;
+    let mut out = *asked;
+    if !who.is_root() {
+        out.uid = None;
+        out.gid = None;
+    }
+    let gid = out.gid.unwrap_or(if inherit { dir.gid } else { who.gid });
+    let mut mode = asked.mode.unwrap_or(default_mode(kind)) & 0o7777;
+    if kind == FileKind::Directory {
+        if inherit {
+            mode |= S_ISGID;
+        }
+    } else if mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+        && !who.is_root()
+        && !who.in_group(gid)
+    {
+        mode &= !S_ISGID;
+    }
+    out.uid = Some(out.uid.unwrap_or(who.uid));
+    out.gid = Some(gid);
+    out.mode = Some(mode);
+    out
+}
+
+/// The mode of what is created without one. Clients always send it; these
+/// grant nothing to others.
+fn default_mode(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Directory => 0o700,
+        FileKind::Symlink => 0o777,
+        _ => 0o600,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::{Ino, Time};
+
+    fn attr(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Attr {
+        Attr {
+            kind,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            size: 0,
+            used: 0,
+            rdev: (0, 0),
+            fsid: 1,
+            ino: Ino(9),
+            atime: Time::EPOCH,
+            mtime: Time::EPOCH,
+            ctime: Time::EPOCH,
+            btime: Time::EPOCH,
+            change: 0,
+        }
+    }
+
+    fn who(uid: u32, gid: u32, gids: &[u32]) -> Creds {
+        Creds {
+            uid,
+            gid,
+            gids: gids.into(),
+        }
+    }
+
+    /// Every mode against every class of caller and every wish, against the
+    /// definition written out.
+    #[test]
+    fn access_matrix() {
+        let callers = [
+            who(10, 99, &[]),
+            who(11, 20, &[]),
+            who(11, 99, &[5, 20]),
+            who(11, 99, &[5]),
+        ];
+        for mode in 0..0o1000 {
+            let file = attr(FileKind::Regular, mode, 10, 20);
+            for (i, c) in callers.iter().enumerate() {
+                let shift = [6, 3, 3, 0][i];
+                for want in 0..8 {
+                    let expected =
+                        (0..3).all(|b| want >> b & 1 == 0 || mode >> (shift + b) & 1 == 1);
+                    assert_eq!(permits(&file, c, want), expected, "{mode:o} {i} {want}");
+                }
+            }
+            let root = who(0, 0, &[]);
+            assert!(permits(&file, &root, R | W));
+            assert_eq!(permits(&file, &root, X), mode & 0o111 != 0);
+            assert!(permits(
+                &attr(FileKind::Directory, mode, 10, 20),
+                &root,
+                R | W | X
+            ));
+        }
+    }
+
+    #[test]
+    fn nfs_allowances() {
+        let f = |mode| attr(FileKind::Regular, mode, 10, 20);
+        assert_eq!(may_read(&f(0), &who(10, 1, &[])), Ok(()));
+        assert_eq!(may_write(&f(0), &who(10, 1, &[])), Ok(()));
+        assert_eq!(may_read(&f(0o001), &who(11, 1, &[])), Ok(()));
+        assert_eq!(may_read(&f(0o770), &who(11, 1, &[])), Err(FsError::Access));
+        assert_eq!(may_write(&f(0o775), &who(11, 1, &[])), Err(FsError::Access));
+    }
+
+    #[test]
+    fn sticky_directories_protect_entries() {
+        let dir = attr(FileKind::Directory, 0o1777, 1, 1);
+        let file = attr(FileKind::Regular, 0o666, 2, 2);
+        for (uid, ok) in [(0, true), (1, true), (2, true), (3, false)] {
+            let r = may_unlink(&dir, &file, &who(uid, 9, &[]));
+            assert_eq!(r, if ok { Ok(()) } else { Err(FsError::Perm) }, "{uid}");
+        }
+        let closed = attr(FileKind::Directory, 0o1755, 1, 1);
+        assert_eq!(
+            may_unlink(&closed, &file, &who(2, 9, &[])),
+            Err(FsError::Access)
+        );
+    }
+
+    #[test]
+    fn chmod_and_chown_rules() {
+        let f = attr(FileKind::Regular, 0o6755, 10, 20);
+        let set = |mode, uid, gid| SetAttr {
+            mode,
+            uid,
+            gid,
+            ..SetAttr::default()
+        };
+        let owner = who(10, 20, &[30]);
+        let check = |c: &Creds, s: SetAttr| check_setattr(&f, c, &s);
+        assert_eq!(
+            check(&who(11, 20, &[]), set(Some(0o777), None, None)),
+            Err(FsError::Perm)
+        );
+        assert_eq!(check(&owner, set(None, Some(11), None)), Err(FsError::Perm));
+        assert_eq!(check(&owner, set(None, None, Some(40))), Err(FsError::Perm));
+        assert_eq!(
+            check(&who(11, 30, &[]), set(None, None, Some(30))),
+            Err(FsError::Perm)
+        );
+        // A permitted chown clears both bits, also for root.
+        assert_eq!(
+            check(&owner, set(None, None, Some(30))).unwrap().mode,
+            Some(0o755)
+        );
+        assert_eq!(
+            check(&who(0, 0, &[]), set(None, Some(5), None))
+                .unwrap()
+                .mode,
+            Some(0o755)
+        );
+        // Set-group-ID without group execution is mandatory locking: it stays.
+        let locking = attr(FileKind::Regular, 0o2644, 10, 20);
+        let s = check_setattr(&locking, &owner, &set(None, None, Some(30))).unwrap();
+        assert_eq!(s.mode, None);
+        // Directories keep theirs.
+        let d = attr(FileKind::Directory, 0o2755, 10, 20);
+        assert_eq!(
+            check_setattr(&d, &owner, &set(None, None, Some(30)))
+                .unwrap()
+                .mode,
+            None
+        );
+        // The owner may not set set-group-ID for a group that is not his.
+        let foreign = attr(FileKind::Regular, 0o755, 10, 77);
+        let s = check_setattr(&foreign, &owner, &set(Some(0o2755), None, None)).unwrap();
+        assert_eq!(s.mode, Some(0o755));
+    }
+
+    #[test]
+    fn times_and_size_rules() {
+        let f = attr(FileKind::Regular, 0o4722, 10, 20);
+        let other = who(11, 21, &[]);
+        let client = SetAttr {
+            mtime: SetTime::Client(Time::EPOCH),
+            ..SetAttr::default()
+        };
+        let server = SetAttr {
+            mtime: SetTime::Server,
+            ..SetAttr::default()
+        };
+        assert_eq!(check_setattr(&f, &other, &client), Err(FsError::Perm));
+        assert!(check_setattr(&f, &other, &server).is_ok());
+        let closed = Attr { mode: 0o700, ..f };
+        assert_eq!(
+            check_setattr(&closed, &other, &server),
+            Err(FsError::Access)
+        );
+        let size = SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        assert_eq!(check_setattr(&closed, &other, &size), Err(FsError::Access));
+        assert_eq!(check_setattr(&f, &other, &size).unwrap().mode, Some(0o722));
+        assert_eq!(
+            check_setattr(&f, &who(0, 0, &[]), &size).unwrap().mode,
+            None
+        );
+    }
+
+    #[test]
+    fn creation_inherits_from_set_group_id_directories() {
+        let plain = attr(FileKind::Directory, 0o755, 1, 50);
+        let setgid = attr(FileKind::Directory, 0o2755, 1, 50);
+        let me = who(10, 20, &[]);
+        let asked = SetAttr {
+            mode: Some(0o2755),
+            uid: Some(3),
+            gid: Some(4),
+            ..SetAttr::default()
+        };
+        let a = for_creation(&plain, &me, FileKind::Regular, &asked);
+        assert_eq!((a.uid, a.gid, a.mode), (Some(10), Some(20), Some(0o2755)));
+        let a = for_creation(&setgid, &me, FileKind::Regular, &asked);
+        assert_eq!((a.uid, a.gid, a.mode), (Some(10), Some(50), Some(0o755)));
+        let plain_mode = SetAttr {
+            mode: Some(0o755),
+            ..SetAttr::default()
+        };
+        let a = for_creation(&setgid, &me, FileKind::Directory, &plain_mode);
+        assert_eq!((a.gid, a.mode), (Some(50), Some(0o2755)));
+        let a = for_creation(&plain, &who(0, 0, &[]), FileKind::Regular, &asked);
+        assert_eq!((a.uid, a.gid, a.mode), (Some(3), Some(4), Some(0o2755)));
+    }
+}

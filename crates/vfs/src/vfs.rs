@@ -1,0 +1,92 @@
+//! The entrance: from a handle and a caller to a [`Subject`] on an inode.
+
+use crate::exports::{Export, ExportTable};
+use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
+use crate::identity::Creds;
+use crate::locks::LockTable;
+use crate::ops::Subject;
+use arc_swap::{ArcSwap, Guard};
+use std::net::IpAddr;
+use std::sync::Arc;
+use weir_base::Ino;
+
+/// Why a handle leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSubject {
+    /// Not a handle of this server.
+    BadHandle,
+    /// Of a volume that is not exported any more.
+    Stale,
+    /// The export is not for this client.
+    Denied,
+}
+
+impl From<BadHandle> for NoSubject {
+    fn from(_: BadHandle) -> Self {
+        NoSubject::BadHandle
+    }
+}
+
+/// Everything that protocols share: exports, handles, locks.
+pub struct Vfs {
+    exports: ArcSwap<ExportTable>,
+    key: HandleKey,
+    /// Byte-range locks and share reservations of all protocols.
+    pub locks: LockTable,
+}
+
+impl Vfs {
+    /// A waist without exports; `key` makes its file handles.
+    pub fn new(key: HandleKey) -> Arc<Vfs> {
+        Arc::new(Vfs {
+            exports: ArcSwap::default(),
+            key,
+            locks: LockTable::default(),
+        })
+    }
+
+    /// Replaces all exports at once. Requests that run keep what they started
+    /// with.
+    pub fn publish(&self, exports: Vec<Export>) {
+        self.exports.store(Arc::new(ExportTable::new(exports)));
+    }
+
+    /// The exports as they are now.
+    pub fn exports(&self) -> Guard<Arc<ExportTable>> {
+        self.exports.load()
+    }
+
+    /// The handle of an inode of `export`.
+    pub fn handle(&self, export: &Export, ino: Ino) -> [u8; HANDLE_BYTES] {
+        self.key.encode(FileId {
+            volume: export.volume.id(),
+            ino,
+        })
+    }
+
+    /// The handle of a file.
+    pub fn handle_of(&self, file: FileId) -> [u8; HANDLE_BYTES] {
+        self.key.encode(file)
+    }
+
+    /// What `handle` names, whether or not it is exported.
+    pub fn file_id(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
+        self.key.decode(handle)
+    }
+
+    /// Verifies `handle` and admits `client` as `caller` (`None`: no identity
+    /// given) to its export in `table`.
+    pub fn admit<'t>(
+        &self,
+        table: &'t ExportTable,
+        handle: &[u8],
+        client: IpAddr,
+        caller: Option<&Creds>,
+    ) -> Result<(Subject<'t>, Ino), NoSubject> {
+        let id = self.key.decode(handle)?;
+        let export = table.of_volume(id.volume).ok_or(NoSubject::Stale)?;
+        let rule = export.rule(client).ok_or(NoSubject::Denied)?;
+        let who = rule.identity(caller.cloned());
+        Ok((Subject { export, rule, who }, id.ino))
+    }
+}
