@@ -38,6 +38,11 @@ impl Failure {
     /// Appends the results of a call that failed for an I/O error.
     pub fn put_io_error(self, out: &mut Vec<u8>) {
         out.put_u32(IO);
+        self.put_absent(out);
+    }
+
+    /// Appends what follows a failure's status, without any attributes.
+    pub fn put_absent(self, out: &mut Vec<u8>) {
         for _ in 0..self.words {
             out.put_bool(false);
         }

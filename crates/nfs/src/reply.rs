@@ -2,14 +2,49 @@
 //! cache that hold the data, by reference. Nothing is copied between the cache
 //! and the socket; the connection writes the slices with one `writev`.
 
-use crate::{failure::Failure, record::MARK_BYTES, rpc};
+use crate::failure::Failure;
+use crate::record::MARK_BYTES;
+use crate::rpc;
+use crate::xdr::padding;
 use std::io::IoSlice;
+use weir_base::BLOCK_SIZE;
+use weir_vfs::volume::ReadOut;
+
+/// Data of a READ: a range of shared pages.
+pub struct Payload(ReadOut);
+
+impl Payload {
+    /// The data of a read.
+    pub fn new(data: ReadOut) -> Payload {
+        Payload(data)
+    }
+
+    /// The data page by page, and the XDR padding.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = self.0.first;
+        let mut left = self.0.len;
+        let pages = self.0.pages.iter().map_while(move |page| {
+            let end = skip.saturating_add(left).min(page.len());
+            let part = page.get(skip..end).filter(|p| !p.is_empty())?;
+            left -= part.len();
+            skip = 0;
+            Some(part)
+        });
+        pages.chain(std::iter::once(&[0u8; 3][..padding(self.0.len)]))
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len + padding(self.0.len)
+    }
+}
 
 /// One encoded RPC message with its record mark.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ReplyBuf {
     /// Record mark, then the message up to the payload if there is one.
     head: Vec<u8>,
+    /// Boxed, since most replies have none and replies are moved about.
+    payload: Option<Box<Payload>>,
     /// How to turn the reply into a failure: see [`ReplyBuf::into_failure`].
     failure: Option<Failure>,
 }
@@ -25,12 +60,35 @@ impl ReplyBuf {
     /// Closes a message that is all in `head`.
     pub(crate) fn whole(mut head: Vec<u8>, failure: Option<Failure>) -> ReplyBuf {
         mark(&mut head, 0);
-        ReplyBuf { head, failure }
+        ReplyBuf {
+            head,
+            payload: None,
+            failure,
+        }
+    }
+
+    /// Closes a message whose data follows `head` by reference.
+    pub(crate) fn with_payload(
+        mut head: Vec<u8>,
+        payload: Option<Box<Payload>>,
+        failure: Option<Failure>,
+    ) -> ReplyBuf {
+        mark(&mut head, payload.as_ref().map_or(0, |p| p.encoded_len()));
+        ReplyBuf {
+            head,
+            payload,
+            failure,
+        }
+    }
+
+    /// The encoded reply, if it is all in one piece.
+    pub(crate) fn head(&self) -> Option<&[u8]> {
+        self.payload.is_none().then_some(&self.head)
     }
 
     /// Bytes of the whole reply on a stream, record mark included.
     pub fn len(&self) -> usize {
-        self.head.len()
+        self.head.len() + self.payload.as_ref().map_or(0, |p| p.encoded_len())
     }
 
     /// Never true of a reply that was finished.
@@ -41,14 +99,25 @@ impl ReplyBuf {
     /// Bytes of memory that the reply keeps from being used otherwise, for the
     /// connection's bound on replies that are waiting.
     pub fn held(&self) -> usize {
-        self.head.capacity()
+        let pages = self.payload.as_ref().map_or(0, |p| p.0.pages.len());
+        self.head.capacity() + pages * BLOCK_SIZE
     }
 
     /// The bytes of the reply from `skip` on, in order, appended to `out`;
     /// `skip` is what an earlier short write already took.
     pub fn slices<'a>(&'a self, skip: usize, out: &mut Vec<IoSlice<'a>>) {
-        if let Some(rest) = self.head.get(skip..).filter(|r| !r.is_empty()) {
-            out.push(IoSlice::new(rest));
+        let mut skip = skip;
+        let payload = self.payload.iter().flat_map(|p| p.parts());
+        for part in std::iter::once(self.head.as_slice()).chain(payload) {
+            match part.get(skip..) {
+                Some(rest) => {
+                    if !rest.is_empty() {
+                        out.push(IoSlice::new(rest));
+                    }
+                    skip = 0;
+                }
+                None => skip -= part.len(),
+            }
         }
     }
 

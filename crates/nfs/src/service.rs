@@ -6,14 +6,25 @@
 //! of the call and starts again from the beginning once the pages are there
 //! (operations change nothing before they have all they need).
 
+use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
+use crate::mount3::{self, Mounts};
+use crate::nlm::{self, HostStore, LockService};
+use crate::nsm;
+use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
-use crate::rpc::{self, Call, Message, Refusal};
+use crate::rpc::{self, Call, Credential, Message, Refusal};
+use crate::v3;
+use crate::xdr::Put;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+use weir_base::limits::MAX_IO;
 use weir_base::{Clock, Lsn, Rng, Time};
+use weir_vfs::volume::{FsError, Stop};
+use weir_vfs::{Cx, Vfs, Volume};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -23,6 +34,10 @@ pub const MOUNT_PROGRAM: u32 = 100_005;
 pub const NLM_PROGRAM: u32 = 100_021;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
+
+/// Longest record worth reading: a WRITE of the largest size, with the largest
+/// header, credential and handle.
+pub const MAX_RECORD: usize = MAX_IO + 2048;
 
 /// The connection that a call came over.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +61,7 @@ pub enum Handled {
     Reply(ReplyBuf, Option<Lsn>),
     /// The call waits for the device. Poll it on the connection's own thread;
     /// other calls of the connection go on meanwhile. It never resolves to
-    /// `Later` again.
+    /// `Later` again. Dropping it is safe: the call then was not made.
     Later(Later),
     /// No reply at all: a retransmission of a call in progress, or a reply to a
     /// call of ours that was consumed.
@@ -57,65 +72,349 @@ pub enum Handled {
 
 /// What the service is made of.
 pub struct Config {
-    /// Time for lock grace periods and timestamps.
+    /// Exports, handles, locks.
+    pub vfs: Arc<Vfs>,
+    /// Time for lock grace periods.
     pub clock: Arc<dyn Clock>,
-    /// Randomness for transaction ids and verifiers.
+    /// Randomness for transaction ids.
     pub rng: Arc<dyn Rng>,
     /// Bytes that the duplicate-request cache may hold.
     pub drc_bytes: usize,
+    /// Where the hosts that hold locks are written down.
+    pub hosts: Arc<dyn HostStore>,
+    /// How long after a start locks can only be claimed again, if anyone held
+    /// locks before. Clients need it to notice the restart: 45 s is usual.
+    pub grace: Duration,
+    /// What clients know this server as: its host name.
+    pub name: String,
 }
 
 /// The NFS service: NFS, MOUNT, NLM and NSM behind one entrance.
 pub struct Service {
-    #[allow(dead_code)]
-    config: Config,
+    vfs: Arc<Vfs>,
+    drc: Arc<Drc>,
+    mounts: Mounts,
+    locks: LockService,
+    outbox: Arc<Outbox>,
+}
+
+/// A call that cannot go on before its volume has done something.
+struct Stopped {
+    stop: Stop,
+    volume: Arc<Volume>,
+}
+
+/// A call between two runs.
+struct Suspended {
+    stopped: Stopped,
+    ticket: Option<Ticket>,
+    cx: Cx,
+}
+
+/// How one run of a call ended.
+enum Run {
+    /// Answered. `done`: it changed something, and its reply is to be kept.
+    Answered {
+        reply: ReplyBuf,
+        lsn: Option<Lsn>,
+        done: bool,
+    },
+    Stopped(Stopped),
+}
+
+/// The programs and the only version served of each.
+fn version_of(program: u32) -> Option<u32> {
+    Some(match program {
+        NFS_PROGRAM | MOUNT_PROGRAM => 3,
+        NLM_PROGRAM => 4,
+        NSM_PROGRAM => 1,
+        _ => return None,
+    })
+}
+
+/// Whether running the procedure twice would answer differently or do harm:
+/// SETATTR, CREATE to LINK. WRITE is not among them: a client does not send
+/// another write of a range before the first was answered.
+fn must_run_once(call: &Call<'_>) -> bool {
+    call.program == NFS_PROGRAM && matches!(call.procedure, 2 | 8..=15)
 }
 
 impl Service {
     /// A service over `config`.
     pub fn new(config: Config) -> Arc<Service> {
-        Arc::new(Service { config })
+        let drc = Drc::new(config.drc_bytes);
+        let outbox = Arc::new(Outbox::default());
+        let locks = LockService::start(nlm::Parts {
+            vfs: Arc::clone(&config.vfs),
+            clock: config.clock,
+            rng: config.rng,
+            store: config.hosts,
+            grace: config.grace,
+            name: config.name,
+            outbox: Arc::clone(&outbox),
+        });
+        Arc::new(Service {
+            vfs: config.vfs,
+            drc,
+            mounts: Mounts::default(),
+            locks,
+            outbox,
+        })
+    }
+
+    /// Does what is due by time: to be called about once a second.
+    pub fn tick(&self) {
+        self.locks.tick();
+    }
+
+    /// The calls to be made to clients, taken out.
+    pub fn take_outgoing(&self) -> Vec<Outgoing> {
+        self.outbox.take()
+    }
+
+    /// Has `wake` called whenever there is something to take. It is called from
+    /// within `handle` and must only pass the news on.
+    pub fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        self.outbox.on_push(wake);
+    }
+
+    /// The outcome of a call taken from [`Service::take_outgoing`]: the RPC reply
+    /// message without record mark, or `None` if there was none. Calls that
+    /// matter are repeated by the service.
+    pub fn outgoing_done(&self, token: u64, reply: Option<&[u8]>) {
+        self.locks.outgoing_done(token, reply);
     }
 
     /// Serves one RPC message (without record marks) that arrived on `conn` at
     /// `now`.
     pub fn handle(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Time) -> Handled {
-        let _ = (conn, now);
         match rpc::message(record) {
-            Message::Call(call) => self.call(&call),
+            Message::Call(call) => match self.call(conn, &call, now) {
+                Ok(handled) => handled,
+                Err(suspended) => Handled::Later(Box::pin(later(
+                    Arc::clone(self),
+                    *conn,
+                    record.to_vec(),
+                    suspended,
+                ))),
+            },
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(..) => Handled::Drop,
             Message::Nonsense => Handled::Close("not an RPC message"),
         }
     }
 
-    fn call(&self, call: &Call<'_>) -> Handled {
-        let version = match call.program {
-            NFS_PROGRAM | MOUNT_PROGRAM => 3,
-            NLM_PROGRAM => 4,
-            NSM_PROGRAM => 1,
-            _ => return refuse(call.xid, Refusal::ProgUnavail),
-        };
-        if call.version != version {
-            return refuse(
-                call.xid,
-                Refusal::ProgMismatch {
-                    low: version,
-                    high: version,
-                },
-            );
+    fn call(&self, conn: &ConnInfo, call: &Call<'_>, now: Time) -> Result<Handled, Box<Suspended>> {
+        match version_of(call.program) {
+            None => return Ok(refuse(call.xid, Refusal::ProgUnavail)),
+            Some(v) if v != call.version => {
+                return Ok(refuse(call.xid, Refusal::ProgMismatch { low: v, high: v }));
+            }
+            Some(_) => {}
         }
-        if call.procedure != 0 {
-            return refuse(call.xid, Refusal::ProcUnavail);
+        let mut ticket = None;
+        if must_run_once(call) {
+            match self.drc.begin(conn.peer.ip(), call, now) {
+                Seen::New(t) => ticket = Some(t),
+                Seen::Running => return Ok(Handled::Drop),
+                Seen::Answered(reply, lsn) => return Ok(Handled::Reply(reply, lsn)),
+            }
         }
-        let mut head = ReplyBuf::start(64);
-        rpc::put_accepted(&mut head, call.xid);
-        Handled::Reply(ReplyBuf::whole(head, Some(Failure::of(0))), None)
+        let mut cx = Cx::new(now);
+        match self.run(conn, call, &mut cx) {
+            Ok(Run::Answered { reply, lsn, done }) => Ok(finish(ticket, reply, lsn, done)),
+            Ok(Run::Stopped(stopped)) => Err(Box::new(Suspended {
+                stopped,
+                ticket,
+                cx,
+            })),
+            Err(why) => Ok(refuse(call.xid, why)),
+        }
     }
+
+    /// Runs a call once from its start.
+    fn run(&self, conn: &ConnInfo, call: &Call<'_>, cx: &mut Cx) -> Result<Run, Refusal> {
+        let mut head = ReplyBuf::start(256);
+        rpc::put_accepted(&mut head, call.xid);
+        match call.program {
+            NFS_PROGRAM => self.nfs(conn, call, cx, head),
+            MOUNT_PROGRAM => self.mount(conn, call, cx, head),
+            NLM_PROGRAM => self.nlm(conn, call, cx, head),
+            _ => self.nsm(conn, call, head),
+        }
+    }
+
+    fn nfs(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        cx: &mut Cx,
+        mut head: Vec<u8>,
+    ) -> Result<Run, Refusal> {
+        let args = v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
+        let caller = match call.procedure {
+            0 => Credential::None,
+            _ => call.credential()?,
+        };
+        let args = args.map_err(|_| Refusal::GarbageArgs)?;
+        let table = self.vfs.exports();
+        let (start, mut payload) = (head.len(), None);
+        let mut op = v3::Op {
+            vfs: &self.vfs,
+            table: &table,
+            client: conn.peer.ip(),
+            caller: match &caller {
+                Credential::None => None,
+                Credential::Sys(creds) => Some(creds),
+            },
+            procedure: call.procedure,
+            cx,
+            out: &mut head,
+            payload: &mut payload,
+            export: None,
+        };
+        match op.run(&args) {
+            Ok(lsn) => {
+                let done = head.get(start..start + 4) == Some(&[0; 4]);
+                let reply =
+                    ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
+                Ok(Run::Answered { reply, lsn, done })
+            }
+            Err(stop) => {
+                let export = op.export.ok_or(Refusal::SystemErr)?;
+                Ok(Run::Stopped(Stopped {
+                    stop,
+                    volume: Arc::clone(&export.volume),
+                }))
+            }
+        }
+    }
+
+    fn mount(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        cx: &mut Cx,
+        mut head: Vec<u8>,
+    ) -> Result<Run, Refusal> {
+        let args = mount3::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
+        let args = args.map_err(|_| Refusal::GarbageArgs)?;
+        let table = self.vfs.exports();
+        let mut op = mount3::Op {
+            vfs: &self.vfs,
+            table: &table,
+            mounts: &self.mounts,
+            client: conn.peer.ip().to_canonical(),
+            cx,
+            out: &mut head,
+        };
+        match op.run(&args) {
+            Ok(()) => Ok(answered(head)),
+            Err((stop, export)) => Ok(Run::Stopped(Stopped {
+                stop,
+                volume: Arc::clone(&export.volume),
+            })),
+        }
+    }
+
+    fn nlm(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        cx: &mut Cx,
+        mut head: Vec<u8>,
+    ) -> Result<Run, Refusal> {
+        let args = nlm::wire::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
+        let args = args.map_err(|_| Refusal::GarbageArgs)?;
+        let table = self.vfs.exports();
+        let mut op = nlm::Op {
+            service: &self.locks,
+            table: &table,
+            client: conn.peer.ip().to_canonical(),
+            local: conn.local.ip().to_canonical(),
+            cx,
+            out: &mut head,
+        };
+        match op.run(&args) {
+            Ok(()) => Ok(answered(head)),
+            Err((stop, export)) => Ok(Run::Stopped(Stopped {
+                stop,
+                volume: Arc::clone(&export.volume),
+            })),
+        }
+    }
+
+    fn nsm(&self, conn: &ConnInfo, call: &Call<'_>, mut head: Vec<u8>) -> Result<Run, Refusal> {
+        let args = nsm::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
+        let args = args.map_err(|_| Refusal::GarbageArgs)?;
+        nsm::serve(&self.locks, conn.peer.ip().to_canonical(), &args, &mut head);
+        Ok(answered(head))
+    }
+}
+
+fn answered(head: Vec<u8>) -> Run {
+    Run::Answered {
+        reply: ReplyBuf::whole(head, None),
+        lsn: None,
+        done: false,
+    }
+}
+
+fn finish(ticket: Option<Ticket>, reply: ReplyBuf, lsn: Option<Lsn>, done: bool) -> Handled {
+    if let (Some(ticket), true, Some(bytes)) = (ticket, done, reply.head()) {
+        ticket.keep(bytes, lsn);
+    }
+    Handled::Reply(reply, lsn)
 }
 
 fn refuse(xid: u32, why: Refusal) -> Handled {
     let mut head = ReplyBuf::start(64);
     rpc::put_refusal(&mut head, xid, why);
     Handled::Reply(ReplyBuf::whole(head, None), None)
+}
+
+/// A call whose volume could not do what it stopped for.
+fn failed(call: &Call<'_>, error: FsError) -> Handled {
+    let mut head = ReplyBuf::start(64);
+    rpc::put_accepted(&mut head, call.xid);
+    match call.program {
+        NFS_PROGRAM => {
+            head.put_u32(v3::status::Status::from(error) as u32);
+            Failure::of(call.procedure).put_absent(&mut head);
+        }
+        MOUNT_PROGRAM => {
+            if let Err(why) = mount3::failure(call.procedure, &mut head) {
+                return refuse(call.xid, why);
+            }
+        }
+        _ => return refuse(call.xid, Refusal::SystemErr),
+    }
+    Handled::Reply(ReplyBuf::whole(head, None), None)
+}
+
+/// Runs a stopped call to its end.
+async fn later(
+    service: Arc<Service>,
+    conn: ConnInfo,
+    record: Vec<u8>,
+    suspended: Box<Suspended>,
+) -> Handled {
+    let Suspended {
+        mut stopped,
+        ticket,
+        mut cx,
+    } = *suspended;
+    let Message::Call(call) = rpc::message(&record) else {
+        return Handled::Close("not an RPC message");
+    };
+    loop {
+        if let Err(error) = stopped.volume.resume(&mut cx, stopped.stop).await {
+            return failed(&call, error);
+        }
+        match service.run(&conn, &call, &mut cx) {
+            Ok(Run::Answered { reply, lsn, done }) => return finish(ticket, reply, lsn, done),
+            Ok(Run::Stopped(again)) => stopped = again,
+            Err(why) => return refuse(call.xid, why),
+        }
+    }
 }

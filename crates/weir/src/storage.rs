@@ -27,9 +27,13 @@ impl Storage {
         _wakeups: &Wakeups,
     ) -> Result<Storage> {
         let service = weir_nfs::Service::new(weir_nfs::Config {
+            vfs: weir_vfs::Vfs::new(weir_vfs::HandleKey::new([0; 16])),
             clock: Arc::clone(clock),
             rng: Arc::new(SystemRng),
             drc_bytes: DRC_BYTES,
+            hosts: Arc::new(NoHosts),
+            grace: std::time::Duration::ZERO,
+            name: String::new(),
         });
         Ok(Storage {
             backend: Arc::new(Protocols { service }),
@@ -97,4 +101,17 @@ impl Backend for Protocols {
     }
 
     fn disconnected(&self, _conn: &ConnInfo) {}
+}
+
+/// Keeps no record of lock holders.
+struct NoHosts;
+
+impl weir_nfs::HostStore for NoHosts {
+    fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn save(&self, _record: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
 }

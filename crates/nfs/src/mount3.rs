@@ -1,0 +1,203 @@
+//! MOUNT version 3 (RFC 1813 Appendix I): from an export's path to the handle
+//! of its root, and the list of who has asked.
+//!
+//! A path below an export may be mounted too. The walk there is the server's
+//! own (as root), as in every server: mounting a directory is decided by the
+//! export's rules, using it by its permissions.
+
+use crate::rpc::{AUTH_SYS, Refusal};
+use crate::xdr::{self, Put, Reader};
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use weir_base::limits::{MAX_MOUNT_PATH, MAX_NAME};
+use weir_vfs::volume::{FileKind, FsError, Stop};
+use weir_vfs::{Creds, Cx, Export, ExportTable, Rule, Subject, Vfs};
+
+/// `mountstat3` (RFC 1813 §5.1.5).
+mod stat {
+    pub const OK: u32 = 0;
+    pub const NOENT: u32 = 2;
+    pub const IO: u32 = 5;
+    pub const ACCES: u32 = 13;
+    pub const NOTDIR: u32 = 20;
+    pub const NAMETOOLONG: u32 = 63;
+    pub const SERVERFAULT: u32 = 10_006;
+}
+
+/// Most entries of the list that DUMP shows. The list informs and nothing
+/// depends on it; the oldest goes first.
+const MAX_MOUNTS: usize = 4096;
+
+/// Decoded arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Args<'a> {
+    /// NULL (§5.2.0).
+    Null,
+    /// MNT (§5.2.1).
+    Mnt(&'a [u8]),
+    /// DUMP (§5.2.2).
+    Dump,
+    /// UMNT (§5.2.3).
+    Umnt(&'a [u8]),
+    /// UMNTALL (§5.2.4).
+    UmntAll,
+    /// EXPORT (§5.2.5).
+    Export,
+}
+
+/// Decodes the arguments of `procedure`; `None` if there is no such procedure.
+pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
+    let mut r = Reader::new(args);
+    Some(match procedure {
+        0 => Ok(Args::Null),
+        1 => r.opaque(MAX_MOUNT_PATH).map(Args::Mnt),
+        2 => Ok(Args::Dump),
+        3 => r.opaque(MAX_MOUNT_PATH).map(Args::Umnt),
+        4 => Ok(Args::UmntAll),
+        5 => Ok(Args::Export),
+        _ => return None,
+    })
+}
+
+/// Who has mounted what, as far as clients have told.
+#[derive(Default)]
+pub(crate) struct Mounts {
+    list: Mutex<Vec<(IpAddr, String)>>,
+}
+
+impl Mounts {
+    fn add(&self, client: IpAddr, path: &str) {
+        let mut list = self.list.lock();
+        list.retain(|(c, p)| *c != client || p != path);
+        if list.len() >= MAX_MOUNTS {
+            list.remove(0);
+        }
+        list.push((client, path.to_owned()));
+    }
+
+    fn remove(&self, client: IpAddr, path: Option<&str>) {
+        self.list
+            .lock()
+            .retain(|(c, p)| *c != client || path.is_some_and(|path| p != path));
+    }
+}
+
+/// One call being served.
+pub(crate) struct Op<'a> {
+    pub(crate) vfs: &'a Vfs,
+    pub(crate) table: &'a ExportTable,
+    pub(crate) mounts: &'a Mounts,
+    pub(crate) client: IpAddr,
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) out: &'a mut Vec<u8>,
+}
+
+/// Why the call is not done yet: the volume has to do this first.
+pub(crate) type Stopped<'a> = (Stop, &'a Export);
+
+impl<'a> Op<'a> {
+    /// Serves decoded arguments.
+    pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Stopped<'a>> {
+        match args {
+            Args::Null => {}
+            Args::Mnt(path) => return self.mnt(path),
+            Args::Dump => {
+                for (client, path) in self.mounts.list.lock().iter() {
+                    self.out.put_bool(true);
+                    self.out.put_opaque(client.to_string().as_bytes());
+                    self.out.put_opaque(path.as_bytes());
+                }
+                self.out.put_bool(false);
+            }
+            Args::Umnt(path) => self
+                .mounts
+                .remove(self.client, Some(&String::from_utf8_lossy(path))),
+            Args::UmntAll => self.mounts.remove(self.client, None),
+            Args::Export => self.export(),
+        }
+        Ok(())
+    }
+
+    /// EXPORT shows everyone everything: the paths and for whom they are.
+    fn export(&mut self) {
+        for e in self.table.iter() {
+            self.out.put_bool(true);
+            self.out.put_opaque(e.path.as_bytes());
+            for rule in &e.rules {
+                self.out.put_bool(true);
+                self.out.put_opaque(rule.clients.to_string().as_bytes());
+            }
+            self.out.put_bool(false);
+        }
+        self.out.put_bool(false);
+    }
+
+    fn mnt(&mut self, path: &[u8]) -> Result<(), Stopped<'a>> {
+        let text = String::from_utf8_lossy(path);
+        let Some((export, rest)) = self.table.of_path(&text) else {
+            self.out.put_u32(stat::NOENT);
+            return Ok(());
+        };
+        let Some(rule) = export.rule(self.client) else {
+            self.out.put_u32(stat::ACCES);
+            return Ok(());
+        };
+        match self.walk(export, rule, rest) {
+            Ok(handle) => {
+                self.out.put_u32(stat::OK);
+                self.out.put_opaque(&handle);
+                self.out.put_u32(1);
+                self.out.put_u32(AUTH_SYS);
+                self.mounts.add(self.client, text.trim_end_matches('/'));
+            }
+            Err(Stop::Fail(e)) => self.out.put_u32(match e {
+                FsError::NotFound => stat::NOENT,
+                FsError::NotDir => stat::NOTDIR,
+                FsError::Access => stat::ACCES,
+                FsError::NameTooLong => stat::NAMETOOLONG,
+                FsError::Io => stat::IO,
+                _ => stat::SERVERFAULT,
+            }),
+            Err(stop) => return Err((stop, export)),
+        }
+        Ok(())
+    }
+
+    /// The handle of the directory `path` below the root of `export`.
+    fn walk(
+        &mut self,
+        export: &'a Export,
+        rule: &'a Rule,
+        path: &str,
+    ) -> Result<[u8; weir_vfs::HANDLE_BYTES], Stop> {
+        let server = Subject {
+            export,
+            rule,
+            who: Creds::default(),
+        };
+        let mut ino = export.volume.root();
+        for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
+            if name == ".." {
+                return Err(FsError::Access.into());
+            }
+            if name.len() > MAX_NAME {
+                return Err(FsError::NameTooLong.into());
+            }
+            let found = server.lookup(self.cx, ino, name.as_bytes())?;
+            if found.attr.kind != FileKind::Directory {
+                return Err(FsError::NotDir.into());
+            }
+            ino = found.ino;
+        }
+        Ok(self.vfs.handle(export, ino))
+    }
+}
+
+/// What a call is answered with when the volume cannot do what it stopped for.
+pub(crate) fn failure(procedure: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    if procedure != 1 {
+        return Err(Refusal::SystemErr);
+    }
+    out.put_u32(stat::IO);
+    Ok(())
+}

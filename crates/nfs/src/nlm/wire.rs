@@ -1,0 +1,269 @@
+//! The messages of NLM version 4 (RFC 1813 Appendix II; X/Open "Protocols for
+//! Interworking: XNFS", chapter 10).
+
+use crate::xdr::{self, Put, Reader};
+use weir_vfs::locks::{Lock, Owner, Range};
+
+/// Longest caller name and opaque object (`LM_MAXSTRLEN`, `MAXNETOBJ_SZ`).
+const MAX_STRING: usize = 1024;
+
+/// `nlm4_stats` (RFC 1813 §6.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs)] // The names are the protocol's.
+pub enum Stat {
+    Granted = 0,
+    Denied = 1,
+    DeniedNoLocks = 2,
+    Blocked = 3,
+    DeniedGracePeriod = 4,
+    Deadlock = 5,
+    StaleHandle = 7,
+    TooBig = 8,
+    Failed = 9,
+}
+
+/// `nlm4_lock`: a range of a file and who means it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alock<'a> {
+    /// Name of the client host.
+    pub caller: &'a [u8],
+    /// File handle.
+    pub file: &'a [u8],
+    /// What the client wants shown of the owner.
+    pub owner: &'a [u8],
+    /// The process on the client.
+    pub svid: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0 to the end of the file.
+    pub length: u64,
+}
+
+/// Arguments of TEST, LOCK, CANCEL, UNLOCK, GRANTED and their MSG forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockArgs<'a> {
+    /// Comes back in the result.
+    pub cookie: &'a [u8],
+    /// Whether to queue the request.
+    pub block: bool,
+    /// Write lock.
+    pub exclusive: bool,
+    /// The range.
+    pub lock: Alock<'a>,
+    /// A lock that was held before the server restarted.
+    pub reclaim: bool,
+}
+
+/// Arguments of SHARE and UNSHARE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareArgs<'a> {
+    /// Comes back in the result.
+    pub cookie: &'a [u8],
+    /// Name of the client host.
+    pub caller: &'a [u8],
+    /// File handle.
+    pub file: &'a [u8],
+    /// The owner.
+    pub owner: &'a [u8],
+    /// What is denied to others (`fsh4_mode`).
+    pub deny: u32,
+    /// What is used (`fsh4_access`).
+    pub access: u32,
+    /// A reservation from before the server restarted.
+    pub reclaim: bool,
+}
+
+/// What a lock call asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Is there a conflict?
+    Test,
+    /// Lock.
+    Lock,
+    /// Forget a queued request.
+    Cancel,
+    /// Unlock.
+    Unlock,
+    /// The server tells a client that its request was granted; we are none.
+    Granted,
+}
+
+/// Decoded arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Args<'a> {
+    /// NULL.
+    Null,
+    /// One of the five, answered in the reply.
+    Sync(Verb, LockArgs<'a>),
+    /// One of the five, answered by a call of its own.
+    Async(Verb, LockArgs<'a>),
+    /// The result of an asynchronous call of ours: cookie and status.
+    Result(Verb, &'a [u8], u32),
+    /// The local status monitor tells that a host restarted (a private procedure
+    /// of lock managers that use one).
+    Notify,
+    /// SHARE.
+    Share(ShareArgs<'a>),
+    /// UNSHARE.
+    Unshare(ShareArgs<'a>),
+    /// NM_LOCK: a lock of a client that does not take part in monitoring.
+    Unmonitored(LockArgs<'a>),
+    /// FREE_ALL: the named host gives up all it has.
+    FreeAll(&'a [u8]),
+}
+
+/// Decodes the arguments of `procedure`; `None` if there is no such procedure.
+pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
+    let mut r = Reader::new(args);
+    let known = matches!(procedure, 0..=16 | 20..=23);
+    known.then(|| decode_known(procedure, &mut r))
+}
+
+fn decode_known<'a>(procedure: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
+    Ok(match procedure {
+        0 => Args::Null,
+        1 => Args::Sync(Verb::Test, test(r)?),
+        2 => Args::Sync(Verb::Lock, lock(r)?),
+        3 => Args::Sync(Verb::Cancel, cancel(r)?),
+        4 => Args::Sync(Verb::Unlock, unlock(r)?),
+        5 => Args::Sync(Verb::Granted, test(r)?),
+        6 => Args::Async(Verb::Test, test(r)?),
+        7 => Args::Async(Verb::Lock, lock(r)?),
+        8 => Args::Async(Verb::Cancel, cancel(r)?),
+        9 => Args::Async(Verb::Unlock, unlock(r)?),
+        10 => Args::Async(Verb::Granted, test(r)?),
+        11 => Args::Result(Verb::Test, r.opaque(MAX_STRING)?, r.u32()?),
+        12 => Args::Result(Verb::Lock, r.opaque(MAX_STRING)?, r.u32()?),
+        13 => Args::Result(Verb::Cancel, r.opaque(MAX_STRING)?, r.u32()?),
+        14 => Args::Result(Verb::Unlock, r.opaque(MAX_STRING)?, r.u32()?),
+        15 => Args::Result(Verb::Granted, r.opaque(MAX_STRING)?, r.u32()?),
+        16 => Args::Notify,
+        20 => Args::Share(share(r)?),
+        21 => Args::Unshare(share(r)?),
+        22 => Args::Unmonitored(lock(r)?),
+        _ => {
+            let name = r.opaque(MAX_STRING)?;
+            r.u32()?;
+            Args::FreeAll(name)
+        }
+    })
+}
+
+fn alock<'a>(r: &mut Reader<'a>) -> xdr::Result<Alock<'a>> {
+    Ok(Alock {
+        caller: r.opaque(MAX_STRING)?,
+        file: r.opaque(MAX_STRING)?,
+        owner: r.opaque(MAX_STRING)?,
+        svid: r.u32()?,
+        offset: r.u64()?,
+        length: r.u64()?,
+    })
+}
+
+/// `nlm4_testargs`.
+fn test<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
+    let (cookie, exclusive) = (r.opaque(MAX_STRING)?, r.bool()?);
+    Ok(LockArgs {
+        cookie,
+        block: false,
+        exclusive,
+        lock: alock(r)?,
+        reclaim: false,
+    })
+}
+
+/// `nlm4_lockargs`.
+fn lock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
+    let mut args = cancel(r)?;
+    args.reclaim = r.bool()?;
+    let _state = r.u32()?;
+    Ok(args)
+}
+
+/// `nlm4_cancargs`.
+fn cancel<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
+    let (cookie, block, exclusive) = (r.opaque(MAX_STRING)?, r.bool()?, r.bool()?);
+    Ok(LockArgs {
+        cookie,
+        block,
+        exclusive,
+        lock: alock(r)?,
+        reclaim: false,
+    })
+}
+
+/// `nlm4_unlockargs`.
+fn unlock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
+    let cookie = r.opaque(MAX_STRING)?;
+    Ok(LockArgs {
+        cookie,
+        block: false,
+        exclusive: false,
+        lock: alock(r)?,
+        reclaim: false,
+    })
+}
+
+/// `nlm4_shareargs`.
+fn share<'a>(r: &mut Reader<'a>) -> xdr::Result<ShareArgs<'a>> {
+    Ok(ShareArgs {
+        cookie: r.opaque(MAX_STRING)?,
+        caller: r.opaque(MAX_STRING)?,
+        file: r.opaque(MAX_STRING)?,
+        owner: r.opaque(MAX_STRING)?,
+        deny: r.u32()?,
+        access: r.u32()?,
+        reclaim: r.bool()?,
+    })
+}
+
+/// The result of a lock call: `nlm4_res`, or `nlm4_testres` with a holder.
+pub(super) fn put_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat, holder: Option<&Lock>) {
+    out.put_opaque(cookie);
+    out.put_u32(stat as u32);
+    if let Some(h) = holder {
+        out.put_bool(h.exclusive);
+        out.put_u32(h.owner.process);
+        out.put_opaque(&h.owner.shown);
+        out.put_u64(h.range.start);
+        out.put_u64(h.range.length());
+    }
+}
+
+/// `nlm4_shareres`; the sequence number has no use in version 4.
+pub(super) fn put_share_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat) {
+    out.put_opaque(cookie);
+    out.put_u32(stat as u32);
+    out.put_u32(0);
+}
+
+/// `nlm4_testargs` of GRANTED.
+pub(super) fn put_granted(
+    out: &mut Vec<u8>,
+    cookie: &[u8],
+    caller: &[u8],
+    file: &[u8],
+    lock: &Lock,
+) {
+    let Lock {
+        owner: Owner { process, shown, .. },
+        range,
+        exclusive,
+    } = lock;
+    let range: &Range = range;
+    out.put_opaque(cookie);
+    out.put_bool(*exclusive);
+    out.put_opaque(caller);
+    out.put_opaque(file);
+    out.put_opaque(shown);
+    out.put_u32(*process);
+    out.put_u64(range.start);
+    out.put_u64(range.length());
+}
+
+/// Reads an `nlm4_res`: cookie and status.
+pub(super) fn result(results: &[u8]) -> Option<(&[u8], u32)> {
+    let mut r = Reader::new(results);
+    Some((r.opaque(MAX_STRING).ok()?, r.u32().ok()?))
+}

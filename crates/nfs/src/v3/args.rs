@@ -1,0 +1,264 @@
+//! The arguments of each procedure (RFC 1813 §3.3). Everything borrows from the
+//! request; decoding allocates nothing.
+
+use super::types::{DirOp, guard, handle, kind, sattr};
+use crate::xdr::{self, Reader, XdrError};
+use weir_base::Time;
+use weir_vfs::volume::{FileKind, SetAttr, Stability};
+
+/// SETATTR (§3.3.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAttrArgs<'a> {
+    /// The object.
+    pub object: &'a [u8],
+    /// What to set.
+    pub new: SetAttr,
+    /// The ctime that the object must have, if it is to be checked.
+    pub guard: Option<Time>,
+}
+
+/// READ (§3.3.6) and COMMIT (§3.3.21).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeArgs<'a> {
+    /// The file.
+    pub file: &'a [u8],
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub count: u32,
+}
+
+/// WRITE (§3.3.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteArgs<'a> {
+    /// The file.
+    pub file: &'a [u8],
+    /// Position of the first byte.
+    pub offset: u64,
+    /// Number of bytes, stated a second time.
+    pub count: u32,
+    /// `stable_how`.
+    pub stable: Stability,
+    /// The bytes.
+    pub data: &'a [u8],
+}
+
+/// How CREATE treats what exists (`createhow3`, §3.3.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// UNCHECKED.
+    Unchecked(SetAttr),
+    /// GUARDED.
+    Guarded(SetAttr),
+    /// EXCLUSIVE with its verifier.
+    Exclusive([u8; 8]),
+}
+
+/// CREATE (§3.3.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateArgs<'a> {
+    /// Where.
+    pub at: DirOp<'a>,
+    /// How.
+    pub how: How,
+}
+
+/// SYMLINK (§3.3.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SymlinkArgs<'a> {
+    /// Where.
+    pub at: DirOp<'a>,
+    /// Attributes of the link.
+    pub attrs: SetAttr,
+    /// What the link says.
+    pub target: &'a [u8],
+}
+
+/// MKNOD (§3.3.11). The kinds that have procedures of their own carry nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MknodArgs<'a> {
+    /// Where.
+    pub at: DirOp<'a>,
+    /// What.
+    pub kind: FileKind,
+    /// Attributes.
+    pub attrs: SetAttr,
+    /// Device numbers of a device.
+    pub rdev: (u32, u32),
+}
+
+/// READDIR (§3.3.16) and READDIRPLUS (§3.3.17).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDirArgs<'a> {
+    /// The directory.
+    pub dir: &'a [u8],
+    /// Where to go on; 0 at the start.
+    pub cookie: u64,
+    /// The verifier that came with the cookie.
+    pub verifier: [u8; 8],
+    /// READDIRPLUS: most bytes of names, ids and cookies.
+    pub dircount: Option<u32>,
+    /// Most bytes of the whole result.
+    pub maxcount: u32,
+}
+
+/// Decoded arguments of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Args<'a> {
+    /// NULL (§3.3.0).
+    Null,
+    /// GETATTR (§3.3.1).
+    GetAttr(&'a [u8]),
+    /// SETATTR.
+    SetAttr(SetAttrArgs<'a>),
+    /// LOOKUP (§3.3.3).
+    Lookup(DirOp<'a>),
+    /// ACCESS (§3.3.4): object and the bits asked for.
+    Access(&'a [u8], u32),
+    /// READLINK (§3.3.5).
+    ReadLink(&'a [u8]),
+    /// READ.
+    Read(RangeArgs<'a>),
+    /// WRITE.
+    Write(WriteArgs<'a>),
+    /// CREATE.
+    Create(CreateArgs<'a>),
+    /// MKDIR (§3.3.9).
+    Mkdir(DirOp<'a>, SetAttr),
+    /// SYMLINK.
+    Symlink(SymlinkArgs<'a>),
+    /// MKNOD.
+    Mknod(MknodArgs<'a>),
+    /// REMOVE (§3.3.12).
+    Remove(DirOp<'a>),
+    /// RMDIR (§3.3.13).
+    Rmdir(DirOp<'a>),
+    /// RENAME (§3.3.14): from, to.
+    Rename(DirOp<'a>, DirOp<'a>),
+    /// LINK (§3.3.15): file, new name.
+    Link(&'a [u8], DirOp<'a>),
+    /// READDIR.
+    ReadDir(ReadDirArgs<'a>),
+    /// READDIRPLUS.
+    ReadDirPlus(ReadDirArgs<'a>),
+    /// FSSTAT (§3.3.18).
+    FsStat(&'a [u8]),
+    /// FSINFO (§3.3.19).
+    FsInfo(&'a [u8]),
+    /// PATHCONF (§3.3.20).
+    PathConf(&'a [u8]),
+    /// COMMIT.
+    Commit(RangeArgs<'a>),
+}
+
+/// The highest procedure number.
+pub const LAST_PROCEDURE: u32 = 21;
+
+/// Decodes the arguments of `procedure`; `None` if there is no such procedure.
+/// Bytes after the arguments are ignored, as other servers do.
+pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
+    let mut r = Reader::new(args);
+    (procedure <= LAST_PROCEDURE).then(|| known(procedure, &mut r))
+}
+
+fn known<'a>(procedure: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
+    Ok(match procedure {
+        0 => Args::Null,
+        1 => Args::GetAttr(handle(r)?),
+        2 => Args::SetAttr(SetAttrArgs {
+            object: handle(r)?,
+            new: sattr(r)?,
+            guard: guard(r)?,
+        }),
+        3 => Args::Lookup(DirOp::decode(r)?),
+        4 => Args::Access(handle(r)?, r.u32()?),
+        5 => Args::ReadLink(handle(r)?),
+        6 => Args::Read(range(r)?),
+        7 => Args::Write(write(r)?),
+        8 => Args::Create(CreateArgs {
+            at: DirOp::decode(r)?,
+            how: how(r)?,
+        }),
+        9 => Args::Mkdir(DirOp::decode(r)?, sattr(r)?),
+        10 => Args::Symlink(SymlinkArgs {
+            at: DirOp::decode(r)?,
+            attrs: sattr(r)?,
+            target: r.string()?,
+        }),
+        11 => Args::Mknod(mknod(r)?),
+        12 => Args::Remove(DirOp::decode(r)?),
+        13 => Args::Rmdir(DirOp::decode(r)?),
+        14 => Args::Rename(DirOp::decode(r)?, DirOp::decode(r)?),
+        15 => Args::Link(handle(r)?, DirOp::decode(r)?),
+        16 => Args::ReadDir(readdir(r, false)?),
+        17 => Args::ReadDirPlus(readdir(r, true)?),
+        18 => Args::FsStat(handle(r)?),
+        19 => Args::FsInfo(handle(r)?),
+        20 => Args::PathConf(handle(r)?),
+        21 => Args::Commit(range(r)?),
+        _ => return Err(XdrError::BadValue),
+    })
+}
+
+fn range<'a>(r: &mut Reader<'a>) -> xdr::Result<RangeArgs<'a>> {
+    Ok(RangeArgs {
+        file: handle(r)?,
+        offset: r.u64()?,
+        count: r.u32()?,
+    })
+}
+
+fn write<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
+    let (file, offset, count) = (handle(r)?, r.u64()?, r.u32()?);
+    let stable = match r.u32()? {
+        0 => Stability::Unstable,
+        1 => Stability::DataSync,
+        2 => Stability::FileSync,
+        _ => return Err(XdrError::BadValue),
+    };
+    Ok(WriteArgs {
+        file,
+        offset,
+        count,
+        stable,
+        data: r.opaque(usize::MAX)?,
+    })
+}
+
+fn how(r: &mut Reader<'_>) -> xdr::Result<How> {
+    match r.u32()? {
+        0 => sattr(r).map(How::Unchecked),
+        1 => sattr(r).map(How::Guarded),
+        2 => r.fixed().map(How::Exclusive),
+        _ => Err(XdrError::BadValue),
+    }
+}
+
+fn mknod<'a>(r: &mut Reader<'a>) -> xdr::Result<MknodArgs<'a>> {
+    let (at, kind) = (DirOp::decode(r)?, kind(r)?);
+    let (attrs, rdev) = match kind {
+        FileKind::Char | FileKind::Block => (sattr(r)?, (r.u32()?, r.u32()?)),
+        FileKind::Socket | FileKind::Fifo => (sattr(r)?, (0, 0)),
+        _ => (SetAttr::default(), (0, 0)),
+    };
+    Ok(MknodArgs {
+        at,
+        kind,
+        attrs,
+        rdev,
+    })
+}
+
+fn readdir<'a>(r: &mut Reader<'a>, plus: bool) -> xdr::Result<ReadDirArgs<'a>> {
+    Ok(ReadDirArgs {
+        dir: handle(r)?,
+        cookie: r.u64()?,
+        verifier: r.fixed()?,
+        dircount: if plus { Some(r.u32()?) } else { None },
+        maxcount: r.u32()?,
+    })
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+//! Procedures on one object: GETATTR, SETATTR, ACCESS, READLINK, READ, WRITE,
+//! COMMIT.
+
+use super::args::{RangeArgs, SetAttrArgs, WriteArgs};
+use super::fsinfo::{MAX_READ, MAX_WRITE};
+use super::status::Status;
+use super::types::{put_fattr, put_post_op, put_wcc};
+use super::{Op, Release, failed, is_dir_as_invalid, split};
+use crate::reply::Payload;
+use crate::xdr::Put;
+use weir_vfs::Permitted;
+use weir_vfs::volume::{Attr, FileKind, FsError, Stability, Stop};
+
+/// ACCESS3 bits (RFC 1813 §3.3.4).
+pub mod bits {
+    /// Read data or a directory.
+    pub const READ: u32 = 0x01;
+    /// Look a name up.
+    pub const LOOKUP: u32 = 0x02;
+    /// Rewrite data or change entries.
+    pub const MODIFY: u32 = 0x04;
+    /// Append data or add entries.
+    pub const EXTEND: u32 = 0x08;
+    /// Delete an entry.
+    pub const DELETE: u32 = 0x10;
+    /// Execute a file.
+    pub const EXECUTE: u32 = 0x20;
+}
+
+/// GETATTR (RFC 1813 §3.3.1).
+pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
+    let (subject, ino) = match op.admit(object) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    match subject.getattr(op.cx, ino) {
+        Ok(attr) => {
+            op.status(Status::Ok);
+            put_fattr(op.out, &attr);
+        }
+        Err(stop) => {
+            let status = failed(stop)?;
+            op.status(status);
+        }
+    }
+    Ok(None)
+}
+
+/// SETATTR (RFC 1813 §3.3.2).
+pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
+    let (subject, ino) = match op.admit(a.object) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    match subject.setattr(op.cx, ino, &a.new, a.guard) {
+        Ok(done) => {
+            let (change, lsn) = split(done);
+            op.status(Status::Ok);
+            put_wcc(op.out, &change);
+            Ok(lsn)
+        }
+        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+    }
+}
+
+/// The ACCESS bits that have a meaning for the object and are granted.
+fn granted(attr: &Attr, may: Permitted) -> u32 {
+    let bit = |on: bool, bits: u32| if on { bits } else { 0 };
+    let read = bit(may.read, bits::READ);
+    match attr.kind {
+        FileKind::Directory => {
+            let write = bit(may.write, bits::MODIFY | bits::EXTEND | bits::DELETE);
+            read | write | bit(may.execute, bits::LOOKUP)
+        }
+        FileKind::Regular => {
+            read | bit(may.write, bits::MODIFY | bits::EXTEND) | bit(may.execute, bits::EXECUTE)
+        }
+        _ => read | bit(may.write, bits::MODIFY | bits::EXTEND),
+    }
+}
+
+/// ACCESS (RFC 1813 §3.3.4): of the bits asked for, those that are granted.
+pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
+    let (subject, ino) = match op.admit(object) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    match subject.getattr(op.cx, ino) {
+        Ok(attr) => {
+            op.status(Status::Ok);
+            put_post_op(op.out, Some(&attr));
+            op.out
+                .put_u32(asked & granted(&attr, subject.permitted(&attr)));
+            Ok(None)
+        }
+        Err(stop) => op.fail_attr(stop, &subject, ino),
+    }
+}
+
+/// READLINK (RFC 1813 §3.3.5). Not a link: INVAL.
+pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
+    let (subject, ino) = match op.admit(link) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    match subject.readlink(op.cx, ino) {
+        Ok((target, attr)) => {
+            op.status(Status::Ok);
+            put_post_op(op.out, Some(&attr));
+            op.out.put_opaque(&target);
+            Ok(None)
+        }
+        Err(stop) => op.fail_attr(is_dir_as_invalid(stop), &subject, ino),
+    }
+}
+
+/// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
+pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
+    let (subject, ino) = match op.admit(a.file) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    let len = (a.count as usize).min(MAX_READ);
+    match subject.read(op.cx, ino, a.offset, len) {
+        Ok(out) => {
+            op.status(Status::Ok);
+            put_post_op(op.out, Some(&out.attr));
+            op.out.put_u32(out.len as u32);
+            op.out.put_bool(out.eof);
+            op.out.put_u32(out.len as u32);
+            *op.payload = Some(Box::new(Payload::new(out)));
+            Ok(None)
+        }
+        Err(stop) => op.fail_attr(is_dir_as_invalid(stop), &subject, ino),
+    }
+}
+
+/// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part; a count that
+/// is not the data's length is refused.
+pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
+    let (subject, ino) = match op.admit(a.file) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    if a.count as usize != a.data.len() {
+        return op.fail_wcc(Stop::Fail(FsError::Invalid), &subject, ino);
+    }
+    let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
+    match subject.write(op.cx, ino, a.offset, data, a.stable) {
+        Ok(done) => {
+            let (written, lsn) = split(done);
+            op.status(Status::Ok);
+            put_wcc(op.out, &written.change);
+            op.out.put_u32(data.len() as u32);
+            op.out.put_u32(stable_how(written.granted));
+            op.out.put_fixed(&subject.export.volume.write_verifier());
+            Ok(lsn)
+        }
+        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+    }
+}
+
+/// `stable_how` (RFC 1813 §3.3.7).
+fn stable_how(s: Stability) -> u32 {
+    match s {
+        Stability::Unstable => 0,
+        Stability::DataSync => 1,
+        Stability::FileSync => 2,
+    }
+}
+
+/// COMMIT (RFC 1813 §3.3.21). Count 0 means to the end of the file.
+pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
+    let (subject, ino) = match op.admit(a.file) {
+        Ok(s) => s,
+        Err(status) => return op.refuse(status),
+    };
+    let len = match a.count {
+        0 => u64::MAX - a.offset,
+        n => u64::from(n).min(u64::MAX - a.offset),
+    };
+    match subject.commit(op.cx, ino, a.offset, len) {
+        Ok(done) => {
+            let (change, lsn) = split(done);
+            op.status(Status::Ok);
+            put_wcc(op.out, &change);
+            op.out.put_fixed(&subject.export.volume.write_verifier());
+            Ok(lsn)
+        }
+        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+    }
+}

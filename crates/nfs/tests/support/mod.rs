@@ -1,0 +1,395 @@
+//! A client for tests, without a network: encodes calls by hand, so that the
+//! service's own codec is not tested against itself.
+
+#![allow(dead_code)] // Each test binary uses a part of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test helper fails loudly.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use weir_base::{Lsn, ManualClock, SeededRng, Time};
+use weir_nfs::{Config, ConnInfo, Handled, HostStore, ReplyBuf, Service};
+use weir_store::aggregate::{Aggregate, Env};
+use weir_store::{FramePool, MemDevice};
+use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
+use weir_volume::{Engine, EngineOptions};
+
+pub const NFS: (u32, u32) = (100_003, 3);
+pub const MOUNT: (u32, u32) = (100_005, 3);
+pub const NLM: (u32, u32) = (100_021, 4);
+pub const NSM: (u32, u32) = (100_024, 1);
+
+/// XDR, written out once more.
+#[derive(Clone, Default, Debug)]
+pub struct X(pub Vec<u8>);
+
+impl X {
+    pub fn new() -> X {
+        X::default()
+    }
+    pub fn u(mut self, v: u32) -> X {
+        self.0.extend(v.to_be_bytes());
+        self
+    }
+    pub fn h(mut self, v: u64) -> X {
+        self.0.extend(v.to_be_bytes());
+        self
+    }
+    pub fn raw(mut self, v: &[u8]) -> X {
+        self.0.extend(v);
+        self
+    }
+    pub fn o(self, v: &[u8]) -> X {
+        let mut x = self.u(v.len() as u32).raw(v);
+        while x.0.len() % 4 != 0 {
+            x.0.push(0);
+        }
+        x
+    }
+    /// A `sattr3` that sets nothing but what is given.
+    pub fn sattr(self, mode: Option<u32>, size: Option<u64>) -> X {
+        let x = match mode {
+            Some(m) => self.u(1).u(m),
+            None => self.u(0),
+        };
+        let x = x.u(0).u(0);
+        let x = match size {
+            Some(s) => x.u(1).h(s),
+            None => x.u(0),
+        };
+        x.u(0).u(0)
+    }
+}
+
+/// Takes a reply apart; every take must succeed.
+pub struct R(pub Vec<u8>, pub usize);
+
+impl R {
+    pub fn u(&mut self) -> u32 {
+        self.1 += 4;
+        u32::from_be_bytes(self.0[self.1 - 4..self.1].try_into().unwrap())
+    }
+    pub fn h(&mut self) -> u64 {
+        (u64::from(self.u()) << 32) | u64::from(self.u())
+    }
+    pub fn raw(&mut self, n: usize) -> Vec<u8> {
+        self.1 += n;
+        self.0[self.1 - n..self.1].to_vec()
+    }
+    pub fn o(&mut self) -> Vec<u8> {
+        let n = self.u() as usize;
+        let v = self.raw(n);
+        self.raw((4 - n % 4) % 4);
+        v
+    }
+    pub fn fattr(&mut self) -> Fattr {
+        Fattr {
+            kind: self.u(),
+            mode: self.u(),
+            nlink: self.u(),
+            uid: self.u(),
+            gid: self.u(),
+            size: self.h(),
+            used: self.h(),
+            rdev: (self.u(), self.u()),
+            fsid: self.h(),
+            fileid: self.h(),
+            atime: (self.u(), self.u()),
+            mtime: (self.u(), self.u()),
+            ctime: (self.u(), self.u()),
+        }
+    }
+    pub fn post_op(&mut self) -> Option<Fattr> {
+        (self.u() == 1).then(|| self.fattr())
+    }
+    /// `wcc_data`: whether "before" is there, and "after".
+    pub fn wcc(&mut self) -> (bool, Option<Fattr>) {
+        let before = self.u() == 1;
+        if before {
+            self.raw(24);
+        }
+        (before, self.post_op())
+    }
+    pub fn end(&self) {
+        assert_eq!(self.1, self.0.len(), "bytes after the results");
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fattr {
+    pub kind: u32,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub used: u64,
+    pub rdev: (u32, u32),
+    pub fsid: u64,
+    pub fileid: u64,
+    pub atime: (u32, u32),
+    pub mtime: (u32, u32),
+    pub ctime: (u32, u32),
+}
+
+/// The lock hosts' record in memory.
+#[derive(Default)]
+pub struct MemoryStore(pub Mutex<Option<Vec<u8>>>);
+
+impl HostStore for MemoryStore {
+    fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    fn save(&self, record: &[u8]) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = Some(record.to_vec());
+        Ok(())
+    }
+}
+
+pub struct Server {
+    pub service: Arc<Service>,
+    pub vfs: Arc<Vfs>,
+    pub volume: Arc<Volume>,
+    pub engine: Engine,
+    pub clock: Arc<ManualClock>,
+    pub store: Arc<MemoryStore>,
+    pub xid: std::cell::Cell<u32>,
+    pub peer: std::cell::Cell<SocketAddr>,
+    pub uid: std::cell::Cell<(u32, u32)>,
+    pub last_lsn: std::cell::Cell<Option<Lsn>>,
+}
+
+pub const GRACE: Duration = Duration::from_secs(45);
+
+impl Server {
+    pub fn new() -> Server {
+        Server::with(vec![Rule::open(Squash::None)], Arc::default())
+    }
+
+    pub fn with(rules: Vec<Rule>, store: Arc<MemoryStore>) -> Server {
+        let (engine, volume) = engine();
+        let vfs = Vfs::new(HandleKey::new([9; 16]));
+        vfs.publish(vec![Export {
+            path: "/vol1".into(),
+            volume: Arc::clone(&volume),
+            rules,
+        }]);
+        let clock = Arc::new(ManualClock::default());
+        let service = Service::new(Config {
+            vfs: Arc::clone(&vfs),
+            clock: clock.clone(),
+            rng: Arc::new(SeededRng::new(1)),
+            drc_bytes: 1 << 20,
+            hosts: store.clone(),
+            grace: GRACE,
+            name: "weir".into(),
+        });
+        let peer = "10.0.0.1:900".parse().unwrap();
+        Server {
+            service,
+            vfs,
+            volume,
+            engine,
+            clock,
+            store,
+            xid: 1.into(),
+            peer: std::cell::Cell::new(peer),
+            uid: (0, 0).into(),
+            last_lsn: None.into(),
+        }
+    }
+
+    /// The same data behind a service that has just started.
+    pub fn restart(&mut self) {
+        self.vfs.locks.release(|_| true);
+        self.service = Service::new(Config {
+            vfs: Arc::clone(&self.vfs),
+            clock: self.clock.clone(),
+            rng: Arc::new(SeededRng::new(2)),
+            drc_bytes: 1 << 20,
+            hosts: self.store.clone(),
+            grace: GRACE,
+            name: "weir".into(),
+        });
+    }
+
+    pub fn conn(&self) -> ConnInfo {
+        ConnInfo {
+            id: 1,
+            peer: self.peer.get(),
+            local: "10.0.0.99:2049".parse().unwrap(),
+        }
+    }
+
+    pub fn from(&self, addr: &str) -> &Server {
+        self.peer
+            .set(SocketAddr::new(addr.parse::<IpAddr>().unwrap(), 900));
+        self
+    }
+
+    pub fn as_user(&self, uid: u32, gid: u32) -> &Server {
+        self.uid.set((uid, gid));
+        self
+    }
+
+    pub fn now(&self) -> Time {
+        weir_base::Clock::now(&*self.clock)
+    }
+
+    /// The encoded call, and its transaction id.
+    pub fn encode(&self, program: (u32, u32), procedure: u32, args: &X) -> Vec<u8> {
+        let xid = self.xid.replace(self.xid.get() + 1);
+        let (uid, gid) = self.uid.get();
+        let cred = X::new().u(77).o(b"host").u(uid).u(gid).u(1).u(gid);
+        let head = X::new()
+            .u(xid)
+            .u(0)
+            .u(2)
+            .u(program.0)
+            .u(program.1)
+            .u(procedure);
+        head.u(1).o(&cred.0).u(0).u(0).raw(&args.0).0
+    }
+
+    pub fn handle(&self, record: &[u8]) -> Handled {
+        match self.service.handle(&self.conn(), record, self.now()) {
+            Handled::Later(f) => block_on(f),
+            now => now,
+        }
+    }
+
+    pub fn send(&self, record: &[u8]) -> R {
+        let Handled::Reply(reply, lsn) = self.handle(record) else {
+            panic!("no reply")
+        };
+        self.last_lsn.set(lsn);
+        check_framing(&reply);
+        R(reply.message(), 0)
+    }
+
+    /// A call that the RPC layer accepts; the results.
+    pub fn call(&self, program: (u32, u32), procedure: u32, args: &X) -> R {
+        let record = self.encode(program, procedure, args);
+        let mut r = self.send(&record);
+        assert_eq!(r.raw(4), record[..4], "xid");
+        assert_eq!(
+            (r.u(), r.u(), r.u(), r.u(), r.u()),
+            (1, 0, 0, 0, 0),
+            "not accepted"
+        );
+        r
+    }
+
+    pub fn nfs(&self, procedure: u32, args: &X) -> R {
+        self.call(NFS, procedure, args)
+    }
+
+    pub fn root(&self) -> Vec<u8> {
+        let mut r = self.call(MOUNT, 1, &X::new().o(b"/vol1"));
+        assert_eq!(r.u(), 0);
+        r.o()
+    }
+
+    /// Creates a file (UNCHECKED) and returns its handle.
+    pub fn create(&self, dir: &[u8], name: &[u8], mode: u32) -> Vec<u8> {
+        let mut r = self.nfs(8, &X::new().o(dir).o(name).u(0).sattr(Some(mode), None));
+        assert_eq!(r.u(), 0, "create {}", String::from_utf8_lossy(name));
+        assert_eq!(r.u(), 1);
+        r.o()
+    }
+
+    pub fn mkdir(&self, dir: &[u8], name: &[u8], mode: u32) -> Vec<u8> {
+        let mut r = self.nfs(9, &X::new().o(dir).o(name).sattr(Some(mode), None));
+        assert_eq!(r.u(), 0);
+        assert_eq!(r.u(), 1);
+        r.o()
+    }
+
+    pub fn write(&self, file: &[u8], offset: u64, data: &[u8]) {
+        let mut r = self.nfs(
+            7,
+            &X::new().o(file).h(offset).u(data.len() as u32).u(2).o(data),
+        );
+        assert_eq!(r.u(), 0);
+    }
+
+    pub fn read(&self, file: &[u8], offset: u64, count: u32) -> (Vec<u8>, bool) {
+        let mut r = self.nfs(6, &X::new().o(file).h(offset).u(count));
+        assert_eq!(r.u(), 0);
+        assert!(r.post_op().is_some());
+        let (n, eof) = (r.u(), r.u());
+        let data = r.o();
+        assert_eq!(data.len(), n as usize);
+        r.end();
+        (data, eof == 1)
+    }
+
+    pub fn getattr(&self, object: &[u8]) -> Fattr {
+        let mut r = self.nfs(1, &X::new().o(object));
+        assert_eq!(r.u(), 0);
+        let a = r.fattr();
+        r.end();
+        a
+    }
+
+    /// Status of a call.
+    pub fn status(&self, procedure: u32, args: &X) -> u32 {
+        self.nfs(procedure, args).u()
+    }
+}
+
+fn check_framing(reply: &ReplyBuf) {
+    let mut slices = Vec::new();
+    reply.slices(0, &mut slices);
+    let all: Vec<u8> = slices.iter().flat_map(|s| s.to_vec()).collect();
+    assert_eq!(all.len(), reply.len());
+    let mark = u32::from_be_bytes(all[..4].try_into().unwrap());
+    assert_eq!(mark, (all.len() as u32 - 4) | 1 << 31);
+    assert_eq!(reply.message(), all[4..]);
+    for skip in [1, 5, all.len() / 2, all.len() - 1, all.len()] {
+        let mut rest = Vec::new();
+        reply.slices(skip, &mut rest);
+        assert_eq!(
+            rest.iter().flat_map(|s| s.to_vec()).collect::<Vec<u8>>(),
+            all[skip..]
+        );
+    }
+}
+
+pub fn block_on<F: Future>(f: F) -> F::Output {
+    let mut f = std::pin::pin!(f);
+    let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = std::task::Context::from_waker(&waker);
+    loop {
+        if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut cx) {
+            return v;
+        }
+        std::thread::park();
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// An engine on devices in memory with one volume.
+fn engine() -> (Engine, Arc<Volume>) {
+    let rng = SeededRng::new(42);
+    let env = Env {
+        pool: FramePool::new(8192).unwrap(),
+        clock: Arc::new(ManualClock::default()),
+        rng: Arc::new(SeededRng::new(43)),
+    };
+    let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
+    let (agg, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+    let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
+    let now = weir_base::Clock::now(&ManualClock::default());
+    let volume = engine
+        .create_volume("vol1", (0, 0), 0o755, now, &rng)
+        .unwrap();
+    (engine, volume)
+}
