@@ -387,6 +387,19 @@ impl Log {
         Ok((log, found.replay))
     }
 
+    /// The records that [`Log::recover`] would find. Nothing is written.
+    ///
+    /// # Errors
+    /// Any [`LogError`].
+    pub fn inspect(
+        device: Arc<dyn Device>,
+        id: LogId,
+        from: LogCut,
+        pool: &Arc<FramePool>,
+    ) -> Result<Replay, LogError> {
+        recover::survey(&device, id, from, pool).map(|found| found.replay)
+    }
+
     fn start(
         device: Arc<dyn Device>,
         id: LogId,

@@ -10,6 +10,7 @@
 mod admission;
 mod attr;
 mod catalog;
+pub mod check;
 mod codec;
 mod commit;
 mod core;

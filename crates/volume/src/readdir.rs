@@ -72,7 +72,10 @@ impl Volume {
                     });
                 }
             }
-            let eof = self.collect(cx, dir, &st, cookie.max(FIRST - 1), limit, &mut entries)?;
+            entries.truncate(limit.entries.max(1));
+            // The dots may be all that is wanted.
+            let eof = entries.len() < limit.entries.max(1)
+                && self.collect(cx, dir, &st, cookie.max(FIRST - 1), limit, &mut entries)?;
             (entries, eof, self.attr_of(dir, &st))
         };
         let mut attrs: Vec<Option<Attr>> = Vec::new();

@@ -352,6 +352,8 @@ impl Run {
         }
         drop(vol);
         drop(engine);
+        let report = self.machine.check();
+        assert!(report.clean(), "{report}");
         self.live = Some(self.machine.open());
         self.verify();
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_base::{Ino, ManualClock, Rng, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{Device, FramePool, MemDevice};
+use weir_volume::check::{CheckOptions, Report, check_on, repair_on};
 use weir_volume::{
     Cx, DirEntry, Engine, EngineOptions, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume,
 };
@@ -58,6 +59,23 @@ impl Machine {
             background: self.background,
             ..EngineOptions::default()
         }
+    }
+
+    /// Verifies what is on the devices; nothing else may use them.
+    pub fn check(&self) -> Report {
+        let pool = FramePool::new(4096).unwrap();
+        check_on(
+            self.dev(),
+            Arc::clone(&self.log) as _,
+            &pool,
+            CheckOptions::default(),
+        )
+        .unwrap()
+    }
+
+    pub fn repair(&self) -> Report {
+        let log = Arc::clone(&self.log) as _;
+        repair_on(self.dev(), log, &self.env(), CheckOptions::default()).unwrap()
     }
 
     pub fn open(&self) -> (Engine, Arc<Volume>) {

@@ -1,0 +1,422 @@
+//! Offline verification of an aggregate.
+//!
+//! Everything that the newest superblock leads to is read: the aggregate's tree,
+//! each volume's tree and those of its snapshots, every data block (its checksum
+//! stands in the extent), and the records of the intent log. From what was read
+//! three things are recomputed and compared with what is stored: which blocks are
+//! in use (the allocation map), how many names an inode has (link counts, entry
+//! counts, parents), and how many blocks it has.
+//!
+//! The trees are consistent at every consistency point by construction, so a
+//! fault is damage or a defect, never the trace of a crash.
+//!
+//! **Repair** does only what loses nothing: a damaged copy of the superblock is
+//! written anew from the other, and an allocation map that is damaged or that
+//! disagrees with the trees is rebuilt from them, if all of them can be read. The
+//! rest is reported and left as it is.
+
+mod repair;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
+use weir_store::log::Log;
+use weir_store::space::{Mismatch, Usage};
+use weir_store::{Device, FramePool, StoreError};
+
+use crate::catalog::{self, AGGREGATE_TREE, SnapshotRec, VolumeRec};
+
+use self::tree::{Catalog, TreeCheck};
+
+/// How thorough a check is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckOptions {
+    /// Read every data block, too, and compare its checksum.
+    pub data: bool,
+}
+
+impl Default for CheckOptions {
+    fn default() -> CheckOptions {
+        CheckOptions { data: true }
+    }
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// About the superblocks; the text says what.
+    Superblock(String),
+    /// The intent log cannot be replayed.
+    Log(String),
+    /// A part of the allocation map is damaged.
+    Map(String),
+    /// A tree node cannot be read or is damaged; what is below it is not checked.
+    Node {
+        /// The tree: a volume, or 0 for the aggregate's own.
+        tree: VolumeId,
+        /// Its block.
+        addr: BlockAddr,
+        /// The inode of the first record below it.
+        from: Ino,
+        /// What is wrong.
+        what: String,
+    },
+    /// A data block cannot be read or its checksum is wrong.
+    Data {
+        /// The volume.
+        volume: VolumeId,
+        /// The file.
+        ino: Ino,
+        /// Block within the file.
+        block: u64,
+        /// Block on the device.
+        addr: BlockAddr,
+        /// What is wrong.
+        what: String,
+    },
+    /// An inode's records contradict each other.
+    Inode {
+        /// The volume.
+        volume: VolumeId,
+        /// The inode.
+        ino: Ino,
+        /// How.
+        what: String,
+    },
+    /// Blocks that two owners refer to.
+    TwoOwners {
+        /// The tree that came second.
+        tree: VolumeId,
+        /// First block.
+        addr: BlockAddr,
+        /// Blocks.
+        count: u32,
+    },
+    /// Blocks that are allocated though nothing refers to them.
+    Leak {
+        /// First block.
+        addr: BlockAddr,
+        /// Blocks.
+        count: u32,
+    },
+    /// Blocks in use that the map calls free.
+    NotAllocated {
+        /// First block.
+        addr: BlockAddr,
+        /// Blocks.
+        count: u32,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Superblock(what) => write!(f, "superblock: {what}"),
+            Fault::Log(what) => write!(f, "{what}"),
+            Fault::Map(what) => write!(f, "allocation map: {what}"),
+            Fault::Node {
+                tree,
+                addr,
+                from,
+                what,
+            } => write!(
+                f,
+                "tree {tree}: node at block {addr} (records of inode {from} and following): {what}"
+            ),
+            Fault::Data {
+                volume,
+                ino,
+                block,
+                addr,
+                what,
+            } => write!(
+                f,
+                "volume {volume}, inode {ino}: file block {block} at block {addr}: {what}"
+            ),
+            Fault::Inode { volume, ino, what } => {
+                write!(f, "volume {volume}, inode {ino}: {what}")
+            }
+            Fault::TwoOwners { tree, addr, count } => write!(
+                f,
+                "tree {tree}: {count} blocks from {addr} on have another owner, too"
+            ),
+            Fault::Leak { addr, count } => {
+                write!(f, "{count} blocks from {addr} on are allocated but unused")
+            }
+            Fault::NotAllocated { addr, count } => {
+                write!(
+                    f,
+                    "{count} blocks from {addr} on are in use but marked free"
+                )
+            }
+        }
+    }
+}
+
+/// What a check has seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The newest consistency point.
+    pub generation: u64,
+    /// Volumes.
+    pub volumes: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Inodes of all live trees.
+    pub inodes: u64,
+    /// Directory entries of all live trees.
+    pub entries: u64,
+    /// Tree nodes.
+    pub nodes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Records in the intent log.
+    pub log_records: u64,
+    /// Faults, in the order found.
+    pub faults: Vec<Fault>,
+    /// What repair has done.
+    pub repaired: Vec<String>,
+}
+
+impl Report {
+    /// Whether all is well.
+    pub fn clean(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            writeln!(f, "fault: {fault}")?;
+        }
+        for done in &self.repaired {
+            writeln!(f, "repaired: {done}")?;
+        }
+        write!(
+            f,
+            "consistency point {}: {} volumes, {} snapshots, {} inodes, {} entries, {} tree nodes, \
+             {} data blocks, {} log records: ",
+            self.generation,
+            self.volumes,
+            self.snapshots,
+            self.inodes,
+            self.entries,
+            self.nodes,
+            self.blocks,
+            self.log_records
+        )?;
+        match self.faults.len() {
+            0 => f.write_str("clean"),
+            1 => f.write_str("1 fault"),
+            n => write!(f, "{n} faults"),
+        }
+    }
+}
+
+/// Checks the aggregate on these devices, which nobody else uses. Nothing is
+/// written.
+///
+/// # Errors
+/// If there is no aggregate on them, or memory for reading is missing. Damage is
+/// no error but a fault in the report.
+pub fn check_on(
+    device: Arc<dyn Device>,
+    log_device: Arc<dyn Device>,
+    pool: &Arc<FramePool>,
+    options: CheckOptions,
+) -> Result<Report, StoreError> {
+    let inspection = Aggregate::inspect_on(device, pool)?;
+    Ok(examine(&inspection, &log_device, pool, options)?.0)
+}
+
+/// As [`check_on`], and then repairs what can be repaired without loss, and
+/// checks again.
+///
+/// # Errors
+/// As [`check_on`]; if writing fails.
+pub fn repair_on(
+    device: Arc<dyn Device>,
+    log_device: Arc<dyn Device>,
+    env: &Env,
+    options: CheckOptions,
+) -> Result<Report, StoreError> {
+    let inspection = Aggregate::inspect_on(Arc::clone(&device), &env.pool)?;
+    let (report, usage) = examine(&inspection, &log_device, &env.pool, options)?;
+    drop(inspection);
+    if !repair::possible(&report) {
+        return Ok(report);
+    }
+    let opened = Aggregate::open_on(Arc::clone(&device), Arc::clone(&log_device), env.clone())?;
+    let repaired = repair::run(opened, &usage, &report, env)?;
+    let mut again = check_on(device, log_device, &env.pool, options)?;
+    again.repaired = repaired;
+    Ok(again)
+}
+
+/// Checks the aggregate in a folder; with `repair`, also repairs what can be
+/// repaired without loss.
+///
+/// # Errors
+/// As [`check_on`]; if the folder is in use or not an aggregate's.
+pub fn check(
+    location: &Location,
+    env: &Env,
+    options: CheckOptions,
+    repair: bool,
+) -> Result<Report, StoreError> {
+    let look = || {
+        let (inspection, folder, log_device) = Aggregate::inspect(location, &env.pool)?;
+        let seen = examine(&inspection, &log_device, &env.pool, options)?;
+        drop(folder);
+        Ok::<_, StoreError>(seen)
+    };
+    let (report, usage) = look()?;
+    if !repair || !repair::possible(&report) {
+        return Ok(report);
+    }
+    let repaired = repair::run(
+        Aggregate::open(location, env.clone())?,
+        &usage,
+        &report,
+        env,
+    )?;
+    let (mut again, _) = look()?;
+    again.repaired = repaired;
+    Ok(again)
+}
+
+/// Checks everything; answers the blocks in use as well.
+fn examine(
+    inspection: &Inspection,
+    log_device: &Arc<dyn Device>,
+    pool: &Arc<FramePool>,
+    options: CheckOptions,
+) -> Result<(Report, Usage), StoreError> {
+    let superblock = &inspection.superblock;
+    let mut report = Report {
+        generation: superblock.generation.0,
+        ..Report::default()
+    };
+    for finding in &inspection.findings {
+        report.faults.push(Fault::Superblock(finding.to_string()));
+    }
+    let mut total = Usage::new();
+    let mut catalog = Catalog::default();
+    {
+        let (mut of_root, mut of_tree) = (Usage::new(), Usage::new());
+        let mut check = TreeCheck::new(
+            AGGREGATE_TREE,
+            &inspection.cache,
+            &mut report,
+            [&mut of_root, &mut of_tree, &mut total],
+            false,
+        );
+        check.walk_catalog(&superblock.root, &mut catalog);
+    }
+    for (id, mut entry) in catalog.volumes {
+        report.volumes += 1;
+        let mut of_volume = Usage::new();
+        let Some(rec) = entry.rec.take() else {
+            report.faults.push(Fault::Inode {
+                volume: id,
+                ino: Ino(0),
+                what: "snapshots of a volume that does not exist".into(),
+            });
+            continue;
+        };
+        let live = (rec.root, true);
+        let roots = std::iter::once(live).chain(entry.snapshots.iter().map(|s| (s.root, false)));
+        for (root, is_live) in roots {
+            let mut of_root = Usage::new();
+            let mut check = TreeCheck::new(
+                id,
+                &inspection.cache,
+                &mut report,
+                [&mut of_root, &mut of_volume, &mut total],
+                options.data,
+            );
+            check.walk_volume(&root, &rec, is_live);
+        }
+        report.snapshots += entry.snapshots.len() as u64;
+    }
+    compare(inspection, &total, &mut report)?;
+    read_log(inspection, log_device, pool, &mut report);
+    Ok((report, total))
+}
+
+fn compare(inspection: &Inspection, usage: &Usage, report: &mut Report) -> Result<(), StoreError> {
+    let mismatches = inspection.space.compare(usage)?;
+    // Below a node that cannot be read there may be blocks that seem unused.
+    let blind = report
+        .faults
+        .iter()
+        .any(|f| matches!(f, Fault::Node { .. }));
+    for fault in inspection.space.faults() {
+        report.faults.push(Fault::Map(format!(
+            "chunk {}, block {}: {}",
+            fault.chunk, fault.addr, fault.what
+        )));
+    }
+    for mismatch in mismatches {
+        match mismatch {
+            Mismatch::Leak(addr, count) if !blind => {
+                report.faults.push(Fault::Leak { addr, count });
+            }
+            Mismatch::Leak(..) => {}
+            Mismatch::Missing(addr, count) => {
+                report.faults.push(Fault::NotAllocated { addr, count });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_log(
+    inspection: &Inspection,
+    log_device: &Arc<dyn Device>,
+    pool: &Arc<FramePool>,
+    report: &mut Report,
+) {
+    let superblock = &inspection.superblock;
+    let device = Arc::clone(log_device);
+    let records = match Log::inspect(device, superblock.log, superblock.cut, pool) {
+        Ok(records) => records,
+        Err(e) => return report.faults.push(Fault::Log(e.to_string())),
+    };
+    for record in records {
+        match record {
+            Ok(record) => {
+                report.log_records += 1;
+                if let Err(e) = crate::edit::verify_record(&record.meta, record.pages.len()) {
+                    report.faults.push(Fault::Log(format!(
+                        "intent log, record {}: {e}",
+                        record.lsn
+                    )));
+                }
+            }
+            Err(e) => report.faults.push(Fault::Log(e.to_string())),
+        }
+    }
+}
+
+/// A volume and its snapshots, as the aggregate's tree has them.
+#[derive(Default)]
+struct VolumeEntry {
+    rec: Option<VolumeRec>,
+    snapshots: Vec<SnapshotRec>,
+}
+
+type Volumes = BTreeMap<VolumeId, VolumeEntry>;
+
+/// The volume whose number stands in a key of the aggregate's tree.
+fn volume_of(ino: u64) -> Option<VolumeId> {
+    u32::try_from(ino)
+        .ok()
+        .map(VolumeId)
+        .filter(|id| *id != catalog::AGGREGATE_TREE)
+}

@@ -1,0 +1,505 @@
+//! Checking one tree: its nodes, its records, and how they fit together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_store::cache::Cache;
+use weir_store::node::Key;
+use weir_store::space::Usage;
+use weir_store::tree::{self, NodeSource, Stop, TreeRoot, Visitor};
+use weir_store::{BlockPtr, Frame, StoreError};
+
+use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
+use crate::catalog::{self, SnapshotRec, VolumeRec, decode_dead};
+use crate::hash::{HashKey, first_cookie};
+use crate::record::{
+    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, kind,
+};
+use crate::types::FileKind;
+
+/// What the aggregate's own tree says.
+#[derive(Default)]
+pub(super) struct Catalog {
+    pub(super) volumes: Volumes,
+}
+
+/// Data blocks read at once.
+const BATCH: usize = 256;
+
+/// Nodes, read as they are needed.
+struct Reader<'a>(&'a Cache);
+
+impl NodeSource for Reader<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        let mut frames = self.0.fetch_blocking(&[*ptr])?;
+        frames.pop().ok_or(Stop::Fail(StoreError::NoMemory))
+    }
+}
+
+/// The check of one root.
+pub(super) struct TreeCheck<'a> {
+    tree: VolumeId,
+    cache: &'a Arc<Cache>,
+    report: &'a mut Report,
+    of_root: &'a mut Usage,
+    of_volume: &'a mut Usage,
+    total: &'a mut Usage,
+    data: bool,
+    queue: Vec<(BlockPtr, Ino, u64)>,
+}
+
+impl<'a> TreeCheck<'a> {
+    /// `usage`: blocks seen in this root, in this volume's roots, and in all.
+    pub(super) fn new(
+        tree: VolumeId,
+        cache: &'a Arc<Cache>,
+        report: &'a mut Report,
+        usage: [&'a mut Usage; 3],
+        data: bool,
+    ) -> TreeCheck<'a> {
+        let [of_root, of_volume, total] = usage;
+        TreeCheck {
+            tree,
+            cache,
+            report,
+            of_root,
+            of_volume,
+            total,
+            data,
+            queue: Vec::new(),
+        }
+    }
+
+    pub(super) fn walk_catalog(&mut self, root: &TreeRoot, out: &mut Catalog) {
+        let src = Reader(self.cache);
+        tree::walk(&src, root, &mut CatalogVisitor { check: self, out });
+    }
+
+    pub(super) fn walk_volume(&mut self, root: &TreeRoot, rec: &VolumeRec, live: bool) {
+        let src = Reader(self.cache);
+        let mut visitor = VolumeVisitor {
+            check: self,
+            key: rec.key,
+            next_ino: rec.next_ino,
+            live,
+            current: None,
+            inodes: HashMap::new(),
+            names: HashMap::new(),
+            orphans: Vec::new(),
+            blind: false,
+        };
+        tree::walk(&src, root, &mut visitor);
+        visitor.finish_inode();
+        visitor.finish();
+        self.verify_data();
+    }
+
+    /// Notes a reference; what other roots of the same volume share is no fault.
+    /// Answers whether this volume has not been seen to refer to it before.
+    fn claim(&mut self, addr: BlockAddr) -> bool {
+        let twice = self.of_root.claim(addr, 1) > 0;
+        let new = self.of_volume.claim(addr, 1) == 0;
+        if twice || (new && self.total.claim(addr, 1) > 0) {
+            let last = self.report.faults.last_mut();
+            if let Some(Fault::TwoOwners {
+                addr: first, count, ..
+            }) = last
+                && first.0 + u64::from(*count) == addr.0
+            {
+                *count += 1;
+            } else {
+                self.report.faults.push(Fault::TwoOwners {
+                    tree: self.tree,
+                    addr,
+                    count: 1,
+                });
+            }
+        }
+        new
+    }
+
+    fn node(&mut self, ptr: &BlockPtr) -> bool {
+        let new = self.claim(ptr.addr);
+        self.report.nodes += u64::from(new);
+        true
+    }
+
+    fn node_fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.report.faults.push(Fault::Node {
+            tree: self.tree,
+            addr: ptr.addr,
+            from: Ino(first.ino),
+            what: error.to_string(),
+        });
+    }
+
+    fn inode_fault(&mut self, ino: u64, what: impl Into<String>) {
+        self.report.faults.push(Fault::Inode {
+            volume: self.tree,
+            ino: Ino(ino),
+            what: what.into(),
+        });
+    }
+
+    fn data_block(&mut self, ino: u64, block: u64, stored: Stored) {
+        let new = self.claim(stored.addr);
+        self.report.blocks += u64::from(new);
+        if new && self.data {
+            self.queue
+                .push((crate::data::ptr_of(stored), Ino(ino), block));
+            if self.queue.len() >= BATCH {
+                self.verify_data();
+            }
+        }
+    }
+
+    fn verify_data(&mut self) {
+        let queue = std::mem::take(&mut self.queue);
+        let ptrs: Vec<BlockPtr> = queue.iter().map(|(p, ..)| *p).collect();
+        if ptrs.is_empty() || self.cache.fetch_blocking(&ptrs).is_ok() {
+            return;
+        }
+        for (ptr, ino, block) in queue {
+            if let Err(e) = self.cache.fetch_blocking(&[ptr]) {
+                self.report.faults.push(Fault::Data {
+                    volume: self.tree,
+                    ino,
+                    block,
+                    addr: ptr.addr,
+                    what: e.to_string(),
+                });
+            }
+        }
+    }
+}
+
+struct CatalogVisitor<'c, 'a> {
+    check: &'c mut TreeCheck<'a>,
+    out: &'c mut Catalog,
+}
+
+impl Visitor for CatalogVisitor<'_, '_> {
+    fn node(&mut self, ptr: &BlockPtr, _level: u8) -> bool {
+        self.check.node(ptr)
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        let Some(id) = volume_of(key.ino) else {
+            return self.check.inode_fault(key.ino, "impossible volume number");
+        };
+        let entry: &mut VolumeEntry = self.out.volumes.entry(id).or_default();
+        let ok = match key.kind {
+            catalog::kind::VOLUME => {
+                entry.rec = VolumeRec::decode(value);
+                entry.rec.is_some()
+            }
+            catalog::kind::SNAPSHOT => match SnapshotRec::decode(key.sub, value) {
+                Some(rec) => {
+                    entry.snapshots.push(rec);
+                    true
+                }
+                None => false,
+            },
+            catalog::kind::DEAD => decode_dead(value).is_some(),
+            _ => false,
+        };
+        if !ok {
+            self.check
+                .inode_fault(key.ino, "malformed record of a volume or snapshot");
+        }
+    }
+
+    fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.check.node_fault(ptr, first, error);
+    }
+}
+
+/// What is kept of each inode until all names are known.
+struct Seen {
+    kind: FileKind,
+    nlink: u32,
+    parent: u64,
+    subdirs: u32,
+}
+
+/// The names that lead to an inode.
+#[derive(Default, Clone, Copy)]
+struct Named {
+    count: u32,
+    /// The directory of the last of them.
+    dir: u64,
+    /// What the entries say it is.
+    kind: Option<FileKind>,
+}
+
+/// The inode whose records are being visited.
+struct Current {
+    ino: u64,
+    rec: Option<InodeRec>,
+    entries: u64,
+    subdirs: u32,
+    blocks: u64,
+    link_bytes: u64,
+    /// Hash and name of the last entry, to find names that stand twice.
+    last: Vec<Box<[u8]>>,
+    last_hash: u64,
+}
+
+struct VolumeVisitor<'c, 'a> {
+    check: &'c mut TreeCheck<'a>,
+    key: HashKey,
+    next_ino: u64,
+    live: bool,
+    current: Option<Current>,
+    inodes: HashMap<u64, Seen>,
+    names: HashMap<u64, Named>,
+    orphans: Vec<u64>,
+    /// A node could not be read: what is missing may be there.
+    blind: bool,
+}
+
+impl Visitor for VolumeVisitor<'_, '_> {
+    fn node(&mut self, ptr: &BlockPtr, _level: u8) -> bool {
+        self.check.node(ptr)
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        if self.current.as_ref().is_none_or(|c| c.ino != key.ino) {
+            self.finish_inode();
+            self.current = Some(Current {
+                ino: key.ino,
+                rec: None,
+                entries: 0,
+                subdirs: 0,
+                blocks: 0,
+                link_bytes: 0,
+                last: Vec::new(),
+                last_hash: 0,
+            });
+        }
+        let Some(current) = &mut self.current else {
+            return;
+        };
+        let problem = match key.kind {
+            kind::INODE => {
+                current.rec = InodeRec::decode(value);
+                current.rec.is_none().then_some("malformed inode record")
+            }
+            kind::SYMLINK => {
+                let expected = key.sub * SYMLINK_PIECE as u64;
+                let wrong = current.link_bytes != expected;
+                current.link_bytes += value.len() as u64;
+                wrong.then_some("link target with a gap")
+            }
+            kind::DIRENT => self.entry(key, value),
+            kind::EXTENT => match Window::decode(value) {
+                Some(window) if key.sub % crate::record::WINDOW == 0 && !window.is_empty() => {
+                    current.blocks += window.stored();
+                    for (block, slot) in (key.sub..).zip(&window.blocks) {
+                        if let Some(stored) = slot {
+                            self.check.data_block(key.ino, block, *stored);
+                        }
+                    }
+                    None
+                }
+                _ => Some("malformed extent"),
+            },
+            kind::ORPHAN if key.ino == 0 => {
+                self.orphans.push(key.sub);
+                None
+            }
+            _ => Some("record of unknown kind"),
+        };
+        if let Some(problem) = problem {
+            self.check.inode_fault(key.ino, problem);
+        }
+    }
+
+    fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.blind = true;
+        self.check.node_fault(ptr, first, error);
+    }
+}
+
+impl VolumeVisitor<'_, '_> {
+    fn entry(&mut self, key: Key, value: &[u8]) -> Option<&'static str> {
+        let current = self.current.as_mut()?;
+        let Some(entry) = DirentRef::decode(value) else {
+            return Some("malformed directory entry");
+        };
+        current.entries += 1;
+        current.subdirs += u32::from(entry.kind == FileKind::Directory);
+        let named = self.names.entry(entry.ino.0).or_default();
+        named.count += 1;
+        named.dir = key.ino;
+        let kinds_agree = named.kind.is_none_or(|k| k == entry.kind);
+        named.kind = Some(entry.kind);
+        let hash = key.sub & !0xff;
+        if hash != first_cookie(self.key, entry.name) {
+            return Some("directory entry at the wrong place");
+        }
+        if hash != current.last_hash {
+            current.last.clear();
+            current.last_hash = hash;
+        }
+        let twice = current.last.iter().any(|n| **n == *entry.name);
+        current.last.push(entry.name.into());
+        if twice {
+            return Some("name that stands twice in a directory");
+        }
+        (!kinds_agree).then_some("directory entries that disagree about an inode's kind")
+    }
+
+    fn finish_inode(&mut self) {
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        if current.ino == 0 {
+            return;
+        }
+        let ino = current.ino;
+        let Some(rec) = current.rec else {
+            if !self.orphans.contains(&ino) && !self.blind {
+                self.check.inode_fault(ino, "records without an inode");
+            }
+            return;
+        };
+        if self.live {
+            self.check.report.inodes += 1;
+            self.check.report.entries += current.entries;
+        }
+        if !self.blind {
+            if rec.kind == FileKind::Directory && rec.entries != current.entries {
+                self.check.inode_fault(
+                    ino,
+                    format!(
+                        "{} entries, but {} are counted",
+                        current.entries, rec.entries
+                    ),
+                );
+            }
+            if rec.blocks != current.blocks {
+                self.check.inode_fault(
+                    ino,
+                    format!("{} blocks, but {} are counted", current.blocks, rec.blocks),
+                );
+            }
+            if rec.kind == FileKind::Symlink && rec.size != current.link_bytes {
+                self.check
+                    .inode_fault(ino, "link target of the wrong length");
+            }
+        }
+        if rec.kind != FileKind::Directory && current.entries > 0
+            || rec.kind != FileKind::Regular && current.blocks > 0
+            || current.blocks > blocks_of(rec.size)
+        {
+            self.check
+                .inode_fault(ino, "records that do not fit the inode's kind or size");
+        }
+        if self.live && ino >= self.next_ino {
+            self.check
+                .inode_fault(ino, "number that has not been given out yet");
+        }
+        self.inodes.insert(
+            ino,
+            Seen {
+                kind: rec.kind,
+                nlink: rec.nlink,
+                parent: rec.parent.0,
+                subdirs: current.subdirs,
+            },
+        );
+    }
+
+    /// Compares inodes and names, once all are known.
+    fn finish(&mut self) {
+        if self.blind {
+            return;
+        }
+        if !self.inodes.contains_key(&ROOT_INO.0) {
+            self.check.inode_fault(ROOT_INO.0, "no root directory");
+        }
+        for (ino, named) in &self.names {
+            match self.inodes.get(ino) {
+                None => self.check.inode_fault(
+                    named.dir,
+                    format!("entry that leads to inode {ino}, which does not exist"),
+                ),
+                Some(seen) if Some(seen.kind) != named.kind => {
+                    self.check
+                        .inode_fault(*ino, "another kind than its directory entry says");
+                }
+                Some(_) => {}
+            }
+        }
+        let mut all: Vec<(&u64, &Seen)> = self.inodes.iter().collect();
+        all.sort_unstable_by_key(|(ino, _)| **ino);
+        for (ino, seen) in all {
+            let named = self.names.get(ino).copied().unwrap_or_default();
+            let is_root = *ino == ROOT_INO.0;
+            let expected = match seen.kind {
+                FileKind::Directory => 2 + seen.subdirs,
+                _ => named.count,
+            };
+            if !is_root && named.count == 0 {
+                self.check.inode_fault(*ino, "no name leads to it");
+            } else if seen.nlink != expected {
+                self.check.inode_fault(
+                    *ino,
+                    format!("link count {}, but it should be {expected}", seen.nlink),
+                );
+            }
+            if seen.kind == FileKind::Directory {
+                if is_root && named.count > 0 || named.count > 1 {
+                    self.check.inode_fault(*ino, "directory with several names");
+                }
+                if !is_root && named.count == 1 && seen.parent != named.dir {
+                    self.check.inode_fault(
+                        *ino,
+                        format!("its parent is {}, not {}", named.dir, seen.parent),
+                    );
+                }
+            }
+        }
+        // Each directory has one parent, which names it; so one that is not
+        // connected to the root is on a cycle or below one.
+        self.check_connected();
+    }
+
+    fn check_connected(&mut self) {
+        let mut good: HashMap<u64, bool> = HashMap::from([(ROOT_INO.0, true)]);
+        let mut cycles = Vec::new();
+        for (ino, seen) in &self.inodes {
+            if seen.kind != FileKind::Directory {
+                continue;
+            }
+            let mut path = Vec::new();
+            let mut at = *ino;
+            let verdict = loop {
+                if let Some(known) = good.get(&at) {
+                    break *known;
+                }
+                let Some(seen) = self.inodes.get(&at) else {
+                    break true; // reported as dangling already
+                };
+                if path.len() > self.inodes.len() {
+                    break false;
+                }
+                path.push(at);
+                good.insert(at, false);
+                at = seen.parent;
+            };
+            if !verdict {
+                cycles.push(*ino);
+            }
+            for p in path {
+                good.insert(p, verdict);
+            }
+        }
+        for ino in cycles {
+            self.check
+                .inode_fault(ino, "directory that the root does not lead to");
+        }
+    }
+}
