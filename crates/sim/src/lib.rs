@@ -11,13 +11,20 @@
 //! This crate is test code in library form: here, unlike in the product, an impossible state panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod crash;
 pub mod disk;
+pub mod engine;
+pub mod faults;
 pub mod fuzz;
 pub mod generate;
+pub mod machine;
 pub mod minimise;
 pub mod model;
 pub mod nfs;
 pub mod rand;
+pub mod restart;
 pub mod runner;
 pub mod subject;
 pub mod suite;
+pub mod suites;
+pub mod threads;

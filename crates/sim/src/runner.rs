@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 use weir_base::Time;
 
 use crate::model::{
-    Body, Expect, Guard, Kind, Model, Moved, Node, Op, PAGE, ROOT, RootAttr, Slot, Stable,
+    Body, Errors, Expect, Guard, Kind, Model, Moved, Node, Op, PAGE, ROOT, RootAttr, Rules, Slot,
+    Stable,
 };
 use crate::rand::Choices;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
@@ -72,6 +73,11 @@ pub struct Runner {
     changes: HashMap<Slot, u64>,
     now: Time,
     next: u32,
+    /// Errors that any operation may answer at present (injected failures, a full disk); it must have changed nothing
+    /// then.
+    pub tolerate: Errors,
+    /// How often such an error was answered.
+    pub tolerated: u64,
 }
 
 impl Runner {
@@ -79,7 +85,7 @@ impl Runner {
     ///
     /// # Errors
     /// If the root directory cannot be examined.
-    pub fn new(subject: &mut dyn Subject, now: Time) -> Checked<Runner> {
+    pub fn new(subject: &mut dyn Subject, now: Time, rules: Rules) -> Checked<Runner> {
         let root = subject.root();
         let op = Op::Getattr { object: ROOT };
         let answer = subject.call(&op, now, &|_| root.clone(), None);
@@ -89,12 +95,15 @@ impl Runner {
         else {
             differ!("the root has no attributes: {answer:?}");
         };
-        let mut model = Model::new(RootAttr {
-            mode: attr.mode,
-            uid: attr.uid,
-            gid: attr.gid,
-            time: attr.mtime,
-        });
+        let mut model = Model::new(
+            RootAttr {
+                mode: attr.mode,
+                uid: attr.uid,
+                gid: attr.gid,
+                time: attr.mtime,
+            },
+            rules,
+        );
         model.adopt_moved(
             ROOT,
             Moved {
@@ -117,6 +126,8 @@ impl Runner {
             changes: HashMap::new(),
             now,
             next: 0,
+            tolerate: Errors::NONE,
+            tolerated: 0,
         })
     }
 
@@ -168,9 +179,11 @@ impl Runner {
             .flatten()
             .filter_map(|slot| self.model.node(*slot).map(|node| (*slot, node.moved)))
             .collect();
-        let expected = self.model.apply(op, self.now, id);
+        let mut next = self.model.clone();
+        let expected = next.apply(op, self.now, id);
         match (answer, expected) {
             (Ok(answer), Ok(expect)) => {
+                self.model = next;
                 self.compare(op, &answer, &expect, &before)?;
                 if op.mutates() {
                     self.pending.push_back(Pending {
@@ -183,6 +196,10 @@ impl Runner {
                 Ok(())
             }
             (Err(got), Err(admitted)) if admitted.admits(got) => Ok(()),
+            (Err(got), _) if self.tolerate.admits(got) => {
+                self.tolerated += 1;
+                Ok(())
+            }
             (Err(got), Err(admitted)) => differ!("failed with {got:?}, expected {admitted:?}"),
             (Ok(answer), Err(admitted)) => {
                 differ!("succeeded, expected one of {admitted:?}: {answer:?}")
@@ -511,7 +528,8 @@ impl Runner {
         let kept = std::mem::replace(&mut self.model, model.clone());
         let result = self.match_nodes(subject, strictness, choices, &mut findings);
         self.model = kept;
-        result.map(|()| findings)
+        self.tolerated += result?;
+        Ok(findings)
     }
 
     fn match_nodes(
@@ -520,20 +538,29 @@ impl Runner {
         strictness: Strictness,
         choices: &Choices,
         findings: &mut Findings,
-    ) -> Checked {
+    ) -> Checked<u64> {
         let bound = &self.bound;
         let handle = |slot: Slot| bound.get(&slot).map_or_else(Vec::new, |b| b.handle.clone());
-        let mut ask = |op: &Op| -> Checked<Answer> {
-            subject
-                .call(op, self.now, &handle, None)
-                .map_err(|errno| Mismatch(format!("{op:?} failed with {errno:?}")))
+        let tolerated = std::cell::Cell::new(0);
+        let mut ask = |op: &Op| -> Checked<Option<Answer>> {
+            match subject.call(op, self.now, &handle, None) {
+                Ok(answer) => Ok(Some(answer)),
+                Err(errno) if self.tolerate.admits(errno) => {
+                    tolerated.set(tolerated.get() + 1);
+                    Ok(None)
+                }
+                Err(errno) => Err(Mismatch(format!("{op:?} failed with {errno:?}"))),
+            }
         };
         for (slot, node) in self.model.nodes() {
             if !bound.contains_key(&slot) {
                 differ!("{slot:?} was never created");
             }
             let op = Op::Getattr { object: slot };
-            let Some(attr) = ask(&op)?.attr else {
+            let Some(answer) = ask(&op)? else {
+                continue;
+            };
+            let Some(attr) = answer.attr else {
                 differ!("{op:?} came without attributes");
             };
             self.compare_attr(slot, &attr, strictness, findings)?;
@@ -543,26 +570,29 @@ impl Runner {
                         dir: slot,
                         entries: *choices.pick(&[2, 5, 50]),
                     };
-                    let Some(listed) = ask(&op)?.entries else {
+                    let Some(answer) = ask(&op)? else {
+                        continue;
+                    };
+                    let Some(listed) = answer.entries else {
                         differ!("{op:?} came without entries");
                     };
                     self.compare_listing(slot, entries, &listed)?;
                 }
                 Body::Symlink(target) => {
                     let op = Op::Readlink { object: slot };
-                    if ask(&op)?.data.as_ref() != Some(target) {
+                    if ask(&op)?.is_some_and(|answer| answer.data.as_ref() != Some(target)) {
                         differ!("the target of {slot:?} differs");
                     }
                 }
                 Body::File(_) => {
-                    match_content(
-                        &mut ask, slot, node, attr.size, strictness, choices, findings,
-                    )?;
+                    let longest = if self.tolerate == Errors::NONE { 64 } else { 1 };
+                    let how = (choices, longest);
+                    match_content(&mut ask, slot, node, attr.size, strictness, how, findings)?;
                 }
                 Body::Special(_) => {}
             }
         }
-        Ok(())
+        Ok(tolerated.get())
     }
 }
 
@@ -650,12 +680,12 @@ fn compare_node(
 
 /// Compares a file's bytes: every page the model knows, its neighbours, and some places that must be holes.
 fn match_content(
-    ask: &mut dyn FnMut(&Op) -> Checked<Answer>,
+    ask: &mut dyn FnMut(&Op) -> Checked<Option<Answer>>,
     slot: Slot,
     node: &Node,
     size: u64,
     strictness: Strictness,
-    choices: &Choices,
+    (choices, longest): (&Choices, u64),
     findings: &mut Findings,
 ) -> Checked {
     let Body::File(content) = &node.body else {
@@ -676,7 +706,7 @@ fn match_content(
     // Neighbouring pages are read together, up to a length that varies.
     let mut rest = &wanted[..];
     while let Some(&first) = rest.first() {
-        let longest = choices.between(1, 64) as usize;
+        let longest = choices.between(1, longest) as usize;
         let run = rest
             .iter()
             .zip(first..)
@@ -691,7 +721,10 @@ fn match_content(
             offset: start,
             len,
         };
-        let Some(data) = ask(&op)?.data else {
+        let Some(answer) = ask(&op)? else {
+            continue;
+        };
+        let Some(data) = answer.data else {
             differ!("{op:?} came without data");
         };
         if data.len() != len as usize {

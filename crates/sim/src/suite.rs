@@ -17,7 +17,7 @@ pub struct Suite {
 }
 
 /// How long one seed may take before it counts as hung. Generous: the machine may be busy, and a hang lasts for ever.
-const HUNG: Duration = Duration::from_secs(120);
+const HUNG: Duration = Duration::from_secs(60);
 
 /// The text of a panic.
 #[must_use]

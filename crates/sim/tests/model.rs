@@ -7,16 +7,19 @@ use std::collections::BTreeMap;
 
 use weir_base::Time;
 use weir_sim::generate::{Generator, Profile};
-use weir_sim::model::{Body, Kind, Model, ROOT, RootAttr, Slot};
+use weir_sim::model::{Body, Kind, Model, ROOT, RootAttr, Rules, Slot};
 use weir_sim::rand::Choices;
 
 fn fresh() -> Model {
-    Model::new(RootAttr {
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        time: Time::EPOCH,
-    })
+    Model::new(
+        RootAttr {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            time: Time::EPOCH,
+        },
+        Rules::ENGINE,
+    )
 }
 
 /// Link counts and parents follow from the entries.

@@ -6,4 +6,4 @@ pub mod tree;
 
 pub use content::{Content, PAGE};
 pub use op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
-pub use tree::{Body, Expect, Model, Moved, Node, RootAttr};
+pub use tree::{Body, Expect, Model, Moved, Node, RootAttr, Rules};

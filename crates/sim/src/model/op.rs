@@ -296,6 +296,9 @@ pub enum Errno {
 pub struct Errors(u32);
 
 impl Errors {
+    /// No error.
+    pub const NONE: Errors = Errors(0);
+
     /// The set of `list`.
     #[must_use]
     pub const fn of(list: &[Errno]) -> Errors {

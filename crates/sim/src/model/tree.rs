@@ -117,10 +117,23 @@ pub struct Expect {
     pub listing: Option<BTreeMap<Name, Slot>>,
 }
 
+/// What a layer adds to the engine's plain semantics.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Mode of a new file, directory and symbolic link whose creator did not say.
+    pub modes: [u32; 3],
+}
+
 /// The model.
 #[derive(Clone, Debug)]
 pub struct Model {
     nodes: BTreeMap<Slot, Arc<Node>>,
+    rules: Rules,
+}
+
+impl Rules {
+    /// The engine's own.
+    pub const ENGINE: Rules = Rules { modes: [0, 0, 0o777] };
 }
 
 type Answer<T> = Result<T, Errors>;
@@ -174,7 +187,7 @@ pub struct RootAttr {
 impl Model {
     /// An empty volume.
     #[must_use]
-    pub fn new(root: RootAttr) -> Model {
+    pub fn new(root: RootAttr, rules: Rules) -> Model {
         let node = Node {
             body: Body::Dir {
                 entries: BTreeMap::new(),
@@ -196,6 +209,7 @@ impl Model {
         };
         Model {
             nodes: BTreeMap::from([(ROOT, Arc::new(node))]),
+            rules,
         }
     }
 
@@ -411,10 +425,8 @@ impl Model {
         };
         let node = self.node_mut(slot);
         assign(node, set, now);
-        if *set != Set::default() {
-            node.moved.ctime = now;
-            node.settle();
-        }
+        node.moved.ctime = now;
+        node.settle();
         Ok(expect)
     }
 
@@ -597,7 +609,7 @@ impl Model {
             _ => 0,
         };
         let mut node = Node {
-            mode: default_mode(&body),
+            mode: self.default_mode(&body),
             body,
             uid: 0,
             gid: 0,
@@ -632,6 +644,15 @@ impl Model {
             changed: vec![dir],
             ..Expect::default()
         })
+    }
+
+    fn default_mode(&self, body: &Body) -> u32 {
+        let [file, dir, link] = self.rules.modes;
+        match body {
+            Body::Dir { .. } => dir,
+            Body::Symlink(_) => link,
+            _ => file,
+        }
     }
 
     /// One link to `slot` less; the object goes with the last.
@@ -815,15 +836,6 @@ impl Model {
     }
 }
 
-/// Mode of a new object whose creator did not say.
-fn default_mode(body: &Body) -> u32 {
-    match body {
-        Body::Dir { .. } => 0o755,
-        Body::Symlink(_) => 0o777,
-        _ => 0o644,
-    }
-}
-
 /// Applies settable attributes; the caller moves ctime.
 fn assign(node: &mut Node, set: &Set, now: Time) {
     if let Some(mode) = set.mode {
@@ -839,8 +851,11 @@ fn assign(node: &mut Node, set: &Set, now: Time) {
         if let Body::File(content) = &mut node.body {
             content.truncate(size);
         }
-        node.moved.size = size;
-        node.moved.mtime = now;
+        // POSIX leaves it open whether a truncation to the present size moves the time; this and Linux' server do not.
+        if size != node.moved.size {
+            node.moved.size = size;
+            node.moved.mtime = now;
+        }
     }
     match set.atime {
         SetTo::Keep => {}

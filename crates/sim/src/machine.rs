@@ -1,0 +1,162 @@
+//! A simulated machine that runs the engine: disks, memory, clock, and the switch that turns the power off.
+
+use std::sync::Arc;
+
+use weir_base::{Clock, ManualClock, Rng, SeededRng, Time};
+use weir_store::aggregate::{Aggregate, Env};
+use weir_store::{Device, FramePool};
+use weir_volume::{Engine, EngineOptions, Volume};
+
+use crate::disk::{DiskId, DiskOptions, World};
+use crate::rand::Choices;
+
+/// The aggregate's device.
+pub const DATA: DiskId = DiskId(0);
+/// The intent log's device.
+pub const LOG: DiskId = DiskId(1);
+/// The volume under test.
+pub const VOLUME: &str = "vol1";
+
+/// Blocks of an allocation chunk: the unit in which the data device grows.
+pub const CHUNK: u64 = 32_768;
+
+/// Sizes of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Page frames of 4 KiB.
+    pub frames: usize,
+    /// Chunks that the data device may grow to.
+    pub chunks: u64,
+    /// Blocks of the intent log.
+    pub log_blocks: u64,
+    /// Inodes kept in memory.
+    pub inodes: usize,
+    /// The engine has its own thread for consistency points.
+    pub background: bool,
+}
+
+impl Sizes {
+    /// Small enough that everything runs out now and then, large enough for the largest operation.
+    #[must_use]
+    pub fn small() -> Sizes {
+        Sizes {
+            frames: 4096,
+            chunks: 8,
+            log_blocks: 2049,
+            inodes: 16,
+            background: false,
+        }
+    }
+}
+
+/// See the module's head.
+pub struct Machine {
+    /// The disks.
+    pub world: Arc<World>,
+    /// The clock.
+    pub clock: Arc<ManualClock>,
+    rng: Arc<SeededRng>,
+    sizes: Sizes,
+}
+
+/// A started engine.
+pub struct Running {
+    /// The engine.
+    pub engine: Engine,
+    /// The volume under test.
+    pub volume: Arc<Volume>,
+}
+
+impl Machine {
+    /// A machine with an empty volume, cleanly stopped.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn new(sizes: Sizes, choices: &Choices) -> Result<Machine, String> {
+        let world = World::new(&[
+            DiskOptions {
+                length: CHUNK,
+                max: sizes.chunks * CHUNK,
+                durable: false,
+            },
+            DiskOptions {
+                length: sizes.log_blocks,
+                max: sizes.log_blocks,
+                durable: true,
+            },
+        ]);
+        let machine = Machine {
+            world,
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::new(SeededRng::new(choices.bits())),
+            sizes,
+        };
+        let (device, log) = machine.devices();
+        let (aggregate, replay) = Aggregate::create_on(device, log, machine.env()?)
+            .map_err(|e| format!("create: {e}"))?;
+        let engine = machine.engine(aggregate, replay)?;
+        engine
+            .create_volume(VOLUME, (0, 0), 0o755, machine.clock.now(), &*machine.rng)
+            .map_err(|e| format!("create volume: {e}"))?;
+        engine.shutdown().map_err(|e| format!("shutdown: {e}"))?;
+        Ok(machine)
+    }
+
+    fn devices(&self) -> (Arc<dyn Device>, Arc<dyn Device>) {
+        (self.world.device(DATA), self.world.device(LOG))
+    }
+
+    fn env(&self) -> Result<Env, String> {
+        let pool = FramePool::new(self.sizes.frames).map_err(|e| format!("frames: {e}"))?;
+        Ok(Env {
+            pool,
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            rng: Arc::clone(&self.rng) as Arc<dyn Rng>,
+        })
+    }
+
+    fn engine(
+        &self,
+        aggregate: Arc<Aggregate>,
+        replay: weir_store::aggregate::Replay,
+    ) -> Result<Engine, String> {
+        let options = EngineOptions {
+            background: self.sizes.background,
+            inodes: self.sizes.inodes,
+            ..EngineOptions::default()
+        };
+        Engine::open(aggregate, replay, &*self.rng, options).map_err(|e| format!("open: {e}"))
+    }
+
+    /// Starts the engine: recovery, if the power had failed.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn boot(&self) -> Result<Running, String> {
+        let (device, log) = self.devices();
+        let (aggregate, replay) =
+            Aggregate::open_on(device, log, self.env()?).map_err(|e| format!("aggregate: {e}"))?;
+        let engine = self.engine(aggregate, replay)?;
+        let volume = engine.volume(VOLUME).ok_or("the volume is gone")?;
+        Ok(Running { engine, volume })
+    }
+
+    /// Cuts the power, if it is not off already, and starts the machine again with what its disks kept.
+    pub fn reboot(&mut self, choices: &Choices) {
+        self.world = self.world.reboot(choices);
+    }
+
+    /// Offline verification of a copy of the disks.
+    ///
+    /// # Errors
+    /// The faults.
+    pub fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The present time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+}
