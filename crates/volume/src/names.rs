@@ -370,9 +370,6 @@ impl Volume {
         check_name(name)?;
         let parent = self.inode(cx, dir)?;
         let inode = self.inode(cx, ino)?;
-        if ino == dir {
-            return Err(FsError::IsDir.into());
-        }
         let mut promise = self.promise(cx, NAME_BLOCKS)?;
         self.core.admit(SMALL_OP)?;
 
