@@ -191,7 +191,10 @@ impl EngineSubject<'_> {
                     true
                 })
             })?;
-            assert!(page.len() <= limit.max(2) as usize, "more entries than asked for");
+            assert!(
+                page.len() <= limit.max(2) as usize,
+                "more entries than asked for"
+            );
             assert!(
                 out.eof || !page.is_empty(),
                 "an empty page that is not the last"

@@ -178,7 +178,15 @@ impl Generator {
             weights[Choice::Remove as usize] *= 3;
             weights[Choice::Rmdir as usize] *= 3;
         }
-        match ALL[self.choices.weighted(&weights)] {
+        let mut choice = ALL[self.choices.weighted(&weights)];
+        let on_file = matches!(
+            choice,
+            Choice::Read | Choice::Write | Choice::Commit | Choice::Setattr
+        );
+        if on_file && !model.nodes().any(|(_, node)| node.kind() == Kind::File) {
+            choice = Choice::Create;
+        }
+        match choice {
             Choice::Lookup => Op::Lookup {
                 dir: self.dir(model),
                 name: self.name(),

@@ -133,7 +133,9 @@ pub struct Model {
 
 impl Rules {
     /// The engine's own.
-    pub const ENGINE: Rules = Rules { modes: [0, 0, 0o777] };
+    pub const ENGINE: Rules = Rules {
+        modes: [0, 0, 0o777],
+    };
 }
 
 type Answer<T> = Result<T, Errors>;
@@ -143,6 +145,17 @@ const NOT_DIR: Errors = Errors::of(&[Errno::NotDir]);
 const NOT_FOUND: Errors = Errors::of(&[Errno::NotFound]);
 const EXISTS: Errors = Errors::of(&[Errno::Exists]);
 const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
+const TOO_BIG: Errors = Errors::of(&[Errno::FileTooBig, Errno::Invalid]);
+
+/// Why data cannot be read from, written to or cut off this object.
+fn not_a_file(node: &Node) -> Option<Errors> {
+    match node.kind() {
+        Kind::File => None,
+        Kind::Dir => Some(Errors::of(&[Errno::IsDir, Errno::Invalid])),
+        _ => Some(Errors::of(&[Errno::Invalid])),
+    }
+}
+
 /// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
 const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
 /// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they say so.
@@ -156,6 +169,19 @@ const DOT_GONE: Errors = Errors::of(&[
     Errno::IsDir,
     Errno::Access,
 ]);
+
+/// Several things may be wrong at once, and which of them is reported is the server's choice: fails with the union.
+fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
+    let bits = faults
+        .iter()
+        .flatten()
+        .fold(0, |bits, errors| bits | errors.bits());
+    if bits == 0 {
+        Ok(())
+    } else {
+        Err(Errors::from_bits(bits))
+    }
+}
 
 /// What a name is good for.
 fn check_name(name: &[u8], dots: Errors) -> Answer<()> {
@@ -400,25 +426,12 @@ impl Model {
 
     fn setattr(&mut self, slot: Slot, set: &Set, guard: Guard, now: Time) -> Answer<Expect> {
         let node = self.live(slot)?;
-        if let Some(size) = set.size {
-            match node.kind() {
-                Kind::File => {}
-                Kind::Dir => {
-                    return Err(Errors::of(&[Errno::IsDir, Errno::Invalid, Errno::NotSync]));
-                }
-                _ => return Err(Errors::of(&[Errno::Invalid, Errno::NotSync])),
-            }
-            if size > MAX_FILE_SIZE {
-                return Err(Errors::of(&[
-                    Errno::FileTooBig,
-                    Errno::Invalid,
-                    Errno::NotSync,
-                ]));
-            }
-        }
-        if guard == Guard::Wrong {
-            return Err(Errors::of(&[Errno::NotSync]));
-        }
+        let too_big = set.size.is_some_and(|size| size > MAX_FILE_SIZE);
+        none_of(&[
+            set.size.and_then(|_| not_a_file(node)),
+            too_big.then_some(TOO_BIG),
+            (guard == Guard::Wrong).then_some(Errors::of(&[Errno::NotSync])),
+        ])?;
         let expect = Expect {
             changed: vec![slot],
             ..Expect::default()
@@ -433,12 +446,9 @@ impl Model {
     fn read(&mut self, slot: Slot, offset: u64, len: u32) -> Answer<Expect> {
         let node = self.live(slot)?;
         let size = node.moved.size;
+        none_of(&[not_a_file(node)])?;
         let Body::File(content) = &node.body else {
-            return Err(if node.kind() == Kind::Dir {
-                Errors::of(&[Errno::IsDir, Errno::Invalid])
-            } else {
-                Errors::of(&[Errno::Invalid])
-            });
+            return Err(STALE);
         };
         let end = offset.saturating_add(u64::from(len)).min(size);
         let len = end.saturating_sub(offset) as usize;
@@ -459,18 +469,15 @@ impl Model {
         stable: Stable,
         now: Time,
     ) -> Answer<Expect> {
-        let node = self.live(slot)?;
-        match node.kind() {
-            Kind::File => {}
-            Kind::Dir => return Err(Errors::of(&[Errno::IsDir, Errno::Invalid])),
-            _ => return Err(Errors::of(&[Errno::Invalid])),
-        }
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_FILE_SIZE);
-        let Some(end) = end else {
-            return Err(Errors::of(&[Errno::FileTooBig, Errno::Invalid]));
-        };
+        none_of(&[
+            self.live(slot).err(),
+            self.live(slot).ok().and_then(not_a_file),
+            end.is_none().then_some(TOO_BIG),
+        ])?;
+        let end = end.unwrap_or(0);
         let expect = Expect {
             changed: vec![slot],
             ..Expect::default()
@@ -494,12 +501,7 @@ impl Model {
     }
 
     fn commit(&mut self, slot: Slot, offset: u64, len: u32) -> Answer<Expect> {
-        let node = self.live(slot)?;
-        match node.kind() {
-            Kind::File => {}
-            Kind::Dir => return Err(Errors::of(&[Errno::IsDir, Errno::Invalid])),
-            _ => return Err(Errors::of(&[Errno::Invalid])),
-        }
+        none_of(&[not_a_file(self.live(slot)?)])?;
         let node = self.node_mut(slot);
         // "If count is 0, a flush from offset to the end of the file is done" (RFC 1813 §3.3.21).
         let end = if len == 0 {
@@ -714,6 +716,35 @@ impl Model {
         }
     }
 
+    /// Why `slot` cannot become `to` in `to_dir`.
+    fn rename_fault(&self, slot: Slot, to_dir: Slot, to: &[u8]) -> Option<Errors> {
+        let moved_dir = self.node(slot)?.kind() == Kind::Dir;
+        let below = moved_dir && self.is_below(to_dir, slot);
+        let target = self
+            .dir(to_dir)
+            .ok()?
+            .get(to)
+            .filter(|target| **target != slot);
+        let over = match target
+            .and_then(|target| self.node(*target))
+            .map(Node::entries)
+        {
+            Some(None) if moved_dir => Errors::of(&[Errno::NotDir, Errno::Exists]),
+            Some(Some(_)) if !moved_dir => Errors::of(&[Errno::IsDir, Errno::Exists]),
+            Some(Some(entries)) if !entries.is_empty() => {
+                Errors::of(&[Errno::NotEmpty, Errno::Exists])
+            }
+            _ => Errors::NONE,
+        };
+        let below = if below {
+            Errors::of(&[Errno::Invalid])
+        } else {
+            Errors::NONE
+        };
+        let bits = over.bits() | below.bits();
+        (bits != 0).then_some(Errors::from_bits(bits))
+    }
+
     fn rename(
         &mut self,
         from_dir: Slot,
@@ -722,26 +753,20 @@ impl Model {
         to: &[u8],
         now: Time,
     ) -> Answer<Expect> {
-        // Which of several faults is reported is the server's choice.
-        let faults = [
+        let mut faults = vec![
             self.dir(from_dir).err(),
             self.dir(to_dir).err(),
             check_name(from, DOT_GONE).err(),
             check_name(to, DOT_GONE).err(),
+            self.lookup(from_dir, from).err(),
         ];
-        if faults.iter().any(Option::is_some) {
-            let bits = faults
-                .iter()
-                .flatten()
-                .fold(0, |bits, errors| bits | errors.bits());
-            return Err(Errors::from_bits(bits));
+        if let Ok(slot) = self.lookup(from_dir, from) {
+            faults.push(self.rename_fault(slot, to_dir, to));
         }
+        none_of(&faults)?;
         let slot = self.lookup(from_dir, from)?;
         let moved_dir = self.live(slot)?.kind() == Kind::Dir;
         let changed = vec![from_dir, to_dir];
-        if moved_dir && self.is_below(to_dir, slot) {
-            return Err(Errors::of(&[Errno::Invalid]));
-        }
         let target = self.dir(to_dir)?.get(to).copied();
         if let Some(target) = target {
             if target == slot {
@@ -750,14 +775,6 @@ impl Model {
                     changed,
                     ..Expect::default()
                 });
-            }
-            match (moved_dir, self.live(target)?.entries()) {
-                (true, None) => return Err(Errors::of(&[Errno::NotDir, Errno::Exists])),
-                (false, Some(_)) => return Err(Errors::of(&[Errno::IsDir, Errno::Exists])),
-                (true, Some(entries)) if !entries.is_empty() => {
-                    return Err(Errors::of(&[Errno::NotEmpty, Errno::Exists]));
-                }
-                _ => {}
             }
             self.entries_mut(to_dir).remove(to);
             if moved_dir {
@@ -792,18 +809,10 @@ impl Model {
             check_name(name, DOT_EXISTS).err(),
             self.live(slot)
                 .is_ok_and(|node| node.kind() == Kind::Dir)
-                .then(|| Errors::of(&[Errno::IsDir, Errno::Perm, Errno::Invalid, Errno::Exists])),
+                .then(|| Errors::of(&[Errno::IsDir, Errno::Perm, Errno::Invalid])),
+            self.lookup(dir, name).is_ok().then_some(EXISTS),
         ];
-        if faults.iter().any(Option::is_some) {
-            let bits = faults
-                .iter()
-                .flatten()
-                .fold(0, |bits, errors| bits | errors.bits());
-            return Err(Errors::from_bits(bits));
-        }
-        if self.lookup(dir, name).is_ok() {
-            return Err(EXISTS);
-        }
+        none_of(&faults)?;
         self.entries_mut(dir).insert(name.to_vec(), slot);
         self.node_mut(dir).touch(now);
         let node = self.node_mut(slot);
