@@ -172,6 +172,7 @@ pub struct Nfs3Args {
     /// Write the result as JSON to this file ("-": to the standard output, in place
     /// of the table).
     #[arg(long)]
+    #[serde(skip)]
     pub json: Option<PathBuf>,
     /// A name for the run, repeated in its result.
     #[arg(long, default_value = "")]
@@ -216,6 +217,7 @@ pub struct TcpArgs {
     pub discard: bool,
     /// Write the result as JSON to this file ("-": to the standard output).
     #[arg(long)]
+    #[serde(skip)]
     pub json: Option<PathBuf>,
 }
 
