@@ -23,3 +23,16 @@ pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
 pub use service::{Config, ConnInfo, Handled, Later, Service};
 pub use service::{MAX_RECORD, MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+
+/// Decodes the arguments of any call that the service knows, by program, version
+/// and procedure: whether they decode, or `None` if there is no such call. For
+/// fuzzing; the service decodes with the functions that this calls.
+pub fn decode_any(program: u32, version: u32, procedure: u32, args: &[u8]) -> Option<bool> {
+    match (program, version) {
+        (NFS_PROGRAM, 3) => v3::args::decode(procedure, args).map(|r| r.is_ok()),
+        (MOUNT_PROGRAM, 3) => mount3::decode(procedure, args).map(|r| r.is_ok()),
+        (NLM_PROGRAM, 4) => nlm::wire::decode(procedure, args).map(|r| r.is_ok()),
+        (NSM_PROGRAM, 1) => nsm::decode(procedure, args).map(|r| r.is_ok()),
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+//! What a call costs in the service, without a network: nanoseconds on one core.
+//!
+//! `cargo run --release -p weir-nfs --example cost`
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)] // A measurement.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Instant;
+use support::{NFS, Server, X};
+use weir_nfs::Handled;
+
+fn measure(s: &Server, name: &str, procedure: u32, args: &X) {
+    let mut record = s.encode(NFS, procedure, args);
+    let (conn, now) = (s.conn(), s.now());
+    let rounds = 200_000u32;
+    let mut best = u128::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        for xid in 0..rounds {
+            record[..4].copy_from_slice(&xid.to_be_bytes());
+            let Handled::Reply(reply, _) = s.service.handle(&conn, &record, now) else { panic!("no reply") };
+            std::hint::black_box(&reply);
+        }
+        best = best.min(start.elapsed().as_nanos() / u128::from(rounds));
+    }
+    println!("{name:12} {best:6} ns");
+}
+
+fn main() {
+    let s = Server::new();
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    for at in 0..16 {
+        s.write(&file, at << 16, &vec![7; 1 << 16]);
+    }
+    s.engine.cp_now().unwrap();
+    measure(&s, "null", 0, &X::new());
+    measure(&s, "getattr", 1, &X::new().o(&file));
+    measure(&s, "lookup", 3, &X::new().o(&root).o(b"file"));
+    measure(&s, "access", 4, &X::new().o(&file).u(0x3f));
+    measure(&s, "read 4K", 6, &X::new().o(&file).h(8192).u(4096));
+    measure(&s, "read 64K", 6, &X::new().o(&file).h(65536).u(65536));
+    measure(&s, "write 4K", 7, &X::new().o(&file).h(4096).u(4096).u(0).o(&[1; 4096]));
+    measure(&s, "readdirplus", 17, &X::new().o(&root).h(0).h(0).u(4096).u(4096));
+}
