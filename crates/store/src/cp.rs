@@ -28,11 +28,15 @@ use crate::tree::NodeSink;
 
 /// Blocks in one write of tree nodes: 256 KiB, from where on the disks measured
 /// gain nothing more.
-const NODE_RUN: u32 = 64;
+const NODE_RUN: usize = 64;
 /// Blocks taken from the allocator at a time for tree nodes.
 const NODE_RESERVE: u32 = 256;
-/// Blocks in flight: 16 MiB, some ten milliseconds of a fast disk.
+/// Most blocks in flight: 16 MiB, some ten milliseconds of a fast disk.
 const IN_FLIGHT: usize = 4096;
+/// One part of memory in this many may be nodes that wait to be written, and as
+/// much again nodes in flight. Together that is half of what is kept back for
+/// consistency points; the other half is for the nodes that have to be read.
+const MEMORY_SHARE: usize = 64;
 
 /// Blocks with the same birth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +59,8 @@ pub struct CpWriter {
     node_run: Option<(BlockAddr, Vec<Frame>)>,
     flight: VecDeque<(Io<()>, usize)>,
     in_flight: usize,
+    /// Bound of what is in flight, in blocks, and of a run of nodes.
+    limit: usize,
     freed: Vec<Run>,
     retain: Option<Generation>,
     retained: Vec<Run>,
@@ -68,18 +74,19 @@ pub struct CpWriter {
 impl CpWriter {
     pub(crate) fn new(agg: Arc<Aggregate>, generation: Generation) -> CpWriter {
         CpWriter {
-            agg,
             generation,
             node_space: (BlockAddr(0), 0),
             node_run: None,
             flight: VecDeque::new(),
             in_flight: 0,
+            limit: (agg.pool().total() / MEMORY_SHARE).clamp(1, IN_FLIGHT),
             freed: Vec::new(),
             retain: None,
             retained: Vec::new(),
             written: 0,
             touched: false,
             open: true,
+            agg,
         }
     }
 
@@ -127,7 +134,7 @@ impl CpWriter {
     /// That of an earlier write; the consistency point has failed then.
     pub fn write(&mut self, addr: BlockAddr, frames: Vec<Frame>) -> Result<(), StoreError> {
         let count = frames.len();
-        while self.in_flight > 0 && self.in_flight + count > IN_FLIGHT {
+        while self.in_flight > 0 && self.in_flight + count > self.limit {
             self.land()?;
         }
         self.in_flight += count;
@@ -258,7 +265,7 @@ impl NodeSink for CpWriter {
         }
         let (_, run) = self.node_run.get_or_insert_with(|| (addr, Vec::new()));
         run.push(frame);
-        if run.len() >= NODE_RUN as usize {
+        if run.len() >= NODE_RUN.min(self.limit) {
             self.flush_nodes()?;
         }
         Ok(ptr)

@@ -176,7 +176,9 @@ struct Group {
 /// The allocator of an aggregate.
 pub struct Space {
     device: Arc<dyn Device>,
-    pool: Arc<FramePool>,
+    /// Frames to read the map into: its own, because a consistency point may have
+    /// all others in flight when it needs one. One is in use at a time.
+    scratch: Arc<FramePool>,
     state: Mutex<State>,
     /// Held while the device grows, so that it grows once at a time; never taken
     /// with `state` held.

@@ -129,8 +129,10 @@ fn device(path: &Path, options: FileOptions) -> Result<Arc<dyn Device>, StoreErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::TreeRoot;
-    use weir_base::{ManualClock, SeededRng};
+    use crate::node::Key;
+    use crate::tree::{self, Edit, TreeRoot};
+    use std::ops::ControlFlow;
+    use weir_base::{ManualClock, SeededRng, VolumeId};
 
     fn env(seed: u64) -> Env {
         Env {
@@ -177,6 +179,34 @@ mod tests {
         let (agg, replay) = Aggregate::open_or_create(&place, env(4)).unwrap();
         assert_eq!((agg.id(), agg.generation().0), (id, 4));
         assert_eq!((replay.records.count(), replay.findings), (0, vec![]));
+    }
+
+    #[test]
+    fn a_large_tree_survives_on_a_real_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = small(&dir.path().join("data"));
+        let (agg, _) = Aggregate::create(&place, env(1)).unwrap();
+        let mut cp = agg.begin().unwrap();
+        let put = |i: u64| Edit::Put(Key::new(i, 1, 0), i.to_le_bytes().repeat(20));
+        let edits = (0..40_000).map(put);
+        let root = tree::apply(&mut cp, &agg.source(), VolumeId(1), &TreeRoot::EMPTY, edits);
+        agg.commit(cp, root.unwrap(), agg.log().cut()).unwrap();
+        drop(agg);
+        let (agg, _) = Aggregate::open(&place, env(2)).unwrap();
+        let mut next = 0u64;
+        tree::scan(
+            &agg.source(),
+            &agg.root(),
+            Key::MIN,
+            Key::MAX,
+            &mut |key, value| {
+                assert_eq!((key.ino, value), (next, &next.to_le_bytes().repeat(20)[..]));
+                next += 1;
+                ControlFlow::Continue(())
+            },
+        )
+        .unwrap();
+        assert_eq!(next, 40_000);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Aggregate {
         env: &Env,
         id: AggregateId,
     ) -> Result<(), StoreError> {
-        let space = Space::open(Arc::clone(device), Arc::clone(&env.pool), &[])?;
+        let space = Space::open(Arc::clone(device), &[])?;
         // The log first: without a superblock it is nobody's.
         let log_id = LogId(random(&*env.rng));
         drop(Log::create(Arc::clone(log_device), log_id).map_err(from_log)?);
@@ -177,7 +177,7 @@ impl Aggregate {
         for finding in &findings {
             tracing::error!(aggregate = %superblock.id, "{finding}");
         }
-        let space = open_space(&device, &env.pool, &superblock)?;
+        let space = open_space(&device, &superblock)?;
         let (log, records) = Log::recover(log_device, superblock.log, superblock.cut, &env.pool)
             .map_err(from_log)?;
         for at in heal {
@@ -240,7 +240,7 @@ impl Aggregate {
             ..
         } = choose(&*device, pool)?;
         expect_id(&superblock, expected)?;
-        let space = open_space(&device, pool, &superblock)?;
+        let space = open_space(&device, &superblock)?;
         let cache = Arc::new(Cache::new(Arc::clone(pool), device));
         Ok(Inspection {
             superblock,
@@ -251,11 +251,7 @@ impl Aggregate {
     }
 }
 
-fn open_space(
-    device: &Arc<dyn Device>,
-    pool: &Arc<FramePool>,
-    superblock: &Superblock,
-) -> Result<Space, StoreError> {
+fn open_space(device: &Arc<dyn Device>, superblock: &Superblock) -> Result<Space, StoreError> {
     if device.length() < superblock.length {
         return Err(StoreError::Format(
             format!(
@@ -266,7 +262,7 @@ fn open_space(
             .into(),
         ));
     }
-    Space::open(Arc::clone(device), Arc::clone(pool), &superblock.index)
+    Space::open(Arc::clone(device), &superblock.index)
 }
 
 fn expect_id(superblock: &Superblock, expected: Option<AggregateId>) -> Result<(), StoreError> {

@@ -373,6 +373,48 @@ fn consistency_points_survive_crashes_at_any_call() {
 }
 
 #[test]
+fn a_consistency_point_may_be_larger_than_memory() {
+    let device = Arc::new(MemDevice::growable(8192, 100_000));
+    let log = Arc::new(MemDevice::new(256));
+    let env = Env {
+        pool: FramePool::new(320).unwrap(),
+        clock: Arc::new(ManualClock::default()),
+        rng: Arc::new(SeededRng::new(1)),
+    };
+    let (agg, _) = Aggregate::create_on(device.clone(), log.clone(), env.clone()).unwrap();
+    // Most of the memory is held by others, as dirty pages do.
+    let held: Vec<_> = (0..280)
+        .map(|_| env.pool.alloc(Class::Foreground).unwrap())
+        .collect();
+    let batch = |agg: &Arc<Aggregate>, root, edits: &mut dyn Iterator<Item = Edit>| {
+        let mut cp = agg.begin().unwrap();
+        let root = tree::apply(&mut cp, &agg.source(), VolumeId(1), &root, edits).unwrap();
+        agg.commit(cp, root, agg.log().cut()).unwrap();
+        root
+    };
+    let put = |i: u64| Edit::Put(Key::new(i, 1, 0), vec![i as u8; 200]);
+    let root = batch(&agg, TreeRoot::EMPTY, &mut (0..60_000).map(put));
+    let root = batch(&agg, root, &mut (0..120_000).step_by(7).map(put));
+    drop((held, agg));
+    let (agg, _) = Aggregate::open_on(device, log, env).unwrap();
+    assert_eq!(agg.root(), root);
+    let mut keys = 0;
+    tree::scan(
+        &agg.source(),
+        &root,
+        Key::MIN,
+        Key::MAX,
+        &mut |key, value| {
+            assert_eq!(value, vec![key.ino as u8; 200]);
+            keys += 1;
+            ControlFlow::Continue(())
+        },
+    )
+    .unwrap();
+    assert!(keys > 60_000);
+}
+
+#[test]
 fn one_damaged_copy_costs_nothing_and_two_are_reported() {
     let mut h = Harness::new(1, 8192, 8192);
     for _ in 0..5 {

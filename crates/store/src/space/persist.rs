@@ -16,6 +16,9 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 use crate::layout::{self, CHUNK_BLOCKS, GROUP_CHUNKS};
 use crate::superblock::{IndexRef, MAX_GROUPS};
 
+/// Frames to read the map into.
+const SCRATCH: usize = 16;
+
 /// Blocks of chunk `number` that a device of `length` blocks has.
 pub(super) fn chunk_len(length: u64, number: u32) -> u32 {
     let rest = length.saturating_sub(layout::chunk_start(number));
@@ -30,11 +33,7 @@ impl Space {
     /// [`StoreError::Format`] if the device is too small or too large,
     /// [`StoreError::Io`], [`StoreError::NoMemory`]. A damaged index block is no
     /// error: see [`Space::faults`].
-    pub fn open(
-        device: Arc<dyn Device>,
-        pool: Arc<FramePool>,
-        references: &[IndexRef],
-    ) -> Result<Space, StoreError> {
+    pub fn open(device: Arc<dyn Device>, references: &[IndexRef]) -> Result<Space, StoreError> {
         let mut state = State {
             length: 0,
             chunks: Vec::new(),
@@ -54,7 +53,7 @@ impl Space {
         }
         let space = Space {
             device,
-            pool,
+            scratch: FramePool::new(SCRATCH).map_err(|_| StoreError::NoMemory)?,
             state: Mutex::new(State {
                 chunks: Vec::new(),
                 groups: Vec::new(),
@@ -137,7 +136,7 @@ impl Space {
     }
 
     fn read(&self, addr: BlockAddr) -> Result<FrameMut, StoreError> {
-        let frame = self.pool.alloc(Class::Cp).ok_or(StoreError::NoMemory)?;
+        let frame = self.scratch.alloc(Class::Cp).ok_or(StoreError::NoMemory)?;
         let mut frames = self.device.read(addr, vec![frame]).wait()?;
         frames.pop().ok_or(StoreError::NoMemory)
     }

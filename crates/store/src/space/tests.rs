@@ -37,7 +37,7 @@ impl Harness {
         let device = Arc::new(MemDevice::growable(length, max));
         let pool = FramePool::new(256).unwrap();
         Harness {
-            space: Space::open(device.clone(), pool.clone(), &[]).unwrap(),
+            space: Space::open(device.clone(), &[]).unwrap(),
             device,
             pool,
             generation: Generation(1),
@@ -98,7 +98,7 @@ impl Harness {
     }
 
     fn restart(&mut self) {
-        self.space = Space::open(self.device.clone(), self.pool.clone(), &self.root).unwrap();
+        self.space = Space::open(self.device.clone(), &self.root).unwrap();
         self.blocks = self.durable.clone();
         self.check();
     }
@@ -292,7 +292,7 @@ fn the_device_grows_and_the_map_with_it() {
             .is_err()
     );
     assert!(matches!(
-        Space::open(Arc::new(MemDevice::new(4095)), h.pool.clone(), &[]),
+        Space::open(Arc::new(MemDevice::new(4095)), &[]),
         Err(StoreError::Format(_))
     ));
 }
@@ -314,7 +314,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
         .find(|a| a.0 == layout::map_page(1, layout::Slot::B).0)
         .unwrap();
     h.device.tamper(page, |page| page[100] ^= 1);
-    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    h.space = Space::open(h.device.clone(), &h.root).unwrap();
     while let Ok((addr, n)) = h.space.reserve(64, None, Stream::Data, Class::Cp) {
         assert!((addr.0..addr.0 + u64::from(n)).all(|b| b / 32_768 != 1));
     }
@@ -323,7 +323,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     }
     assert_eq!(h.space.faults().len(), 1);
 
-    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    h.space = Space::open(h.device.clone(), &h.root).unwrap();
     let mut usage = Usage::new();
     runs.iter()
         .for_each(|(addr, n)| assert_eq!(usage.claim(*addr, *n), 0));
@@ -336,7 +336,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     // The index instead: nothing is known of the whole group.
     h.device
         .tamper(layout::index_page(0, h.root[0].slot), |page| page[200] ^= 1);
-    h.space = Space::open(h.device.clone(), h.pool.clone(), &h.root).unwrap();
+    h.space = Space::open(h.device.clone(), &h.root).unwrap();
     assert_eq!(h.space.faults().len(), 3);
     assert!(h.space.reserve(1, None, Stream::Data, Class::Cp).is_err());
     assert_eq!(h.space.stats().free, 0);
