@@ -3,7 +3,10 @@
 //! **How I/O is done.** Directly (O_DIRECT), so that memory is not spent on the
 //! kernel's page cache beside our own, and so that a write that failed is
 //! reported to the one who made it. Through io_uring where the system allows it,
-//! else on a few threads; buffered where the file system refuses direct I/O.
+//! else on a few threads; buffered where the file system refuses direct I/O. The
+//! rates of both are alike; io_uring takes less of the processor for it (measured
+//! for reads of 4 KiB: 13 against 20 µs alone, 3.2 against 4.3 µs with 64 in
+//! flight; `benches/io.rs`).
 //!
 //! **A durable device** (the intent log's) is opened O_DSYNC and carries each
 //! operation out on the calling thread: its one user writes one batch at a time

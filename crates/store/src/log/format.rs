@@ -191,9 +191,8 @@ impl Head {
         out
     }
 
-    /// The head at the start of `block`, if it is one of log `id`, stands in the
-    /// slot that its position says, and describes a batch that fits there.
-    pub fn decode(block: &[u8], id: LogId, ring: Ring, slot: BlockAddr) -> Option<Head> {
+    /// The head at the start of `block`, if it is one of log `id`.
+    fn parse(block: &[u8], id: LogId) -> Option<Head> {
         let covered = block.get(..64)?;
         if !covered.starts_with(&BATCH_MAGIC)
             || covered.get(8..24)? != id.0
@@ -210,11 +209,16 @@ impl Head {
             meta_bytes: u32_at(covered, 56)?,
             body_sum: u32_at(covered, 60)?,
         };
-        let sound = ring.addr(head.pos) == slot
-            && head.meta_bytes as usize >= HEAD
-            && head.meta_blocks() <= MAX_META_BLOCKS
-            && head.blocks() <= ring.left_in_segment(head.pos);
+        let sound = head.meta_bytes as usize >= HEAD && head.meta_blocks() <= MAX_META_BLOCKS;
         sound.then_some(head)
+    }
+
+    /// As [`Head::parse`], if it also stands in the slot that its position says,
+    /// and describes a batch that fits there.
+    pub fn decode(block: &[u8], id: LogId, ring: Ring, slot: BlockAddr) -> Option<Head> {
+        Head::parse(block, id).filter(|head| {
+            ring.addr(head.pos) == slot && head.blocks() <= ring.left_in_segment(head.pos)
+        })
     }
 
     /// Blocks of head and body.
@@ -263,6 +267,39 @@ pub(super) fn decode_body(head: &Head, body: &[u8]) -> Option<(Vec<BodyRecord>, 
         .collect();
     let exact = pages == head.pages && rest.len() == pages as usize * PAGE_SUM;
     exact.then_some((records, sums))
+}
+
+/// Head and body of a batch, taken apart without regard to its place: for tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedBatch {
+    /// Its position.
+    pub pos: LogPos,
+    /// Where the batch before it ended.
+    pub prev_end: LogPos,
+    /// The LSN of its first record.
+    pub first: Lsn,
+    /// Meta and number of pages of each record.
+    pub records: Vec<(Vec<u8>, u32)>,
+    /// Checksums of the payload pages that follow.
+    pub sums: Vec<u32>,
+}
+
+/// Takes apart the batch of log `id` whose first blocks are `bytes`. `None` if
+/// its head or body is not sound.
+pub fn parse_batch(bytes: &[u8], id: LogId) -> Option<ParsedBatch> {
+    let head = Head::parse(bytes, id)?;
+    let body = bytes.get(HEAD..head.meta_bytes as usize)?;
+    if crc32c::crc32c(body) != head.body_sum {
+        return None;
+    }
+    let (records, sums) = decode_body(&head, body)?;
+    Some(ParsedBatch {
+        pos: head.pos,
+        prev_end: head.prev_end,
+        first: head.first,
+        records: records.into_iter().map(|r| (r.meta, r.pages)).collect(),
+        sums,
+    })
 }
 
 /// Copies `fields` one after another to the start of `out`.
@@ -370,6 +407,30 @@ mod tests {
             ..head()
         };
         assert!(decode_body(&more, &body).is_none());
+    }
+
+    #[test]
+    fn a_batch_is_taken_apart_without_its_place() {
+        let id = LogId([9; 16]);
+        let mut body = 3u32.to_le_bytes().to_vec();
+        body.extend(0u32.to_le_bytes());
+        body.extend(b"abc");
+        let head = Head {
+            records: 1,
+            pages: 0,
+            meta_bytes: (HEAD + body.len()) as u32,
+            body_sum: crc32c::crc32c(&body),
+            ..head()
+        };
+        let mut bytes = head.encode(id).to_vec();
+        bytes.extend(&body);
+        bytes.resize(BLOCK_SIZE, 0);
+        let parsed = parse_batch(&bytes, id).unwrap();
+        assert_eq!(parsed.records, [(b"abc".to_vec(), 0)]);
+        assert_eq!((parsed.pos, parsed.first), (head.pos, Lsn(9)));
+        bytes[HEAD + 9] ^= 1;
+        assert_eq!(parse_batch(&bytes, id), None);
+        assert_eq!(parse_batch(&bytes[..HEAD + 2], id), None);
     }
 
     #[test]
