@@ -20,7 +20,9 @@ fn measure(s: &Server, name: &str, procedure: u32, args: &X) {
         let start = Instant::now();
         for xid in 0..rounds {
             record[..4].copy_from_slice(&xid.to_be_bytes());
-            let Handled::Reply(reply, _) = s.service.handle(&conn, &record, now) else { panic!("no reply") };
+            let Handled::Reply(reply, _) = s.service.handle(&conn, &record, now) else {
+                panic!("no reply")
+            };
             std::hint::black_box(&reply);
         }
         best = best.min(start.elapsed().as_nanos() / u128::from(rounds));
@@ -42,6 +44,16 @@ fn main() {
     measure(&s, "access", 4, &X::new().o(&file).u(0x3f));
     measure(&s, "read 4K", 6, &X::new().o(&file).h(8192).u(4096));
     measure(&s, "read 64K", 6, &X::new().o(&file).h(65536).u(65536));
-    measure(&s, "write 4K", 7, &X::new().o(&file).h(4096).u(4096).u(0).o(&[1; 4096]));
-    measure(&s, "readdirplus", 17, &X::new().o(&root).h(0).h(0).u(4096).u(4096));
+    measure(
+        &s,
+        "write 4K",
+        7,
+        &X::new().o(&file).h(4096).u(4096).u(0).o(&[1; 4096]),
+    );
+    measure(
+        &s,
+        "readdirplus",
+        17,
+        &X::new().o(&root).h(0).h(0).u(4096).u(4096),
+    );
 }

@@ -187,6 +187,9 @@ pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
             op.out.put_fixed(&subject.export.volume.write_verifier());
             Ok(lsn)
         }
+        // A poisoned aggregate refuses every change; COMMIT has no ROFS to say
+        // so with, and what was not committed is lost.
+        Err(Stop::Fail(FsError::ReadOnly)) => op.fail_wcc(Stop::Fail(FsError::Io), &subject, ino),
         Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
     }
 }
