@@ -4,13 +4,16 @@
 //! engine behind them).
 
 mod announce;
+mod callbacks;
 mod cli;
+mod exports;
 mod logging;
 mod net;
 mod os;
 mod rpcbind;
 mod serve;
 mod size;
+mod state;
 mod storage;
 
 use std::process::ExitCode;

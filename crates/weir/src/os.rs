@@ -60,3 +60,12 @@ pub fn usable_memory() -> Option<Size> {
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
+
+/// What this machine calls itself.
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

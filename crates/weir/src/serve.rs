@@ -17,7 +17,7 @@ use crate::cli::Serve;
 use crate::net::{self, Cores, Settings, Wakeups, limits};
 use crate::rpcbind::Registration;
 use crate::size::Size;
-use crate::{os, storage};
+use crate::{callbacks, os, storage};
 
 /// Memory to use when nobody says: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
@@ -80,13 +80,14 @@ pub fn run(args: &Serve) -> Result<()> {
                 address.port()
             ),
         }
+        tokio::task::spawn_local(callbacks::run(storage.service()));
         let registration = match args.no_rpcbind {
             true => Registration::default(),
             false => Registration::register(address),
         };
         let ready = Ready {
             address,
-            exports: &storage.exports(),
+            exports: storage.exports(),
             locks: registration.has_locks(),
         };
         announce(&ready, args)?;

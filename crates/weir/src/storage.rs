@@ -1,42 +1,121 @@
 //! From a data folder to the service that the event loops call.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
-use weir_base::{Clock, Lsn, SystemRng, Time};
-use weir_nfs::{ConnInfo, ReplyBuf};
+use anyhow::{Context, Result, anyhow};
+use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng, Time};
+use weir_nfs::{ConnInfo, ReplyBuf, Service};
+use weir_store::aggregate::Location;
+use weir_store::{Aggregate, Env, FramePool};
+use weir_vfs::{Export, HandleKey, Vfs};
+use weir_volume::{Engine, EngineOptions};
 
 use crate::cli::Serve;
 use crate::net::{Backend, Handled, Pieces, Reply, Wakeups};
 use crate::size::Size;
+use crate::state::{self, LockHosts};
+use crate::{exports, os};
 
-/// Bytes of the duplicate-request cache.
-const DRC_BYTES: usize = 16 << 20;
+/// The volume of a new aggregate, exported under its name.
+const FIRST_VOLUME: &str = "vol1";
+/// Owner and mode of a new volume's root directory: as the root of a new ext4 file system.
+const ROOT_OWNER: (u32, u32) = (0, 0);
+const ROOT_MODE: u32 = 0o755;
+
+/// How long locks can only be claimed again after a restart, so that clients have time to
+/// notice it: what Linux's own server takes for NLM.
+const GRACE: Duration = Duration::from_secs(45);
+
+/// Bytes of memory that an inode at rest costs, measured as resident memory over a million.
+const INODE_BYTES: u64 = 400;
+/// The part of the memory that inodes at rest may take.
+const INODE_SHARE: u64 = 16;
+/// The part of the memory that the duplicate-request cache may take, and its bound.
+const DRC_SHARE: u64 = 32;
+const DRC_MOST: u64 = 32 << 20;
+/// The part that is left for what is allocated on the heap besides: overlays of directories,
+/// log records, the allocator's own losses.
+const HEAP_SHARE: u64 = 8;
 
 /// The open data folder.
 pub struct Storage {
+    engine: Arc<Engine>,
     backend: Arc<Protocols>,
+    exports: Vec<String>,
 }
 
 impl Storage {
-    /// Opens the data folder, or makes a new aggregate in an empty one.
+    /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
+    /// used.
     pub fn open(
-        _args: &Serve,
-        _memory: Size,
+        args: &Serve,
+        memory: Size,
         clock: &Arc<dyn Clock>,
-        _wakeups: &Wakeups,
+        wakeups: &Wakeups,
     ) -> Result<Storage> {
-        let service = weir_nfs::Service::new(weir_nfs::Config {
-            vfs: weir_vfs::Vfs::new(weir_vfs::HandleKey::new([0; 16])),
+        let rules = exports::rules(&args.export_options)?;
+        if let Some(caution) = exports::caution(&rules, args.nfs.ip()) {
+            tracing::warn!("{caution}");
+        }
+        let rng: Arc<dyn Rng> = Arc::new(SystemRng);
+        let drc = (memory.0 / DRC_SHARE).min(DRC_MOST);
+        let inodes = memory.0 / INODE_SHARE / INODE_BYTES;
+        let frames =
+            (memory.0 - drc - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE) / BLOCK_SIZE as u64;
+        let env = Env {
+            pool: FramePool::new(usize::try_from(frames)?).context("reserving memory")?,
             clock: Arc::clone(clock),
-            rng: Arc::new(SystemRng),
-            drc_bytes: DRC_BYTES,
-            hosts: Arc::new(NoHosts),
-            grace: std::time::Duration::ZERO,
-            name: String::new(),
+            rng: Arc::clone(&rng),
+        };
+        let location = location(&args.data, args.log_dir.as_deref());
+        let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
+        let log = Arc::clone(aggregate.log());
+        let options = EngineOptions {
+            inodes: usize::try_from(inodes)?,
+            ..EngineOptions::default()
+        };
+        let engine = Arc::new(
+            Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
+        );
+        if engine.volumes().is_empty() {
+            engine
+                .create_volume(FIRST_VOLUME, ROOT_OWNER, ROOT_MODE, clock.now(), &*rng)
+                .map_err(|error| anyhow!("making the first volume: {error:?}"))?;
+        }
+
+        let vfs = Vfs::new(HandleKey::new(state::handle_key(&args.data, &*rng)?));
+        let exports: Vec<Export> = engine
+            .volumes()
+            .into_iter()
+            .map(|volume| Export {
+                path: format!("/{}", volume.name()),
+                volume,
+                rules: rules.clone(),
+            })
+            .collect();
+        let paths = exports.iter().map(|export| export.path.clone()).collect();
+        vfs.publish(exports);
+        let service = Service::new(weir_nfs::Config {
+            vfs,
+            clock: Arc::clone(clock),
+            rng,
+            drc_bytes: usize::try_from(drc)?,
+            hosts: Arc::new(LockHosts::of_folder(&args.data)),
+            grace: GRACE,
+            name: os::host_name(),
+        });
+        let wakeups = wakeups.clone();
+        log.on_advance(Arc::new(move || wakeups.log_advanced()));
+        let backend = Arc::new(Protocols {
+            service,
+            engine: Arc::clone(&engine),
         });
         Ok(Storage {
-            backend: Arc::new(Protocols { service }),
+            engine,
+            backend,
+            exports: paths,
         })
     }
 
@@ -45,20 +124,40 @@ impl Storage {
         Arc::clone(&self.backend)
     }
 
-    /// Paths of the exports.
-    pub fn exports(&self) -> Vec<String> {
-        vec!["/vol1".to_owned()]
+    /// The NFS service itself.
+    pub fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.backend.service)
     }
 
-    /// Makes everything durable and ends the engine.
+    /// Paths of the exports.
+    pub fn exports(&self) -> &[String] {
+        &self.exports
+    }
+
+    /// Takes a last consistency point and ends the engine.
     pub fn close(self) -> Result<()> {
-        Ok(())
+        self.engine.shutdown().map_err(|error| {
+            let why = self
+                .engine
+                .poisoned()
+                .unwrap_or_else(|| format!("{error:?}"));
+            anyhow!("no last consistency point ({why}); the next start replays the log")
+        })
+    }
+}
+
+/// Where the files of `data` are.
+fn location(data: &Path, log_dir: Option<&Path>) -> Location {
+    Location {
+        log: log_dir.map(Path::to_owned),
+        ..Location::new(data)
     }
 }
 
 /// The NFS service as the event loops see it.
 pub struct Protocols {
-    service: Arc<weir_nfs::Service>,
+    service: Arc<Service>,
+    engine: Arc<Engine>,
 }
 
 impl Reply for ReplyBuf {
@@ -93,25 +192,12 @@ impl Backend for Protocols {
     }
 
     fn durable(&self) -> Lsn {
-        Lsn(u64::MAX)
+        self.engine.durable()
     }
 
     fn log_failed(&self) -> bool {
-        false
+        self.engine.aggregate().log().is_poisoned()
     }
 
     fn disconnected(&self, _conn: &ConnInfo) {}
-}
-
-/// Keeps no record of lock holders.
-struct NoHosts;
-
-impl weir_nfs::HostStore for NoHosts {
-    fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
-        Ok(None)
-    }
-
-    fn save(&self, _record: &[u8]) -> std::io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,7 +1,7 @@
 //! What arrives broken, late or never, against the real binary: each gets the protocol's own
 //! error or a closed connection with one log line, and everyone else goes on being served.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
 mod common;
 

@@ -1,0 +1,122 @@
+//! Small facts of the server's own that outlive it, as files of the data folder: the secret of
+//! file handles, and the hosts that hold locks.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use weir_base::Rng;
+use weir_nfs::HostStore;
+
+/// The file with the secret that file handles are sealed with.
+const HANDLE_KEY: &str = "handle-key";
+/// Bytes of the secret.
+const KEY_BYTES: usize = 16;
+/// The file with the hosts that hold locks.
+const LOCK_HOSTS: &str = "lock-hosts";
+
+/// Reads a file that may not be there.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the file `name` of `folder` new contents, durably: after a crash it has the old ones or
+/// the new ones.
+fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&new, folder.join(name))?;
+    File::open(folder)?.sync_all()
+}
+
+/// The secret that `folder`'s file handles are sealed with; made at the first start.
+///
+/// Handles outlive the server (a client keeps its mount over a restart), and clients must not
+/// be able to make them up: so it is random, and kept.
+pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
+    let path = folder.join(HANDLE_KEY);
+    let place = || path.display().to_string();
+    let mut key = [0; KEY_BYTES];
+    if let Some(bytes) = read(&path).with_context(place)? {
+        let len = bytes.len();
+        ensure!(
+            len == KEY_BYTES,
+            "{} has {len} bytes instead of {KEY_BYTES}: it is damaged",
+            place()
+        );
+        key.copy_from_slice(&bytes);
+    } else {
+        for word in key.chunks_mut(8) {
+            word.copy_from_slice(&rng.next_u64().to_le_bytes());
+        }
+        replace(folder, HANDLE_KEY, &key).with_context(place)?;
+    }
+    Ok(key)
+}
+
+/// Keeps the hosts that hold locks, for the notice of restart that they are due.
+pub struct LockHosts {
+    folder: PathBuf,
+}
+
+impl LockHosts {
+    /// The record in `folder`.
+    pub fn of_folder(folder: &Path) -> LockHosts {
+        LockHosts {
+            folder: folder.to_owned(),
+        }
+    }
+}
+
+impl HostStore for LockHosts {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        read(&self.folder.join(LOCK_HOSTS))
+    }
+
+    fn save(&self, record: &[u8]) -> io::Result<()> {
+        replace(&self.folder, LOCK_HOSTS, record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::SeededRng;
+
+    #[test]
+    fn a_key_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = handle_key(folder.path(), &SeededRng::new(1)).unwrap();
+        assert_ne!(first, [0; KEY_BYTES]);
+        assert_eq!(
+            handle_key(folder.path(), &SeededRng::new(2)).unwrap(),
+            first
+        );
+        fs::write(folder.path().join(HANDLE_KEY), "short").unwrap();
+        assert!(handle_key(folder.path(), &SeededRng::new(3)).is_err());
+    }
+
+    #[test]
+    fn hosts_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let hosts = LockHosts::of_folder(folder.path());
+        assert_eq!(hosts.load().unwrap(), None);
+        for record in [&b"one"[..], b"", b"two"] {
+            hosts.save(record).unwrap();
+            assert_eq!(hosts.load().unwrap().as_deref(), Some(record));
+        }
+    }
+}
