@@ -109,9 +109,10 @@ impl<'a> Op<'a> {
                 }
                 self.out.put_bool(false);
             }
-            Args::Umnt(path) => self
-                .mounts
-                .remove(self.client, Some(&String::from_utf8_lossy(path))),
+            Args::Umnt(path) => self.mounts.remove(
+                self.client,
+                Some(String::from_utf8_lossy(path).trim_end_matches('/')),
+            ),
             Args::UmntAll => self.mounts.remove(self.client, None),
             Args::Export => self.export(),
         }

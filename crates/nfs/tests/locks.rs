@@ -317,6 +317,7 @@ fn after_a_restart_locks_are_claimed_before_new_ones_are_given() {
         for l in [&a, &b, &c] {
             l.unlock(0, 0);
         }
+        s.clock.advance(Duration::from_secs(61));
         s.service.tick();
     }
     s.restart();

@@ -8,11 +8,12 @@
 use crate::rpc;
 use crate::service::NSM_PROGRAM;
 use crate::xdr::Put;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 use weir_vfs::locks::Client;
 
 /// SM_NOTIFY of the status monitor.
@@ -62,6 +63,8 @@ pub(crate) struct Hosts {
     /// Odd; goes up by two at every start (X/Open XNFS, status monitor).
     state: u32,
     hosts: HashMap<Client, Host>,
+    /// When each host last asked for a lock, on the monotonic clock.
+    asked: HashMap<Client, Duration>,
     monitors: Vec<Monitor>,
     /// Who held locks when the server stopped.
     recovering: Vec<Host>,
@@ -106,6 +109,7 @@ impl Hosts {
             store,
             state: 1,
             hosts: HashMap::new(),
+            asked: HashMap::new(),
             monitors: Vec::new(),
             recovering: Vec::new(),
         };
@@ -221,7 +225,12 @@ impl Hosts {
     ///
     /// # Errors
     /// If it could not be written, or there are too many; then it is not there.
-    pub(crate) fn add(&mut self, client: &Client, host: Host) -> io::Result<()> {
+    pub(crate) fn add(&mut self, client: &Client, host: Host, now: Duration) -> io::Result<()> {
+        if let Some(asked) = self.asked.get_mut(client) {
+            *asked = now;
+        } else if self.asked.len() < MAX_HOSTS {
+            self.asked.insert(client.clone(), now);
+        }
         if self.hosts.get(client) == Some(&host) {
             return Ok(());
         }
@@ -238,11 +247,24 @@ impl Hosts {
         })
     }
 
-    /// Keeps only the hosts that `keep` selects; those of before the restart are
-    /// forgotten.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Client) -> bool) {
+    /// Forgets a restarted host's clients.
+    pub(crate) fn remove(&mut self, gone: &[Client]) {
+        for client in gone {
+            self.hosts.remove(client);
+            self.asked.remove(client);
+        }
+        self.save_or_say();
+    }
+
+    /// Forgets the hosts that hold nothing and have asked for nothing since
+    /// `since`, and those of before the restart.
+    pub(crate) fn prune(&mut self, holders: &HashSet<Client>, since: Duration) {
         let before = self.hosts.len() + self.recovering.len();
-        self.hosts.retain(|c, _| keep(c));
+        let asked = &self.asked;
+        self.hosts
+            .retain(|c, _| holders.contains(c) || asked.get(c).is_some_and(|at| *at >= since));
+        let hosts = &self.hosts;
+        self.asked.retain(|c, _| hosts.contains_key(c));
         self.recovering.clear();
         if self.hosts.len() != before {
             self.save_or_say();

@@ -41,6 +41,9 @@ const RETRY: Duration = Duration::from_secs(10);
 const GRANT_TRIES: u32 = 12;
 /// Tries of SM_NOTIFY: 15 minutes, as sm-notify(8) does.
 const NOTIFY_TRIES: u32 = 90;
+/// Time between two looks for hosts that hold nothing any more; also how long
+/// such a host is remembered at least.
+const PRUNE: Duration = Duration::from_secs(60);
 /// Procedure GRANTED.
 const GRANTED: u32 = 5;
 
@@ -58,6 +61,7 @@ struct State {
     hosts: Hosts,
     pending: HashMap<u64, Pending>,
     grace_until: Duration,
+    next_prune: Duration,
 }
 
 /// The lock service.
@@ -104,6 +108,7 @@ impl LockService {
                 hosts,
                 pending: HashMap::new(),
                 grace_until,
+                next_prune: now,
             }),
             outbox: p.outbox,
         };
@@ -246,7 +251,6 @@ impl LockService {
     /// any more. To be called about once a second.
     pub(crate) fn tick(&self) {
         let now = self.clock.monotonic();
-        let holders = self.vfs.locks.clients();
         let mut state = self.state.lock();
         let due: Vec<u64> = state
             .pending
@@ -262,8 +266,12 @@ impl LockService {
                 }
             }
         }
-        if now >= state.grace_until {
-            state.hosts.retain(|client| holders.contains(client));
+        if now >= state.grace_until && now >= state.next_prune {
+            state.next_prune = now.saturating_add(PRUNE);
+            // A host that was just written down may not have its lock yet.
+            let since = now.saturating_sub(PRUNE);
+            let holders = self.vfs.locks.clients();
+            state.hosts.prune(&holders, since);
         }
     }
 
@@ -280,7 +288,7 @@ impl LockService {
                 .as_ref()
                 .is_some_and(|g| clients.contains(&g.lock.owner.client))
         });
-        state.hosts.retain(|c| !clients.contains(c));
+        state.hosts.remove(&clients);
         drop(state);
         self.grant(grants);
     }

@@ -170,9 +170,10 @@ impl<'a> Op<'a> {
                 local: self.local,
             };
             // A lock whose holder could not be told of a restart is none.
+            let now = self.service.clock.monotonic();
             state
                 .hosts
-                .add(client, host)
+                .add(client, host, now)
                 .map_err(|_| Stat::DeniedNoLocks)?;
         }
         Ok(())
