@@ -394,6 +394,7 @@ impl Run {
 fn play(seed: u64) {
     let mut machine = Machine::new(seed);
     machine.background = seed.is_multiple_of(2);
+    machine.inodes = if seed % 4 == 0 { 1 } else { 1000 };
     machine.frames = if seed.is_multiple_of(3) { 900 } else { 8192 };
     let live = machine.format();
     let root = live.1.root().0;

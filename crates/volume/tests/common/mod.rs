@@ -18,6 +18,7 @@ pub struct Machine {
     pub rng: Arc<SeededRng>,
     pub frames: usize,
     pub background: bool,
+    pub inodes: usize,
 }
 
 impl Machine {
@@ -28,6 +29,7 @@ impl Machine {
             rng: Arc::new(SeededRng::new(seed)),
             frames: 8192,
             background: true,
+            inodes: 100_000,
         }
     }
 
@@ -57,6 +59,7 @@ impl Machine {
     fn options(&self) -> EngineOptions {
         EngineOptions {
             background: self.background,
+            inodes: self.inodes,
             ..EngineOptions::default()
         }
     }

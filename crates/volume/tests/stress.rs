@@ -1,0 +1,137 @@
+//! Many threads at once, with consistency points, memory pressure and eviction
+//! beside them; it ends in a check of everything.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Machine, create, mkdir, names, read, run};
+use weir_base::{Ino, Rng, SeededRng};
+use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
+
+const THREADS: u64 = 4;
+
+/// Each worker has a file of its own, whose contents it knows; everything else is
+/// shared, and any error that concurrency explains is fine.
+fn work(vol: &Volume, dirs: &[Ino], own: Ino, seed: u64, steps: u64) -> Vec<u8> {
+    let rng = SeededRng::new(seed);
+    let mut mine = Vec::new();
+    let set = SetAttr::default();
+    for _ in 0..steps {
+        let dir = dirs[rng.below(dirs.len() as u64) as usize];
+        let to = dirs[rng.below(dirs.len() as u64) as usize];
+        let name = format!("s{}", rng.below(20)).into_bytes();
+        let other = format!("s{}", rng.below(20)).into_bytes();
+        let shared = match rng.below(12) {
+            0 | 1 => run(vol, |cx| {
+                vol.create(cx, dir, &name, CreateHow::Guarded, &set)
+            })
+            .map(drop),
+            2 => run(vol, |cx| vol.mkdir(cx, dir, &name, &set)).map(drop),
+            3 | 4 => run(vol, |cx| vol.remove(cx, dir, &name)).map(drop),
+            5 => run(vol, |cx| vol.rmdir(cx, dir, &name)).map(drop),
+            6 | 7 => run(vol, |cx| vol.rename(cx, dir, &name, to, &other)).map(drop),
+            8 => run(vol, |cx| vol.lookup(cx, dir, &name))
+                .and_then(|found| run(vol, |cx| vol.link(cx, found.ino, to, &other)).map(drop)),
+            9 => run(vol, |cx| vol.lookup(cx, dir, &name)).and_then(|found| {
+                let data = vec![rng.next_u64() as u8; 1 + rng.below(30_000) as usize];
+                let off = rng.below(50_000);
+                run(vol, |cx| {
+                    vol.write(cx, found.ino, off, &data, Stability::Unstable)
+                })
+                .map(drop)
+            }),
+            10 => {
+                names(vol, dir);
+                Ok(())
+            }
+            _ => {
+                let off = rng.below(300_000) as usize;
+                let data = vec![rng.next_u64() as u8; 1 + rng.below(40_000) as usize];
+                let how = match rng.below(2) {
+                    0 => Stability::Unstable,
+                    _ => Stability::FileSync,
+                };
+                run(vol, |cx| vol.write(cx, own, off as u64, &data, how)).unwrap();
+                if mine.len() < off + data.len() {
+                    mine.resize(off + data.len(), 0);
+                }
+                mine[off..off + data.len()].copy_from_slice(&data);
+                if rng.below(4) == 0 {
+                    run(vol, |cx| vol.commit(cx, own, 0, 0)).unwrap();
+                }
+                let at = rng.below(mine.len() as u64) as usize;
+                let end = (at + 9000).min(mine.len());
+                assert!(read(vol, own, at as u64, 9000) == mine[at..end]);
+                Ok(())
+            }
+        };
+        match shared {
+            Ok(())
+            | Err(
+                FsError::NotFound
+                | FsError::Exists
+                | FsError::IsDir
+                | FsError::NotDir
+                | FsError::NotEmpty
+                | FsError::Invalid
+                | FsError::Stale,
+            ) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    mine
+}
+
+#[test]
+fn threads_do_not_disturb_each_other() {
+    let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let mut m = Machine::new(seed);
+    // Less than the files' contents: blocks and inodes are evicted all the time.
+    m.frames = 1500;
+    m.inodes = 1;
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let dirs: Vec<Ino> = std::iter::once(root)
+        .chain((0..3).map(|i| mkdir(&vol, root, &format!("d{i}"))))
+        .collect();
+    let own: Vec<Ino> = (0..THREADS)
+        .map(|i| create(&vol, root, &format!("own{i}")))
+        .collect();
+    let engine = Arc::new(engine);
+    let stop = AtomicBool::new(false);
+    let contents: Vec<Vec<u8>> = std::thread::scope(|s| {
+        let workers: Vec<_> = own
+            .iter()
+            .zip(seed * 100..)
+            .map(|(own, seed)| {
+                let (vol, dirs) = (&vol, &dirs);
+                s.spawn(move || work(vol, dirs, *own, seed, 8000))
+            })
+            .collect();
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                engine.cp_now().unwrap();
+            }
+        });
+        let all = workers.into_iter().map(|w| w.join().unwrap()).collect();
+        stop.store(true, Ordering::Relaxed);
+        all
+    });
+    for (ino, mine) in own.iter().zip(&contents) {
+        assert!(read(&vol, *ino, 0, 1 << 20) == *mine);
+    }
+    engine.shutdown().unwrap();
+    drop((vol, engine));
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+    let (engine, vol) = m.open();
+    for (ino, mine) in own.iter().zip(&contents) {
+        assert!(read(&vol, *ino, 0, 1 << 20) == *mine);
+    }
+    // Back to nothing: no overlay left, nothing promised.
+    engine.cp_now().unwrap();
+    assert_eq!(engine.aggregate().space().stats().promised, 0);
+}
