@@ -3,6 +3,14 @@
 //! and of writing consistency points.
 //!
 //! `cargo run --release -p weir-store --example tree_rates [records]`
+//!
+//! Seen on a virtual machine with two cores that was busy with other work, a
+//! million records of 96 bytes (33,664 nodes, four levels), in ns: lookup 296 if
+//! the path is in the processor's caches (74 a level), 1,100 at random; scan 36 a
+//! record; merging 200 an edit when building and 41 when deleting everything,
+//! 363 for two edits in three records, 6,600 for one in a hundred (nearly a
+//! leaf an edit); a node written costs 5,000 to 7,000, of which the kernel's
+//! clearing of memory touched for the first time is the largest part.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;

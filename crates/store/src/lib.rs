@@ -16,6 +16,7 @@ pub mod node;
 pub mod space;
 pub mod superblock;
 pub mod tree;
+pub mod verify;
 
 pub use aggregate::{Aggregate, Env, Location, Replay};
 pub use block::BlockPtr;

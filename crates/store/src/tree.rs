@@ -30,7 +30,7 @@ use crate::node::{Key, NodeView};
 
 pub use apply::{Edit, NodeSink, apply};
 pub use diff::diff;
-pub use walk::{Visitor, walk};
+pub use walk::{Visitor, walk, walk_from};
 
 /// Leaves that a scan asks for at once when the next one is not in memory.
 ///

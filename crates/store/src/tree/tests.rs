@@ -435,6 +435,56 @@ fn a_missing_leaf_brings_its_successors_along() {
 }
 
 #[test]
+fn a_walk_in_slices_sees_everything_once() {
+    struct Slice {
+        seen: Vec<Key>,
+        nodes: usize,
+        left: usize,
+    }
+    impl Visitor for Slice {
+        fn node(&mut self, _: &BlockPtr, _: u8) -> bool {
+            self.nodes += 1;
+            true
+        }
+        fn record(&mut self, key: Key, _: &[u8]) {
+            self.seen.push(key);
+            self.left -= 1;
+        }
+        fn fault(&mut self, _: &BlockPtr, _: Key, error: &StoreError) {
+            panic!("{error}");
+        }
+        fn enough(&self) -> bool {
+            self.left == 0
+        }
+    }
+    let mut nodes = Nodes::new();
+    let key = |i: u64| Key::new(i * 3, 0, 0);
+    let all = (0..20_000)
+        .map(|i| Edit::Put(key(i), vec![0; 60]))
+        .collect();
+    let root = nodes.apply(&TreeRoot::EMPTY, all);
+    let (mut from, mut found, mut slices) = (Key::MIN, Vec::new(), 0);
+    loop {
+        let mut slice = Slice {
+            seen: Vec::new(),
+            nodes: 0,
+            left: 700,
+        };
+        walk_from(&nodes, &root, from, &mut slice);
+        assert!(slice.nodes < 25, "{} nodes", slice.nodes);
+        slices += 1;
+        let Some(last) = slice.seen.last() else { break };
+        from = Key {
+            ino: last.ino + 1,
+            ..*last
+        };
+        found.extend(slice.seen);
+    }
+    assert_eq!(slices, 30);
+    assert!(found.into_iter().eq((0..20_000).map(key)));
+}
+
+#[test]
 fn damage_is_reported_and_stepped_over() {
     struct Report(Vec<Key>, usize);
     impl Visitor for Report {

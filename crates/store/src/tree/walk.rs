@@ -17,55 +17,90 @@ pub trait Visitor {
     /// The node at `ptr`, and so what is below it from `first` on, is damaged or
     /// cannot be read. Nothing below it is visited.
     fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError);
+
+    /// Asked after each record: `true` ends the walk.
+    fn enough(&self) -> bool {
+        false
+    }
 }
 
 /// Visits each node and record of a tree in key order. Damage is reported and
 /// stepped over. The source must not answer [`Stop::Fetch`].
 pub fn walk(src: &impl NodeSource, root: &TreeRoot, visitor: &mut dyn Visitor) {
+    walk_from(src, root, Key::MIN, visitor);
+}
+
+/// As [`walk`], with the records from `from` on and the nodes that lead to them.
+pub fn walk_from(src: &impl NodeSource, root: &TreeRoot, from: Key, visitor: &mut dyn Visitor) {
     if let Some((ptr, level)) = root.top() {
-        visit(src, &ptr, level, None, None, visitor);
+        let mut walk = Walk { src, from, visitor };
+        walk.visit(&ptr, level, None, None);
     }
 }
 
-fn visit(
-    src: &impl NodeSource,
-    ptr: &BlockPtr,
-    level: u8,
-    first: Option<Key>,
-    upper: Option<Key>,
-    visitor: &mut dyn Visitor,
-) {
-    if !visitor.node(ptr, level) {
-        return;
-    }
-    let reported = first.unwrap_or(Key::MIN);
-    let frame = match src.node(ptr) {
-        Ok(frame) => frame,
-        Err(Stop::Fail(e)) => return visitor.fault(ptr, reported, &e),
-        Err(_) => return visitor.fault(ptr, reported, &StoreError::NoMemory),
-    };
-    let node = match view(ptr, level, &frame).and_then(|node| checked(node, first, upper)) {
-        Ok(node) => node,
-        Err(e) => return visitor.fault(ptr, reported, &e),
-    };
-    for i in 0..node.count() {
-        let key = node.key(i);
-        if level == 0 {
-            match node.value(i) {
-                Ok(value) => visitor.record(key, value),
-                Err(e) => visitor.fault(ptr, key, &e),
+struct Walk<'a, S> {
+    src: &'a S,
+    from: Key,
+    visitor: &'a mut dyn Visitor,
+}
+
+impl<S: NodeSource> Walk<'_, S> {
+    /// Visits a subtree; `false` if that is enough.
+    fn visit(&mut self, ptr: &BlockPtr, level: u8, first: Option<Key>, upper: Option<Key>) -> bool {
+        if !self.visitor.node(ptr, level) {
+            return true;
+        }
+        let reported = first.unwrap_or(Key::MIN);
+        let frame = match self.src.node(ptr) {
+            Ok(frame) => frame,
+            Err(stop) => {
+                let error = match stop {
+                    Stop::Fail(error) => error,
+                    _ => StoreError::NoMemory,
+                };
+                self.visitor.fault(ptr, reported, &error);
+                return true;
             }
-            continue;
-        }
-        let end = if i + 1 < node.count() {
-            Some(node.key(i + 1))
-        } else {
-            upper
         };
-        match node.child(i) {
-            Ok(child) => visit(src, &child, level - 1, Some(key), end, visitor),
-            Err(e) => visitor.fault(ptr, key, &e),
+        let node = match view(ptr, level, &frame).and_then(|node| checked(node, first, upper)) {
+            Ok(node) => node,
+            Err(error) => {
+                self.visitor.fault(ptr, reported, &error);
+                return true;
+            }
+        };
+        for i in 0..node.count() {
+            let key = node.key(i);
+            if level == 0 {
+                if key < self.from {
+                    continue;
+                }
+                match node.value(i) {
+                    Ok(value) => self.visitor.record(key, value),
+                    Err(error) => self.visitor.fault(ptr, key, &error),
+                }
+                if self.visitor.enough() {
+                    return false;
+                }
+                continue;
+            }
+            let end = match i + 1 {
+                next if next < node.count() => Some(node.key(next)),
+                _ => upper,
+            };
+            if end.is_some_and(|end| end <= self.from) {
+                continue;
+            }
+            match node.child(i) {
+                Ok(child) => {
+                    if !self.visit(&child, level - 1, Some(key), end) {
+                        return false;
+                    }
+                }
+                Err(error) => self.visitor.fault(ptr, key, &error),
+            }
         }
+        true
     }
 }
 
