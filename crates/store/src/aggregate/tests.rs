@@ -307,6 +307,10 @@ impl Harness {
     fn reopen(&mut self) -> Vec<Finding> {
         self.held.clear();
         self.device.strict.store(false, Ordering::SeqCst);
+        // The old aggregate still lives, and a log has one writer at a time: it must
+        // have nothing left to write.
+        let queued = self.agg.log().cut().last();
+        self.agg.log().wait_blocking(queued).unwrap();
         let (agg, replay) =
             Aggregate::open_on(self.device.clone(), self.log.clone(), self.env.clone()).unwrap();
         for record in replay.records {
