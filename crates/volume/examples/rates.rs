@@ -37,7 +37,9 @@ fn main() {
     let (agg, replay) = Aggregate::create_on(device, log, env).unwrap();
     let engine = Engine::open(agg, replay, &*rng, EngineOptions::default()).unwrap();
     let now = Time { secs: 1, nanos: 0 };
-    let vol = engine.create_volume("v", (0, 0), 0o755, now, &*rng).unwrap();
+    let vol = engine
+        .create_volume("v", (0, 0), 0o755, now, &*rng)
+        .unwrap();
     let root = vol.root();
     let set = SetAttr::default();
 
@@ -60,7 +62,9 @@ fn main() {
             run(&vol, now, |cx| vol.getattr(cx, files[pick(i)]));
         });
         measure(&format!("lookup ({state})"), 1_000_000, |i| {
-            run(&vol, now, |cx| vol.lookup(cx, root, names[pick(i)].as_bytes()));
+            run(&vol, now, |cx| {
+                vol.lookup(cx, root, names[pick(i)].as_bytes())
+            });
         });
         engine.cp_now().unwrap();
     }
@@ -68,7 +72,9 @@ fn main() {
     let page = vec![7u8; 4096];
     let mib = vec![7u8; 1 << 20];
     measure("write 1 MiB unstable", 256, |i| {
-        run(&vol, now, |cx| vol.write(cx, big, i << 20, &mib, Stability::Unstable));
+        run(&vol, now, |cx| {
+            vol.write(cx, big, i << 20, &mib, Stability::Unstable)
+        });
     });
     for state in ["overlay", "tree"] {
         measure(&format!("read 4 KiB ({state})"), 1_000_000, |_| {
@@ -108,5 +114,8 @@ fn main() {
     });
     let start = Instant::now();
     engine.cp_now().unwrap();
-    println!("a consistency point with 100,000 changes {:?}", start.elapsed());
+    println!(
+        "a consistency point with 100,000 changes {:?}",
+        start.elapsed()
+    );
 }

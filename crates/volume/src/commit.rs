@@ -53,8 +53,9 @@ impl Volume {
         if cx.commit_epoch.is_some_and(|e| self.core.is_durable(e)) {
             return Ok(Done { value, lsn: None });
         }
-        let pages = unlogged(&st, first, last);
-        if pages.len() > LOG_PAGES {
+        let most = LOG_PAGES.min(self.core.agg.log().max_record().1);
+        let pages = unlogged(&st, first, last, most);
+        if pages.len() > most {
             let epoch = pass.epoch();
             cx.commit_epoch = Some(epoch);
             return Err(Stop::Wait(Pressure::Epoch(epoch)));
@@ -93,28 +94,26 @@ fn layers(st: &State) -> impl Iterator<Item = &Delta> {
         .flatten()
 }
 
-/// The visible pages in a range that the log does not have, one more than a
-/// commit logs at most.
-fn unlogged(st: &State, first: u64, last: u64) -> SmallVec<[(u64, Frame); 4]> {
+/// The visible pages in a range that the log does not have, in order; if there
+/// are more than `most`, not all of them but more than `most`.
+fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, Frame); 4]> {
     let mut found: SmallVec<[(u64, Frame); 4]> = SmallVec::new();
-    let mut take = |delta: &Delta, hidden: &dyn Fn(u64) -> bool| {
-        let Some(data) = &delta.data else { return };
-        for block in data.unlogged_in(first..=last, LOG_PAGES + 1) {
-            if let (false, Layer::Page(page)) = (hidden(block), data.get(block)) {
-                found.push((block, page.frame.clone()));
-            }
-        }
-    };
-    if let Some(active) = st.active.as_deref() {
-        take(active, &|_| false);
+    if let Some(data) = st.active.as_deref().and_then(|d| d.data.as_deref()) {
+        let pages = data.unlogged_in(first..=last).take(most + 1);
+        found.extend(pages.map(|(block, page)| (block, page.frame.clone())));
     }
-    if let Some(frozen) = st.frozen.as_deref() {
+    if let Some(data) = st.frozen.as_deref().and_then(|d| d.data.as_deref()) {
         // What a newer layer hides is not to be made durable again.
-        take(frozen, &|block| {
+        let visible = |block: u64| {
             st.active
                 .as_deref()
-                .is_some_and(|a| !matches!(a.block(block), Layer::Below))
-        });
+                .is_none_or(|a| matches!(a.block(block), Layer::Below))
+        };
+        let pages = data
+            .unlogged_in(first..=last)
+            .filter(|(block, _)| visible(*block))
+            .take(most + 1);
+        found.extend(pages.map(|(block, page)| (block, page.frame.clone())));
     }
     found.sort_unstable_by_key(|(block, _)| *block);
     found

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use weir_base::Time;
 use weir_store::{BlockPtr, Frame, StoreError};
 
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Change, FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume};
 
 /// One request's context, kept over the repetitions of its operation.
@@ -27,6 +27,8 @@ pub struct Cx {
     pub(crate) space_waits: u8,
     /// The consistency point that a commit waits for.
     pub(crate) commit_epoch: Option<u64>,
+    /// A write that is done and waits for this consistency point.
+    pub(crate) written: Option<(u64, Change)>,
 }
 
 impl Cx {
@@ -39,6 +41,7 @@ impl Cx {
             roots: SmallVec::new(),
             space_waits: 0,
             commit_epoch: None,
+            written: None,
         }
     }
 

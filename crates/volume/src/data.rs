@@ -251,7 +251,15 @@ impl Volume {
         }
         let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
         let count = last - first + 1;
+        if let Some((epoch, change)) = cx.written
+            && self.core.is_durable(epoch)
+        {
+            cx.written = None;
+            return Ok(written(change.before, change.after, stability, None));
+        }
         let stable = stability != Stability::Unstable;
+        // What no record of a small log can hold is left to a consistency point.
+        let logged = stable && count <= self.core.agg.log().max_record().1 as u64;
         let mut promise = self.promise(cx, count + count / WINDOW + 4)?;
         self.core
             .admit(if stable { count * BLOCK + 512 } else { 0 })?;
@@ -266,7 +274,7 @@ impl Volume {
         let mut rec = stamped(st.rec, cx.now, true);
         rec.size = rec.size.max(end);
         let pages: SmallVec<[Frame; 16]> = frames.into_iter().map(FrameMut::freeze).collect();
-        let lsn = if stable {
+        let lsn = if logged {
             let mut edits = Edits::new(self.id, 160);
             edits.inode(ino, &rec);
             edits.pages(ino, (first..).zip(&pages));
@@ -277,7 +285,7 @@ impl Volume {
         let delta = self.touch(&pass, &inode, st, &mut promise);
         let mut fresh = 0;
         for (frame, block) in pages.into_iter().zip(first..) {
-            let page = match stable {
+            let page = match logged {
                 true => Page::logged(frame),
                 false => Page::unlogged(frame),
             };
@@ -288,8 +296,14 @@ impl Volume {
             self.charge(delta, promise.take(blocks), fresh * (BLOCK + PAGE_BYTES));
         }
         st.rec = rec;
-        st.unlogged = !stable;
-        Ok(written(before, self.attr_of(ino, st), stability, lsn))
+        st.unlogged = !logged;
+        let after = self.attr_of(ino, st);
+        if stable && !logged {
+            let change = Change { before, after };
+            cx.written = Some((pass.epoch(), change));
+            return Err(Stop::Wait(Pressure::Epoch(pass.epoch())));
+        }
+        Ok(written(before, after, stability, lsn))
     }
 
     /// Frames of the blocks that `data` at `off` touches, zeros around it.

@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use smallvec::SmallVec;
 use weir_base::BlockAddr;
 use weir_store::Frame;
 
@@ -153,21 +152,16 @@ impl FileDelta {
         self.unlogged.load(Ordering::Relaxed) > 0
     }
 
-    /// The pages in `range` that the log does not have, in order, at most `most`.
+    /// The pages in `range` that the log does not have, in order.
     pub(crate) fn unlogged_in(
         &self,
         range: std::ops::RangeInclusive<u64>,
-        most: usize,
-    ) -> SmallVec<[u64; 16]> {
-        if !self.has_unlogged() {
-            return SmallVec::new();
-        }
-        self.pages
-            .range(range)
-            .filter(|(_, p)| !p.is_logged())
-            .map(|(b, _)| *b)
-            .take(most)
-            .collect()
+    ) -> impl Iterator<Item = (u64, &Page)> {
+        let some = self.has_unlogged().then(|| self.pages.range(range));
+        some.into_iter()
+            .flatten()
+            .filter(|(_, page)| !page.is_logged())
+            .map(|(block, page)| (*block, page))
     }
 
     /// Notes that the log has this block now, in an active or a frozen layer.
@@ -279,8 +273,9 @@ mod tests {
         d.put(1, page());
         d.put(2, Page::logged(Frame::zero()));
         d.put(3, page());
-        assert_eq!(d.unlogged_in(0..=10, 9).as_slice(), &[1, 3]);
-        assert_eq!(d.unlogged_in(2..=10, 9).as_slice(), &[3]);
+        let unlogged = |range| -> Vec<u64> { d.unlogged_in(range).map(|(b, _)| b).collect() };
+        assert_eq!(unlogged(0..=10), [1, 3]);
+        assert_eq!(unlogged(2..=10), [3]);
         d.mark_logged(1);
         d.mark_logged(1);
         assert!(d.has_unlogged());

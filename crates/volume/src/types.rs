@@ -392,7 +392,9 @@ pub enum Pressure {
     Epoch(u64),
 }
 
-/// Why an operation did not finish; in every case it has changed nothing.
+/// Why an operation did not finish. It is to be run again with the same context;
+/// until then it has changed nothing (a write or commit that waits for a
+/// consistency point excepted, which then only waits).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// These blocks must be read; then the operation is run again.

@@ -87,7 +87,10 @@ fn work(vol: &Volume, dirs: &[Ino], own: Ino, seed: u64, steps: u64) -> Vec<u8> 
 
 #[test]
 fn threads_do_not_disturb_each_other() {
-    let seed = std::env::var("WEIR_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let seed = std::env::var("WEIR_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(1);
     let mut m = Machine::new(seed);
     // Less than the files' contents: blocks and inodes are evicted all the time.
     m.frames = 1500;

@@ -1,0 +1,169 @@
+//! Full devices, volumes and logs: the right error, nothing lost, and deletion
+//! works.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
+
+mod common;
+
+use common::{Machine, create, lookup, names, read, run, write};
+use weir_base::Ino;
+use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
+
+/// Writes files of 1 MiB until there is no space; answers them.
+fn fill(vol: &Volume, how: Stability) -> Vec<Ino> {
+    let mut files = Vec::new();
+    for i in 0..1000 {
+        let name = format!("fill{i}");
+        let set = SetAttr::default();
+        let made = run(vol, |cx| {
+            vol.create(cx, vol.root(), name.as_bytes(), CreateHow::Guarded, &set)
+        });
+        let f = match made {
+            Ok(done) => done.value.ino,
+            Err(e) => {
+                assert_eq!(e, FsError::NoSpace);
+                return files;
+            }
+        };
+        files.push(f);
+        for part in 0..16u64 {
+            let data = vec![i as u8; 65_536];
+            if let Err(e) = run(vol, |cx| vol.write(cx, f, part * 65_536, &data, how)) {
+                assert_eq!(e, FsError::NoSpace);
+                return files;
+            }
+        }
+    }
+    panic!("the device never filled");
+}
+
+fn verify(vol: &Volume, files: &[Ino]) {
+    for (i, f) in files.iter().enumerate() {
+        let data = read(vol, *f, 0, 1 << 20);
+        assert!(data.iter().all(|b| *b == i as u8), "file {i}");
+        assert!(i + 1 == files.len() || data.len() == 1 << 20);
+    }
+}
+
+#[test]
+fn a_full_device_refuses_writes_keeps_data_and_lets_files_be_removed() {
+    for (seed, how) in [(1, Stability::FileSync), (2, Stability::Unstable)] {
+        let m = Machine::new(seed);
+        let (engine, vol) = m.format();
+        let files = fill(&vol, how);
+        assert!(
+            files.len() > 40,
+            "most of the device is usable: {}",
+            files.len()
+        );
+        verify(&vol, &files);
+        engine.cp_now().unwrap();
+        verify(&vol, &files);
+        let stat = vol.statfs();
+        assert!(stat.available < 2 << 20, "{stat:?}");
+        // Overwriting needs space as well, and is refused or done, never lost.
+        for f in &files {
+            let _ = run(&vol, |cx| {
+                vol.write(cx, *f, 0, &[1; 4096], Stability::FileSync)
+            });
+        }
+        assert_eq!(engine.poisoned(), None);
+        for i in 0..files.len() {
+            let name = format!("fill{i}");
+            run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
+        }
+        engine.cp_now().unwrap();
+        engine.cp_now().unwrap();
+        assert!(names(&vol, vol.root()).is_empty());
+        let again = fill(&vol, how);
+        assert!(
+            again.len() + 2 >= files.len(),
+            "{} {}",
+            again.len(),
+            files.len()
+        );
+        engine.shutdown().unwrap();
+        drop((vol, engine));
+        let report = m.check();
+        assert!(report.clean(), "{report}");
+    }
+}
+
+#[test]
+fn many_small_files_on_a_full_device_can_all_be_removed() {
+    let m = Machine::new(3);
+    let (engine, vol) = m.format();
+    let set = SetAttr::default();
+    let mut count = 0;
+    loop {
+        let name = format!("f{count}");
+        let made = run(&vol, |cx| {
+            vol.create(cx, vol.root(), name.as_bytes(), CreateHow::Guarded, &set)
+        });
+        let Ok(done) = made else { break };
+        let _ = run(&vol, |cx| {
+            vol.write(cx, done.value.ino, 0, &[7; 4096], Stability::Unstable)
+        });
+        count += 1;
+        assert!(count < 100_000);
+    }
+    assert!(count > 5000, "{count}");
+    for i in (0..count).rev() {
+        let name = format!("f{i}");
+        run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
+    }
+    assert_eq!(engine.poisoned(), None);
+    engine.shutdown().unwrap();
+    drop((vol, engine));
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+    assert_eq!(report.inodes, 1);
+}
+
+#[test]
+fn a_limited_volume_is_full_before_the_device() {
+    let m = Machine::new(4);
+    let (engine, vol) = m.format();
+    engine.set_limit(&vol, 10 << 20).unwrap();
+    let files = fill(&vol, Stability::Unstable);
+    assert!((8..=10).contains(&files.len()), "{}", files.len());
+    let stat = vol.statfs();
+    assert_eq!(stat.total, 10 << 20);
+    assert!(stat.available < 1 << 20);
+    verify(&vol, &files);
+    engine.set_limit(&vol, 0).unwrap();
+    write(&vol, files[0], 2 << 20, &[9; 100_000], Stability::FileSync);
+    engine.shutdown().unwrap();
+    drop((vol, engine));
+    let (_engine, vol) = m.open();
+    assert_eq!(vol.limit(), 0);
+}
+
+#[test]
+fn a_small_log_and_little_memory_only_slow_down() {
+    let mut m = Machine::new(5);
+    m.frames = 600;
+    let (engine, vol) = m.format();
+    let f = create(&vol, vol.root(), "f");
+    for round in 0..3u8 {
+        for i in 0..40u64 {
+            let how = match i % 2 {
+                0 => Stability::FileSync,
+                _ => Stability::Unstable,
+            };
+            write(&vol, f, i * 300_000, &vec![round + i as u8; 300_000], how);
+        }
+    }
+    for i in 0..40u64 {
+        assert!(
+            read(&vol, f, i * 300_000, 300_000)
+                .iter()
+                .all(|b| *b == 2 + i as u8)
+        );
+    }
+    // More than the log takes in one record.
+    write(&vol, f, 1, &vec![77; 1 << 20], Stability::FileSync);
+    drop((vol, engine));
+    let (_engine, vol) = m.open();
+    assert!(read(&vol, f, 1, 1 << 20).iter().all(|b| *b == 77));
+    assert_eq!(lookup(&vol, vol.root(), "f"), Ok(f));
+}
