@@ -183,7 +183,7 @@ impl EngineSubject<'_> {
                 page.clear();
                 vol.readdir(cx, dir, cookie, limits, &mut |entry| {
                     page.push(Entry {
-                        name: entry.name.to_vec(),
+                        name: entry.name.into(),
                         fileid: entry.ino.0,
                         cookie: entry.cookie,
                         attr: entry.attr.as_ref().map(seen),

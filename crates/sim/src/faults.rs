@@ -11,7 +11,7 @@ use crate::engine::EngineSubject;
 use crate::generate::{Generator, Profile};
 use crate::machine::{CHUNK, DATA, LOG, Machine, Running, Sizes};
 use crate::model::{
-    Body, Data, Errno, Errors, How, Kind, Model, Op, ROOT, Rules, Set, Slot, Stable,
+    Body, Data, Errno, Errors, How, Kind, Model, Name, Op, ROOT, Rules, Set, Slot, Stable,
 };
 use crate::rand::Choices;
 use crate::runner::{Mismatch, Runner};
@@ -165,7 +165,7 @@ pub fn failed_write(seed: u64) -> Checked {
     let id = scene.runner.next_id();
     let op = Op::Mkdir {
         dir: ROOT,
-        name: b"refused".to_vec(),
+        name: "refused".into(),
         set: Set::default(),
     };
     with(&running, |subject| scene.runner.step(subject, id, &op))?;
@@ -343,7 +343,7 @@ pub fn full(seed: u64) -> Checked {
         // What was freed can be used again.
         let tolerated = scene.runner.tolerated;
         let id = scene.runner.next_id();
-        let name = format!("again{round}").into_bytes();
+        let name = Name::from(&*format!("again{round}"));
         let create = Op::Create {
             dir: ROOT,
             name,
@@ -391,7 +391,7 @@ fn fill(scene: &mut Scene, running: &Running) -> Checked {
         }
         let small = scene.runner.tolerated > start + 2;
         let id = scene.runner.next_id();
-        let name = format!("fill{}", id.0).into_bytes();
+        let name = Name::from(&*format!("fill{}", id.0));
         let create = Op::Create {
             dir: ROOT,
             name,
@@ -423,7 +423,7 @@ fn fill(scene: &mut Scene, running: &Running) -> Checked {
 /// Removes every second file. Removal must not fail for want of space.
 fn drain(scene: &mut Scene, running: &Running) -> Checked {
     let tolerated = scene.runner.tolerated;
-    let mut remove: Vec<(Slot, Vec<u8>)> = Vec::new();
+    let mut remove: Vec<(Slot, Name)> = Vec::new();
     for (slot, node) in scene.runner.model.nodes() {
         if let Body::Dir { entries, .. } = &node.body {
             remove.extend(

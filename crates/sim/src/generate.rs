@@ -149,11 +149,11 @@ impl Generator {
             "日本語",
         ]
         .iter()
-        .map(|name| name.as_bytes().to_vec())
+        .map(|name| Name::from(*name))
         .collect();
-        names.push(vec![b'n'; MAX_NAME]);
-        names.push(vec![0xff, 0xfe, 0x80, b'\n', b'\\']);
-        names.push(b"...".to_vec());
+        names.push(Name(vec![b'n'; MAX_NAME]));
+        names.push(Name(vec![0xff, 0xfe, 0x80, b'\n', b'\\']));
+        names.push("...".into());
         Generator {
             choices,
             profile,
@@ -272,7 +272,7 @@ impl Generator {
             Choice::Symlink => Op::Symlink {
                 dir: self.dir(model),
                 name: self.new_name(),
-                target: self.target(),
+                target: Name(self.target()),
                 set: self.creation_set(false),
             },
             Choice::Mknod => {
@@ -382,17 +382,15 @@ impl Generator {
 
     fn name(&self) -> Name {
         if self.profile.invalid && self.choices.chance(1, 20) {
-            return self
-                .choices
-                .pick(&[
-                    b".".to_vec(),
-                    b"..".to_vec(),
-                    Vec::new(),
-                    b"a/b".to_vec(),
-                    b"nul\0".to_vec(),
-                    vec![b'l'; MAX_NAME + 1],
-                ])
-                .clone();
+            let bad = [
+                &b"."[..],
+                b"..",
+                b"",
+                b"a/b",
+                b"nul\0",
+                &[b'l'; MAX_NAME + 1],
+            ];
+            return Name::from(*self.choices.pick(&bad));
         }
         self.choices.pick(&self.names).clone()
     }
@@ -404,7 +402,7 @@ impl Generator {
             if self.choices.chance(1, 4) {
                 name.resize(self.choices.between(10, MAX_NAME as u64) as usize, b'_');
             }
-            return name;
+            return Name(name);
         }
         self.name()
     }

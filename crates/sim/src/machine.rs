@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_base::{Clock, ManualClock, Rng, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{Device, FramePool};
+use weir_volume::check::{CheckOptions, check_on};
 use weir_volume::{Engine, EngineOptions, Volume};
 
 use crate::disk::{DiskId, DiskOptions, World};
@@ -151,7 +152,16 @@ impl Machine {
     /// # Errors
     /// The faults.
     pub fn check(&self) -> Result<(), String> {
-        Ok(())
+        let copy = self.world.copy();
+        let env = self.env()?;
+        let options = CheckOptions::default();
+        let report = check_on(copy.device(DATA), copy.device(LOG), &env.pool, options)
+            .map_err(|e| format!("check: {e}"))?;
+        if report.clean() {
+            Ok(())
+        } else {
+            Err(format!("check found faults:\n{report}"))
+        }
     }
 
     /// The present time.

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use weir_base::Time;
 
 use crate::model::{
-    Body, Errors, Expect, Guard, Kind, Model, Moved, Node, Op, PAGE, ROOT, RootAttr, Rules, Slot,
-    Stable,
+    Body, Errno, Errors, Expect, Guard, Kind, Model, Moved, Name, Node, Op, PAGE, ROOT, RootAttr,
+    Rules, Slot, Stable,
 };
 use crate::rand::Choices;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
@@ -233,6 +233,14 @@ impl Runner {
         if let Some(slot) = expect.object {
             self.compare_object(op, slot, answer)?;
         }
+        let short = self.tolerate.admits(Errno::Io)
+            && matches!(op, Op::Read { .. })
+            && answer.eof == Some(false)
+            && matches!((&expect.data, &answer.data), (Some(e), Some(g)) if !g.is_empty() && e.starts_with(g));
+        if short {
+            // A READ may end before a block that cannot be read (RFC 1813 §3.3.6 allows short reads).
+            return Ok(());
+        }
         if expect.data != answer.data {
             differ!(
                 "data differs: {}",
@@ -366,7 +374,7 @@ impl Runner {
     fn compare_listing(
         &self,
         dir: Slot,
-        listing: &BTreeMap<Vec<u8>, Slot>,
+        listing: &BTreeMap<Name, Slot>,
         entries: &[Entry],
     ) -> Checked {
         let parent = match self.model.node(dir).map(|node| &node.body) {
@@ -380,13 +388,13 @@ impl Runner {
                 differ!("cookie {} twice in {dir:?}", entry.cookie);
             }
             if seen.insert(&entry.name, entry.fileid).is_some() {
-                differ!("name {:?} twice in {dir:?}", show(&entry.name));
+                differ!("name {:?} twice in {dir:?}", entry.name);
             }
         }
         let wanted = listing
             .iter()
             .map(|(name, slot)| (name.clone(), *slot))
-            .chain([(b".".to_vec(), dir), (b"..".to_vec(), parent)]);
+            .chain([(".".into(), dir), ("..".into(), parent)]);
         let mut count = 0;
         for (name, slot) in wanted {
             count += 1;
@@ -394,16 +402,15 @@ impl Runner {
             let got = seen.get(&name).copied();
             if got.is_none() || got != expected {
                 differ!(
-                    "entry {} of {dir:?} is {got:?}, expected {slot:?} = {expected:?}",
-                    show(&name)
+                    "entry {:?} of {dir:?} is {got:?}, expected {slot:?} = {expected:?}",
+                    name
                 );
             }
         }
         if count != seen.len() {
-            let extra: Vec<String> = seen
+            let extra: Vec<_> = seen
                 .keys()
                 .filter(|name| !listing.contains_key(**name) && !name.starts_with(b"."))
-                .map(|name| show(name))
                 .collect();
             differ!(
                 "{dir:?} has {} entries, expected {count}; extra: {extra:?}",
@@ -602,16 +609,6 @@ fn rank(stable: Stable) -> u8 {
         Stable::Data => 1,
         Stable::File => 2,
     }
-}
-
-fn show(name: &[u8]) -> String {
-    let text: String = name
-        .iter()
-        .take(40)
-        .flat_map(|b| b.escape_ascii())
-        .map(char::from)
-        .collect();
-    format!("{text:?}({})", name.len())
 }
 
 fn first_difference(expected: &Option<Vec<u8>>, got: &Option<Vec<u8>>) -> String {

@@ -14,6 +14,46 @@ pub const SUITES: &[Suite] = &[
         about: "power failures at any moment, recovery included",
         run: crate::crash::story,
     },
+    Suite {
+        name: "nfs",
+        about: "random operations through the NFSv3 service, with clean restarts",
+        run: crate::nfs::story::restarts,
+    },
+    Suite {
+        name: "nfs-crash",
+        about: "power failures under the NFSv3 service",
+        run: crate::nfs::story::crashes,
+    },
+    Suite {
+        name: "failed-write",
+        about: "failing writes and flushes: poisoning, reading on, recovery",
+        run: crate::faults::failed_write,
+    },
+    Suite {
+        name: "failed-reads",
+        about: "failing reads: an error, and nothing else",
+        run: crate::faults::failed_reads,
+    },
+    Suite {
+        name: "rot",
+        about: "a damaged block: right answers or errors, and check notices",
+        run: crate::faults::rot,
+    },
+    Suite {
+        name: "superblock",
+        about: "a damaged superblock: the other copy or the older one serves",
+        run: crate::faults::superblock,
+    },
+    Suite {
+        name: "full",
+        about: "a full disk: no space, removal works, consistency points never fail",
+        run: crate::faults::full,
+    },
+    Suite {
+        name: "threads",
+        about: "many threads on shared directories and files",
+        run: crate::threads::story,
+    },
 ];
 
 /// The suite of this name.

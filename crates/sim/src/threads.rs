@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_base::{Ino, Time};
 use weir_volume::{CreateHow, Cx, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume};
 
+use crate::machine::{DATA, LOG, Machine, Sizes};
 use crate::rand::Choices;
 
 const BLOCK: u64 = 4096;
@@ -83,6 +84,33 @@ impl Ground {
             let made = ground
                 .run(|v, cx| v.create(cx, root, &name, CreateHow::Guarded, &SetAttr::default()))?;
             ground.files.push(made.value.ino);
+        }
+        Ok(ground)
+    }
+
+    /// The ground of an earlier [`Ground::prepare`], found again.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn find(volume: Arc<Volume>, dirs: usize, files: usize, threads: u64) -> Checked<Ground> {
+        let mut ground = Ground {
+            volume,
+            dirs: Vec::new(),
+            files: Vec::new(),
+            threads,
+            operations: 0,
+            ticks: Arc::new(AtomicU64::new(1)),
+        };
+        let root = ground.volume.root();
+        for n in 0..dirs {
+            let name = format!("dir{n}").into_bytes();
+            let found = ground.run(|v, cx| v.lookup(cx, root, &name))?;
+            ground.dirs.push(found.ino);
+        }
+        for n in 0..files {
+            let name = format!("shared{n}").into_bytes();
+            let found = ground.run(|v, cx| v.lookup(cx, root, &name))?;
+            ground.files.push(found.ino);
         }
         Ok(ground)
     }
@@ -476,4 +504,62 @@ impl Ground {
         }
         Ok(())
     }
+}
+
+/// Threads on a small machine whose disks complete in random order, with consistency points all the time; afterwards
+/// the volume is as the threads say, nothing is held any more, and `check` is clean.
+///
+/// # Errors
+/// What was wrong.
+pub fn story(seed: u64) -> Checked {
+    let choices = Choices::new(seed);
+    let background = choices.chance(1, 2);
+    let machine = Machine::new(
+        Sizes {
+            background,
+            frames: 6000,
+            ..Sizes::small()
+        },
+        &choices,
+    )?;
+    let running = machine.boot()?;
+    let ground = Ground::prepare(Arc::clone(&running.volume), 3, 2, 4, 250)?;
+    machine.world.hold(DATA, true);
+    machine.world.hold(LOG, true);
+    let scrambler = machine.world.scramble(choices.fork());
+    let engine = &running.engine;
+    let known = ground.run_threads(&choices, &|| {
+        if background {
+            std::thread::yield_now();
+        } else {
+            // A failure shows as a poisoned engine below.
+            let _ = engine.cp_now();
+        }
+    });
+    let checked = known.and_then(|known| {
+        ground.verify(&known)?;
+        Ok(known)
+    });
+    drop(scrambler);
+    let known = checked?;
+    if let Some(why) = running.engine.poisoned() {
+        return Err(format!("poisoned: {why}"));
+    }
+    running
+        .engine
+        .shutdown()
+        .map_err(|e| format!("shutdown: {e}"))?;
+    let space = running.engine.aggregate().space().stats();
+    if space.promised != 0 {
+        return Err(format!(
+            "{} blocks are still promised after a clean stop",
+            space.promised
+        ));
+    }
+    drop(ground);
+    drop(running);
+    machine.check()?;
+    let running = machine.boot()?;
+    let ground = Ground::find(Arc::clone(&running.volume), 3, 2, 4)?;
+    ground.verify(&known)
 }

@@ -4,7 +4,7 @@ use weir_nfs::record::{Assembler, Step};
 use weir_nfs::rpc::{self, Message};
 
 use super::Target;
-use crate::model::{Data, How, Kind, Op, Set, SetTo, Slot, Stable};
+use crate::model::{Data, How, Kind, Name, Op, Set, SetTo, Slot, Stable};
 use crate::nfs::client::{Caller, call, put_args, put_readdir};
 use crate::nfs::xdr::Out;
 
@@ -117,7 +117,7 @@ pub fn every_op() -> Vec<Op> {
     };
     let dir = Slot(0);
     let object = Slot(1);
-    let name = |name: &str| name.as_bytes().to_vec();
+    let name = |name: &str| Name::from(name);
     let mut list = vec![
         Op::Getattr { object },
         Op::Lookup {

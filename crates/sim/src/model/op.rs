@@ -113,8 +113,45 @@ impl Data {
     }
 }
 
-/// A file name: any bytes.
-pub type Name = Vec<u8>;
+/// A file name: any bytes. Prints short.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(pub Vec<u8>);
+
+impl std::ops::Deref for Name {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Name {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Name {
+        Name(name.as_bytes().to_vec())
+    }
+}
+
+impl From<&[u8]> for Name {
+    fn from(name: &[u8]) -> Name {
+        Name(name.to_vec())
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = self.0.get(..24).unwrap_or(&self.0);
+        write!(f, "\"{}\"", shown.escape_ascii())?;
+        if self.0.len() > shown.len() {
+            write!(f, "…({})", self.0.len())?;
+        }
+        Ok(())
+    }
+}
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +202,7 @@ pub enum Op {
     Symlink {
         dir: Slot,
         name: Name,
-        target: Vec<u8>,
+        target: Name,
         set: Set,
     },
     Mknod {

@@ -122,6 +122,8 @@ pub struct Expect {
 pub struct Rules {
     /// Mode of a new file, directory and symbolic link whose creator did not say.
     pub modes: [u32; 3],
+    /// Set-group-ID directories pass their group on; a change of owner clears set-user-ID and set-group-ID.
+    pub unix: bool,
 }
 
 /// The model.
@@ -135,6 +137,13 @@ impl Rules {
     /// The engine's own.
     pub const ENGINE: Rules = Rules {
         modes: [0, 0, 0o777],
+        unix: false,
+    };
+
+    /// Those of the protocols' common layer.
+    pub const VFS: Rules = Rules {
+        modes: [0o600, 0o700, 0o777],
+        unix: true,
     };
 }
 
@@ -394,7 +403,7 @@ impl Model {
                 self.make(
                     *dir,
                     name,
-                    Body::Symlink(target.clone()),
+                    Body::Symlink(target.to_vec()),
                     (0, 0),
                     set,
                     now,
@@ -436,8 +445,13 @@ impl Model {
             changed: vec![slot],
             ..Expect::default()
         };
+        let clears = self.rules.unix && (set.uid.is_some() || set.gid.is_some());
         let node = self.node_mut(slot);
         assign(node, set, now);
+        if clears && node.kind() != Kind::Dir {
+            let group = if node.mode & 0o010 != 0 { 0o2000 } else { 0 };
+            node.mode &= !(0o4000 | group);
+        }
         node.moved.ctime = now;
         node.settle();
         Ok(expect)
@@ -530,8 +544,7 @@ impl Model {
         now: Time,
         id: Slot,
     ) -> Answer<Expect> {
-        self.dir(dir)?;
-        check_name(name, DOT_EXISTS)?;
+        self.room_for(dir, name)?;
         if let Ok(existing) = self.lookup(dir, name) {
             let node = self.live(existing)?;
             let found = Expect {
@@ -589,6 +602,11 @@ impl Model {
         Ok(expect)
     }
 
+    /// Whether an entry of this name could be made in `dir`, if it is not there yet.
+    fn room_for(&self, dir: Slot, name: &[u8]) -> Answer<()> {
+        none_of(&[self.dir(dir).err(), check_name(name, DOT_EXISTS).err()])
+    }
+
     #[allow(clippy::too_many_arguments)] // The fields of the creating calls of RFC 1813, one to one.
     fn make(
         &mut self,
@@ -600,8 +618,7 @@ impl Model {
         now: Time,
         id: Slot,
     ) -> Answer<Expect> {
-        self.dir(dir)?;
-        check_name(name, DOT_EXISTS)?;
+        self.room_for(dir, name)?;
         if self.lookup(dir, name).is_ok() {
             return Err(EXISTS);
         }
@@ -626,7 +643,14 @@ impl Model {
             atime: Some(now),
             verifier: None,
         };
+        let parent = self.live(dir)?;
         let mut set = *set;
+        if self.rules.unix && parent.mode & 0o2000 != 0 {
+            node.gid = parent.gid;
+            if is_dir {
+                set.mode = Some(set.mode.unwrap_or(node.mode) | 0o2000);
+            }
+        }
         if node.kind() != Kind::File {
             set.size = None;
         }
@@ -635,7 +659,7 @@ impl Model {
             node.moved.mtime = now;
         }
         self.nodes.insert(id, Arc::new(node));
-        self.entries_mut(dir).insert(name.to_vec(), id);
+        self.entries_mut(dir).insert(name.into(), id);
         let parent = self.node_mut(dir);
         parent.touch(now);
         if is_dir {
@@ -670,8 +694,7 @@ impl Model {
     }
 
     fn remove(&mut self, dir: Slot, name: &[u8], now: Time) -> Answer<Expect> {
-        self.dir(dir)?;
-        check_name(name, DOT_GONE)?;
+        none_of(&[self.dir(dir).err(), check_name(name, DOT_GONE).err()])?;
         let slot = self.lookup(dir, name)?;
         if self.live(slot)?.kind() == Kind::Dir {
             return Err(Errors::of(&[Errno::IsDir, Errno::Perm]));
@@ -686,8 +709,7 @@ impl Model {
     }
 
     fn rmdir(&mut self, dir: Slot, name: &[u8], now: Time) -> Answer<Expect> {
-        self.dir(dir)?;
-        check_name(name, DOT_GONE)?;
+        none_of(&[self.dir(dir).err(), check_name(name, DOT_GONE).err()])?;
         let slot = self.lookup(dir, name)?;
         if !self.dir(slot)?.is_empty() {
             return Err(Errors::of(&[Errno::NotEmpty]));
@@ -783,7 +805,7 @@ impl Model {
             self.unlink(target, now);
         }
         self.entries_mut(from_dir).remove(from);
-        self.entries_mut(to_dir).insert(to.to_vec(), slot);
+        self.entries_mut(to_dir).insert(to.into(), slot);
         if moved_dir {
             self.node_mut(from_dir).nlink -= 1;
             self.node_mut(to_dir).nlink += 1;
@@ -813,7 +835,7 @@ impl Model {
             self.lookup(dir, name).is_ok().then_some(EXISTS),
         ];
         none_of(&faults)?;
-        self.entries_mut(dir).insert(name.to_vec(), slot);
+        self.entries_mut(dir).insert(name.into(), slot);
         self.node_mut(dir).touch(now);
         let node = self.node_mut(slot);
         node.nlink += 1;

@@ -526,7 +526,7 @@ pub fn get_page(mut reader: In<'_>, plus: bool) -> Result<Result<Page, Errno>, M
     };
     while reader.bool()? {
         let fileid = reader.u64()?;
-        let name = reader.opaque()?.to_vec();
+        let name = reader.opaque()?.into();
         let cookie = reader.u64()?;
         let mut attr = None;
         if plus {

@@ -4,4 +4,6 @@
 //! hide behind the same misreading here.
 
 pub mod client;
+pub mod server;
+pub mod story;
 pub mod xdr;

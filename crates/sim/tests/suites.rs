@@ -1,0 +1,63 @@
+//! The simulated suites, some seeds each; `WEIR_SEEDS` and `WEIR_SEED`, or the `weir-sim` command, run more.
+
+#![allow(clippy::panic)]
+
+use weir_sim::rand::seeds;
+use weir_sim::suites::suite;
+
+fn run(name: &str, count: u64) {
+    let Some(suite) = suite(name) else {
+        panic!("no suite {name}");
+    };
+    suite.run_all(seeds(count));
+}
+
+#[test]
+fn the_engine_agrees_with_the_model_through_restarts() {
+    run("restart", 100);
+}
+
+#[test]
+fn what_was_acknowledged_survives_any_crash() {
+    run("crash", 200);
+}
+
+#[test]
+fn the_nfs_surface_agrees_with_the_model() {
+    run("nfs", 40);
+}
+
+#[test]
+fn what_the_nfs_surface_acknowledged_survives_crashes() {
+    run("nfs-crash", 80);
+}
+
+#[test]
+fn a_failed_write_poisons_and_loses_nothing() {
+    run("failed-write", 100);
+}
+
+#[test]
+fn a_failed_read_is_an_error_and_nothing_else() {
+    run("failed-reads", 60);
+}
+
+#[test]
+fn a_damaged_block_costs_what_it_covers() {
+    run("rot", 60);
+}
+
+#[test]
+fn a_damaged_superblock_falls_back() {
+    run("superblock", 60);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_allows_removal() {
+    run("full", 6);
+}
+
+#[test]
+fn threads_see_what_they_wrote() {
+    run("threads", 40);
+}
