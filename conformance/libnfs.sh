@@ -41,7 +41,7 @@ for size in 0 4097 33554433; do
   grep -qw -- "$size" <<<"$line" || fail "nfs-ls gives $TAG-$size another size: $line"
 done
 echo "ok list"
-t nfs-ls -s "$(url '')" >"$W/ls" 2>&1 && grep -Eq '^[0-9]+ of [0-9]+ bytes free' "$W/ls" || fail "nfs-ls -s: $(tail -n 1 "$W/ls")"
+t nfs-ls -s "$(url '')" >"$W/ls" 2>&1 && grep -Eq '^ *[0-9]+ of +[0-9]+ bytes free' "$W/ls" || fail "nfs-ls -s: $(tail -n 1 "$W/ls")"
 echo "ok summary"
 
 # libnfs 4.0 creates exclusively: a second copy to the same name is refused and changes nothing.

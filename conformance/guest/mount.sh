@@ -12,9 +12,11 @@ read -r _ total _ free _ <<<"$(df -Pi /mnt/n | tail -n 1)"
 [ "$total" -gt 0 ] && [ "$free" -gt 0 ] && ok df-inodes || bad df-inodes "$total $free"
 head -c 67108864 /dev/urandom >/tmp/big; cp /tmp/big /mnt/n/big; check remount remount_volume; check data-after-remount cmp /tmp/big /mnt/n/big
 u=$(stat -c %b /mnt/n/big); [ $((u * 512)) -ge 67108864 ] && ok used-blocks || bad used-blocks "$u"
-before=$(df -P /mnt/n | awk 'END{print $4}'); rm /mnt/n/big; sync -f /mnt/n
-for _ in $(seq 30); do after=$(df -P /mnt/n | awk 'END{print $4}'); [ $((after - before)) -ge 60000 ] && break; sleep 1; done
-[ $((after - before)) -ge 60000 ] && ok space-returned || bad space-returned "free before removal $before KiB, after $after KiB"
+# By what is used: what is available also depends on the file system below, which others use too.
+used() { df -P /mnt/n | awk 'END{print $3}'; }
+before=$(used); rm /mnt/n/big; sync -f /mnt/n
+for _ in $(seq 30); do after=$(used); [ $((before - after)) -ge 60000 ] && break; sleep 1; done
+[ $((before - after)) -ge 60000 ] && ok space-returned || bad space-returned "used before removal $before KiB, after $after KiB"
 mkdir -p /mnt/n/t && chmod 777 /mnt/n/t
 python3 "$CONF/guest/files.py" /mnt/n/t | tee /tmp/files.out
 PASSED=$((PASSED + $(grep -c '^ok ' /tmp/files.out))) FAILED=$((FAILED + $(grep -c '^FAIL ' /tmp/files.out)))
