@@ -3,8 +3,15 @@
 //!
 //! **When a consistency point is due.** When overlays hold a third of the page
 //! frames, or the log is half full, or some seconds have passed since a change.
-//! While it is written, operations go on in the next epoch; they are stopped only
-//! when overlays hold three quarters of the frames or the log has no room.
+//! While it is written, operations go on in the next epoch.
+//!
+//! **Pacing.** If clients change things faster than the device takes them, the
+//! next epoch would fill what is left of memory or log before the consistency point
+//! is done, and everybody would stand still until then. So the room that the next
+//! epoch may use grows with the progress of the consistency point: a quarter of it
+//! at once, for bursts, and the rest as the frozen overlays are written. Whoever is
+//! ahead waits for the next bit of progress. That makes clients as fast as the
+//! device, smoothly, and needs no clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +40,10 @@ pub(crate) struct CpState {
     pub(crate) running: Mutex<()>,
     /// One is being made now.
     pub(crate) active: AtomicBool,
+    /// Bytes of memory and of log that were in use when it began.
+    frozen: [AtomicU64; 2],
+    /// Bytes of overlays that it has dealt with.
+    merged: AtomicU64,
 }
 
 /// See the module's head.
@@ -140,32 +151,75 @@ impl Core {
         }
     }
 
-    /// Lets an operation pass that is going to log `bytes`, unless memory is
-    /// short; asks for a consistency point in time.
+    /// Lets an operation pass that is going to log `bytes`, unless memory or log
+    /// are short; asks for a consistency point in time.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
+        let [memory, log] = &self.cp.frozen;
         let held = self.totals.bytes();
         if held > self.memory / 3 {
-            if held > self.memory / 4 * 3 {
+            let most = self.memory / 4 * 3;
+            if held > most {
                 return Err(Stop::Wait(Pressure::Memory));
             }
-            self.ask();
+            self.ask_or_pace(held, memory, most)?;
         }
         if bytes > 0 {
             let (used, size) = self.agg.log().fill();
             if used + bytes > size / 2 {
-                self.ask();
+                self.ask_or_pace(used + bytes, log, size / 10 * 9)?;
             }
         }
         Ok(())
     }
 
-    /// Asks for a consistency point if none is being made.
-    fn ask(&self) {
-        if !self.cp.active.load(Ordering::Relaxed) {
+    /// `used` bytes are more than should be: begins a consistency point, or sees
+    /// to it that those used since it began keep pace with it.
+    #[cold]
+    fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
+        if !self.cp.active.load(Ordering::Acquire) {
             self.want(self.gate.epoch());
+            return Ok(());
+        }
+        let frozen = frozen.load(Ordering::Relaxed);
+        let merged = self.cp.merged.load(Ordering::Relaxed);
+        let [all, _] = &self.cp.frozen;
+        let all = all.load(Ordering::Relaxed).max(1);
+        let room = most.saturating_sub(frozen);
+        let share = u128::from(room) * u128::from(merged.min(all)) / u128::from(all);
+        let allowed = room / 4 + (share as u64) / 4 * 3;
+        if used.saturating_sub(frozen) > allowed {
+            return Err(Stop::Wait(Pressure::Pace(merged)));
+        }
+        Ok(())
+    }
+
+    /// Notes where a consistency point begins: the gate is closed.
+    pub(crate) fn begin_pace(&self) {
+        let [memory, log] = &self.cp.frozen;
+        memory.store(self.totals.bytes(), Ordering::Relaxed);
+        log.store(self.agg.log().fill().0, Ordering::Relaxed);
+        self.cp.merged.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that the consistency point has dealt with this much of the overlays.
+    pub(crate) fn progressed(&self, bytes: u64) {
+        self.cp.merged.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.happen();
+    }
+
+    /// Whether an operation that waits for `pressure`, and so for `target`, can go
+    /// on.
+    pub(crate) fn eased(&self, pressure: Pressure, target: u64) -> bool {
+        match pressure {
+            Pressure::Pace(merged) => {
+                self.cp.merged.load(Ordering::Relaxed) != merged
+                    || !self.cp.active.load(Ordering::Acquire)
+                    || self.completed(target)
+            }
+            _ => self.completed(target),
         }
     }
 
@@ -190,9 +244,13 @@ impl Core {
             // What is charged now is given back by the next one.
             Pressure::Space => self.gate.epoch(),
             // One that runs already helps as well.
-            Pressure::Memory | Pressure::Log => self.cp.completed.load(Ordering::Acquire) + 1,
+            Pressure::Memory | Pressure::Log | Pressure::Pace(_) => {
+                self.cp.completed.load(Ordering::Acquire) + 1
+            }
         };
-        self.want(target);
+        if !matches!(pressure, Pressure::Pace(_)) {
+            self.want(target);
+        }
         if !self.background {
             while !self.completed(target) {
                 crate::cp::run(self);

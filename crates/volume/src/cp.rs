@@ -54,6 +54,7 @@ pub(crate) fn run(core: &Arc<Core>) {
     core.cp.active.store(true, Ordering::Release);
     let result = attempt(core);
     core.cp.active.store(false, Ordering::Release);
+    core.progress.happen();
     match result {
         Ok(epoch) => core.complete(epoch),
         Err(error) => {
@@ -68,6 +69,7 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
     let parity = core.gate.epoch() % 2;
     let (epoch, (cut, taken)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
+        core.begin_pace();
         let take = |vol: &Arc<Volume>| {
             let [even, odd] = &vol.dirty;
             let list = if parity == 0 { even } else { odd };

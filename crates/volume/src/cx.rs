@@ -109,19 +109,19 @@ impl Volume {
                 let target = self.core.relieve(pressure);
                 let core = &self.core;
                 poll_fn(|task| {
-                    if core.completed(target) {
+                    if core.eased(pressure, target) {
                         return Poll::Ready(());
                     }
                     core.progress.register(task.waker());
                     // Again, because it may have come before the registration.
-                    if core.completed(target) {
+                    if core.eased(pressure, target) {
                         Poll::Ready(())
                     } else {
                         Poll::Pending
                     }
                 })
                 .await;
-                if core.is_durable(target) {
+                if core.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
                     Ok(())
                 } else if core.is_poisoned() {
                     Err(FsError::ReadOnly)

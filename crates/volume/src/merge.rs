@@ -14,7 +14,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use weir_base::{BlockAddr, Ino};
+use weir_base::{BLOCK_SIZE, BlockAddr, Ino};
 use weir_store::block::page_crc;
 use weir_store::cp::Run;
 use weir_store::frame::Frame;
@@ -38,6 +38,9 @@ const SCAN_WINDOWS: usize = 512;
 
 /// Most blocks in one device write: 1 MiB.
 const LONGEST_WRITE: usize = 256;
+
+/// Steps in which progress is reported.
+const REPORT_BYTES: u64 = 1 << 20;
 
 /// What merging a volume gave.
 pub(crate) struct Merged {
@@ -63,6 +66,9 @@ pub(crate) struct Merge<'a, S> {
     budget: u64,
     blocks: i64,
     orphans: Vec<Ino>,
+    /// Bytes of overlays dealt with, and how many of them have been reported.
+    progress: u64,
+    reported: u64,
 }
 
 impl<'a, S: NodeSource> Merge<'a, S> {
@@ -78,6 +84,18 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             budget: REAP_WINDOWS,
             blocks: 0,
             orphans: Vec::new(),
+            progress: 0,
+            reported: 0,
+        }
+    }
+
+    /// Counts overlays that have been dealt with, for those who wait to go on.
+    fn progressed(&mut self, bytes: u64) {
+        self.progress += bytes;
+        let news = self.progress - self.reported;
+        if news >= REPORT_BYTES {
+            self.reported = self.progress;
+            self.vol.core.progressed(news);
         }
     }
 
@@ -97,9 +115,13 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
         let mut inode_blocks = Vec::new();
         for (i, (ino, delta)) in deltas.iter().enumerate() {
+            let before = self.progress;
             if let Some(blocks) = self.inode(*ino, delta)? {
                 inode_blocks.push((i, blocks));
             }
+            // Pages have been counted as they were written.
+            let counted = self.progress - before;
+            self.progressed(delta.charge.bytes.saturating_sub(counted));
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
             }
@@ -416,6 +438,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 self.keep(stored, frame);
                 placed.push((*block, stored));
             }
+            self.progressed((rest.len() * BLOCK_SIZE) as u64);
             self.cp
                 .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
             rest = tail;

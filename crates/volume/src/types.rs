@@ -390,6 +390,9 @@ pub enum Pressure {
     Space,
     /// The consistency point of this number has to complete.
     Epoch(u64),
+    /// The consistency point that is being written has to get further than this
+    /// many bytes.
+    Pace(u64),
 }
 
 /// Why an operation did not finish. It is to be run again with the same context;
