@@ -237,6 +237,7 @@ impl LockService {
         let Some(pending) = self.state.lock().pending.remove(&token) else {
             return;
         };
+        tracing::debug!(to = %pending.call.to, program = pending.call.program, ?stat, "a client has answered");
         let unwanted = stat.is_some_and(|s| s != wire::Stat::Granted as u32);
         if let (Some(grant), true) = (pending.grant, unwanted) {
             let more = self

@@ -121,6 +121,7 @@ impl<'a> Op<'a> {
         let Some(range) = Range::new(a.lock.offset, a.lock.length) else {
             return Ok((Stat::TooBig, None));
         };
+        tracing::debug!(client = %self.client, ?verb, process = a.lock.svid, ino = %file.ino, ?range, a.exclusive, a.block, "lock call");
         let lock = Lock {
             owner: self.owner(&a.lock),
             range,
