@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
-use weir_base::{BLOCK_SIZE, Ino};
+use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::node::Key;
 use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
@@ -138,7 +138,13 @@ impl Volume {
             });
         }
         let pages = self.pages(cx, ino, &st, off / BLOCK, (end - 1) / BLOCK)?;
-        Ok(read_out(pages, off, end, attr))
+        let mut out = read_out(pages, off, end, attr);
+        if access_is_news(&attr, cx.now) && !self.read_only {
+            drop(st);
+            inode.state.write().rec.atime = cx.now;
+            out.attr.atime = cx.now;
+        }
+        Ok(out)
     }
 
     /// The pages of blocks `first ..= last`; fewer if one in between cannot be
@@ -359,6 +365,18 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Seconds after which an access is noted even if nothing was written: a day.
+const ACCESS_AGE: i64 = 86_400;
+
+/// Whether an access at `now` is to be noted: the first one after a change, and
+/// one a day, as under `relatime` of Linux. It is kept in memory only: a log record
+/// for each read would be a high price for a time that hardly anybody looks at.
+fn access_is_news(attr: &Attr, now: Time) -> bool {
+    let since = now.secs.saturating_sub(attr.atime.secs);
+    let first = attr.atime <= attr.mtime && (attr.mtime <= now || since > 0);
+    now > attr.atime && (first || since > ACCESS_AGE)
 }
 
 fn copy_range(to: &mut FrameMut, from: &Frame, range: std::ops::Range<usize>) {

@@ -463,3 +463,24 @@ fn removed_files_give_their_space_back() {
         engine.aggregate().space().stats().total * 4096
     );
 }
+
+#[test]
+fn the_first_read_after_a_change_is_noted() {
+    let m = Machine::new(14);
+    let (_engine, vol) = m.format();
+    let f = create(&vol, vol.root(), "f");
+    write(&vol, f, 0, b"data", Stability::FileSync);
+    let at = |secs: i64| {
+        let mut cx = weir_volume::Cx::new(Time { secs, nanos: 0 });
+        let out = vol
+            .drive_blocking(&mut cx, |cx| vol.read(cx, f, 0, 10))
+            .unwrap();
+        let attr = run(&vol, |cx| vol.getattr(cx, f)).unwrap();
+        assert_eq!(out.attr, attr);
+        attr.atime.secs - now().secs
+    };
+    assert_eq!(at(now().secs + 5), 5);
+    assert_eq!(at(now().secs + 6), 5, "nothing was written since");
+    assert_eq!(at(now().secs + 100_000), 100_000, "a day has passed");
+    assert_eq!(at(now().secs), 100_000, "never back");
+}
