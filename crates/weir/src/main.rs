@@ -20,6 +20,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Measured against glibc's on two cores, three runs each: 15 to 25 % less processor time an
+/// operation (CREATE 14.1 → 11.8 µs, CREATE + WRITE + COMMIT 38 → 30, 64 KiB WRITE 52 → 41,
+/// 4 KiB READ 3.0 → 2.4), for 5 to 15 % more resident memory under load.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     logging::start();
