@@ -69,7 +69,7 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
         Profile::data(),
         Profile::mixed(),
     ]);
-    let mut machine = Machine::new(Sizes::small(), &choices)?;
+    let mut machine = Machine::new(Sizes::varied(&choices), &choices)?;
     let mut generator = Generator::new(choices.fork(), profile);
     let mut runner: Option<Runner> = None;
     let lives = choices.between(1, 4);

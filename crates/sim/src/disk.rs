@@ -84,6 +84,7 @@ struct Disk {
     max: u64,
     durable: bool,
     hold: bool,
+    hold_reads: bool,
 }
 
 enum Work {
@@ -165,6 +166,7 @@ impl World {
                 max: options.max.max(options.length),
                 durable: options.durable,
                 hold: false,
+                hold_reads: false,
             })
             .collect();
         World::with(disks, u64::MAX)
@@ -268,10 +270,15 @@ impl World {
         list
     }
 
-    /// From now on operations on `disk` wait until they are released; or, with `false`, complete at once again (what is
-    /// held stays held).
+    /// From now on writes and flushes on `disk` wait until they are released; or, with `false`, complete at once again
+    /// (what is held stays held).
     pub fn hold(&self, disk: DiskId, on: bool) {
         self.state.lock().disks[disk.0].hold = on;
+    }
+
+    /// As [`World::hold`], for reads.
+    pub fn hold_reads(&self, disk: DiskId, on: bool) {
+        self.state.lock().disks[disk.0].hold_reads = on;
     }
 
     /// The held operations, oldest first.
@@ -302,6 +309,7 @@ impl World {
     /// Completes everything held on `disk`, oldest first, and holds nothing there any more.
     pub fn release_all(&self, disk: DiskId) {
         self.hold(disk, false);
+        self.hold_reads(disk, false);
         while let Some(held) = self.held().into_iter().find(|held| held.disk == disk) {
             self.release(held.id);
         }
@@ -384,6 +392,7 @@ impl World {
                 max: disk.max,
                 durable: disk.durable,
                 hold: false,
+                hold_reads: false,
             });
         }
         World::with(disks, host_free)
@@ -404,6 +413,7 @@ impl World {
                 max: disk.max,
                 durable: disk.durable,
                 hold: false,
+                hold_reads: false,
             })
             .collect();
         World::with(disks, state.host_free)
@@ -595,7 +605,13 @@ impl State {
 impl SimDevice {
     /// Performs the work, or holds it.
     fn submit(&self, mut state: parking_lot::MutexGuard<'_, State>, kind: IoKind, work: Work) {
-        if state.disks[self.id.0].hold {
+        let disk = &state.disks[self.id.0];
+        let hold = if kind == IoKind::Read {
+            disk.hold_reads
+        } else {
+            disk.hold
+        };
+        if hold {
             state.next_held += 1;
             let held = Held {
                 id: state.next_held,

@@ -37,6 +37,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// As [`Sizes::small`], now and then with much less memory or a smaller log.
+    #[must_use]
+    pub fn varied(choices: &Choices) -> Sizes {
+        Sizes {
+            frames: *choices.pick(&[1024, 2048, 4096, 4096]),
+            log_blocks: *choices.pick(&[1025, 2049, 2049, 4097]),
+            inodes: *choices.pick(&[1, 16, 1000]),
+            ..Sizes::small()
+        }
+    }
+
     /// Small enough that everything runs out now and then, large enough for the largest operation.
     #[must_use]
     pub fn small() -> Sizes {

@@ -525,6 +525,7 @@ pub fn story(seed: u64) -> Checked {
     let running = machine.boot()?;
     let ground = Ground::prepare(Arc::clone(&running.volume), 3, 2, 4, 250)?;
     machine.world.hold(DATA, true);
+    machine.world.hold_reads(DATA, true);
     machine.world.hold(LOG, true);
     let scrambler = machine.world.scramble(choices.fork());
     let engine = &running.engine;

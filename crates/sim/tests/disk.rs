@@ -153,6 +153,7 @@ fn a_scrambler_completes_everything_in_another_order() {
     let world = world();
     let data = world.device(DATA);
     world.hold(DATA, true);
+    world.hold_reads(DATA, true);
     let scrambler = world.scramble(Choices::new(3));
     std::thread::scope(|scope| {
         for thread in 0..3u8 {

@@ -305,6 +305,8 @@ fn examine(
     for finding in &inspection.findings {
         report.faults.push(Fault::Superblock(finding.to_string()));
     }
+    // While there is memory: what follows fills it with cached nodes.
+    read_log(inspection, log_device, pool, &mut report);
     let mut total = Usage::new();
     let mut catalog = Catalog::default();
     {
@@ -345,7 +347,6 @@ fn examine(
         report.snapshots += entry.snapshots.len() as u64;
     }
     compare(inspection, &total, &mut report)?;
-    read_log(inspection, log_device, pool, &mut report);
     Ok((report, total))
 }
 
