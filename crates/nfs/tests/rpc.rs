@@ -204,3 +204,55 @@ fn calls_cut_at_every_byte_are_answered_or_end_the_connection() {
         }
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Valid calls with a few bytes changed: each is answered, dropped or ends
+    /// the connection, and the server serves the next one.
+    #[test]
+    fn damaged_calls_do_no_harm(
+        edits in proptest::collection::vec((0usize..28, 0usize..400, proptest::prelude::any::<u8>()), 1..200),
+    ) {
+        let s = Server::new();
+        let root = s.root();
+        let file = s.create(&root, b"file", 0o644);
+        let at = |name: &[u8]| X::new().o(&root).o(name);
+        let lock = X::new().o(b"c").u(1).u(1).o(b"host").o(&file).o(b"oh").u(1).h(0).h(0).u(0).u(0);
+        let mut calls = vec![
+            s.encode(NFS, 1, &X::new().o(&file)),
+            s.encode(NFS, 2, &X::new().o(&file).sattr(Some(0o600), Some(9)).u(0)),
+            s.encode(NFS, 3, &at(b"file")),
+            s.encode(NFS, 4, &X::new().o(&file).u(63)),
+            s.encode(NFS, 6, &X::new().o(&file).h(0).u(9000)),
+            s.encode(NFS, 7, &X::new().o(&file).h(4096).u(4).u(1).o(b"data")),
+            s.encode(NFS, 8, &at(b"new").u(1).sattr(Some(0o600), None)),
+            s.encode(NFS, 9, &at(b"dir").sattr(Some(0o700), None)),
+            s.encode(NFS, 10, &at(b"sym").sattr(None, None).o(b"to")),
+            s.encode(NFS, 11, &at(b"dev").u(4).sattr(None, None).u(1).u(2)),
+            s.encode(NFS, 14, &at(b"dir").o(&root).o(b"dir2")),
+            s.encode(NFS, 15, &X::new().o(&file).o(&root).o(b"hard")),
+            s.encode(NFS, 17, &X::new().o(&root).h(0).h(0).u(4096).u(8192)),
+            s.encode(NFS, 21, &X::new().o(&file).h(0).u(0)),
+            s.encode(MOUNT, 1, &X::new().o(b"/vol1")),
+            s.encode(MOUNT, 2, &X::new()),
+        ];
+        for p in [2, 3, 4, 7, 20, 22, 23] {
+            calls.push(s.encode(NLM, p, &lock));
+        }
+        for p in [1, 2, 3, 6] {
+            calls.push(s.encode(NSM, p, &X::new().o(b"h").o(b"me").u(1).u(2).u(3).raw(&[0; 16])));
+        }
+        for (which, at, to) in edits {
+            let which = which % calls.len();
+            let call = &mut calls[which];
+            let at = at % call.len();
+            call[at] = to;
+            if let Handled::Reply(r, _) = s.handle(call) {
+                let m = r.message();
+                proptest::prop_assert!(m.len() % 4 == 0 && m[..4] == call[..4] && m[4..8] == [0, 0, 0, 1]);
+            }
+        }
+        s.getattr(&root);
+    }
+}

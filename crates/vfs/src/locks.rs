@@ -218,6 +218,8 @@ impl File {
 #[derive(Default)]
 struct State {
     files: HashMap<FileId, File>,
+    /// The files that somebody waits for: usually few.
+    blocked: HashSet<FileId>,
     /// Locks, waiters and reservations in all files.
     total: usize,
 }
@@ -229,6 +231,11 @@ impl State {
         let before = f.count();
         let out = change(f);
         let after = f.count();
+        if f.waiting.is_empty() {
+            self.blocked.remove(&file);
+        } else {
+            self.blocked.insert(file);
+        }
         self.total = self.total.saturating_sub(before) + after;
         if after == 0 {
             self.files.remove(&file);
@@ -253,13 +260,12 @@ impl State {
                     continue;
                 }
                 seen.push(&holder.owner);
-                for (id, g) in &self.files {
-                    next.extend(
-                        g.waiting
-                            .iter()
-                            .filter(|w| w.owner == holder.owner)
-                            .map(|w| (*id, w)),
-                    );
+                for id in &self.blocked {
+                    let Some(g) = self.files.get(id) else {
+                        continue;
+                    };
+                    let theirs = g.waiting.iter().filter(|w| w.owner == holder.owner);
+                    next.extend(theirs.map(|w| (*id, w)));
                 }
             }
         }

@@ -151,6 +151,7 @@ pub struct Server {
     pub vfs: Arc<Vfs>,
     pub volume: Arc<Volume>,
     pub engine: Engine,
+    pub disks: Disks,
     pub clock: Arc<ManualClock>,
     pub store: Arc<MemoryStore>,
     pub xid: std::cell::Cell<u32>,
@@ -167,7 +168,8 @@ impl Server {
     }
 
     pub fn with(rules: Vec<Rule>, store: Arc<MemoryStore>) -> Server {
-        let (engine, volume) = engine();
+        let disks = Disks::new();
+        let (engine, volume) = disks.format();
         let vfs = Vfs::new(HandleKey::new([9; 16]));
         vfs.publish(vec![Export {
             path: "/vol1".into(),
@@ -190,6 +192,7 @@ impl Server {
             vfs,
             volume,
             engine,
+            disks,
             clock,
             store,
             xid: 1.into(),
@@ -211,6 +214,24 @@ impl Server {
             grace: GRACE,
             name: "weir".into(),
         });
+    }
+
+    /// Stops everything and starts again with an empty cache.
+    pub fn cold_start(&mut self) {
+        self.engine.shutdown().unwrap();
+        let rules = {
+            let table = self.vfs.exports();
+            let export = table.iter().next().unwrap();
+            export.rules.clone()
+        };
+        self.vfs.publish(Vec::new());
+        (self.engine, self.volume) = self.disks.open();
+        self.vfs.publish(vec![Export {
+            path: "/vol1".into(),
+            volume: Arc::clone(&self.volume),
+            rules,
+        }]);
+        self.restart();
     }
 
     pub fn conn(&self) -> ConnInfo {
@@ -376,20 +397,48 @@ impl std::task::Wake for Unpark {
     }
 }
 
-/// An engine on devices in memory with one volume.
-fn engine() -> (Engine, Arc<Volume>) {
-    let rng = SeededRng::new(42);
-    let env = Env {
-        pool: FramePool::new(8192).unwrap(),
-        clock: Arc::new(ManualClock::default()),
-        rng: Arc::new(SeededRng::new(43)),
-    };
-    let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
-    let (agg, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
-    let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
-    let now = weir_base::Clock::now(&ManualClock::default());
-    let volume = engine
-        .create_volume("vol1", (0, 0), 0o755, now, &rng)
-        .unwrap();
-    (engine, volume)
+/// Devices in memory: what survives a restart.
+pub struct Disks {
+    device: Arc<MemDevice>,
+    log: Arc<MemDevice>,
+}
+
+impl Disks {
+    fn new() -> Disks {
+        Disks {
+            device: Arc::new(MemDevice::new(64 << 8)),
+            log: Arc::new(MemDevice::new(4 << 8)),
+        }
+    }
+
+    fn env() -> Env {
+        Env {
+            pool: FramePool::new(8192).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::new(SeededRng::new(43)),
+        }
+    }
+
+    /// A new aggregate with one volume.
+    fn format(&self) -> (Engine, Arc<Volume>) {
+        let rng = SeededRng::new(42);
+        let (agg, replay) =
+            Aggregate::create_on(self.device.clone(), self.log.clone(), Disks::env()).unwrap();
+        let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
+        let now = weir_base::Clock::now(&ManualClock::default());
+        let volume = engine
+            .create_volume("vol1", (0, 0), 0o755, now, &rng)
+            .unwrap();
+        (engine, volume)
+    }
+
+    /// What is on the disks, with nothing of it in memory yet.
+    fn open(&self) -> (Engine, Arc<Volume>) {
+        let rng = SeededRng::new(44);
+        let (agg, replay) =
+            Aggregate::open_on(self.device.clone(), self.log.clone(), Disks::env()).unwrap();
+        let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
+        let volume = engine.volume("vol1").unwrap();
+        (engine, volume)
+    }
 }
