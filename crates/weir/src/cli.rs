@@ -21,6 +21,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the volumes of a data folder over NFS; an empty folder becomes a new aggregate
     Serve(Box<Serve>),
+    /// Verify a data folder that no server is using
+    Check(Check),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
 }
@@ -55,10 +57,24 @@ pub struct Serve {
     /// Write the address to this file once requests are served
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
-    /// Let the aggregate grow to this size at most (when it is created)
+    /// Let the aggregate's device grow to this size at most
     #[arg(long, value_name = "SIZE", hide = true)]
     pub size: Option<Size>,
     /// Drop peers that stall for this many seconds
     #[arg(long, value_name = "SECONDS", hide = true)]
     pub stall: Option<u64>,
+}
+
+/// `weir check`
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The data folder
+    #[arg(value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where the intent log is, if not in the data folder
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Mend what can be mended without losing anything
+    #[arg(long)]
+    pub repair: bool,
 }

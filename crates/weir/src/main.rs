@@ -5,6 +5,7 @@
 
 mod announce;
 mod callbacks;
+mod check;
 mod cli;
 mod exports;
 mod logging;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
             logging::abort_on_panic();
             serve::run(args)
         }
+        cli::Command::Check(args) => check::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
     };
     match outcome {

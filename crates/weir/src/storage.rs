@@ -69,7 +69,11 @@ impl Storage {
             clock: Arc::clone(clock),
             rng: Arc::clone(&rng),
         };
-        let location = location(&args.data, args.log_dir.as_deref());
+        let mut location = location(&args.data, args.log_dir.as_deref());
+        if let Some(size) = args.size {
+            location.max_blocks = size.0 / BLOCK_SIZE as u64;
+            location.device_blocks = location.device_blocks.min(location.max_blocks);
+        }
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         let log = Arc::clone(aggregate.log());
         let options = EngineOptions {
@@ -147,7 +151,7 @@ impl Storage {
 }
 
 /// Where the files of `data` are.
-fn location(data: &Path, log_dir: Option<&Path>) -> Location {
+pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
     Location {
         log: log_dir.map(Path::to_owned),
         ..Location::new(data)

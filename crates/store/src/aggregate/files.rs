@@ -22,6 +22,8 @@ pub struct Location {
     pub log: Option<PathBuf>,
     /// Blocks that a new device has at first; it grows as it is needed.
     pub device_blocks: u64,
+    /// Blocks that the device grows to at most.
+    pub max_blocks: u64,
     /// Blocks of a new intent log, for good.
     pub log_blocks: u64,
 }
@@ -34,6 +36,7 @@ impl Location {
             data: data.into(),
             log: None,
             device_blocks: 16_384,
+            max_blocks: MAX_BLOCKS,
             log_blocks: 65_536,
         }
     }
@@ -48,7 +51,7 @@ impl Aggregate {
     pub fn create(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let id = AggregateId(random(&*env.rng));
         let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
-        let data = FileOptions::data(MAX_BLOCKS).create(location.device_blocks);
+        let data = FileOptions::data(location.max_blocks).create(location.device_blocks);
         let log = FileOptions::log().create(location.log_blocks);
         let (device, log_device) = devices(&folder, data, log)?;
         Self::format(&device, &log_device, &env, id)?;
@@ -65,8 +68,11 @@ impl Aggregate {
     pub fn open(location: &Location, env: Env) -> Result<(Arc<Aggregate>, Replay), StoreError> {
         let folder = Folder::open(&location.data, location.log.as_deref())?;
         let id = folder.id();
-        let (device, log_device) =
-            devices(&folder, FileOptions::data(MAX_BLOCKS), FileOptions::log())?;
+        let (device, log_device) = devices(
+            &folder,
+            FileOptions::data(location.max_blocks),
+            FileOptions::log(),
+        )?;
         Self::open_in(device, log_device, env, Some(id), Some(folder))
     }
 
