@@ -25,7 +25,8 @@ use crate::volume::Volume;
 #[derive(Default)]
 pub(crate) struct Totals {
     blocks: AtomicU64,
-    bytes: AtomicU64,
+    pages: AtomicU64,
+    heap: AtomicU64,
     /// Blocks that deletions count for, which nobody has promised.
     unpromised: AtomicU64,
 }
@@ -33,13 +34,15 @@ pub(crate) struct Totals {
 impl Totals {
     pub(crate) fn add(&self, c: Charge) {
         self.blocks.fetch_add(c.blocks, Ordering::Relaxed);
-        self.bytes.fetch_add(c.bytes, Ordering::Relaxed);
+        self.pages.fetch_add(c.pages, Ordering::Relaxed);
+        self.heap.fetch_add(c.heap, Ordering::Relaxed);
         self.unpromised.fetch_add(c.unpromised, Ordering::Relaxed);
     }
 
     pub(crate) fn sub(&self, c: Charge) {
         self.blocks.fetch_sub(c.blocks, Ordering::Relaxed);
-        self.bytes.fetch_sub(c.bytes, Ordering::Relaxed);
+        self.pages.fetch_sub(c.pages, Ordering::Relaxed);
+        self.heap.fetch_sub(c.heap, Ordering::Relaxed);
         self.unpromised.fetch_sub(c.unpromised, Ordering::Relaxed);
     }
 
@@ -48,9 +51,14 @@ impl Totals {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that overlays hold.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    /// Bytes of page frames that overlays hold.
+    pub(crate) fn frames(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+    }
+
+    /// Bytes of other memory that overlays hold.
+    pub(crate) fn heap(&self) -> u64 {
+        self.heap.load(Ordering::Relaxed)
     }
 }
 

@@ -7,7 +7,7 @@ use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::node::Key;
 
 use crate::cx::Cx;
-use crate::delta::{PAGE_BYTES, Page};
+use crate::delta::Page;
 use crate::edit::Edits;
 use crate::inode::State;
 use crate::record::{InodeRec, SYMLINK_PIECE, blocks_of, kind};
@@ -118,7 +118,7 @@ impl Volume {
             if let Some(CutTail { block, page }) = tail
                 && delta.file().put(block, page)
             {
-                self.charge(delta, promise.take(2), BLOCK_SIZE as u64 + PAGE_BYTES);
+                self.charge_pages(delta, promise.take(2), 1);
             }
         }
         st.rec = rec;

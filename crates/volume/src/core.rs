@@ -2,7 +2,8 @@
 //! memory and log, and the state of consistency points.
 //!
 //! **When a consistency point is due.** When overlays hold a third of the page
-//! frames, or the log is half full, or some seconds have passed since a change.
+//! frames or of the other memory that they may take, or the log is half full, or
+//! some seconds have passed since a change.
 //! While it is written, operations go on in the next epoch.
 //!
 //! **Pacing.** If clients change things faster than the device takes them, the
@@ -24,6 +25,7 @@ use weir_store::log::{AppendError, Record};
 
 use crate::admission::Totals;
 use crate::edit::Edits;
+use crate::engine::EngineOptions;
 use crate::event::Event;
 use crate::gate::Gate;
 use crate::types::{FsError, Pressure, Stop};
@@ -40,10 +42,18 @@ pub(crate) struct CpState {
     pub(crate) running: Mutex<()>,
     /// One is being made now.
     pub(crate) active: AtomicBool,
-    /// Bytes of memory and of log that were in use when it began.
-    frozen: [AtomicU64; 2],
+    /// What was in use when it began.
+    frozen: InUse,
     /// Bytes of overlays that it has dealt with.
     merged: AtomicU64,
+}
+
+/// Bytes of what overlays and the log take up.
+#[derive(Default)]
+struct InUse {
+    frames: AtomicU64,
+    heap: AtomicU64,
+    log: AtomicU64,
 }
 
 /// See the module's head.
@@ -70,17 +80,14 @@ pub(crate) struct Core {
     last: AtomicU64,
     /// Bytes of all page frames.
     memory: u64,
+    /// Bytes that overlays may take besides.
+    heap: u64,
     /// Inodes that each volume keeps in memory.
     pub(crate) inodes: usize,
 }
 
 impl Core {
-    pub(crate) fn new(
-        agg: Arc<Aggregate>,
-        rng: &dyn Rng,
-        background: bool,
-        inodes: usize,
-    ) -> Arc<Core> {
+    pub(crate) fn new(agg: Arc<Aggregate>, rng: &dyn Rng, options: &EngineOptions) -> Arc<Core> {
         let completed = agg.generation().0;
         let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
         let [a, b, c, d, e, f, g, h, ..] = agg.id().0;
@@ -94,7 +101,7 @@ impl Core {
                 ..CpState::default()
             },
             volumes: RwLock::new(BTreeMap::new()),
-            background,
+            background: options.background,
             // Until recovery is done nobody may make a consistency point: it
             // would release records of the log that are not applied yet.
             stopping: AtomicBool::new(true),
@@ -103,7 +110,8 @@ impl Core {
             verifier: AtomicU64::new(rng.next_u64()),
             last: AtomicU64::new(0),
             memory,
-            inodes,
+            heap: options.heap.unwrap_or(memory / 8),
+            inodes: options.inodes,
             agg,
         })
     }
@@ -157,19 +165,19 @@ impl Core {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
-        let [memory, log] = &self.cp.frozen;
-        let held = self.totals.bytes();
-        if held > self.memory / 3 {
-            let most = self.memory / 4 * 3;
-            if held > most {
-                return Err(Stop::Wait(Pressure::Memory));
-            }
-            self.ask_or_pace(held, memory, most)?;
+        let frozen = &self.cp.frozen;
+        let frames = self.totals.frames();
+        if frames > self.memory / 3 {
+            self.ask_or_pace(frames, &frozen.frames, self.memory / 4 * 3)?;
+        }
+        let heap = self.totals.heap();
+        if heap > self.heap / 3 {
+            self.ask_or_pace(heap, &frozen.heap, self.heap)?;
         }
         if bytes > 0 {
             let (used, size) = self.agg.log().fill();
             if used + bytes > size / 2 {
-                self.ask_or_pace(used + bytes, log, size / 10 * 9)?;
+                self.ask_or_pace(used + bytes, &frozen.log, size / 10 * 9)?;
             }
         }
         Ok(())
@@ -181,12 +189,16 @@ impl Core {
     fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
         if !self.cp.active.load(Ordering::Acquire) {
             self.want(self.gate.epoch());
-            return Ok(());
+            return match used > most {
+                true => Err(Stop::Wait(Pressure::Memory)),
+                false => Ok(()),
+            };
         }
         let frozen = frozen.load(Ordering::Relaxed);
         let merged = self.cp.merged.load(Ordering::Relaxed);
-        let [all, _] = &self.cp.frozen;
-        let all = all.load(Ordering::Relaxed).max(1);
+        let all = self.cp.frozen.frames.load(Ordering::Relaxed)
+            + self.cp.frozen.heap.load(Ordering::Relaxed);
+        let all = all.max(1);
         let room = most.saturating_sub(frozen);
         let share = u128::from(room) * u128::from(merged.min(all)) / u128::from(all);
         let allowed = room / 4 + (share as u64) / 4 * 3;
@@ -198,9 +210,10 @@ impl Core {
 
     /// Notes where a consistency point begins: the gate is closed.
     pub(crate) fn begin_pace(&self) {
-        let [memory, log] = &self.cp.frozen;
-        memory.store(self.totals.bytes(), Ordering::Relaxed);
-        log.store(self.agg.log().fill().0, Ordering::Relaxed);
+        let frozen = &self.cp.frozen;
+        frozen.frames.store(self.totals.frames(), Ordering::Relaxed);
+        frozen.heap.store(self.totals.heap(), Ordering::Relaxed);
+        frozen.log.store(self.agg.log().fill().0, Ordering::Relaxed);
         self.cp.merged.store(0, Ordering::Relaxed);
     }
 

@@ -25,6 +25,8 @@ pub struct Cx {
     roots: SmallVec<[Arc<RootState>; 1]>,
     /// How often the operation has waited for space.
     pub(crate) space_waits: u8,
+    /// How often it has waited for memory to read into.
+    memory_waits: u8,
     /// The consistency point that a commit waits for.
     pub(crate) commit_epoch: Option<u64>,
     /// A write that is done and waits for this consistency point.
@@ -40,6 +42,7 @@ impl Cx {
             bad: SmallVec::new(),
             roots: SmallVec::new(),
             space_waits: 0,
+            memory_waits: 0,
             commit_epoch: None,
             written: None,
         }
@@ -74,6 +77,9 @@ impl Cx {
     }
 }
 
+/// Times that a request waits for memory to read into before it is put off.
+const MEMORY_WAITS: u8 = 4;
+
 impl Volume {
     /// Does what `stop` asks for, so that the operation can be run again.
     ///
@@ -85,63 +91,70 @@ impl Volume {
     pub async fn resume(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
         match stop {
             Stop::Fail(e) => Err(e),
-            Stop::Fetch(ptrs) => {
-                match self.core.agg.cache().fetch(&ptrs).await {
-                    Ok(frames) => cx.pin(&ptrs, frames),
-                    Err(_) if ptrs.len() > 1 => {
-                        // Find out which of them it is.
-                        for ptr in ptrs {
-                            match self.core.agg.cache().fetch(&[ptr]).await {
-                                Ok(frames) => cx.pin(&[ptr], frames),
-                                Err(e) => self.note_bad(cx, ptr, &e)?,
-                            }
-                        }
-                    }
-                    Err(e) => {
-                        for ptr in ptrs {
-                            self.note_bad(cx, ptr, &e)?;
-                        }
-                    }
-                }
-                Ok(())
-            }
-            Stop::Wait(pressure) => {
-                let target = self.core.relieve(pressure);
-                let core = &self.core;
-                poll_fn(|task| {
-                    if core.eased(pressure, target) {
-                        return Poll::Ready(());
-                    }
-                    core.progress.register(task.waker());
-                    // Again, because it may have come before the registration.
-                    if core.eased(pressure, target) {
-                        Poll::Ready(())
-                    } else {
-                        Poll::Pending
-                    }
-                })
-                .await;
-                if core.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
-                    Ok(())
-                } else if core.is_poisoned() {
-                    Err(FsError::ReadOnly)
-                } else {
-                    // The engine is stopping.
-                    Err(FsError::Delay)
-                }
-            }
+            Stop::Fetch(ptrs) => self.fetch(cx, &ptrs).await,
+            Stop::Wait(pressure) => self.wait(pressure).await,
         }
     }
 
-    fn note_bad(&self, cx: &mut Cx, ptr: BlockPtr, error: &StoreError) -> Result<(), FsError> {
+    async fn fetch(&self, cx: &mut Cx, ptrs: &[BlockPtr]) -> Result<(), FsError> {
+        let cache = self.core.agg.cache();
+        let Err(error) = cache.fetch(ptrs).await.map(|frames| cx.pin(ptrs, frames)) else {
+            return Ok(());
+        };
         if matches!(error, StoreError::NoMemory) {
-            // Not the block's fault: the request is repeated when memory is free.
-            self.core.relieve(Pressure::Memory);
+            return self.wait_for_memory(cx).await;
+        }
+        // Find out which of them it is.
+        for ptr in ptrs {
+            match cache.fetch(&[*ptr]).await {
+                Ok(frames) => cx.pin(&[*ptr], frames),
+                Err(StoreError::NoMemory) => return self.wait_for_memory(cx).await,
+                Err(error) => {
+                    tracing::error!(volume = %self.id(), block = %ptr.addr, %error, "cannot read a block");
+                    cx.bad.push(*ptr);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changed pages occupy what a read needs: a consistency point makes them
+    /// clean. If that does not help, others hold the memory, and the client is
+    /// told to come back.
+    async fn wait_for_memory(&self, cx: &mut Cx) -> Result<(), FsError> {
+        cx.memory_waits += 1;
+        if cx.memory_waits > MEMORY_WAITS {
             return Err(FsError::Delay);
         }
-        tracing::error!(volume = %self.id(), block = %ptr.addr, %error, "cannot read a block");
-        cx.bad.push(ptr);
-        Ok(())
+        self.wait(Pressure::Memory)
+            .await
+            .map_err(|_| FsError::Delay)
+    }
+
+    async fn wait(&self, pressure: Pressure) -> Result<(), FsError> {
+        let target = self.core.relieve(pressure);
+        let core = &self.core;
+        poll_fn(|task| {
+            if core.eased(pressure, target) {
+                return Poll::Ready(());
+            }
+            core.progress.register(task.waker());
+            // Again, because it may have come before the registration.
+            if core.eased(pressure, target) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        if core.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
+            Ok(())
+        } else if core.is_poisoned() {
+            Err(FsError::ReadOnly)
+        } else {
+            // The engine is stopping.
+            Err(FsError::Delay)
+        }
     }
 
     /// As [`Volume::resume`], blocking the thread: for tools and tests.

@@ -8,7 +8,7 @@ use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::cx::Cx;
-use crate::delta::{Delta, Layer, PAGE_BYTES, Page};
+use crate::delta::{Delta, Layer, Page};
 use crate::edit::Edits;
 use crate::inode::State;
 use crate::record::{Stored, WINDOW, Window, kind};
@@ -299,7 +299,7 @@ impl Volume {
         }
         if fresh > 0 {
             let blocks = fresh + fresh.div_ceil(WINDOW);
-            self.charge(delta, promise.take(blocks), fresh * (BLOCK + PAGE_BYTES));
+            self.charge_pages(delta, promise.take(blocks), fresh);
         }
         st.rec = rec;
         st.unlogged = !logged;

@@ -203,7 +203,17 @@ pub(crate) struct Charge {
     pub(crate) blocks: u64,
     /// Blocks that come out of the floor.
     pub(crate) unpromised: u64,
-    pub(crate) bytes: u64,
+    /// Page frames.
+    pub(crate) pages: u64,
+    /// Bytes besides.
+    pub(crate) heap: u64,
+}
+
+impl Charge {
+    /// Bytes of memory in all.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages * weir_base::BLOCK_SIZE as u64 + self.heap
+    }
 }
 
 impl Delta {

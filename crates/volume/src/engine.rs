@@ -37,6 +37,9 @@ pub struct EngineOptions {
     pub flush_interval: Duration,
     /// Inodes that each volume keeps in memory, besides changed ones.
     pub inodes: usize,
+    /// Bytes of memory, besides page frames, that changes may take before they are
+    /// in a consistency point; `None`: an eighth of the page frames.
+    pub heap: Option<u64>,
 }
 
 impl Default for EngineOptions {
@@ -48,6 +51,7 @@ impl Default for EngineOptions {
             flush_interval: Duration::from_secs(10),
             // About 100 MiB when all are used.
             inodes: 262_144,
+            heap: None,
         }
     }
 }
@@ -71,7 +75,7 @@ impl Engine {
         rng: &dyn Rng,
         options: EngineOptions,
     ) -> Result<Engine, StoreError> {
-        let core = Core::new(agg, rng, options.background, options.inodes);
+        let core = Core::new(agg, rng, &options);
         for (id, rec, snapshots) in read_catalog(&core)? {
             let root = RootState::new(rec.root, core.agg.life());
             let vol = Volume::new(Arc::clone(&core), id, rec, root);

@@ -121,7 +121,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
             // Pages have been counted as they were written.
             let counted = self.progress - before;
-            self.progressed(delta.charge.bytes.saturating_sub(counted));
+            self.progressed(delta.charge.bytes().saturating_sub(counted));
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
             }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{BLOCK_SIZE, Ino, Time};
+use weir_base::{Ino, Time};
 use weir_store::log::{LogError, Replayed};
 use weir_store::{Frame, StoreError};
 
 use crate::admission::Promise;
 use crate::core::Core;
 use crate::cx::Cx;
-use crate::delta::{Charge, ENTRY_BYTES, PAGE_BYTES, Page};
+use crate::delta::{Charge, ENTRY_BYTES, Page};
 use crate::edit::{self, Edit};
 use crate::inode::Inode;
 use crate::record::{InodeRec, blocks_of};
@@ -212,6 +212,6 @@ impl Volume {
 
     fn charge_recovered(&self, delta: &mut crate::delta::Delta) {
         let charge: Charge = Promise::if_possible(&self.core, 2).take(2);
-        self.charge(delta, charge, BLOCK_SIZE as u64 + PAGE_BYTES);
+        self.charge_pages(delta, charge, 1);
     }
 }

@@ -17,7 +17,7 @@ use crate::admission::Promise;
 use crate::catalog::Catalog;
 use crate::core::Core;
 use crate::cx::Cx;
-use crate::delta::{Charge, DELTA_BYTES, Delta};
+use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES};
 use crate::gate::Pass;
 use crate::hash::{DISAMBIGUATORS, HashKey, first_cookie};
 use crate::inode::{Inode, State, Table};
@@ -404,11 +404,28 @@ impl Volume {
     }
 
     /// Counts promised blocks and bytes that an overlay has come to need.
-    pub(crate) fn charge(&self, delta: &mut Delta, promised: Charge, bytes: u64) {
-        let charge = Charge { bytes, ..promised };
+    pub(crate) fn charge(&self, delta: &mut Delta, promised: Charge, heap: u64) {
+        self.add_charge(delta, Charge { heap, ..promised });
+    }
+
+    /// As [`Volume::charge`], for pages that are new in the overlay.
+    pub(crate) fn charge_pages(&self, delta: &mut Delta, promised: Charge, pages: u64) {
+        let heap = pages * PAGE_BYTES;
+        self.add_charge(
+            delta,
+            Charge {
+                pages,
+                heap,
+                ..promised
+            },
+        );
+    }
+
+    fn add_charge(&self, delta: &mut Delta, charge: Charge) {
         delta.charge.blocks += charge.blocks;
         delta.charge.unpromised += charge.unpromised;
-        delta.charge.bytes += bytes;
+        delta.charge.pages += charge.pages;
+        delta.charge.heap += charge.heap;
         self.charged.fetch_add(charge.blocks, Ordering::Relaxed);
         self.core.totals.add(charge);
     }

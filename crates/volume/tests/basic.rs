@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Machine, create, lookup, mkdir, names, now, read, run, write};
+use common::{Machine, crash, create, lookup, mkdir, names, now, read, run, write};
 use weir_base::{Ino, Rng, Time};
 use weir_volume::{CreateHow, FileKind, FsError, SetAttr, SetTime, Stability, Volume};
 
@@ -166,7 +166,7 @@ fn directories_of_many_entries() {
     }
     cookies.retain(|(_, n)| n[4..].parse::<u32>().unwrap() % 2 == 1);
     assert_eq!(names(&vol, d), cookies, "cookies do not change");
-    drop((vol, engine));
+    crash(engine, vol);
     let (engine, vol) = m.open();
     assert_eq!(names(&vol, d), cookies);
     engine.cp_now().unwrap();
@@ -236,7 +236,7 @@ fn symlinks_and_special_files() {
         );
         engine.cp_now().unwrap();
     }
-    drop((vol, engine));
+    crash(engine, vol);
     let (_engine, vol) = m.open();
     assert_eq!(run(&vol, |cx| vol.readlink(cx, l.ino)).unwrap().0, target);
 }
@@ -315,7 +315,7 @@ fn renames() {
     ren(root, "h", root, "f").unwrap();
     assert_eq!(lookup(&vol, root, "h"), Ok(h), "two names of one file stay");
     ren(root, "f", root, "f").unwrap();
-    drop((vol, engine));
+    crash(engine, vol);
     let (_engine, vol) = m.open();
     let mut all: Vec<String> = names(&vol, root).into_iter().map(|(_, n)| n).collect();
     all.sort();
@@ -391,7 +391,7 @@ fn snapshots_keep_what_the_volume_drops() {
         write(&vol, x, 0, &[3; 100_000], Stability::FileSync);
         engine.cp_now().unwrap();
     }
-    drop((vol, engine));
+    crash(engine, vol);
     let (engine, vol) = m.open();
     let one = vol.open_snapshot("one").unwrap();
     let two = vol.open_snapshot("two").unwrap();

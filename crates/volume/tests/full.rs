@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Machine, create, lookup, names, read, run, write};
+use common::{Machine, crash, create, lookup, names, read, run, write};
 use weir_base::Ino;
 use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
@@ -162,7 +162,7 @@ fn a_small_log_and_little_memory_only_slow_down() {
     }
     // More than the log takes in one record.
     write(&vol, f, 1, &vec![77; 1 << 20], Stability::FileSync);
-    drop((vol, engine));
+    crash(engine, vol);
     let (_engine, vol) = m.open();
     assert!(read(&vol, f, 1, 1 << 20).iter().all(|b| *b == 77));
     assert_eq!(lookup(&vol, vol.root(), "f"), Ok(f));

@@ -101,6 +101,15 @@ pub fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Resul
     vol.drive_blocking(&mut Cx::new(now()), op)
 }
 
+/// Ends without a consistency point, once everything that was answered is
+/// durable.
+pub fn crash(engine: Engine, vol: Arc<Volume>) {
+    let last = run(&vol, |cx| {
+        vol.setattr(cx, vol.root(), &SetAttr::default(), None)
+    });
+    engine.wait_durable(last.unwrap().lsn).unwrap();
+}
+
 pub fn create(vol: &Volume, dir: Ino, name: &str) -> Ino {
     run(vol, |cx| {
         vol.create(
