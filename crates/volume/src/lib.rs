@@ -30,6 +30,7 @@ mod readdir;
 mod record;
 mod recovery;
 mod rename;
+mod scrub;
 mod snapshot;
 mod types;
 mod volume;
@@ -39,6 +40,7 @@ pub use cx::Cx;
 pub use edit::{EditError, verify_record};
 pub use engine::{Engine, EngineOptions};
 pub use recovery::Recovered;
+pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
 pub use snapshot::{Difference, Part, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,

@@ -23,6 +23,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Verify a data folder that no server is using
     Check(Check),
+    /// Read and verify every block of a running server's data, at a limited rate
+    Scrub(Scrub),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
 }
@@ -77,4 +79,15 @@ pub struct Check {
     /// Mend what can be mended without losing anything
     #[arg(long)]
     pub repair: bool,
+}
+
+/// `weir scrub`
+#[derive(Debug, Args)]
+pub struct Scrub {
+    /// The data folder of the running server
+    #[arg(value_name = "DIR")]
+    pub data: PathBuf,
+    /// Bytes to read per second at most
+    #[arg(long, value_name = "SIZE", default_value = "100M")]
+    pub rate: Size,
 }

@@ -7,11 +7,13 @@ mod announce;
 mod callbacks;
 mod check;
 mod cli;
+mod control;
 mod exports;
 mod logging;
 mod net;
 mod os;
 mod rpcbind;
+mod scrub;
 mod serve;
 mod size;
 mod state;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
             serve::run(args)
         }
         cli::Command::Check(args) => check::run(args),
+        cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
     };
     match outcome {

@@ -13,7 +13,9 @@ use weir_vfs::{Export, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::cli::Serve;
+use crate::control::Control;
 use crate::net::{Backend, Handled, Pieces, Reply, Wakeups};
+use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state::{self, LockHosts};
 use crate::{exports, os};
@@ -41,6 +43,8 @@ const HEAP_SHARE: u64 = 8;
 
 /// The open data folder.
 pub struct Storage {
+    /// Dropped first: whoever asks after that is told that no server answers.
+    control: Control,
     engine: Arc<Engine>,
     backend: Arc<Protocols>,
     exports: Vec<String>,
@@ -116,7 +120,13 @@ impl Storage {
             service,
             engine: Arc::clone(&engine),
         });
+        let scrubber = Scrubber {
+            engine: Arc::clone(&engine),
+            clock: Arc::clone(clock),
+        };
+        let control = Control::listen(&args.data, Arc::new(scrubber))?;
         Ok(Storage {
+            control,
             engine,
             backend,
             exports: paths,
@@ -140,6 +150,7 @@ impl Storage {
 
     /// Takes a last consistency point and ends the engine.
     pub fn close(self) -> Result<()> {
+        drop(self.control);
         self.engine.shutdown().map_err(|error| {
             let why = self
                 .engine

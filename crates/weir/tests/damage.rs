@@ -93,6 +93,12 @@ fn a_damaged_block_is_an_error_for_what_it_covers_and_nothing_else() {
     // Its place is in the log, and both ways of looking find it.
     let block = (at / BLOCK as u64).to_string();
     assert!(server.logged(&format!("block={block} "), 1)[0].contains("ERROR"));
+    let scrub = weir(&["scrub", data.path().to_str().unwrap(), "--rate", "10G"]);
+    assert!(!scrub.status.success(), "{scrub:?}");
+    assert!(
+        String::from_utf8_lossy(&scrub.stdout).contains(&block),
+        "{scrub:?}"
+    );
     server.stop();
     let check = weir(&["check", data.path().to_str().unwrap()]);
     assert!(!check.status.success(), "{check:?}");
