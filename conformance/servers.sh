@@ -44,16 +44,22 @@ start_server() {
   wait_port "$PORT"
 }
 server_alive() { kill -0 "$(cat "$WORK/server.pid")" 2>/dev/null; }
+# A process is gone when it is no more, or a zombie all of whose threads have ended: until then its
+# sockets and locks stay.
+gone() {
+  local t=("/proc/$1/task/"*)
+  [ ! -d "/proc/$1" ] || { [ ${#t[@]} -le 1 ] && grep -q '^State:.*Z' "/proc/$1/status" 2>/dev/null; }
+}
 crash_server() { # returns when the process is gone
   local p; p=$(cat "$WORK/server.pid")
   kill -9 "$p" 2>/dev/null || true
-  while [ -d "/proc/$p" ] && ! grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null; do sleep 0.05; done
+  until gone "$p"; do sleep 0.05; done
 }
 stop_server() {
   local p; p=$(cat "$WORK/server.pid")
   kill "$p" 2>/dev/null || true
   for _ in $(seq 300); do
-    { [ -d "/proc/$p" ] && ! grep -q '^State:.*Z' "/proc/$p/status" 2>/dev/null; } || return 0
+    ! gone "$p" || return 0
     sleep 0.1
   done
   echo "UNEXPECTED the server did not stop within 30 s of SIGTERM"; kill -9 "$p"
