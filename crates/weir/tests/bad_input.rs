@@ -8,6 +8,9 @@ mod common;
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 
+use common::client::Client;
+use weir_bench::nfs3::Calls;
+
 use common::{Server, ask, call, closed, null, record, reply, serves, words};
 
 const NFS: u32 = 100_003;
@@ -159,6 +162,58 @@ fn a_peer_that_stops_within_a_request_is_dropped() {
     let address = late.local_addr().unwrap().to_string();
     assert_eq!(server.logged(&address, 1).len(), 1);
     serves(&mut idle);
+}
+
+/// Handles that this server did not make, and handles of files that are gone.
+#[test]
+fn foreign_and_stale_handles_get_their_errors() {
+    let (_data, server) = server();
+    let mut c = server.connect();
+    let getattr = |xid, handle: &[u8]| {
+        let mut args = words(&[handle.len() as u32]);
+        args.extend_from_slice(handle);
+        args.resize(args.len().next_multiple_of(4), 0);
+        call(xid, NFS, 3, 1, &args)
+    };
+    // NFS3ERR_BADHANDLE, or NFS3ERR_STALE for what might once have been one (RFC 1813 §2.6).
+    for (xid, len) in (0..).zip([0, 1, 8, 16, 24, 28, 32, 48, 64]) {
+        let answer = ask(&mut c, &getattr(xid, &vec![0xa5; len]));
+        assert_eq!(answer[..6], [xid, 1, 0, 0, 0, 0], "{len} bytes");
+        assert!([10_001, 70].contains(&answer[6]), "{len} bytes: {answer:?}");
+    }
+    // Longer than a handle may be: GARBAGE_ARGS.
+    assert_eq!(
+        ask(&mut c, &getattr(99, &[1; 65])),
+        [99, 1, 0, 0, 0, 4],
+        "65 bytes"
+    );
+    let mut client = Client::mount(&server);
+    let file = client.file("gone", &[1; 4096]);
+    client.remove("gone").unwrap();
+    assert_eq!(client.read(&file, 0, 4096).err(), Some(70));
+    serves(&mut c);
+}
+
+/// Clients that ask for much and take nothing: bounded, then dropped, and nobody else suffers.
+#[test]
+fn clients_that_never_read_are_bounded_and_dropped() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &["--stall", "2"]);
+    let mut client = Client::mount(&server);
+    let file = client.file("large", &vec![7; 1 << 20]);
+    let mut read = Vec::new();
+    Calls::new(Some(&common::root())).read(&mut read, 1, &file, 0, 1 << 20);
+    let asks = read.repeat(64);
+    let mut greedy: Vec<TcpStream> = (0..32).map(|_| server.connect()).collect();
+    for c in &mut greedy {
+        c.write_all(&asks).unwrap();
+    }
+    // Two gigabytes were asked for; the budget is 256 MiB for everything.
+    serves(&mut server.connect());
+    let resident = server.resident();
+    assert!(resident < 400 << 20, "{resident} bytes resident");
+    assert_eq!(server.logged("took no answers", 32).len(), 32);
+    assert!(client.read(&file, 0, 4096).unwrap() == [7; 4096]);
 }
 
 /// Many calls in one go are all answered, also when the sender says no more after them.
