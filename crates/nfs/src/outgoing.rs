@@ -17,6 +17,9 @@ pub struct Outgoing {
     pub token: u64,
     /// The host to call. Its rpcbind knows the port.
     pub to: IpAddr,
+    /// The address of ours to call from, if it still is one: clients take a grant
+    /// only from the address that they asked.
+    pub from: IpAddr,
     /// Program to ask the port of.
     pub program: u32,
     /// Its version.

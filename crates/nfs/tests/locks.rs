@@ -156,6 +156,11 @@ fn a_blocked_request_is_granted_by_a_call_until_it_is_answered() {
         (calls[0].to, calls[0].program),
         ("10.0.0.2".parse().unwrap(), 100_021)
     );
+    assert_eq!(
+        calls[0].from,
+        s.conn().local.ip(),
+        "from where the client asked"
+    );
     let (procedure, mut r) = parts(&calls[0]);
     assert_eq!(procedure, 5);
     let cookie = r.o();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, UdpSocket};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 use weir_base::{Rng, SystemRng};
@@ -70,12 +70,12 @@ async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
         };
         let xid = SystemRng.next_u64() as u32;
         let rpcbind = SocketAddr::new(call.to, portmap::PORT);
-        let answer = ask(rpcbind, &portmap::getport(xid, entry)).await?;
+        let answer = ask(rpcbind, call.from, &portmap::getport(xid, entry)).await?;
         if let Some(port) = portmap::reply_port(xid, &answer) {
             let to = SocketAddr::new(call.to, port);
             return match transport {
-                Transport::Tcp => timeout(PATIENCE, over_tcp(to, &call.message)).await?,
-                Transport::Udp => over_udp(to, &call.message).await,
+                Transport::Tcp => timeout(PATIENCE, over_tcp(to, call.from, &call.message)).await?,
+                Transport::Udp => over_udp(to, call.from, &call.message).await,
             };
         }
     }
@@ -83,19 +83,30 @@ async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
 }
 
 /// Asks over UDP, or over TCP if nobody answers that.
-async fn ask(to: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
-    match over_udp(to, message).await {
+async fn ask(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+    match over_udp(to, from, message).await {
         Ok(answer) => Ok(answer),
-        Err(_) => timeout(PATIENCE, over_tcp(to, message)).await?,
+        Err(_) => timeout(PATIENCE, over_tcp(to, from, message)).await?,
     }
 }
 
-async fn over_udp(to: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+/// Where to call from: an address that the client knows us by, or any if that is not ours any more
+/// (or not of the same family).
+fn sources(to: SocketAddr, from: IpAddr) -> [SocketAddr; 2] {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let from = if from.is_ipv4() == to.is_ipv4() {
+        from
+    } else {
+        any
+    };
+    [SocketAddr::new(from, 0), SocketAddr::new(any, 0)]
+}
+
+async fn over_udp(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = UdpSocket::bind(&sources(to, from)[..]).await?;
     socket.connect(to).await?;
     let mut answer = vec![0; MAX_ANSWER];
     for _ in 0..TRIES {
@@ -113,8 +124,15 @@ async fn over_udp(to: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-async fn over_tcp(to: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(to).await?;
+async fn over_tcp(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = if to.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    let [known, any] = sources(to, from);
+    socket.bind(known).or_else(|_| socket.bind(any))?;
+    let mut stream = socket.connect(to).await?;
     let mark = 0x8000_0000 | message.len() as u32;
     stream
         .write_all(&[&mark.to_be_bytes()[..], message].concat())

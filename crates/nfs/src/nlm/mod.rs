@@ -130,17 +130,19 @@ impl LockService {
             for name in [self.name.clone(), host.local.to_string()] {
                 calls.push((
                     host.addr,
+                    host.local,
                     hosts::notify_call(self.xid(), &name, state.hosts.state()),
                 ));
             }
         }
         for (to, call) in state.hosts.monitor_calls(None, || self.xid()) {
-            calls.push((to, call));
+            calls.push((to, to, call));
         }
-        for (to, (program, version, message)) in calls {
+        for (to, from, (program, version, message)) in calls {
             let call = Outgoing {
                 token: self.rng.next_u64(),
                 to,
+                from,
                 program,
                 version,
                 message,
@@ -168,7 +170,7 @@ impl LockService {
     }
 
     /// Sends a call that is not repeated and whose reply does not matter.
-    fn send_once(&self, to: IpAddr, procedure: u32, results: &[u8]) {
+    fn send_once(&self, to: IpAddr, from: IpAddr, procedure: u32, results: &[u8]) {
         let mut message = Vec::with_capacity(64 + results.len());
         rpc::put_call(&mut message, self.xid(), NLM_PROGRAM, 4, procedure);
         message.extend_from_slice(results);
@@ -176,6 +178,7 @@ impl LockService {
         self.outbox.push(Outgoing {
             token,
             to,
+            from,
             program: NLM_PROGRAM,
             version: 4,
             message,
@@ -206,6 +209,7 @@ impl LockService {
             let call = Outgoing {
                 token,
                 to: host.addr,
+                from: host.local,
                 program: NLM_PROGRAM,
                 version: 4,
                 message,
@@ -306,6 +310,7 @@ impl LockService {
             let call = Outgoing {
                 token: self.rng.next_u64(),
                 to,
+                from: to,
                 program,
                 version,
                 message,

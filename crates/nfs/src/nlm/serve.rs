@@ -56,7 +56,8 @@ impl<'a> Op<'a> {
                     Verb::Unlock => 14,
                     Verb::Granted => 15,
                 };
-                self.service.send_once(self.client, procedure, &results);
+                self.service
+                    .send_once(self.client, self.local, procedure, &results);
             }
             Args::Result(verb, cookie, stat) => {
                 if let (Verb::Granted, Ok(token)) = (verb, <[u8; 8]>::try_from(*cookie)) {
