@@ -385,6 +385,11 @@ impl<B: Backend> Conn<B> {
     /// One round until nothing moves. `true` when the connection is over.
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..limits::TURN {
+            // Before the log is looked at: what comes from here may have to wait for it.
+            if self.traffic.waiting.is_some() {
+                let core = &self.core;
+                self.traffic.poll_waiting(cx, || core.backend.durable());
+            }
             if !self.traffic.parked.is_empty() {
                 self.core.wait_for_log(&self.watch);
                 let durable = self.core.backend.durable();
@@ -395,10 +400,6 @@ impl<B: Backend> Conn<B> {
                     self.traffic.release(durable);
                     self.traffic.fail_parked();
                 }
-            }
-            if self.traffic.waiting.is_some() {
-                let core = &self.core;
-                self.traffic.poll_waiting(cx, || core.backend.durable());
             }
             self.flush(cx)?;
             if self.core.draining.get() {

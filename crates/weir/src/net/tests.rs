@@ -33,7 +33,7 @@ fn marked(body: &[u8]) -> Vec<u8> {
 }
 
 /// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for
-/// [`Stub::release`]; `b<u64>` answers that many bytes; `d` drops; `x` closes.
+/// [`Stub::release`], `l<u64>` for that and then for the log number; `b<u64>` answers that many bytes; `d` drops; `x` closes.
 #[derive(Default)]
 struct Stub {
     durable: AtomicU64,
@@ -65,13 +65,14 @@ impl Backend for Stub {
             Some(b'e') => Handled::Reply(Bytes(marked(record)), None),
             Some(b's') => Handled::Reply(Bytes(marked(record)), Some(Lsn(number()))),
             Some(b'b') => Handled::Reply(Bytes(marked(&vec![b'b'; number() as usize])), None),
-            Some(b'w') => {
+            Some(letter @ (b'w' | b'l')) => {
+                let after = (*letter == b'l').then(|| Lsn(number()));
                 let (sender, receiver) = oneshot::channel();
                 self.waiting.lock().unwrap().insert(number(), sender);
                 let record = record.to_vec();
                 Handled::Later(Box::pin(async move {
                     receiver.await.ok();
-                    Some((Bytes(marked(&record)), None))
+                    Some((Bytes(marked(&record)), after))
                 }))
             }
             Some(b'd') => Handled::Drop,
@@ -253,6 +254,24 @@ fn a_waiting_request_holds_up_nobody() {
     assert_eq!(reply(&mut c), &command(b'w', 2)[4..]);
     server.stub.release(1);
     assert_eq!(reply(&mut c), &command(b'w', 1)[4..]);
+}
+
+#[test]
+fn an_answer_that_waited_may_have_to_wait_for_the_log_too() {
+    let server = Server::usual();
+    let mut c = server.connect();
+    let mut others: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for round in 1..20 {
+        c.write_all(&command(b'l', round)).unwrap();
+        server.stub.release(round);
+        // By the time that these are answered the other has been looked after.
+        for other in &mut others {
+            other.write_all(&marked(b"eround")).unwrap();
+            assert_eq!(reply(other), b"eround");
+        }
+        server.durable(round);
+        assert_eq!(reply(&mut c), &command(b'l', round)[4..]);
+    }
 }
 
 #[test]
