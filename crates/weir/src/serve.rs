@@ -25,6 +25,9 @@ const MEMORY_SHARE: u64 = 4;
 /// The least memory that a server can work with.
 const MEMORY_LEAST: Size = Size(64 << 20);
 
+/// What the process takes before it does anything: its code, threads, the allocator's reserves.
+const MEMORY_FIXED: u64 = 24 << 20;
+
 /// The part of the memory that connections may hold: requests and answers under way.
 const NETWORK_SHARE: u64 = 8;
 
@@ -46,6 +49,7 @@ pub fn run(args: &Serve) -> Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let cores = os::cores();
     let wakeups = Wakeups::new(cores);
+    let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
     let storage = storage::Storage::open(args, Size(memory.0 - network), &clock, &wakeups)?;
 
