@@ -239,6 +239,7 @@ elif ROLE == "freed":
     while not (got := lock(fd, EX, 0, 10)) and time.monotonic() < end:
         time.sleep(0.5)
     expect("after-the-client-came-back", got, True)
+    os.unlink(FILE)
 if ROLE == "dies":
     signal.pause()
 sys.exit(failures != 0)
