@@ -1,6 +1,7 @@
 //! The reference model of a volume and the operations on it.
 
 pub mod content;
+mod errors;
 pub mod op;
 pub mod tree;
 

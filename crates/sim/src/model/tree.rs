@@ -13,6 +13,10 @@ use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
 
 use super::content::Content;
+use super::errors::{
+    Answer, DOT_EXISTS, DOT_GONE, EXISTS, NAME_TOO_LONG, NOT_DIR, NOT_FOUND, STALE, TOO_BIG,
+    check_name, none_of, not_a_file,
+};
 use super::op::{Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
 
 /// What kind of object a node is, with what only that kind has.
@@ -145,65 +149,6 @@ impl Rules {
         modes: [0o600, 0o700, 0o777],
         unix: true,
     };
-}
-
-type Answer<T> = Result<T, Errors>;
-
-const STALE: Errors = Errors::of(&[Errno::Stale]);
-const NOT_DIR: Errors = Errors::of(&[Errno::NotDir]);
-const NOT_FOUND: Errors = Errors::of(&[Errno::NotFound]);
-const EXISTS: Errors = Errors::of(&[Errno::Exists]);
-const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
-const TOO_BIG: Errors = Errors::of(&[Errno::FileTooBig, Errno::Invalid]);
-
-/// Why data cannot be read from, written to or cut off this object.
-fn not_a_file(node: &Node) -> Option<Errors> {
-    match node.kind() {
-        Kind::File => None,
-        Kind::Dir => Some(Errors::of(&[Errno::IsDir, Errno::Invalid])),
-        _ => Some(Errors::of(&[Errno::Invalid])),
-    }
-}
-
-/// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
-const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
-/// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they say so.
-const DOT_EXISTS: Errors =
-    Errors::of(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
-/// `.` and `..` where an entry is to go.
-const DOT_GONE: Errors = Errors::of(&[
-    Errno::Invalid,
-    Errno::NotEmpty,
-    Errno::Exists,
-    Errno::IsDir,
-    Errno::Access,
-]);
-
-/// Several things may be wrong at once, and which of them is reported is the server's choice: fails with the union.
-fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
-    let bits = faults
-        .iter()
-        .flatten()
-        .fold(0, |bits, errors| bits | errors.bits());
-    if bits == 0 {
-        Ok(())
-    } else {
-        Err(Errors::from_bits(bits))
-    }
-}
-
-/// What a name is good for.
-fn check_name(name: &[u8], dots: Errors) -> Answer<()> {
-    if name.len() > MAX_NAME {
-        return Err(NAME_TOO_LONG);
-    }
-    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(BAD_NAME);
-    }
-    if name == b"." || name == b".." {
-        return Err(dots);
-    }
-    Ok(())
 }
 
 /// Attributes that the root directory is created with.

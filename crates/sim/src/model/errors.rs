@@ -1,0 +1,66 @@
+//! Which errors an operation may fail with.
+
+use weir_base::limits::MAX_NAME;
+
+use super::op::{Errno, Errors, Kind};
+use super::tree::Node;
+
+/// What a prediction comes to.
+pub(super) type Answer<T> = Result<T, Errors>;
+
+pub(super) const STALE: Errors = Errors::of(&[Errno::Stale]);
+pub(super) const NOT_DIR: Errors = Errors::of(&[Errno::NotDir]);
+pub(super) const NOT_FOUND: Errors = Errors::of(&[Errno::NotFound]);
+pub(super) const EXISTS: Errors = Errors::of(&[Errno::Exists]);
+pub(super) const NAME_TOO_LONG: Errors = Errors::of(&[Errno::NameTooLong]);
+pub(super) const TOO_BIG: Errors = Errors::of(&[Errno::FileTooBig, Errno::Invalid]);
+
+/// Why data cannot be read from, written to or cut off this object.
+pub(super) fn not_a_file(node: &Node) -> Option<Errors> {
+    match node.kind() {
+        Kind::File => None,
+        Kind::Dir => Some(Errors::of(&[Errno::IsDir, Errno::Invalid])),
+        _ => Some(Errors::of(&[Errno::Invalid])),
+    }
+}
+
+/// Names that no file may have: RFC 1813 §3.2 leaves the choice between ACCES and INVAL.
+pub(super) const BAD_NAME: Errors = Errors::of(&[Errno::Invalid, Errno::Access]);
+/// `.` and `..` where a new entry is to be made: they exist; POSIX and servers differ in how they say so.
+pub(super) const DOT_EXISTS: Errors =
+    Errors::of(&[Errno::Exists, Errno::Invalid, Errno::Access, Errno::IsDir]);
+/// `.` and `..` where an entry is to go.
+pub(super) const DOT_GONE: Errors = Errors::of(&[
+    Errno::Invalid,
+    Errno::NotEmpty,
+    Errno::Exists,
+    Errno::IsDir,
+    Errno::Access,
+]);
+
+/// Several things may be wrong at once, and which of them is reported is the server's choice: fails with the union.
+pub(super) fn none_of(faults: &[Option<Errors>]) -> Answer<()> {
+    let bits = faults
+        .iter()
+        .flatten()
+        .fold(0, |bits, errors| bits | errors.bits());
+    if bits == 0 {
+        Ok(())
+    } else {
+        Err(Errors::from_bits(bits))
+    }
+}
+
+/// What a name is good for.
+pub(super) fn check_name(name: &[u8], dots: Errors) -> Answer<()> {
+    if name.len() > MAX_NAME {
+        return Err(NAME_TOO_LONG);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(BAD_NAME);
+    }
+    if name == b"." || name == b".." {
+        return Err(dots);
+    }
+    Ok(())
+}
