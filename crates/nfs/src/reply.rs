@@ -19,18 +19,10 @@ impl Payload {
         Payload(data)
     }
 
-    /// The data page by page, and the XDR padding.
+    /// The data and the XDR padding.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = self.0.first;
-        let mut left = self.0.len;
-        let pages = self.0.pages.iter().map_while(move |page| {
-            let end = skip.saturating_add(left).min(page.len());
-            let part = page.get(skip..end).filter(|p| !p.is_empty())?;
-            left -= part.len();
-            skip = 0;
-            Some(part)
-        });
-        pages.chain(std::iter::once(&[0u8; 3][..padding(self.0.len)]))
+        let padding = &[0u8; 3][..padding(self.0.len)];
+        self.0.slices().chain(std::iter::once(padding))
     }
 
     fn encoded_len(&self) -> usize {

@@ -568,6 +568,30 @@ impl Frame {
         }
     }
 
+    /// The bytes of `frames` in order, in as few slices as memory allows: pages that
+    /// are neighbours in the arena come as one.
+    pub fn joined(frames: &[Frame]) -> impl Iterator<Item = &[u8]> {
+        let mut rest = frames;
+        std::iter::from_fn(move || {
+            let first = rest.first()?;
+            let mut end = first.page.as_ptr().wrapping_add(1);
+            let same = |f: &&Frame| {
+                let next = f.pool == first.pool && f.pool.is_some() && f.page.as_ptr() == end;
+                end = end.wrapping_add(usize::from(next));
+                next
+            };
+            let count = 1 + rest.iter().skip(1).take_while(same).count();
+            let (run, after) = rest.split_at(count);
+            rest = after;
+            let start = run.first()?.page.as_ptr().cast::<u8>();
+            // SAFETY: all pages of `run` follow one another in the mapping of one
+            // pool, from which the pointer to the first one derives too; `frames`
+            // is borrowed for as long as the slice, so none of them is given back
+            // or written.
+            Some(unsafe { std::slice::from_raw_parts(start, count * BLOCK_SIZE) })
+        })
+    }
+
     /// Whether both are the same page in memory.
     pub fn same_page(&self, other: &Frame) -> bool {
         self.page == other.page
@@ -670,6 +694,38 @@ mod tests {
         assert!(!z.is_unique());
         assert_eq!(z.as_ptr() as usize % BLOCK_SIZE, 0);
         assert!(z.clone().try_into_mut().is_err());
+    }
+
+    #[test]
+    fn neighbours_in_memory_are_joined() {
+        let pool = FramePool::new(64).unwrap();
+        let mut frames: Vec<Frame> = (0..40u8)
+            .map(|i| {
+                let mut f = pool.alloc(Class::Cp).unwrap();
+                f.fill(i);
+                f.freeze()
+            })
+            .collect();
+        frames.swap(5, 20);
+        frames.insert(9, Frame::zero());
+        frames.insert(9, Frame::zero());
+        for from in 0..=frames.len() {
+            let want: Vec<u8> = frames[from..]
+                .iter()
+                .flat_map(|f| f.iter().copied())
+                .collect();
+            assert_eq!(
+                Frame::joined(&frames[from..]).collect::<Vec<_>>().concat(),
+                want
+            );
+        }
+        frames.sort_by_key(|f| f.as_ptr() as usize);
+        let slices = Frame::joined(&frames).count();
+        let gaps = frames
+            .windows(2)
+            .filter(|w| w[1].as_ptr() as usize != w[0].as_ptr() as usize + BLOCK_SIZE);
+        assert!(slices <= gaps.count() + 1, "{slices}");
+        assert!(slices < 20, "{slices}");
     }
 
     #[test]

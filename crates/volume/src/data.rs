@@ -157,7 +157,7 @@ impl Volume {
         first: u64,
         last: u64,
     ) -> Result<SmallVec<[Frame; 16]>, Stop> {
-        let mut pages: SmallVec<[Frame; 16]> = SmallVec::new();
+        let mut pages = SmallVec::with_capacity((last - first + 1) as usize);
         let layered = has_data(st.active.as_deref()) || has_data(st.frozen.as_deref());
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut window: Option<(u64, Option<tree::Value>)> = None;
@@ -165,15 +165,19 @@ impl Volume {
         // before the delta that it has taken in is dropped.
         let root = self.root.load();
         let cache = self.core.agg.cache();
-        for block in first..=last {
+        let mut absent: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut block = first;
+        'blocks: while block <= last {
             if layered {
                 match overlay(st, block) {
                     Overlay::Page(base) => {
                         pages.push(base.frame);
+                        block += 1;
                         continue;
                     }
                     Overlay::Hole => {
                         pages.push(Frame::zero());
+                        block += 1;
                         continue;
                     }
                     Overlay::Tree => {}
@@ -195,27 +199,46 @@ impl Volume {
                 }
             }
             let found = match &window {
-                Some((_, Some(value))) => Window::find(value, (block - start) as usize)
+                Some((_, Some(value))) => Window::span(value, (block - start) as usize)
                     .map_err(|_| malformed(self.id, ino, "extent"))?,
                 _ => None,
             };
-            let Some(stored) = found else {
+            let Some(span) = found else {
                 pages.push(Frame::zero());
+                block += 1;
                 continue;
             };
-            let ptr = ptr_of(stored);
-            if let Some(frame) = cache.get(&ptr) {
-                pages.push(frame);
-            } else if let Some(frame) = cx.pinned(&ptr) {
-                pages.push(frame.clone());
-            } else if cx.is_bad(&ptr) {
-                if pages.is_empty() {
-                    return Err(FsError::Io.into());
+            // Below an overlay each block has to be asked for by itself.
+            let count = match layered {
+                true => 1,
+                false => span.len().min(last - block + 1),
+            };
+            let base = pages.len();
+            cache.get_run(span.addr, span.birth, count, |frame| {
+                if frame.is_none() {
+                    absent.push(pages.len());
                 }
-                break;
-            } else {
-                missing.push(ptr);
-                pages.push(Frame::zero());
+                pages.push(frame.unwrap_or_else(Frame::zero));
+            });
+            block += count;
+            for at in absent.drain(..) {
+                let Some(stored) = span.get(at - base) else {
+                    continue;
+                };
+                let ptr = ptr_of(stored);
+                if let Some(frame) = cx.pinned(&ptr) {
+                    if let Some(page) = pages.get_mut(at) {
+                        *page = frame.clone();
+                    }
+                } else if cx.is_bad(&ptr) {
+                    if at == 0 {
+                        return Err(FsError::Io.into());
+                    }
+                    pages.truncate(at);
+                    break 'blocks;
+                } else {
+                    missing.push(ptr);
+                }
             }
         }
         if missing.is_empty() {

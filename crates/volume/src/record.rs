@@ -329,21 +329,58 @@ impl Window {
     }
 
     fn find_inner(bytes: &[u8], index: usize) -> Option<Option<Stored>> {
+        Some(match Self::span_inner(bytes, index)? {
+            Some(span) => Some(span.get(0)?),
+            None => None,
+        })
+    }
+
+    /// The blocks from this one on that are contiguous in file and device and
+    /// born together, at least it itself; `None` if it is not stored. `Err` if the
+    /// record is malformed.
+    pub(crate) fn span(bytes: &[u8], index: usize) -> Result<Option<Span<'_>>, Malformed> {
+        Self::span_inner(bytes, index).ok_or(Malformed)
+    }
+
+    fn span_inner(bytes: &[u8], index: usize) -> Option<Option<Span<'_>>> {
         let mut r = Reader::new(bytes);
         for _ in 0..r.u8()? {
             let (start, count) = (usize::from(r.u8()?), usize::from(r.u8()?));
             let (addr, birth) = (r.u64()?, Generation(r.u64()?));
             let crcs = r.bytes(count * 4)?;
             if let Some(i) = index.checked_sub(start).filter(|i| *i < count) {
-                let crc = crcs.get(i * 4..)?.first_chunk::<4>()?;
-                return Some(Some(Stored {
+                return Some(Some(Span {
                     addr: BlockAddr(addr.checked_add(i as u64)?),
                     birth,
-                    crc: u32::from_le_bytes(*crc),
+                    crcs: crcs.get(i * 4..)?,
                 }));
             }
         }
         Some(None)
+    }
+}
+
+/// Blocks of a window that follow one another on the device, see [`Window::span`].
+pub(crate) struct Span<'a> {
+    pub(crate) addr: BlockAddr,
+    pub(crate) birth: Generation,
+    crcs: &'a [u8],
+}
+
+impl Span<'_> {
+    /// Number of blocks.
+    pub(crate) fn len(&self) -> u64 {
+        self.crcs.len() as u64 / 4
+    }
+
+    /// The entry of one of the blocks.
+    pub(crate) fn get(&self, index: usize) -> Option<Stored> {
+        let crc = self.crcs.get(index * 4..)?.first_chunk::<4>()?;
+        Some(Stored {
+            addr: BlockAddr(self.addr.0.checked_add(index as u64)?),
+            birth: self.birth,
+            crc: u32::from_le_bytes(*crc),
+        })
     }
 }
 
@@ -428,6 +465,17 @@ mod tests {
             assert_eq!(Window::decode(&out).as_ref(), Some(&w));
             for (i, slot) in w.blocks.iter().enumerate() {
                 assert_eq!(Window::find(&out, i), Ok(*slot));
+                let Some(span) = Window::span(&out, i).unwrap() else {
+                    assert_eq!(*slot, None);
+                    continue;
+                };
+                assert!(span.len() > 0);
+                for n in 0..span.len() as usize {
+                    let stored = span.get(n);
+                    assert_eq!(stored, w.blocks[i + n]);
+                    let place = stored.map(|s| (s.addr.0, s.birth));
+                    assert_eq!(place, Some((span.addr.0 + n as u64, span.birth)));
+                }
             }
             if !w.is_empty() {
                 assert_eq!(Window::decode(&out[..out.len() - 1]), None);

@@ -192,14 +192,21 @@ impl ReadOut {
     /// The bytes as one vector (tests and tools; the server sends the pages).
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len);
-        let mut skip = self.first;
-        for page in &self.pages {
-            let want = self.len.saturating_sub(out.len());
-            let end = page.len().min(skip.saturating_add(want));
-            out.extend_from_slice(page.get(skip..end).unwrap_or_default());
-            skip = 0;
-        }
+        self.slices().for_each(|s| out.extend_from_slice(s));
         out
+    }
+
+    /// The bytes in order, in as few slices as memory allows.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = self.first;
+        let mut left = self.len;
+        Frame::joined(&self.pages).map_while(move |run| {
+            let end = skip.saturating_add(left).min(run.len());
+            let part = run.get(skip..end).filter(|p| !p.is_empty())?;
+            left -= part.len();
+            skip = 0;
+            Some(part)
+        })
     }
 }
 
