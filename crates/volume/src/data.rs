@@ -211,7 +211,7 @@ impl Volume {
             // Below an overlay each block has to be asked for by itself.
             let count = match layered {
                 true => 1,
-                false => span.len().min(last - block + 1),
+                false => span.len().min(last.min(start + WINDOW - 1) - block + 1),
             };
             let base = pages.len();
             cache.get_run(span.addr, span.birth, count, |frame| {

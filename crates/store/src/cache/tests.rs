@@ -357,6 +357,19 @@ proptest! {
                         prop_assert!(f[..] == content(a, births[&a]));
                     }
                     prop_assert!(cache.get(&ptr(a, next)).is_none());
+                    // A run across groups, of whatever birth its first block has,
+                    // answers as its blocks one by one.
+                    let (birth, count) = (births[&a], 1 + a % 40);
+                    let mut run = vec![];
+                    cache.get_run(BlockAddr(a), Generation(birth), count, |f| run.push(f));
+                    prop_assert_eq!(run.len() as u64, count);
+                    for (at, f) in (a..).zip(run) {
+                        let one = cache.get(&ptr(at, birth));
+                        prop_assert_eq!(one.is_some(), f.is_some());
+                        if let (Some(one), Some(f)) = (one, f) {
+                            prop_assert!(one.same_page(&f) && f[..] == content(at, birth));
+                        }
+                    }
                 }
                 Op::Fetch(a, n) => {
                     let ptrs: Vec<_> = (a..a + n).map(|a| ptr(a, births[&a])).collect();
