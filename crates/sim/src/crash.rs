@@ -245,7 +245,11 @@ impl Life<'_> {
         let result = self.runner.step(&mut subject, id, op);
         match result {
             // Nobody was told anything after the power had failed.
-            Err(_) if self.world.crashed() => Ok(()),
+            Err(mismatch) if self.world.crashed() => {
+                self.diary.note(format!("(power off: {mismatch})"));
+                self.runner.in_doubt(id, op);
+                Ok(())
+            }
             Err(mismatch) => Err(format!("{op:?}: {mismatch}")),
             Ok(()) => {
                 self.settle();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_store::IoKind;
-use weir_store::layout::{self, Slot as SuperSlot};
+use weir_store::layout;
 use weir_store::superblock::Superblock;
 
 use crate::disk::Fault;
@@ -207,7 +207,22 @@ pub fn failed_reads(seed: u64) -> Checked {
     }
     scene.runner.tolerate = Errors::NONE;
     scene.verify(&running)?;
-    scene.stop(running)?;
+    if let Err(what) = scene.stop(running) {
+        // A part of the allocation map that could not be read when something in it became free: nothing is lost but
+        // the space, and repair finds that.
+        let faults: Vec<&str> = what
+            .lines()
+            .filter(|line| line.starts_with("fault:"))
+            .collect();
+        if faults.is_empty()
+            || !faults
+                .iter()
+                .all(|fault| fault.contains("allocated but unused"))
+        {
+            return Err(what);
+        }
+        scene.machine.repair()?;
+    }
     let running = scene.machine.boot()?;
     scene.verify(&running)
 }
@@ -308,7 +323,6 @@ pub fn superblock(seed: u64) -> Checked {
     .map_err(|e| format!("both {both}: {e}"))?;
     scene.verify(&running)?;
     scene.stop(running)?;
-    let _ = SuperSlot::BOTH;
     Ok(())
 }
 

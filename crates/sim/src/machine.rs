@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_base::{Clock, ManualClock, Rng, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{Device, FramePool};
-use weir_volume::check::{CheckOptions, check_on};
+use weir_volume::check::{CheckOptions, check_on, repair_on};
 use weir_volume::{Engine, EngineOptions, Volume};
 
 use crate::disk::{DiskId, DiskOptions, World};
@@ -172,6 +172,21 @@ impl Machine {
             Ok(())
         } else {
             Err(format!("check found faults:\n{report}"))
+        }
+    }
+
+    /// Repairs the disks, which must leave nothing to complain about.
+    ///
+    /// # Errors
+    /// What is left.
+    pub fn repair(&self) -> Result<(), String> {
+        let (device, log) = self.devices();
+        let report = repair_on(device, log, &self.env()?, CheckOptions::default())
+            .map_err(|e| format!("repair: {e}"))?;
+        if report.clean() {
+            self.check()
+        } else {
+            Err(format!("repair left faults:\n{report}"))
         }
     }
 

@@ -431,6 +431,24 @@ impl Runner {
         Ok(())
     }
 
+    /// The power failed during `op`, so nobody was told its result: it may or may not be found after recovery; a write
+    /// also in part, since writes were never atomic.
+    pub fn in_doubt(&mut self, id: Slot, op: &Op) {
+        if !op.mutates() {
+            return;
+        }
+        let mut op = op.clone();
+        if let Op::Write { stable, .. } = &mut op {
+            *stable = Stable::Unstable;
+        }
+        self.pending.push_back(Pending {
+            id,
+            op,
+            now: self.now,
+            lsn: u64::MAX,
+        });
+    }
+
     /// Tells the runner that the log is durable up to `durable`: what waited for it is acknowledged.
     pub fn acknowledge(&mut self, durable: u64) {
         while self
@@ -486,6 +504,7 @@ impl Runner {
             match self.match_state(subject, &candidate, Strictness::AfterCrash, choices) {
                 Ok(findings) => {
                     self.model = candidate;
+                    self.model.forget_access_times();
                     for (slot, moved) in findings.moved {
                         self.model.adopt_moved(slot, moved);
                     }
@@ -535,6 +554,7 @@ impl Runner {
         let kept = std::mem::replace(&mut self.model, model.clone());
         let result = self.match_nodes(subject, strictness, choices, &mut findings);
         self.model = kept;
+        self.model.forget_access_times();
         self.tolerated += result?;
         Ok(findings)
     }

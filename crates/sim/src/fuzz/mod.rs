@@ -6,6 +6,7 @@
 //! development profile.
 
 pub mod mutate;
+mod service;
 pub mod store;
 pub mod wire;
 

@@ -36,6 +36,11 @@ pub(super) fn targets() -> Vec<Target> {
             run: log_ring,
             seeds: log_seeds,
         },
+        Target {
+            name: "log_record",
+            run: log_record,
+            seeds: super::service::log_records,
+        },
     ]
 }
 
@@ -75,6 +80,13 @@ fn superblock_seeds() -> Vec<Vec<u8>> {
             .encode()
         })
         .collect()
+}
+
+/// The number of pages, then the edits of a record.
+fn log_record(input: &[u8]) {
+    if let Some((&pages, meta)) = input.split_first() {
+        let _ = weir_volume::verify_record(meta, usize::from(pages));
+    }
 }
 
 /// Blocks of the log that [`log_ring`] damages.

@@ -21,7 +21,57 @@ pub(super) fn targets() -> Vec<Target> {
             run: message,
             seeds: calls,
         },
+        Target {
+            name: "arguments",
+            run: arguments,
+            seeds: argument_seeds,
+        },
+        Target {
+            name: "service",
+            run: super::service::service,
+            seeds: super::service::seeds,
+        },
     ]
+}
+
+/// Programs by the first byte of the input, with the versions served.
+const PROGRAMS: [(u32, u32); 4] = [
+    (weir_nfs::NFS_PROGRAM, 3),
+    (weir_nfs::MOUNT_PROGRAM, 3),
+    (weir_nfs::NLM_PROGRAM, 4),
+    (weir_nfs::NSM_PROGRAM, 1),
+];
+
+/// Program, procedure, arguments.
+fn arguments(input: &[u8]) {
+    if let Some((&[program, procedure], args)) = input.split_first_chunk::<2>() {
+        let (program, version) = PROGRAMS[usize::from(program) % PROGRAMS.len()];
+        let _ = weir_nfs::decode_any(program, version, u32::from(procedure) % 32, args);
+    }
+}
+
+fn argument_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for message in calls() {
+        if let Message::Call(call) = rpc::message(&message) {
+            let program = PROGRAMS
+                .iter()
+                .position(|(program, _)| *program == call.program);
+            let decoded =
+                weir_nfs::decode_any(call.program, call.version, call.procedure, call.args);
+            assert_eq!(
+                decoded,
+                Some(true),
+                "seed for program {} procedure {}",
+                call.program,
+                call.procedure
+            );
+            let mut seed = vec![program.unwrap_or(0) as u8, call.procedure as u8];
+            seed.extend_from_slice(call.args);
+            seeds.push(seed);
+        }
+    }
+    seeds
 }
 
 /// Largest record that the target's assembler takes.

@@ -279,13 +279,17 @@ impl Model {
                 })
             }
             Op::Setattr { object, set, guard } => self.setattr(*object, set, *guard, now),
-            Op::Readlink { object } => match &self.live(*object)?.body {
-                Body::Symlink(target) => Ok(Expect {
-                    data: Some(target.clone()),
+            Op::Readlink { object } => {
+                let Body::Symlink(target) = &self.live(*object)?.body else {
+                    return Err(Errors::of(&[Errno::Invalid]));
+                };
+                let data = Some(target.clone());
+                self.node_mut(*object).atime = None;
+                Ok(Expect {
+                    data,
                     ..Expect::default()
-                }),
-                _ => Err(Errors::of(&[Errno::Invalid])),
-            },
+                })
+            }
             Op::Read {
                 object,
                 offset,
@@ -324,27 +328,13 @@ impl Model {
                 target,
                 set,
             } => {
-                if target.len() > MAX_SYMLINK {
-                    self.live(*dir)?;
-                    return Err(Errors::of(&[
-                        Errno::NameTooLong,
-                        Errno::Invalid,
-                        Errno::NotDir,
-                        Errno::Exists,
-                        Errno::Access,
-                    ]));
-                }
-                if target.is_empty() {
-                    self.live(*dir)?;
-                    return Err(Errors::of(&[
-                        Errno::Invalid,
-                        Errno::NotFound,
-                        Errno::NotDir,
-                        Errno::Exists,
-                        Errno::Access,
-                        Errno::NameTooLong,
-                    ]));
-                }
+                let length = match target.len() {
+                    0 => Some(Errors::of(&[Errno::Invalid, Errno::NotFound])),
+                    1..=MAX_SYMLINK => None,
+                    _ => Some(Errors::of(&[Errno::NameTooLong, Errno::Invalid])),
+                };
+                let exists = self.lookup(*dir, name).is_ok().then_some(EXISTS);
+                none_of(&[self.room_for(*dir, name).err(), exists, length])?;
                 self.make(
                     *dir,
                     name,
@@ -371,10 +361,14 @@ impl Model {
                 to,
             } => self.rename(*from_dir, from, *to_dir, to, now),
             Op::Link { object, dir, name } => self.link(*object, *dir, name, now),
-            Op::Readdir { dir, .. } => Ok(Expect {
-                listing: Some(self.dir(*dir)?.clone()),
-                ..Expect::default()
-            }),
+            Op::Readdir { dir, .. } => {
+                let listing = Some(self.dir(*dir)?.clone());
+                self.node_mut(*dir).atime = None;
+                Ok(Expect {
+                    listing,
+                    ..Expect::default()
+                })
+            }
         }
     }
 
@@ -791,6 +785,13 @@ impl Model {
             changed: vec![dir],
             ..Expect::default()
         })
+    }
+
+    /// Everything was read: access times may have moved.
+    pub fn forget_access_times(&mut self) {
+        for node in self.nodes.values_mut() {
+            Arc::make_mut(node).atime = None;
+        }
     }
 
     /// A crash came and went: `slot` was found with this size, mtime and ctime, which are stable now.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_base::{Clock, Time};
 use weir_nfs::{Config, ConnInfo, Handled, HostStore, Service};
+use weir_store::aggregate::Aggregate;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs};
 
 use super::client::{Caller, Page, call, get_page, get_results, put_args, put_readdir, results};
@@ -36,10 +37,10 @@ impl HostStore for Hosts {
 }
 
 /// The service over a running engine.
-pub struct Server<'a> {
+pub struct Server {
     /// The service itself.
     pub service: Arc<Service>,
-    running: &'a Running,
+    aggregate: Arc<Aggregate>,
     conn: ConnInfo,
     xid: Cell<u32>,
 }
@@ -65,12 +66,12 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-impl<'a> Server<'a> {
+impl Server {
     /// The service for `running`, exporting its volume as `/vol1` to everybody, root not squashed.
     ///
     /// # Errors
     /// If an address does not parse.
-    pub fn new(machine: &Machine, running: &'a Running) -> Result<Server<'a>, String> {
+    pub fn new(machine: &Machine, running: &Running) -> Result<Server, String> {
         let vfs = Vfs::new(HandleKey::new([9; 16]));
         vfs.publish(vec![Export {
             path: "/vol1".into(),
@@ -91,7 +92,7 @@ impl<'a> Server<'a> {
         };
         Ok(Server {
             service,
-            running,
+            aggregate: Arc::clone(running.engine.aggregate()),
             conn: ConnInfo {
                 id: 1,
                 peer: address("10.0.0.1:900")?,
@@ -190,7 +191,7 @@ impl<'a> Server<'a> {
     }
 }
 
-impl Subject for Server<'_> {
+impl Subject for Server {
     fn root(&mut self) -> Handle {
         let mut args = Out::default();
         args.opaque(b"/vol1");
@@ -217,6 +218,6 @@ impl Subject for Server<'_> {
     }
 
     fn durable(&self) -> u64 {
-        self.running.engine.durable().0
+        self.aggregate.log().durable().0
     }
 }

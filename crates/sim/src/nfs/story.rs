@@ -2,7 +2,7 @@
 
 use super::server::Server;
 use crate::generate::{Generator, Profile};
-use crate::machine::{LOG, Machine, Running, Sizes};
+use crate::machine::{Machine, Running, Sizes};
 use crate::model::Rules;
 use crate::rand::Choices;
 use crate::runner::Runner;
@@ -18,7 +18,7 @@ fn sizes() -> Sizes {
 }
 
 fn operate(
-    server: &mut Server<'_>,
+    server: &mut Server,
     runner: &mut Runner,
     generator: &mut Generator,
     tail: &mut Vec<String>,
@@ -126,11 +126,17 @@ fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
         let at = machine.world.counts().events + choices.between(1, 300);
         machine.world.crash_at(at);
         for _ in 0..choices.between(5, 200) {
-            let result = operate(&mut server, runner, &mut generator, tail);
+            let op = generator.next(&runner.model);
+            let id = runner.next_id();
+            tail.push(format!("{id:?} {op:?}"));
+            let result = runner.step(&mut server, id, &op);
             if machine.world.crashed() {
+                if result.is_err() {
+                    runner.in_doubt(id, &op);
+                }
                 break;
             }
-            result?;
+            result.map_err(|e| format!("{id:?} {op:?}: {e}"))?;
             // Sometimes a client waits for its reply, sometimes more calls are in flight.
             if choices.chance(1, 3) {
                 wait(&running, runner.last_lsn());
@@ -146,7 +152,6 @@ fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
             .check()
             .map_err(|e| format!("after life {life}: {e}"))?;
     }
-    let _ = LOG;
     Ok(())
 }
 
