@@ -14,7 +14,7 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn no_target_panics() {
     let seed = number("WEIR_FUZZ_SEED", 1);
-    let count = number("WEIR_FUZZ_COUNT", 3000);
+    let count = number("WEIR_FUZZ_COUNT", 20_000);
     std::panic::set_hook(Box::new(|_| {}));
     let crashes: Vec<_> = targets()
         .iter()

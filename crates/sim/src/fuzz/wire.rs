@@ -332,19 +332,25 @@ fn lock_calls(handle: &dyn Fn(Slot) -> Vec<u8>, caller: &Caller) -> Vec<Vec<u8>>
         out.opaque(b"cookie")
             .opaque(b"client.example")
             .opaque(&handle(Slot(1)));
-        out.opaque(b"owner-1").u32(0).u32(0);
-        if procedure == 20 {
-            out.u32(0);
-        }
+        out.opaque(b"owner-1").u32(0).u32(0).bool(false);
         list.push(out.0);
     }
     let mut free_all = call(13, weir_nfs::NLM_PROGRAM, 4, 23, caller);
     free_all.opaque(b"client.example").u32(3);
     list.push(free_all.0);
-    for procedure in [1, 2, 6] {
+    for procedure in [1, 2, 3, 6] {
         let mut out = call(14, weir_nfs::NSM_PROGRAM, 1, procedure, caller);
-        out.opaque(b"client.example").u32(5).u32(1).u32(2).u32(3);
-        out.fixed(&[9; 16]);
+        out.opaque(b"client.example");
+        match procedure {
+            2 | 3 => {
+                out.opaque(b"localhost").u32(100_021).u32(4).u32(16);
+                out.fixed(&[9; 16][..if procedure == 2 { 16 } else { 0 }]);
+            }
+            6 => {
+                out.u32(5);
+            }
+            _ => {}
+        }
         list.push(out.0);
     }
     list
