@@ -5,11 +5,13 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke unit bench
+.PHONY: help serve build test deps fmt clippy tidy smoke unit bench sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
 	@echo 'make test     everything that must pass before a change goes in'
+	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
+	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
 	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
 
 serve:
@@ -45,3 +47,13 @@ unit:
 bench:
 	$(CARGO) build --release -p weir
 	bench/vs-ganesha
+
+# Long runs of what `unit` does briefly. The development profile: its overflow checks are a part of the test.
+SEEDS ?= 1000
+START ?= 100000
+
+sim:
+	$(CARGO) run --locked -p weir-sim -- --seeds $(SEEDS) --start $(START)
+
+fuzz:
+	$(CARGO) run --locked -p weir-sim -- fuzz --seeds $(SEEDS) --start $(START)
