@@ -36,8 +36,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What any crate's tests may use on top of that.
-const TESTS_MAY_USE: &[&str] = &["weir-sim", "weir-store", "weir-volume"];
+/// What any crate's tests may use on top of that, besides reaching further down than one layer.
+const TESTS_MAY_USE: &str = "weir-sim";
+
+fn may_use(user: &str) -> &'static [&'static str] {
+    let entry = MAY_USE.iter().find(|(name, _)| *name == user);
+    entry.map_or(&[], |(_, used)| used)
+}
+
+/// True if `used` is somewhere below `user`.
+fn below(user: &str, used: &str) -> bool {
+    may_use(user)
+        .iter()
+        .any(|next| *next == used || below(next, used))
+}
 
 /// One crate's use of another of the workspace.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,12 +91,8 @@ pub fn faults(edges: &[Edge]) -> Vec<String> {
     edges
         .iter()
         .filter(|edge| {
-            let allowed = MAY_USE
-                .iter()
-                .find(|(user, _)| *user == edge.user)
-                .map_or(&[][..], |(_, used)| used);
-            let in_tests = edge.tests_only && TESTS_MAY_USE.contains(&edge.used.as_str());
-            !allowed.contains(&edge.used.as_str()) && !in_tests
+            let in_tests = edge.used == TESTS_MAY_USE || below(&edge.user, &edge.used);
+            !may_use(&edge.user).contains(&edge.used.as_str()) && !(edge.tests_only && in_tests)
         })
         .map(|edge| {
             format!(
@@ -115,6 +123,8 @@ mod tests {
             ("weir-store", "weir-volume", "null", true),
             ("weir-store", "weir-sim", "null", true),
             ("weir-store", "weir-sim", r#""dev""#, false),
+            ("weir-nfs", "weir-store", "null", true),
+            ("weir-nfs", "weir-store", r#""dev""#, false),
             ("weir-base", "weir-store", r#""dev""#, true),
             ("a-new-crate", "weir-base", "null", true),
         ] {
