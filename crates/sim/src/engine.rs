@@ -191,10 +191,7 @@ impl EngineSubject<'_> {
                     true
                 })
             })?;
-            assert!(
-                page.len() <= limit as usize,
-                "more entries than asked for"
-            );
+            assert!(page.len() <= limit as usize, "more entries than asked for");
             assert!(
                 out.eof || !page.is_empty(),
                 "an empty page that is not the last"

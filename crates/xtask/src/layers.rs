@@ -92,7 +92,8 @@ pub fn faults(edges: &[Edge]) -> Vec<String> {
         .iter()
         .filter(|edge| {
             let in_tests = edge.used == TESTS_MAY_USE || below(&edge.user, &edge.used);
-            !may_use(&edge.user).contains(&edge.used.as_str()) && !(edge.tests_only && in_tests)
+            let layer_down = may_use(&edge.user).contains(&edge.used.as_str());
+            !(layer_down || edge.tests_only && in_tests)
         })
         .map(|edge| {
             format!(
