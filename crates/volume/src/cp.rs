@@ -114,8 +114,16 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
             }
         })
         .collect();
+    let more = built
+        .iter()
+        .any(|b| !b.vol.catalog.lock().orphans.is_empty());
     for b in built {
         publish(b);
+    }
+    if more {
+        // Removed files are still being deleted: the next one goes on with it.
+        core.changed.store(true, Ordering::Relaxed);
+        core.want(core.gate.epoch());
     }
     Ok(epoch)
 }

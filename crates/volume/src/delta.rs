@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_base::BlockAddr;
 use weir_store::Frame;
 
 use crate::record::{Dirent, InodeRec};
@@ -30,10 +29,6 @@ pub(crate) const PAGE_BYTES: u64 = 96;
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) frame: Frame,
-    /// Checksum, if it has been computed.
-    pub(crate) crc: Option<u32>,
-    /// Where it has been written already, durably, outside a consistency point.
-    pub(crate) addr: Option<BlockAddr>,
     /// Whether the log has it.
     logged: AtomicBool,
 }
@@ -42,8 +37,6 @@ impl Page {
     pub(crate) fn unlogged(frame: Frame) -> Page {
         Page {
             frame,
-            crc: None,
-            addr: None,
             logged: AtomicBool::new(false),
         }
     }
@@ -51,17 +44,6 @@ impl Page {
     pub(crate) fn logged(frame: Frame) -> Page {
         Page {
             frame,
-            crc: None,
-            addr: None,
-            logged: AtomicBool::new(true),
-        }
-    }
-
-    pub(crate) fn mapped(frame: Frame, crc: u32, addr: BlockAddr) -> Page {
-        Page {
-            frame,
-            crc: Some(crc),
-            addr: Some(addr),
             logged: AtomicBool::new(true),
         }
     }
@@ -79,9 +61,6 @@ pub(crate) struct FileDelta {
     cut: Option<u64>,
     /// Number of pages that the log does not have.
     unlogged: AtomicU64,
-    /// Addresses that a log record names but whose contents were replaced since:
-    /// not to be reused before the consistency point of this epoch is durable.
-    superseded: Vec<BlockAddr>,
 }
 
 /// What a layer says about a block.
@@ -121,9 +100,6 @@ impl FileDelta {
         if !old.is_logged() {
             *self.unlogged.get_mut() -= 1;
         }
-        if let Some(addr) = old.addr {
-            self.superseded.push(addr);
-        }
     }
 
     /// Hides all blocks from `first` on; answers how many pages that dropped.
@@ -142,10 +118,6 @@ impl FileDelta {
 
     pub(crate) fn pages(&self) -> &BTreeMap<u64, Page> {
         &self.pages
-    }
-
-    pub(crate) fn superseded(&self) -> &[BlockAddr] {
-        &self.superseded
     }
 
     pub(crate) fn has_unlogged(&self) -> bool {
@@ -291,15 +263,5 @@ mod tests {
         assert!(d.has_unlogged());
         d.cut(3);
         assert!(!d.has_unlogged());
-    }
-
-    #[test]
-    fn replaced_direct_writes_are_remembered() {
-        let mut d = FileDelta::default();
-        d.put(1, Page::mapped(Frame::zero(), 1, BlockAddr(9)));
-        d.put(1, page());
-        d.put(2, Page::mapped(Frame::zero(), 1, BlockAddr(10)));
-        d.cut(0);
-        assert_eq!(d.superseded(), &[BlockAddr(9), BlockAddr(10)]);
     }
 }

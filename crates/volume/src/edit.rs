@@ -14,7 +14,7 @@
 //! all; cutting is idempotent as it is.
 
 use smallvec::SmallVec;
-use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_base::{Ino, VolumeId};
 use weir_store::Frame;
 
 use crate::codec::{Put, Reader};
@@ -29,8 +29,7 @@ mod tag {
     pub(super) const DEL_ENTRY: u8 = 4;
     pub(super) const SYMLINK: u8 = 5;
     pub(super) const PAGES: u8 = 6;
-    pub(super) const MAP: u8 = 7;
-    pub(super) const CUT: u8 = 8;
+    pub(super) const CUT: u8 = 7;
 }
 
 /// One edit, decoded.
@@ -53,14 +52,6 @@ pub(crate) enum Edit<'a> {
     /// Contents of consecutive file blocks: the record's next `count` pages,
     /// whose checksums the log keeps itself.
     Pages { ino: Ino, first: u64, count: u16 },
-    /// Consecutive file blocks are stored at consecutive addresses, durably. The
-    /// consistency point that takes them in becomes their birth.
-    Map {
-        ino: Ino,
-        first: u64,
-        addr: BlockAddr,
-        crcs: SmallVec<[u32; 8]>,
-    },
     /// The file ends at `size`; what was behind reads as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
 }
@@ -145,21 +136,6 @@ impl Edits {
             self.pages.push(page.clone());
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn map(&mut self, ino: Ino, first: u64, addr: BlockAddr, crcs: &[u32]) {
-        for (i, part) in crcs.chunks(usize::from(u16::MAX)).enumerate() {
-            let skip = (i * usize::from(u16::MAX)) as u64;
-            self.meta.put_u8(tag::MAP);
-            self.meta.put_u64(ino.0);
-            self.meta.put_u64(first + skip);
-            self.meta.put_u64(addr.0 + skip);
-            self.meta.put_u16(part.len() as u16);
-            for crc in part {
-                self.meta.put_u32(*crc);
-            }
-        }
-    }
 }
 
 /// Why a record cannot be applied.
@@ -233,32 +209,12 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             first.checked_add(u64::from(count))?;
             Edit::Pages { ino, first, count }
         }
-        tag::MAP => {
-            let first = r.u64()?;
-            let addr = BlockAddr(r.u64()?);
-            let crcs = crcs(r)?;
-            first.checked_add(crcs.len() as u64)?;
-            addr.checked_add(crcs.len() as u64)?;
-            Edit::Map {
-                ino,
-                first,
-                addr,
-                crcs,
-            }
-        }
         tag::CUT => Edit::Cut {
             ino,
             size: r.u64()?,
         },
         _ => return None,
     })
-}
-
-fn crcs(r: &mut Reader<'_>) -> Option<SmallVec<[u32; 8]>> {
-    let count = usize::from(r.u16()?);
-    let bytes = r.bytes(count * 4)?;
-    let (words, _) = bytes.as_chunks::<4>();
-    Some(words.iter().map(|w| u32::from_le_bytes(*w)).collect())
 }
 
 /// Whether a record's bytes are well formed: the entry for fuzzing and for
@@ -292,7 +248,6 @@ mod tests {
         e.del_entry(Ino(2), 256);
         e.symlink(Ino(10), b"target");
         e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
-        e.map(Ino(9), 20, BlockAddr(100), &[7, 8]);
         e.cut(Ino(9), 12345);
         let (volume, edits) = decode(&e.meta, e.pages.len()).unwrap();
         assert_eq!(volume, VolumeId(7));
@@ -323,12 +278,6 @@ mod tests {
                     ino: Ino(9),
                     first: 9,
                     count: 1
-                },
-                Edit::Map {
-                    ino: Ino(9),
-                    first: 20,
-                    addr: BlockAddr(100),
-                    crcs: SmallVec::from_slice(&[7, 8]),
                 },
                 Edit::Cut {
                     ino: Ino(9),

@@ -164,15 +164,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
 
     /// Merges one inode; answers its number of data blocks if it is a file.
     fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
-        for addr in delta.data.iter().flat_map(|d| d.superseded()) {
-            self.release_reservation(*addr)?;
-        }
         if delta.dead {
-            for page in delta.data.iter().flat_map(|d| d.pages().values()) {
-                if let Some(addr) = page.addr {
-                    self.release_reservation(addr)?;
-                }
-            }
             if !delta.fresh {
                 self.del(Key::new(ino.0, kind::INODE, 0));
                 if !self.reap(ino)? {
@@ -213,19 +205,6 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         Ok(result)
-    }
-
-    /// A reservation that the log refers to becomes free with this consistency
-    /// point, not before.
-    fn release_reservation(&mut self, addr: BlockAddr) -> Result<(), StoreError> {
-        self.cp.commit(addr, 1)?;
-        let birth = self.cp.generation();
-        self.cp.release(Run {
-            addr,
-            count: 1,
-            birth,
-        });
-        Ok(())
     }
 
     /// Deletes the records of a removed inode, as many as the budget allows;
@@ -397,25 +376,15 @@ impl<'a, S: NodeSource> Merge<'a, S> {
 
     /// Gives every page its place on the device and queues its writing.
     fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
-        let birth = self.cp.generation();
         let mut placed = Vec::with_capacity(data.pages().len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::new();
         for (block, page) in data.pages() {
-            let crc = page.crc.unwrap_or_else(|| page_crc(&page.frame));
-            if let Some(addr) = page.addr {
-                self.cp.commit(addr, 1)?;
-                let stored = Stored { addr, birth, crc };
-                self.keep(stored, &page.frame);
-                placed.push((*block, stored));
-                continue;
-            }
-            run.push((*block, page.frame.clone(), crc));
+            run.push((*block, page.frame.clone(), page_crc(&page.frame)));
             if run.len() == LONGEST_WRITE {
                 self.write_run(&mut run, &mut placed)?;
             }
         }
         self.write_run(&mut run, &mut placed)?;
-        placed.sort_unstable_by_key(|(block, _)| *block);
         Ok(placed)
     }
 

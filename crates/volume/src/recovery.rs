@@ -98,7 +98,6 @@ impl Volume {
         | Edit::DelEntry { dir: ino, .. }
         | Edit::Symlink { ino, .. }
         | Edit::Pages { ino, .. }
-        | Edit::Map { ino, .. }
         | Edit::Cut { ino, .. }) = edit;
         self.next_ino
             .fetch_max(ino.0.saturating_add(1), Ordering::Relaxed);
@@ -162,28 +161,6 @@ impl Volume {
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
                     if delta.file().put(block, Page::logged(frame)) {
-                        self.charge_recovered(delta);
-                    }
-                }
-            }
-            Edit::Map {
-                first, addr, crcs, ..
-            } => {
-                self.core
-                    .agg
-                    .space()
-                    .mark_recovered(addr, crcs.len() as u32)?;
-                for (i, crc) in (0u64..).zip(&crcs) {
-                    let at = weir_base::BlockAddr(addr.0 + i);
-                    let ptr = weir_store::BlockPtr {
-                        addr: at,
-                        birth: weir_base::Generation(pass.epoch()),
-                        crc: *crc,
-                    };
-                    let frame = self.core.agg.cache().fetch_blocking(&[ptr])?.pop();
-                    let frame = frame.ok_or(StoreError::NoMemory)?;
-                    let delta = self.touch(&pass, &inode, st, &mut promise);
-                    if delta.file().put(first + i, Page::mapped(frame, *crc, at)) {
                         self.charge_recovered(delta);
                     }
                 }

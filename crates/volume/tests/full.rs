@@ -120,6 +120,39 @@ fn many_small_files_on_a_full_device_can_all_be_removed() {
 }
 
 #[test]
+fn a_large_file_is_deleted_over_several_consistency_points() {
+    let mut m = Machine::new(6);
+    m.device = std::sync::Arc::new(weir_store::MemDevice::new(50_000));
+    m.frames = 20_000;
+    let (engine, vol) = m.format();
+    let free = |engine: &weir_volume::Engine| engine.aggregate().space().stats().free;
+    let before = free(&engine);
+    let f = create(&vol, vol.root(), "f");
+    // A block in each window: more than one consistency point deletes.
+    for i in 0..34_000u64 {
+        write(&vol, f, i * 131_072, b"x", Stability::Unstable);
+    }
+    engine.cp_now().unwrap();
+    assert!(free(&engine) + 34_000 < before);
+    run(&vol, |cx| vol.remove(cx, vol.root(), b"f")).unwrap();
+    engine.cp_now().unwrap();
+    assert_eq!(lookup(&vol, vol.root(), "f"), Err(FsError::NotFound));
+    assert_eq!(run(&vol, |cx| vol.getattr(cx, f)), Err(FsError::Stale));
+    drop((vol, engine));
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+    let (engine, vol) = m.open();
+    for _ in 0..3 {
+        engine.cp_now().unwrap();
+    }
+    assert!(free(&engine) + 100 > before, "{} {before}", free(&engine));
+    engine.shutdown().unwrap();
+    drop((vol, engine));
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+}
+
+#[test]
 fn a_limited_volume_is_full_before_the_device() {
     let m = Machine::new(4);
     let (engine, vol) = m.format();
