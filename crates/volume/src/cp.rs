@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering;
 
 use weir_base::Ino;
 use weir_store::aggregate::Blocking;
-use weir_store::tree::{self, Edit};
-use weir_store::{CpWriter, StoreError};
+use weir_store::tree::{self, Edit, NodeSource, Stop};
+use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 
 use crate::catalog::AGGREGATE_TREE;
 use crate::core::Core;
@@ -27,6 +27,33 @@ use crate::inode::Inode;
 use crate::merge::Merge;
 use crate::snapshot::VolumeState;
 use crate::volume::{RootState, Volume};
+
+/// Times that a consistency point tries to read a node. Giving up poisons the
+/// aggregate, so an error that passes should not be enough for it.
+const READ_TRIES: usize = 5;
+
+/// Old nodes, read with some patience.
+pub(crate) struct Patient<'a>(Blocking<'a>);
+
+impl NodeSource for Patient<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        let mut result = self.0.node(ptr);
+        for _ in 1..READ_TRIES {
+            match &result {
+                Err(Stop::Fail(StoreError::Io(error))) => {
+                    tracing::warn!(%error, "reading again for a consistency point");
+                    result = self.0.node(ptr);
+                }
+                _ => break,
+            }
+        }
+        result
+    }
+
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        self.0.prefetch(ptrs);
+    }
+}
 
 /// What the gate's closing takes from a volume.
 struct Taken {
@@ -84,7 +111,7 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
     });
 
     let mut cp = core.agg.begin()?;
-    let src = core.agg.source();
+    let src = Patient(core.agg.source());
     let mut edits: Vec<Edit> = Vec::new();
     let mut merged = Vec::new();
     for t in taken {
@@ -140,7 +167,7 @@ fn merge(
     taken: Taken,
     epoch: u64,
     cp: &mut CpWriter,
-    src: &Blocking<'_>,
+    src: &Patient<'_>,
     edits: &mut Vec<Edit>,
 ) -> Result<MergedVolume, StoreError> {
     let Taken {
