@@ -1,0 +1,213 @@
+//! One rate limit: a virtual clock.
+//!
+//! A token bucket keeps a number of tokens and has to be refilled; a virtual clock (the generic cell rate algorithm,
+//! ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival time* (TAT), when everything
+//! admitted so far would have been worked off at exactly the limit's rate. A request may start when
+//! `now ≥ TAT − burst`, and then moves TAT on by `units / rate`. Nothing is ever refilled, so nothing depends on how
+//! often anybody looks, and an idle limit costs nothing.
+//!
+//! Two things decide whether the rate comes out exact:
+//! - **Remainders are kept.** `units × 10⁹ / rate` is rarely whole nanoseconds. The remainder of the division is
+//!   carried to the next request; dropping it is what lets truncating shapers admit up to twice the limit.
+//! - **Late releases are made good.** A request released a little after its time moves TAT from TAT, not from `now`,
+//!   as long as it is late by less than the burst. So timer slack shorter than the burst costs no throughput.
+//!
+//! Over any window of length `w` a meter admits at most `rate × (w + burst)` units plus one request: a request is never
+//! split, and one larger than the burst is admitted whole and its debt carried.
+
+/// Nanoseconds on the monotonic clock that the caller hands in.
+pub type Nanos = u64;
+
+/// Nanoseconds in a second.
+const SECOND: u128 = 1_000_000_000;
+
+/// A limit of `rate` units (bytes or operations) a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    /// Units a second; never 0.
+    rate: u64,
+    /// How far ahead of the virtual clock a request may start, in nanoseconds.
+    burst: Nanos,
+    /// Theoretical arrival time.
+    tat: Nanos,
+    /// Numerator of the fraction of a nanosecond beyond `tat`; always below `rate`.
+    remainder: u64,
+}
+
+impl Meter {
+    /// A limit of `rate` units a second (0 is taken as 1) with a credit of `burst` nanoseconds, full at the start.
+    pub fn new(rate: u64, burst: Nanos) -> Self {
+        Self {
+            rate: rate.max(1),
+            burst,
+            tat: 0,
+            remainder: 0,
+        }
+    }
+
+    /// Units a second.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// The earliest instant at which the next request may start.
+    pub fn ready_at(&self) -> Nanos {
+        self.tat.saturating_sub(self.burst)
+    }
+
+    /// What `units` cost on the virtual clock, in whole nanoseconds, for comparing requests with each other.
+    pub fn cost(&self, units: u64) -> Nanos {
+        clamp(u128::from(units) * SECOND / u128::from(self.rate))
+    }
+
+    /// Charges `units` to a request that starts at `now`.
+    pub fn charge(&mut self, now: Nanos, units: u64) {
+        if self.tat < now {
+            self.tat = now;
+            self.remainder = 0;
+        }
+        let total = u128::from(units) * SECOND + u128::from(self.remainder);
+        let rate = u128::from(self.rate);
+        self.tat = self.tat.saturating_add(clamp(total / rate));
+        self.remainder = (total % rate) as u64;
+    }
+
+    /// Takes back `units` of an earlier charge (a READ that came out shorter than was asked for).
+    pub fn refund(&mut self, units: u64) {
+        let back = u128::from(units) * SECOND;
+        let rate = u128::from(self.rate);
+        let (mut whole, mut part) = (back / rate, (back % rate) as u64);
+        if part > self.remainder {
+            // Borrow one nanosecond: the fraction stays non-negative.
+            whole += 1;
+            part = (u128::from(self.remainder) + rate - u128::from(part)) as u64;
+        } else {
+            part = self.remainder - part;
+        }
+        match self.tat.checked_sub(clamp(whole)) {
+            Some(tat) => (self.tat, self.remainder) = (tat, part),
+            None => (self.tat, self.remainder) = (0, 0),
+        }
+    }
+
+    /// Changes the rate and the burst at `now`. What was admitted and not yet worked off stays owed in units if the
+    /// rate grows (a large debt shrinks at once) and in time if it shrinks: what was admitted under the old limit was
+    /// within it, and making it up at the new rate would be a pause.
+    pub fn retune(&mut self, now: Nanos, rate: u64, burst: Nanos) {
+        let rate = rate.max(1);
+        if let Some(ahead) = self.tat.checked_sub(now) {
+            let owed = u128::from(ahead) * u128::from(self.rate);
+            self.tat = now.saturating_add(clamp(owed / u128::from(rate)).min(ahead));
+        }
+        self.remainder = 0;
+        self.rate = rate;
+        self.burst = burst;
+    }
+}
+
+fn clamp(nanos: u128) -> Nanos {
+    Nanos::try_from(nanos).unwrap_or(Nanos::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs a backlogged meter for `span` nanoseconds and returns the units admitted.
+    fn drain(meter: &mut Meter, request: u64, span: Nanos, slack: Nanos) -> u64 {
+        let mut now = 0;
+        let mut admitted = 0;
+        loop {
+            now = now.max(meter.ready_at()) + slack;
+            if now >= span {
+                return admitted;
+            }
+            meter.charge(now, request);
+            admitted += request;
+        }
+    }
+
+    #[test]
+    fn hours_at_the_slowest_and_the_fastest_rate_are_exact() {
+        const HOUR: Nanos = 3600 * 1_000_000_000;
+        // 4 KB/s for ten hours in requests of 700 bytes; 100 GiB/s for a tenth of a second in requests of 4 KiB.
+        for (rate, request, span) in [
+            (4_000, 700, 10 * HOUR),
+            (100 << 30, 4096, 100_000_000),
+            (999_983, 4096, HOUR / 60),
+        ] {
+            let mut meter = Meter::new(rate, 1_000_000);
+            let admitted = u128::from(drain(&mut meter, request, span, 0));
+            let due = u128::from(rate) * u128::from(span) / SECOND;
+            let credit = u128::from(rate) * 1_000_000 / SECOND + 1 + u128::from(request);
+            assert!(
+                admitted <= due + credit,
+                "{rate}: {admitted} > {due} + {credit}"
+            );
+            assert!(
+                admitted + u128::from(request) >= due,
+                "{rate}: {admitted} < {due}"
+            );
+        }
+    }
+
+    #[test]
+    fn slack_shorter_than_the_burst_costs_nothing() {
+        let mut late = Meter::new(1 << 20, 2_000_000);
+        let mut prompt = late;
+        let span = 10_000_000_000;
+        let (a, b) = (
+            drain(&mut late, 512, span, 400_000),
+            drain(&mut prompt, 512, span, 0),
+        );
+        assert!(b - a <= 2 * 1024, "late {a}, prompt {b}");
+    }
+
+    #[test]
+    fn a_change_of_rate_never_lengthens_a_debt() {
+        let mut meter = Meter::new(64 << 20, 0);
+        meter.charge(0, 64 << 20);
+        assert_eq!(meter.ready_at(), 1_000_000_000);
+        meter.retune(500_000_000, 16 << 20, 0);
+        assert_eq!(meter.ready_at(), 500_000_000 + 500_000_000);
+        meter.retune(500_000_000, 128 << 20, 0);
+        assert_eq!(meter.ready_at(), 500_000_000 + 62_500_000);
+    }
+
+    proptest! {
+        #[test]
+        fn a_refund_undoes_a_charge(rate in 1u64..1 << 40, first in 0u64..1 << 21, second in 0u64..1 << 21, now in 0u64..1 << 50) {
+            let mut meter = Meter::new(rate, 0);
+            meter.charge(now, first);
+            let before = meter;
+            meter.charge(now, second);
+            meter.refund(second);
+            prop_assert_eq!(meter, before);
+        }
+
+        #[test]
+        fn no_window_admits_more_than_rate_and_burst(
+            rate in 1_000u64..1 << 32, burst in 0u64..50_000_000,
+            steps in prop::collection::vec((0u64..20_000_000, 1u64..1 << 20), 1..200),
+        ) {
+            let mut meter = Meter::new(rate, burst);
+            let mut now = 1 << 40;
+            let mut log: Vec<(Nanos, u64)> = Vec::new();
+            for (wait, units) in steps {
+                now = (now + wait).max(meter.ready_at());
+                meter.charge(now, units);
+                log.push((now, units));
+            }
+            for start in 0..log.len() {
+                let mut sum: u128 = 0;
+                for &(at, units) in &log[start..] {
+                    // The last request of the window is the one that the bound lets through whole.
+                    let window = u128::from(at - log[start].0 + burst);
+                    prop_assert!(sum * SECOND <= (window + 1) * u128::from(rate));
+                    sum += u128::from(units);
+                }
+            }
+        }
+    }
+}

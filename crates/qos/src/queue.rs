@@ -1,0 +1,66 @@
+//! What waits at a leaf: first come first served within a flow (a connection), round robin over flows.
+//!
+//! Round robin over connections keeps a client with sixteen of them from having fifteen starved by the first. It
+//! gives the client no more: the leaf, which is the client, is what limits and shares are counted by.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::meter::Nanos;
+
+/// A request that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting<T> {
+    pub(crate) flow: u64,
+    pub(crate) bytes: u64,
+    pub(crate) since: Nanos,
+    pub(crate) payload: T,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    flows: BTreeMap<u64, VecDeque<Waiting<T>>>,
+    /// Flows that have requests, next one first.
+    turns: VecDeque<u64>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            turns: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, waiting: Waiting<T>) {
+        let flow = self.flows.entry(waiting.flow).or_default();
+        if flow.is_empty() {
+            self.turns.push_back(waiting.flow);
+        }
+        flow.push_back(waiting);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiting<T>> {
+        let turn = self.turns.pop_front()?;
+        let flow = self.flows.get_mut(&turn)?;
+        let waiting = flow.pop_front()?;
+        if flow.is_empty() {
+            self.flows.remove(&turn);
+        } else {
+            self.turns.push_back(turn);
+        }
+        Some(waiting)
+    }
+
+    /// Takes out all requests of a flow: its connection is gone.
+    pub(crate) fn remove_flow(&mut self, flow: u64) -> VecDeque<Waiting<T>> {
+        let gone = self.flows.remove(&flow).unwrap_or_default();
+        self.turns.retain(|turn| *turn != flow);
+        gone
+    }
+}

@@ -1,0 +1,667 @@
+//! A tree of limits that releases requests at their time, in a fair order.
+//!
+//! **Problem.** A request of a client to a volume in a pool has to satisfy the limits of all three, and when the
+//! pool's limit binds, what there is has to be shared among its volumes by weight, and within a volume among its
+//! clients. Virtual clocks ([`crate::meter`]) alone hold the limits but share by arrival: who asks more gets more.
+//!
+//! **Algorithm.** Every node has its meters. Requests queue at leaves, by direction. A node is *ready* for a
+//! direction when its own meters are and something ready is below it; for each direction a node keeps the children
+//! that are ready now, ordered by virtual service, and those that will be, ordered by time. To release a request, walk
+//! down from the root, each time to the ready child that has had the least service relative to its weight (start-time
+//! fair queueing, Goyal, Vin and Cheng 1996); then charge every node of the path at once. Service is counted
+//! in the time that a request takes up the parent's tightest limit, so shares come out in bytes where bytes bind and in
+//! operations where operations bind. A child that is behind its configured minimum goes before all that are not
+//! (the reservation tag of mClock, Gulati, Merchant and Varman 2010).
+//!
+//! Walking from the root, rather than giving each request a release time on arrival, is what makes it work-conserving:
+//! a limit changed, a queue that ran dry, a connection closed, all count from the next release on.
+//!
+//! **Cost.** A request that finds its path ready and nobody waiting costs a few comparisons a level and touches no
+//! queue. One that has to wait costs two ordered-set updates a level.
+//!
+//! One `Shaper` is one tree; trees share nothing, so each pool has its own, behind its own lock.
+
+use std::collections::BTreeSet;
+
+use crate::limits::{Direction, Limit, Limits, Meters};
+use crate::meter::Nanos;
+use crate::queue::{Queue, Waiting};
+
+/// Never.
+const NEVER: Nanos = Nanos::MAX;
+/// Virtual service is counted in this fraction of a nanosecond, so that division by a weight loses nothing to speak of.
+const TAG_SCALE: u128 = 1 << 20;
+
+/// A node of one [`Shaper`]. An id of a removed node is recognised as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId {
+    index: u32,
+    stamp: u32,
+}
+
+/// What became of a submitted request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Submitted<T> {
+    /// All limits allow it now; it has been charged.
+    Start(T),
+    /// It waits; [`Shaper::release`] will hand it out.
+    Queued,
+    /// The node does not exist (any more), or has children.
+    Refused(T),
+}
+
+/// A request that was taken out of the tree without having been released.
+#[derive(Debug)]
+pub struct Evicted<T> {
+    /// Where it waited.
+    pub node: NodeId,
+    /// Its connection.
+    pub flow: u64,
+    /// Its direction.
+    pub direction: Direction,
+    /// Its size.
+    pub bytes: u64,
+    /// What was submitted.
+    pub payload: T,
+}
+
+/// What a node has let through and holds back. Counters run from the node's creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes charged, by direction.
+    pub bytes: [u64; 2],
+    /// Requests charged, by direction.
+    pub ops: [u64; 2],
+    /// Requests that had to wait, by direction.
+    pub delayed: [u64; 2],
+    /// How long all released requests together have waited, by direction, in nanoseconds.
+    pub waited: [Nanos; 2],
+    /// Requests waiting now at this node and below it.
+    pub queued: usize,
+    /// Bytes of the requests waiting now.
+    pub queued_bytes: u64,
+    /// The limit of this node that holds requests back now, if one does.
+    pub binding: Option<Limit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Idle,
+    Later(Nanos),
+    Ready { tag: u128, due: Option<Nanos> },
+}
+
+/// The children of a node that have requests of one direction.
+#[derive(Debug, Default)]
+struct Kids {
+    later: BTreeSet<(Nanos, u32)>,
+    ready: BTreeSet<(u128, u32)>,
+    /// Those of `ready` that have a minimum, by when they fall behind it.
+    due: BTreeSet<(Nanos, u32)>,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    stamp: u32,
+    parent: Option<u32>,
+    children: u32,
+    limits: Limits,
+    meters: Meters,
+    /// Virtual service received from the parent.
+    tag: u128,
+    /// Virtual time of this node's children: the tag of the one served last.
+    vtime: u128,
+    ready_at: [Nanos; 2],
+    place: [Place; 2],
+    kids: [Kids; 2],
+    queue: [Queue<T>; 2],
+    /// Cost released from each of a leaf's queues, which take turns by it.
+    served: [u128; 2],
+    usage: Usage,
+}
+
+/// A tree of limits.
+#[derive(Debug)]
+pub struct Shaper<T> {
+    nodes: Vec<Option<Node<T>>>,
+    free: Vec<u32>,
+    stamp: u32,
+}
+
+const ROOT: u32 = 0;
+
+impl<T> Shaper<T> {
+    /// A tree with a root only.
+    pub fn new(limits: Limits) -> Self {
+        let mut shaper = Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            stamp: 0,
+        };
+        shaper.insert(None, limits);
+        shaper
+    }
+
+    /// The root.
+    pub fn root(&self) -> NodeId {
+        NodeId {
+            index: ROOT,
+            stamp: 1,
+        }
+    }
+
+    /// Adds a child. `None` if the parent does not exist or has requests of its own waiting.
+    pub fn add(&mut self, parent: NodeId, limits: Limits) -> Option<NodeId> {
+        let node = self.get_mut(parent)?;
+        if node.queue.iter().any(|queue| !queue.is_empty()) {
+            return None;
+        }
+        node.children += 1;
+        Some(self.insert(Some(parent.index), limits))
+    }
+
+    fn insert(&mut self, parent: Option<u32>, limits: Limits) -> NodeId {
+        self.stamp = self.stamp.wrapping_add(1).max(1);
+        let node = Node {
+            stamp: self.stamp,
+            parent,
+            children: 0,
+            meters: Meters::new(&limits),
+            limits,
+            tag: 0,
+            vtime: 0,
+            ready_at: [NEVER; 2],
+            place: [Place::Idle; 2],
+            kids: Default::default(),
+            queue: Default::default(),
+            served: [0; 2],
+            usage: Usage::default(),
+        };
+        let index = self.free.pop().unwrap_or(self.nodes.len() as u32);
+        match self.nodes.get_mut(index as usize) {
+            Some(slot) => *slot = Some(node),
+            None => self.nodes.push(Some(node)),
+        }
+        NodeId {
+            index,
+            stamp: self.stamp,
+        }
+    }
+
+    /// Removes a node with all below it, and answers what waited there. The root cannot be removed.
+    pub fn remove(&mut self, id: NodeId, now: Nanos) -> Vec<Evicted<T>> {
+        let mut evicted = Vec::new();
+        let Some(parent) = self.get(id).and_then(|node| node.parent) else {
+            return evicted;
+        };
+        let inside = |shaper: &Self, mut at: u32| {
+            while at != id.index {
+                match shaper.at(at).and_then(|node| node.parent) {
+                    Some(up) => at = up,
+                    None => return false,
+                }
+            }
+            true
+        };
+        // Removal is rare; a search of all nodes needs no list of children to be kept.
+        let all = 0..self.nodes.len() as u32;
+        let gone: Vec<u32> = all
+            .filter(|at| self.at(*at).is_some() && inside(self, *at))
+            .collect();
+        self.unplace(id.index);
+        if let Some(Usage {
+            queued,
+            queued_bytes,
+            ..
+        }) = self.get(id).map(|node| node.usage)
+        {
+            self.uncount(id.index, queued, queued_bytes);
+        }
+        for at in gone {
+            let Some(mut node) = self.nodes.get_mut(at as usize).and_then(Option::take) else {
+                continue;
+            };
+            let own = NodeId {
+                index: at,
+                stamp: node.stamp,
+            };
+            for (queue, direction) in node.queue.iter_mut().zip(Direction::ALL) {
+                while let Some(waiting) = queue.pop() {
+                    evicted.push(evict(own, direction, waiting));
+                }
+            }
+            self.free.push(at);
+        }
+        if let Some(node) = self.at_mut(parent) {
+            node.children -= 1;
+        }
+        self.refresh(parent, now);
+        evicted
+    }
+
+    /// Takes out what one connection has waiting at a leaf.
+    pub fn remove_flow(&mut self, id: NodeId, flow: u64, now: Nanos) -> Vec<Evicted<T>> {
+        let mut evicted = Vec::new();
+        let Some(node) = self.get_mut(id) else {
+            return evicted;
+        };
+        for (queue, direction) in node.queue.iter_mut().zip(Direction::ALL) {
+            evicted.extend(
+                queue
+                    .remove_flow(flow)
+                    .into_iter()
+                    .map(|waiting| evict(id, direction, waiting)),
+            );
+        }
+        self.uncount(
+            id.index,
+            evicted.len(),
+            evicted.iter().map(|gone| gone.bytes).sum(),
+        );
+        self.refresh(id.index, now);
+        evicted
+    }
+
+    /// Changes a node's limits; they hold from now on. `false` if there is no such node.
+    pub fn configure(&mut self, id: NodeId, limits: Limits, now: Nanos) -> bool {
+        let Some(node) = self.get_mut(id) else {
+            return false;
+        };
+        node.meters.retune(now, &limits);
+        node.limits = limits;
+        self.refresh(id.index, now);
+        true
+    }
+
+    /// The limits in force.
+    pub fn limits(&self, id: NodeId) -> Option<&Limits> {
+        self.get(id).map(|node| &node.limits)
+    }
+
+    /// Counters and state of a node.
+    pub fn usage(&self, id: NodeId, now: Nanos) -> Option<Usage> {
+        let node = self.get(id)?;
+        let mut usage = node.usage;
+        if usage.queued > 0 {
+            let waiting = Direction::ALL
+                .into_iter()
+                .filter(|dir| node.ready_at.get(*dir as usize) != Some(&NEVER));
+            usage.binding = waiting
+                .filter_map(|dir| node.meters.binding(dir, now))
+                .next();
+        }
+        Some(usage)
+    }
+
+    /// Offers a request of `bytes` at a leaf. `flow` names its connection.
+    pub fn submit(
+        &mut self,
+        id: NodeId,
+        flow: u64,
+        direction: Direction,
+        bytes: u64,
+        now: Nanos,
+        payload: T,
+    ) -> Submitted<T> {
+        if self.get(id).is_none_or(|node| node.children > 0) {
+            return Submitted::Refused(payload);
+        }
+        if self.is_clear(id.index, direction, now) {
+            self.charge(id.index, direction, bytes, now);
+            return Submitted::Start(payload);
+        }
+        if let Some(node) = self.at_mut(id.index) {
+            if let Some(queue) = node.queue.get_mut(direction as usize) {
+                queue.push(Waiting {
+                    flow,
+                    bytes,
+                    since: now,
+                    payload,
+                });
+            }
+        }
+        self.refresh(id.index, now);
+        self.count(id.index, |usage| {
+            usage.queued += 1;
+            usage.queued_bytes += bytes;
+            if let Some(delayed) = usage.delayed.get_mut(direction as usize) {
+                *delayed += 1;
+            }
+        });
+        Submitted::Queued
+    }
+
+    /// The next request that may start at `now`, charged. Call it until it answers `None`.
+    pub fn release(&mut self, now: Nanos) -> Option<(NodeId, T)> {
+        let (leaf, direction) = self.select(now)?;
+        let node = self.at_mut(leaf)?;
+        let id = NodeId {
+            index: leaf,
+            stamp: node.stamp,
+        };
+        let waiting = node.queue.get_mut(direction as usize)?.pop()?;
+        let waited = now.saturating_sub(waiting.since);
+        self.charge(leaf, direction, waiting.bytes, now);
+        self.uncount(leaf, 1, waiting.bytes);
+        self.count(leaf, |usage| {
+            if let Some(sum) = usage.waited.get_mut(direction as usize) {
+                *sum += waited;
+            }
+        });
+        Some((id, waiting.payload))
+    }
+
+    /// When [`Shaper::release`] will next have something; `None` while nothing waits.
+    pub fn next_release(&self) -> Option<Nanos> {
+        let at = self.at(ROOT)?.ready_at.iter().copied().min()?;
+        (at != NEVER).then_some(at)
+    }
+
+    /// Gives back bytes that were charged and then not moved: a READ that came out short.
+    pub fn refund(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
+        if self.get(id).is_none() || bytes == 0 {
+            return;
+        }
+        let mut at = Some(id.index);
+        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+            node.meters.refund(direction, bytes);
+            if let Some(sum) = node.usage.bytes.get_mut(direction as usize) {
+                *sum = sum.saturating_sub(bytes);
+            }
+            at = node.parent;
+        }
+        // Meters all along the path became ready earlier: each level's place depends on the one below.
+        self.refresh(id.index, now);
+    }
+
+    /// Whether a request may pass all that wait: its path is ready, and nobody else is.
+    fn is_clear(&self, leaf: u32, direction: Direction, now: Nanos) -> bool {
+        if self.next_release().is_some_and(|at| at <= now) {
+            return false;
+        }
+        if self
+            .at(leaf)
+            .and_then(|node| node.queue.get(direction as usize))
+            .is_none_or(|queue| !queue.is_empty())
+        {
+            return false;
+        }
+        let mut at = Some(leaf);
+        while let Some(node) = at.and_then(|at| self.at(at)) {
+            if node.meters.ready_at(direction) > now {
+                return false;
+            }
+            at = node.parent;
+        }
+        true
+    }
+
+    /// Walks down to the leaf whose turn it is.
+    fn select(&mut self, now: Nanos) -> Option<(u32, Direction)> {
+        let mut at = ROOT;
+        let mut open = self.open(ROOT, [true; 2], now);
+        loop {
+            if self.at(at)?.children == 0 {
+                return Some((at, self.leaf_turn(at, open)?));
+            }
+            self.advance(at, now);
+            at = self.choose(at, open, now)?;
+            open = self.open(at, open, now);
+        }
+    }
+
+    /// The directions in which a node is ready, of those in which its parent is.
+    fn open(&self, at: u32, above: [bool; 2], now: Nanos) -> [bool; 2] {
+        let ready_at = self.at(at).map_or([NEVER; 2], |node| node.ready_at);
+        std::array::from_fn(|dir| {
+            above.get(dir) == Some(&true) && ready_at.get(dir).is_some_and(|ready| *ready <= now)
+        })
+    }
+
+    fn leaf_turn(&self, leaf: u32, open: [bool; 2]) -> Option<Direction> {
+        let node = self.at(leaf)?;
+        let may = |dir: &Direction| open.get(*dir as usize) == Some(&true);
+        Direction::ALL
+            .into_iter()
+            .filter(may)
+            .min_by_key(|dir| node.served.get(*dir as usize).copied())
+    }
+
+    /// Moves children whose time has come to those that are ready.
+    fn advance(&mut self, at: u32, now: Nanos) {
+        for dir in 0..2 {
+            loop {
+                let first = self
+                    .at(at)
+                    .and_then(|node| node.kids.get(dir))
+                    .and_then(|kids| kids.later.first().copied());
+                match first {
+                    Some((time, child)) if time <= now => self.place(child, now),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    fn choose(&self, at: u32, open: [bool; 2], now: Nanos) -> Option<u32> {
+        let node = self.at(at)?;
+        let kids = || {
+            node.kids
+                .iter()
+                .zip(open)
+                .filter(|(_, open)| *open)
+                .map(|(kids, _)| kids)
+        };
+        let due = kids()
+            .filter_map(|kids| kids.due.first())
+            .filter(|(due, _)| *due <= now)
+            .min();
+        match due {
+            Some((_, child)) => Some(*child),
+            None => kids()
+                .filter_map(|kids| kids.ready.first())
+                .min()
+                .map(|(_, child)| *child),
+        }
+    }
+
+    /// Charges a request to all nodes from a leaf to the root.
+    fn charge(&mut self, leaf: u32, direction: Direction, bytes: u64, now: Nanos) {
+        let mut at = leaf;
+        let mut own_cost = None;
+        loop {
+            let Some(node) = self.at_mut(at) else { return };
+            node.meters.charge(now, direction, bytes);
+            if let (Some(sum), Some(ops)) = (
+                node.usage.bytes.get_mut(direction as usize),
+                node.usage.ops.get_mut(direction as usize),
+            ) {
+                *sum += bytes;
+                *ops += 1;
+            }
+            let (weight, tag) = (node.limits.weight, node.tag);
+            let Some(parent) = node.parent else { break };
+            let Some(above) = self.at_mut(parent) else {
+                return;
+            };
+            let cost = above.meters.cost(direction, bytes);
+            let start = tag.max(above.vtime);
+            above.vtime = start;
+            if let Some(node) = self.at_mut(at) {
+                node.tag = start + u128::from(cost) * TAG_SCALE / u128::from(weight.max(1));
+            }
+            own_cost.get_or_insert(cost);
+            at = parent;
+        }
+        if let Some(node) = self.at_mut(leaf) {
+            let other = node
+                .served
+                .get(1 - direction as usize)
+                .copied()
+                .unwrap_or(0);
+            let idle = node
+                .queue
+                .get(1 - direction as usize)
+                .is_none_or(Queue::is_empty);
+            if let Some(served) = node.served.get_mut(direction as usize) {
+                *served += u128::from(own_cost.unwrap_or(bytes).max(1));
+                // A direction that was not asked for saves up no turns.
+                if idle {
+                    *served = (*served).min(other);
+                }
+            }
+        }
+        self.refresh(leaf, now);
+    }
+
+    /// Works out anew when a node is ready, and its place among its siblings, and so on up to the root.
+    fn refresh(&mut self, from: u32, now: Nanos) {
+        let mut at = Some(from);
+        while let Some(index) = at {
+            let Some(node) = self.at_mut(index) else {
+                return;
+            };
+            let before = node.ready_at;
+            for (dir, direction) in Direction::ALL.into_iter().enumerate() {
+                let below = match (node.queue.get(dir), node.kids.get(dir)) {
+                    (Some(queue), _) if !queue.is_empty() => 0,
+                    (_, Some(kids)) if !kids.ready.is_empty() => 0,
+                    (_, Some(kids)) => kids.later.first().map_or(NEVER, |(time, _)| *time),
+                    _ => NEVER,
+                };
+                let own = node.meters.ready_at(direction);
+                if let Some(ready) = node.ready_at.get_mut(dir) {
+                    *ready = if below == NEVER {
+                        NEVER
+                    } else {
+                        below.max(own)
+                    };
+                }
+            }
+            at = node.parent;
+            let idle = before == [NEVER; 2] && node.ready_at == before;
+            if idle && at.is_some() {
+                // Nothing waits here and nothing did: the levels above see no difference.
+                return;
+            }
+            self.place(index, now);
+        }
+    }
+
+    /// Puts a node where it belongs among its siblings.
+    fn place(&mut self, index: u32, now: Nanos) {
+        let Some(parent) = self.at(index).and_then(|node| node.parent) else {
+            return;
+        };
+        let before = self.unplace(index);
+        let vtime = self.at(parent).map_or(0, |node| node.vtime);
+        let Some(node) = self.at_mut(index) else {
+            return;
+        };
+        let is_ready = node.ready_at.iter().any(|ready| *ready <= now);
+        let was_ready = before
+            .iter()
+            .any(|place| matches!(place, Place::Ready { .. }));
+        if is_ready && !was_ready {
+            // Time in which it could not have been served is no credit.
+            node.tag = node.tag.max(vtime);
+        }
+        let (tag, due) = (node.tag, node.meters.due_at());
+        node.place = node.ready_at.map(|ready| match ready {
+            NEVER => Place::Idle,
+            ready if ready <= now => Place::Ready { tag, due },
+            ready => Place::Later(ready),
+        });
+        let place = node.place;
+        let Some(above) = self.at_mut(parent) else {
+            return;
+        };
+        for (kids, place) in above.kids.iter_mut().zip(place) {
+            match place {
+                Place::Idle => {}
+                Place::Later(time) => {
+                    kids.later.insert((time, index));
+                }
+                Place::Ready { tag, due } => {
+                    kids.ready.insert((tag, index));
+                    if let Some(due) = due {
+                        kids.due.insert((due, index));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a node out of its parent's sets, and answers where it was.
+    fn unplace(&mut self, index: u32) -> [Place; 2] {
+        let Some(node) = self.at_mut(index) else {
+            return [Place::Idle; 2];
+        };
+        let places = std::mem::replace(&mut node.place, [Place::Idle; 2]);
+        let Some(above) = node.parent.and_then(|parent| self.at_mut(parent)) else {
+            return places;
+        };
+        for (kids, place) in above.kids.iter_mut().zip(places) {
+            match place {
+                Place::Idle => {}
+                Place::Later(time) => {
+                    kids.later.remove(&(time, index));
+                }
+                Place::Ready { tag, due } => {
+                    kids.ready.remove(&(tag, index));
+                    if let Some(due) = due {
+                        kids.due.remove(&(due, index));
+                    }
+                }
+            }
+        }
+        places
+    }
+
+    fn count(&mut self, leaf: u32, mut change: impl FnMut(&mut Usage)) {
+        let mut at = Some(leaf);
+        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+            change(&mut node.usage);
+            at = node.parent;
+        }
+    }
+
+    fn uncount(&mut self, leaf: u32, queued: usize, bytes: u64) {
+        self.count(leaf, |usage| {
+            usage.queued -= queued;
+            usage.queued_bytes -= bytes;
+        });
+    }
+
+    fn at(&self, index: u32) -> Option<&Node<T>> {
+        self.nodes.get(index as usize)?.as_ref()
+    }
+
+    fn at_mut(&mut self, index: u32) -> Option<&mut Node<T>> {
+        self.nodes.get_mut(index as usize)?.as_mut()
+    }
+
+    fn get(&self, id: NodeId) -> Option<&Node<T>> {
+        self.at(id.index).filter(|node| node.stamp == id.stamp)
+    }
+
+    fn get_mut(&mut self, id: NodeId) -> Option<&mut Node<T>> {
+        self.at_mut(id.index).filter(|node| node.stamp == id.stamp)
+    }
+}
+
+fn evict<T>(node: NodeId, direction: Direction, waiting: Waiting<T>) -> Evicted<T> {
+    let Waiting {
+        flow,
+        bytes,
+        payload,
+        ..
+    } = waiting;
+    Evicted {
+        node,
+        flow,
+        direction,
+        bytes,
+        payload,
+    }
+}
