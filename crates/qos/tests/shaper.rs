@@ -1,5 +1,7 @@
 //! The shaper in virtual time: closed-loop clients, whole seconds in milliseconds.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
