@@ -1,6 +1,10 @@
 //! The shaper in virtual time: closed-loop clients, whole seconds in milliseconds.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-base", &[]),
     ("weir-store", &["weir-base"]),
     ("weir-volume", &["weir-base", "weir-store"]),
+    ("weir-qos", &[]),
     ("weir-vfs", &["weir-base", "weir-volume"]),
     ("weir-nfs", &["weir-base", "weir-vfs"]),
     ("weir-bench", &["weir-base"]),
