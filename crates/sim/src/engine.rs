@@ -8,7 +8,9 @@ use weir_volume::{
     Stability, Stop, Volume,
 };
 
+use crate::machine::Running;
 use crate::model::{Errno, How, Kind, Op, Set, SetTo, Slot, Stable};
+use crate::runner::Mismatch;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
 
 /// Called before an operation waits for a consistency point, and after: a test that holds devices lets go of them.
@@ -22,6 +24,20 @@ pub struct EngineSubject<'a> {
     pub durable: &'a (dyn Fn() -> u64 + Send + Sync),
     /// See [`OnWait`].
     pub on_wait: &'a OnWait<'a>,
+}
+
+/// Runs `call` with the volume of a running machine as its subject.
+pub(crate) fn with<T>(
+    running: &Running,
+    call: impl FnOnce(&mut EngineSubject<'_>) -> Result<T, Mismatch>,
+) -> Result<T, String> {
+    let durable = || running.engine.durable().0;
+    let mut subject = EngineSubject {
+        volume: Arc::clone(&running.volume),
+        durable: &durable,
+        on_wait: &|_| {},
+    };
+    call(&mut subject).map_err(|m| m.0)
 }
 
 fn kind_of(kind: FileKind) -> Kind {

@@ -1,35 +1,20 @@
 //! Stories of failing and filling disks.
 
-use std::sync::Arc;
-
 use weir_store::IoKind;
 use weir_store::layout;
 use weir_store::superblock::Superblock;
 
 use crate::disk::Fault;
-use crate::engine::EngineSubject;
+use crate::engine::with;
 use crate::generate::{Generator, Profile};
 use crate::machine::{CHUNK, DATA, LOG, Machine, Running, Sizes};
 use crate::model::{
     Body, Data, Errno, Errors, How, Kind, Model, Name, Op, ROOT, Rules, Set, Slot, Stable,
 };
 use crate::rand::Choices;
-use crate::runner::{Mismatch, Runner};
+use crate::runner::Runner;
 
 type Checked<T = ()> = Result<T, String>;
-
-fn with<T>(
-    running: &Running,
-    call: impl FnOnce(&mut EngineSubject<'_>) -> Result<T, Mismatch>,
-) -> Checked<T> {
-    let durable = || running.engine.durable().0;
-    let mut subject = EngineSubject {
-        volume: Arc::clone(&running.volume),
-        durable: &durable,
-        on_wait: &|_| {},
-    };
-    call(&mut subject).map_err(|m| m.0)
-}
 
 /// A machine, its model, and operations for it.
 struct Scene {

@@ -3,15 +3,14 @@
 //! reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use crate::engine::EngineSubject;
+use crate::engine::with;
 use crate::generate::{Generator, Profile};
-use crate::machine::{Machine, Running, Sizes};
+use crate::machine::{Machine, Sizes};
 use crate::minimise::minimise;
 use crate::model::{Op, Rules, Slot};
 use crate::rand::Choices;
-use crate::runner::{Mismatch, Runner};
+use crate::runner::Runner;
 use crate::suite::panic_text;
 
 type Checked<T = ()> = Result<T, String>;
@@ -63,19 +62,6 @@ fn perform(seed: u64, sizes: Sizes, mut next: impl FnMut(&mut Runner) -> Option<
         }
     }
     Ok(())
-}
-
-fn with<T>(
-    running: &Running,
-    call: impl FnOnce(&mut EngineSubject<'_>) -> Result<T, Mismatch>,
-) -> Checked<T> {
-    let durable = || running.engine.durable().0;
-    let mut subject = EngineSubject {
-        volume: Arc::clone(&running.volume),
-        durable: &durable,
-        on_wait: &|_| {},
-    };
-    call(&mut subject).map_err(|m| m.0)
 }
 
 fn replay(seed: u64, steps: &[Step]) -> Checked {

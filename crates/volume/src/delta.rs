@@ -206,6 +206,13 @@ impl Delta {
         self.data.get_or_insert_default()
     }
 
+    /// Notes that the inode is gone, with all that it had.
+    pub(crate) fn bury(&mut self) {
+        self.dead = true;
+        self.file().cut(0);
+        self.names.clear();
+    }
+
     /// What this layer says about a file block.
     pub(crate) fn block(&self, block: u64) -> Layer<'_> {
         if let Some(data) = &self.data {

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
 use weir_base::{Ino, Lsn};
 
+use crate::admission::Promise;
 use crate::attr::{SMALL_OP, with_attrs};
 use crate::cx::Cx;
 use crate::delta::ENTRY_BYTES;
 use crate::edit::Edits;
+use crate::gate::Pass;
 use crate::inode::{Inode, State};
 use crate::record::{DirentRef, InodeRec};
 use crate::types::{
@@ -501,15 +503,7 @@ impl Volume {
 
             let attr = match locked.get_mut(hit.ino) {
                 Some((inode, st)) => {
-                    let delta = self.touch(&pass, inode, st, &mut promise);
-                    if rec.nlink == 0 {
-                        delta.dead = true;
-                        delta.file().cut(0);
-                        delta.names.clear();
-                        st.dead = true;
-                    }
-                    st.rec = rec;
-                    st.unlogged = false;
+                    self.apply_unlinked(&pass, inode, st, rec, &mut promise);
                     self.attr_of(hit.ino, st)
                 }
                 None => return Err(FsError::Invalid.into()),
@@ -587,5 +581,25 @@ pub(crate) fn log_unlinked(edits: &mut Edits, ino: Ino, rec: &InodeRec) {
         edits.dead(ino);
     } else {
         edits.inode(ino, rec);
+    }
+}
+
+impl Volume {
+    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
+    pub(crate) fn apply_unlinked(
+        &self,
+        pass: &Pass<'_>,
+        inode: &Arc<Inode>,
+        st: &mut State,
+        rec: InodeRec,
+        promise: &mut Promise<'_>,
+    ) {
+        let delta = self.touch(pass, inode, st, promise);
+        if rec.nlink == 0 {
+            delta.bury();
+            st.dead = true;
+        }
+        st.rec = rec;
+        st.unlogged = false;
     }
 }

@@ -135,9 +135,7 @@ impl Volume {
             }
             Edit::Dead { .. } => {
                 let delta = self.touch(&pass, &inode, st, &mut promise);
-                delta.dead = true;
-                delta.file().cut(0);
-                delta.names.clear();
+                delta.bury();
                 st.dead = true;
                 st.rec.nlink = 0;
             }

@@ -179,15 +179,7 @@ impl Volume {
             if let Some((ino, rec)) = victim_rec
                 && let Some((inode, st)) = locked.get_mut(ino)
             {
-                let delta = self.touch(&pass, inode, st, &mut promise);
-                if rec.nlink == 0 {
-                    delta.dead = true;
-                    delta.file().cut(0);
-                    delta.names.clear();
-                    st.dead = true;
-                }
-                st.rec = rec;
-                st.unlogged = false;
+                self.apply_unlinked(&pass, inode, st, rec, &mut promise);
             }
             let bytes = ENTRY_BYTES + to.len() as u64;
             if let Some((inode, st)) = locked.get_mut(from_dir) {

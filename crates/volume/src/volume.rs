@@ -50,7 +50,7 @@ pub struct Volume {
     pub(crate) next_ino: AtomicU64,
     /// Capacity in bytes; 0: no limit.
     pub(crate) limit: AtomicU64,
-    /// Blocks that the committed tree uses, its nodes included.
+    /// Data blocks that the committed tree uses; its nodes are not counted.
     pub(crate) used: AtomicU64,
     /// Blocks that overlays of this volume may come to need.
     pub(crate) charged: AtomicU64,
