@@ -3,17 +3,20 @@
 //! - [`meter`]: one rate limit as a virtual clock, exact to the nanosecond's fraction;
 //! - [`limits`]: what a node may do: bytes and operations a second, for reads, writes, both; minimum, weight, burst;
 //! - [`shaper`]: a tree of such nodes (pool → volume → client), which releases requests at their time in a fair order;
+//! - [`plan`]: the limits that are to be in force, as data;
 //! - [`wheel`]: the timing wheel by which a core wakes the trees that have something to release.
 //!
 //! Nothing here reads a clock, takes a lock or does I/O: instants are monotonic nanoseconds that the caller hands in.
 
 pub mod limits;
 pub mod meter;
+pub mod plan;
 mod queue;
 pub mod shaper;
 pub mod wheel;
 
 pub use limits::{DEFAULT_BURST, Direction, Limit, Limits, Rate};
 pub use meter::{Meter, Nanos};
+pub use plan::{Plan, PoolPlan, VolumePlan};
 pub use shaper::{Evicted, NodeId, Shaper, Submitted, Usage};
 pub use wheel::Wheel;

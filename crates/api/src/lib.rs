@@ -1,0 +1,1 @@
+//! The HTTP surfaces: NetApp Volumes v1, Filestore v1, metrics.

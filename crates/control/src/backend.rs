@@ -1,0 +1,149 @@
+//! What the reconciler asks of the node that serves the data.
+//!
+//! The catalog says what is intended; a [`Backend`] makes it so. Every call is idempotent: a job that was cut short is
+//! run again from its start, and what is already as wanted is left alone. Calls may wait for the disk and are made off
+//! the threads that serve requests.
+
+use std::sync::Arc;
+use weir_qos::Plan;
+
+/// Why the node could not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// There is nothing of that key or name.
+    #[error("{0} does not exist")]
+    NotFound(String),
+    /// The state of the volume forbids it, now.
+    #[error("{0}")]
+    Precondition(String),
+    /// No room.
+    #[error("{0}")]
+    NoSpace(String),
+    /// The device, or anything that is nobody's fault; trying again may help.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A volume as the engine is to have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Opaque, never reused: `v-` and 16 hexadecimal digits.
+    pub key: String,
+    /// Bytes that the volume may hold; `None` is the device's own limit.
+    pub capacity: Option<u64>,
+    /// Permission bits of the root, 0 ..= 0o7777, when the volume is made.
+    pub root_mode: u32,
+    /// Make it as a writable copy of another volume's snapshot: the other's key and the snapshot's name.
+    pub clone_of: Option<(String, String)>,
+}
+
+/// What the engine says of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeState {
+    /// The key.
+    pub key: String,
+    /// The engine's number: what [`weir_qos::VolumePlan`] and file handles carry.
+    pub number: u64,
+    /// Bytes held by data.
+    pub used: u64,
+}
+
+/// What the engine says of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotState {
+    /// Its name, unique in the volume.
+    pub name: String,
+    /// Nanoseconds since 1970.
+    pub created: i128,
+    /// Bytes that only this snapshot holds.
+    pub used: u64,
+}
+
+/// Which protocols a rule admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// NFSv3.
+    pub nfsv3: bool,
+    /// NFSv4.1.
+    pub nfsv4: bool,
+}
+
+/// Whose identity a rule takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squash {
+    /// Nobody's.
+    None,
+    /// Root's.
+    Root,
+    /// Everybody's.
+    All,
+}
+
+/// One rule of an export policy; the first that matches a client decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRule {
+    /// Addresses, networks `ADDR/BITS`, host names, names with `*` or `?`, or `*` for everyone.
+    pub clients: Vec<String>,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// See nothing at all: the client is refused although later rules might admit it.
+    pub no_access: bool,
+    /// For which protocols the rule counts.
+    pub protocols: Protocols,
+    /// Identities.
+    pub squash: Squash,
+    /// User id of anonymous callers.
+    pub anon_uid: u32,
+    /// Group id of anonymous callers.
+    pub anon_gid: u32,
+}
+
+/// How a volume is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportSpec {
+    /// The volume's key.
+    pub key: String,
+    /// `/` and the share name.
+    pub path: String,
+    /// In order. Empty: nobody may use it.
+    pub rules: Vec<ExportRule>,
+    /// Whether clients see `.snapshot`.
+    pub snapshot_directory: bool,
+    /// Refuse changes from everyone (the destination of a replication).
+    pub read_only: bool,
+}
+
+/// What the data path is to serve, as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Every volume that is served.
+    pub exports: Vec<ExportSpec>,
+    /// Limits.
+    pub plan: Plan,
+}
+
+/// The node below the control plane.
+pub trait Backend: Send + Sync + 'static {
+    /// Every volume the engine has.
+    fn volumes(&self) -> Result<Vec<VolumeState>, BackendError>;
+    /// One of them.
+    fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
+    /// Makes it, or finds it made. A capacity or mode that differs from an existing volume's is left to the calls below.
+    fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;
+    /// Deletes it with its snapshots, or finds it gone. Clients get stale handles.
+    fn delete_volume(&self, key: &str) -> Result<(), BackendError>;
+    /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow.
+    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Result<(), BackendError>;
+    /// Sets the permission bits of its root.
+    fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError>;
+    /// Its snapshots, oldest first.
+    fn snapshots(&self, key: &str) -> Result<Vec<SnapshotState>, BackendError>;
+    /// Takes one, or finds it taken.
+    fn snapshot_create(&self, key: &str, name: &str) -> Result<SnapshotState, BackendError>;
+    /// Deletes one, or finds it gone.
+    fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError>;
+    /// Makes the volume what it was then. Later snapshots are deleted with what they held.
+    fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError>;
+    /// Replaces what is served and what is in force, at once and without interrupting anyone.
+    fn publish(&self, published: Arc<Published>) -> Result<(), BackendError>;
+}

@@ -1,0 +1,1 @@
+//! Transfers of snapshots between volumes, under throttles.
