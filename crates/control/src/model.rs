@@ -1,0 +1,387 @@
+//! The resources as they are intended to be.
+//!
+//! Fields that only the client understands (`network`, `psaRange`, `kmsConfig`, …) are kept in `extra` and returned as
+//! they were sent. What follows from other fields (a pool's available throughput, a volume's service level) is not
+//! stored but computed: see [`crate::rules`] and [`crate::View`].
+
+use crate::name::{Collection, Name, SnapshotName, Target};
+use crate::refusal::Refusal;
+use crate::stamp::Stamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Labels of a resource.
+pub type Labels = BTreeMap<String, String>;
+/// A client's own fields, by their JSON names.
+pub type Extra = serde_json::Map<String, serde_json::Value>;
+
+/// An enumeration whose values are spelled as the API spells them and have its numbers.
+macro_rules! wire_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+            /// The API's name.
+            pub fn as_str(self) -> &'static str { match self { $($name::$variant => $text),+ } }
+            /// The API's number.
+            pub fn number(self) -> i64 { match self { $($name::$variant => $number),+ } }
+            /// From the API's name.
+            pub fn from_name(name: &str) -> Option<$name> { match name { $($text => Some($name::$variant),)+ _ => None } }
+            /// From the API's number.
+            pub fn from_number(number: i64) -> Option<$name> { match number { $($number => Some($name::$variant),)+ _ => None } }
+        }
+    };
+}
+
+wire_enum! {
+    /// What a resource is doing. Numbers are those of NetApp's `Volume.State`; other resources' differ and are the
+    /// surface's business.
+    State {
+        /// Usable.
+        Ready = 1 "READY",
+        /// Being made.
+        Creating = 2 "CREATING",
+        /// Being deleted.
+        Deleting = 3 "DELETING",
+        /// Being changed.
+        Updating = 4 "UPDATING",
+        /// Being reverted to a snapshot.
+        Restoring = 5 "RESTORING",
+        /// Not as intended, and tried again from time to time; `state_details` says why.
+        Error = 7 "ERROR",
+    }
+}
+
+wire_enum! {
+    /// How throughput comes to a pool's volumes.
+    QosType {
+        /// By their capacity.
+        Auto = 1 "AUTO",
+        /// As their owner says.
+        Manual = 2 "MANUAL",
+    }
+}
+
+wire_enum! {
+    /// Protocols of a volume.
+    Protocol {
+        /// NFSv3
+        Nfsv3 = 1 "NFSV3",
+        /// NFSv4.1
+        Nfsv4 = 2 "NFSV4",
+        /// SMB
+        Smb = 3 "SMB",
+    }
+}
+
+wire_enum! {
+    /// What a rule of an export policy admits to.
+    AccessType {
+        /// Reading.
+        ReadOnly = 1 "READ_ONLY",
+        /// Reading and writing.
+        ReadWrite = 2 "READ_WRITE",
+        /// Nothing.
+        ReadNone = 3 "READ_NONE",
+    }
+}
+
+wire_enum! {
+    /// NetApp's squash modes.
+    SquashMode {
+        /// Nobody's identity is taken away.
+        NoRootSquash = 1 "NO_ROOT_SQUASH",
+        /// Root's is.
+        RootSquash = 2 "ROOT_SQUASH",
+        /// Everybody's is.
+        AllSquash = 3 "ALL_SQUASH",
+    }
+}
+
+/// A storage pool: capacity of a service level, which volumes share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Never reused; the id in [`weir_qos::PoolPlan`].
+    pub id: u64,
+    /// Its name.
+    pub name: Name,
+    /// Counts changes: what an etag can be made of.
+    pub revision: u64,
+    /// State.
+    pub state: State,
+    /// Words to the state.
+    pub state_details: String,
+    /// When it was made.
+    pub created: Stamp,
+    /// The service level's name, in the levels file: `PREMIUM`.
+    pub service_level: Arc<str>,
+    /// GiB.
+    pub capacity_gib: u64,
+    /// Automatic or manual.
+    pub qos_type: QosType,
+    /// Set apart from capacity (Flex): the client's switch as sent.
+    pub custom_performance: bool,
+    /// With custom performance: MiB/s of the pool.
+    pub total_throughput_mibps: Option<f64>,
+    /// With custom performance: operations a second of the pool.
+    pub total_iops: Option<u64>,
+    /// Free text.
+    pub description: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Fields that are the client's own.
+    pub extra: Extra,
+}
+
+/// A rule of an export policy, as the client wrote it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExportRule {
+    /// Comma-separated addresses, networks, host names, wildcards.
+    pub allowed_clients: String,
+    /// Access. Not given: read and write.
+    pub access: Option<AccessType>,
+    /// Root keeps its identity. Not given: as `squash` says, and if neither is given, yes.
+    pub root_access: Option<bool>,
+    /// For NFSv3. Not given: if the volume speaks it.
+    pub nfsv3: Option<bool>,
+    /// For NFSv4.1. Not given: if the volume speaks it.
+    pub nfsv4: Option<bool>,
+    /// Whose identity is taken away.
+    pub squash: Option<SquashMode>,
+    /// User id of callers whose identity is taken away; 65,534 if not given.
+    pub anon_uid: Option<u32>,
+    /// Group id of such callers; 65,534 if not given.
+    pub anon_gid: Option<u32>,
+    /// Fields that are the client's own (Kerberos, …), and the originals of those above where their form matters.
+    pub extra: Extra,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Never reused.
+    pub id: u64,
+    /// The engine's key; `v-` and the id in 16 hexadecimal digits, except where an older volume was adopted.
+    pub key: Arc<str>,
+    /// The engine's number, once it exists there.
+    pub number: Option<u64>,
+    /// Its name.
+    pub name: Name,
+    /// Counts changes.
+    pub revision: u64,
+    /// State.
+    pub state: State,
+    /// Words to the state.
+    pub state_details: String,
+    /// When it was made.
+    pub created: Stamp,
+    /// The pool's bare id, in the same place.
+    pub pool: Arc<str>,
+    /// The export path without its slash. Unique in the server, instances' shares included.
+    pub share_name: Arc<str>,
+    /// GiB.
+    pub capacity_gib: u64,
+    /// MiB/s with manual QoS; `None` with automatic.
+    pub throughput_mibps: Option<f64>,
+    /// Up to 30 GiB/s and 1 PiB.
+    pub large: bool,
+    /// Protocols, as sent.
+    pub protocols: Vec<Protocol>,
+    /// Export policy; `None` where the client sent none: then everyone may read and write.
+    pub export_rules: Option<Vec<ExportRule>>,
+    /// Permission bits of the root, 0 ..= 0o7777.
+    pub unix_permissions: u32,
+    /// Whether clients see `.snapshot`.
+    pub snapshot_directory: bool,
+    /// Percent of the capacity kept for snapshots; as sent.
+    pub snap_reserve: Option<f64>,
+    /// Snapshot policy, as sent.
+    pub snapshot_policy: Option<serde_json::Value>,
+    /// `restrictedActions` holds DELETE: deletion is refused.
+    pub deletion_restricted: bool,
+    /// Made as a copy of a snapshot.
+    pub clone_of: Option<SnapshotName>,
+    /// Nobody may write: the destination of a replication.
+    pub read_only: bool,
+    /// Free text.
+    pub description: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Fields that are the client's own.
+    pub extra: Extra,
+}
+
+/// A snapshot of a volume or an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Never reused.
+    pub id: u64,
+    /// Its name.
+    pub name: SnapshotName,
+    /// Counts changes.
+    pub revision: u64,
+    /// State.
+    pub state: State,
+    /// Words to the state.
+    pub state_details: String,
+    /// When it was taken.
+    pub created: Stamp,
+    /// Free text.
+    pub description: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Fields that are the client's own.
+    pub extra: Extra,
+}
+
+/// Custom performance of a Filestore instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Performance {
+    /// Operations a second for each TB.
+    IopsPerTb(u64),
+    /// Operations a second.
+    FixedIops(u64),
+}
+
+/// A Filestore instance with its one share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Never reused.
+    pub id: u64,
+    /// The engine's key.
+    pub key: Arc<str>,
+    /// The engine's number, once it exists there.
+    pub number: Option<u64>,
+    /// Its name.
+    pub name: Name,
+    /// Counts changes: what the etag is made of.
+    pub revision: u64,
+    /// State.
+    pub state: State,
+    /// Words to the state.
+    pub state_details: String,
+    /// When it was made.
+    pub created: Stamp,
+    /// The tier's name, in the levels file: `BASIC_HDD`.
+    pub tier: Arc<str>,
+    /// The share's name: the export path without its slash.
+    pub share_name: Arc<str>,
+    /// GB of 2^30 bytes, as Filestore counts capacity.
+    pub capacity_gb: u64,
+    /// NFS_V3 or NFS_V4_1, as sent.
+    pub protocol: Option<Protocol>,
+    /// `nfsExportOptions`; `None` where the client sent none: then everyone may read and write.
+    pub export_rules: Option<Vec<ExportRule>>,
+    /// Custom performance.
+    pub performance: Option<Performance>,
+    /// Deletion is refused.
+    pub deletion_protected: bool,
+    /// Free text.
+    pub description: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Fields that are the client's own (`networks`, …); the share's own under `fileShares`.
+    pub extra: Extra,
+}
+
+/// Which surface an operation was asked for through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Surface {
+    /// NetApp Volumes.
+    Netapp,
+    /// Filestore.
+    Filestore,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// As asked; the target is there ([`crate::View::resource`]).
+    Done,
+    /// As asked; the target is gone.
+    Deleted,
+    /// Not as asked.
+    Failed(Refusal),
+}
+
+/// A mutation on its way, or at its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its name.
+    pub name: Name,
+    /// Which surface it belongs to.
+    pub surface: Surface,
+    /// What it changes.
+    pub target: Target,
+    /// `create`, `update`, `delete`, `revert`, …
+    pub verb: Arc<str>,
+    /// When it was accepted.
+    pub created: Stamp,
+    /// When it ended.
+    pub ended: Option<Stamp>,
+    /// How; `None` while it runs.
+    pub outcome: Option<Outcome>,
+}
+
+impl Operation {
+    /// Whether it has ended.
+    pub fn done(&self) -> bool {
+        self.outcome.is_some()
+    }
+
+    /// `projects/p/locations/l/operations/id`
+    pub fn full_name(&self) -> String {
+        self.name.full(Collection::Operations)
+    }
+}
+
+/// Any of the resources.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resource {
+    /// A storage pool.
+    Pool(Arc<Pool>),
+    /// A volume.
+    Volume(Arc<Volume>),
+    /// A Filestore instance.
+    Instance(Arc<Instance>),
+    /// A snapshot.
+    Snapshot(Arc<Snapshot>),
+}
+
+wire_enum! {
+    /// What a token entitles to; each includes those before it.
+    Role {
+        /// Reading.
+        Viewer = 1 "viewer",
+        /// Changing resources.
+        Editor = 2 "editor",
+        /// Tokens and the audit log as well.
+        Admin = 3 "admin",
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// A token's name, or `local`.
+    pub name: Arc<str>,
+    /// What they may.
+    pub role: Role,
+    /// Where from, for the audit log.
+    pub address: Option<std::net::IpAddr>,
+}
+
+impl Actor {
+    /// Whoever can reach the loopback listener, or the server itself.
+    pub fn local() -> Actor {
+        Actor {
+            name: "local".into(),
+            role: Role::Admin,
+            address: None,
+        }
+    }
+}

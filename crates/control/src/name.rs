@@ -1,0 +1,174 @@
+//! Names of resources, as the HTTP surfaces spell them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// `projects/{project}/locations/{location}`: where names are unique. Any project and location are accepted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// The project's id.
+    pub project: Arc<str>,
+    /// The location's id.
+    pub location: Arc<str>,
+}
+
+impl Place {
+    /// A place of those two ids.
+    pub fn new(project: &str, location: &str) -> Place {
+        Place {
+            project: project.into(),
+            location: location.into(),
+        }
+    }
+
+    /// The place that holds what the first start creates.
+    pub fn local() -> Place {
+        Place::new("weir", "local")
+    }
+
+    /// A name in this place.
+    pub fn name(&self, id: &str) -> Name {
+        Name {
+            place: self.clone(),
+            id: id.into(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "projects/{}/locations/{}", self.project, self.location)
+    }
+}
+
+/// A pool, volume, instance or operation within a [`Place`]; which of these, the map says that it is a key of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Name {
+    /// Where.
+    pub place: Place,
+    /// The last part.
+    pub id: Arc<str>,
+}
+
+impl Name {
+    /// The full name: `projects/p/locations/l/{collection}/{id}`.
+    pub fn full(&self, collection: Collection) -> String {
+        format!("{}/{}/{}", self.place, collection.as_str(), self.id)
+    }
+
+    /// The snapshot of this volume or instance.
+    pub fn snapshot(&self, of: SnapshotOf, id: &str) -> SnapshotName {
+        SnapshotName {
+            of,
+            parent: self.clone(),
+            id: id.into(),
+        }
+    }
+}
+
+/// Collections of a [`Place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Collection {
+    /// `storagePools`
+    Pools,
+    /// `volumes`
+    Volumes,
+    /// `instances`
+    Instances,
+    /// `operations`
+    Operations,
+}
+
+impl Collection {
+    /// As it stands in a name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Collection::Pools => "storagePools",
+            Collection::Volumes => "volumes",
+            Collection::Instances => "instances",
+            Collection::Operations => "operations",
+        }
+    }
+}
+
+/// What a snapshot is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SnapshotOf {
+    /// A NetApp volume.
+    Volume,
+    /// A Filestore instance.
+    Instance,
+}
+
+impl SnapshotOf {
+    /// The collection that holds the parent.
+    pub fn collection(self) -> Collection {
+        match self {
+            SnapshotOf::Volume => Collection::Volumes,
+            SnapshotOf::Instance => Collection::Instances,
+        }
+    }
+}
+
+/// `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SnapshotName {
+    /// What it is of.
+    pub of: SnapshotOf,
+    /// The volume or instance.
+    pub parent: Name,
+    /// The last part: also the snapshot's name in the engine, and in `.snapshot`.
+    pub id: Arc<str>,
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parent = self.parent.full(self.of.collection());
+        write!(f, "{parent}/snapshots/{}", self.id)
+    }
+}
+
+/// The name of anything that an operation can have as its target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Target {
+    /// A storage pool.
+    Pool(Name),
+    /// A volume.
+    Volume(Name),
+    /// A Filestore instance.
+    Instance(Name),
+    /// A snapshot of either.
+    Snapshot(SnapshotName),
+}
+
+impl Target {
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        match self {
+            Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => &name.place,
+            Target::Snapshot(name) => &name.parent.place,
+        }
+    }
+
+    /// What the API calls such a thing: `volume`.
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Target::Pool(_) => "storage pool",
+            Target::Volume(_) => "volume",
+            Target::Instance(_) => "instance",
+            Target::Snapshot(_) => "snapshot",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Pool(name) => f.write_str(&name.full(Collection::Pools)),
+            Target::Volume(name) => f.write_str(&name.full(Collection::Volumes)),
+            Target::Instance(name) => f.write_str(&name.full(Collection::Instances)),
+            Target::Snapshot(name) => name.fmt(f),
+        }
+    }
+}

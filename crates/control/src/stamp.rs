@@ -1,0 +1,30 @@
+//! Moments as the catalog keeps them and the surfaces print them.
+
+use serde::{Deserialize, Serialize};
+use weir_base::Time;
+
+/// Nanoseconds since 1970-01-01 00:00:00 UTC; until the year 2262.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Stamp(pub i64);
+
+impl Stamp {
+    /// RFC 3339 in UTC, with as many digits of the second as are needed: `2026-03-01T12:00:00.5Z`.
+    pub fn rfc3339(self) -> String {
+        jiff::Timestamp::from_nanosecond(i128::from(self.0))
+            .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+            .to_string()
+    }
+
+    /// From the engine's nanoseconds, which reach further than these.
+    pub fn from_nanos(nanos: i128) -> Stamp {
+        Stamp(nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
+    }
+}
+
+impl From<Time> for Stamp {
+    fn from(time: Time) -> Stamp {
+        Stamp::from_nanos(i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos))
+    }
+}

@@ -1,0 +1,216 @@
+//! Everything that is intended, as one immutable value.
+//!
+//! Reads come from here and never wait. A change makes a new view that shares all but O(log n) nodes with the one before
+//! (persistent red-black trees), so that neither ten thousand volumes nor a reader who keeps an old view make a change
+//! dear. What is asked for often is kept up with each change: who has a share name, and how much of a pool is taken.
+
+use crate::levels::Levels;
+use crate::model::{Instance, Operation, Pool, Resource, Snapshot, Volume};
+use crate::name::{Name, Place, SnapshotName, SnapshotOf, Target};
+use crate::rules::{self, PoolFigures};
+use rpds::RedBlackTreeMapSync;
+use std::ops::Bound;
+use std::sync::Arc;
+
+type Map<K, V> = RedBlackTreeMapSync<K, V>;
+
+/// What a pool's volumes take of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUse {
+    /// How many volumes.
+    pub volumes: u64,
+    /// The sum of their capacities, in GiB.
+    pub capacity_gib: u64,
+    /// The sum of the throughput given to them by hand, in bytes a second.
+    pub throughput: u64,
+}
+
+/// All resources at one moment, ordered by name.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Counts up with every change.
+    pub revision: u64,
+    /// The service levels in force.
+    pub levels: Arc<Levels>,
+    pub(crate) pools: Map<Name, Arc<Pool>>,
+    pub(crate) volumes: Map<Name, Arc<Volume>>,
+    pub(crate) instances: Map<Name, Arc<Instance>>,
+    pub(crate) snapshots: Map<SnapshotName, Arc<Snapshot>>,
+    pub(crate) operations: Map<Name, Arc<Operation>>,
+    pub(crate) shares: Map<Arc<str>, Target>,
+    pub(crate) uses: Map<Name, PoolUse>,
+    pub(crate) members: Map<(Name, Arc<str>), ()>,
+}
+
+/// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
+#[derive(Clone, Debug)]
+pub struct Within<'a> {
+    /// The project's id.
+    pub project: &'a str,
+    /// The location's id; `-` is all of them.
+    pub location: &'a str,
+    /// Begin behind this name (of the page before).
+    pub after: Option<&'a Name>,
+}
+
+impl<'a> Within<'a> {
+    /// All of a place.
+    pub fn place(place: &'a Place) -> Within<'a> {
+        Within {
+            project: &place.project,
+            location: &place.location,
+            after: None,
+        }
+    }
+}
+
+fn within<'v, V>(
+    map: &'v Map<Name, Arc<V>>,
+    part: &Within<'_>,
+) -> impl Iterator<Item = &'v Arc<V>> + use<'v, V> {
+    let all = part.location == "-";
+    let first = Place::new(part.project, if all { "" } else { part.location }).name("");
+    let from = match part.after {
+        Some(after) if *after >= first => Bound::Excluded(after.clone()),
+        _ => Bound::Included(first.clone()),
+    };
+    let place = first.place;
+    map.range((from, Bound::Unbounded))
+        .take_while(move |(name, _)| {
+            name.place.project == place.project && (all || name.place.location == place.location)
+        })
+        .map(|(_, value)| value)
+}
+
+impl View {
+    /// With nothing in it.
+    pub fn empty(levels: Arc<Levels>) -> View {
+        View {
+            revision: 0,
+            levels,
+            pools: Map::default(),
+            volumes: Map::default(),
+            instances: Map::default(),
+            snapshots: Map::default(),
+            operations: Map::default(),
+            shares: Map::default(),
+            uses: Map::default(),
+            members: Map::default(),
+        }
+    }
+
+    /// A storage pool.
+    pub fn pool(&self, name: &Name) -> Option<&Arc<Pool>> {
+        self.pools.get(name)
+    }
+
+    /// A volume.
+    pub fn volume(&self, name: &Name) -> Option<&Arc<Volume>> {
+        self.volumes.get(name)
+    }
+
+    /// A Filestore instance.
+    pub fn instance(&self, name: &Name) -> Option<&Arc<Instance>> {
+        self.instances.get(name)
+    }
+
+    /// A snapshot.
+    pub fn snapshot(&self, name: &SnapshotName) -> Option<&Arc<Snapshot>> {
+        self.snapshots.get(name)
+    }
+
+    /// An operation.
+    pub fn operation(&self, name: &Name) -> Option<&Arc<Operation>> {
+        self.operations.get(name)
+    }
+
+    /// Whatever an operation's target is by now.
+    pub fn resource(&self, target: &Target) -> Option<Resource> {
+        match target {
+            Target::Pool(name) => self.pool(name).cloned().map(Resource::Pool),
+            Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
+            Target::Instance(name) => self.instance(name).cloned().map(Resource::Instance),
+            Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
+        }
+    }
+
+    /// Storage pools, in the order of their names.
+    pub fn pools(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Pool>> {
+        within(&self.pools, part)
+    }
+
+    /// Volumes, in the order of their names.
+    pub fn volumes(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Volume>> {
+        within(&self.volumes, part)
+    }
+
+    /// Filestore instances, in the order of their names.
+    pub fn instances(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Instance>> {
+        within(&self.instances, part)
+    }
+
+    /// Operations, in the order of their names.
+    pub fn operations(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Operation>> {
+        within(&self.operations, part)
+    }
+
+    /// Snapshots of a volume or instance, in the order of their names. `after` is the bare id to begin behind.
+    pub fn snapshots(
+        &self,
+        of: SnapshotOf,
+        parent: &Name,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<Snapshot>> {
+        let first = parent.snapshot(of, after.unwrap_or(""));
+        let parent = parent.clone();
+        let from = match after {
+            Some(_) => Bound::Excluded(first),
+            None => Bound::Included(first),
+        };
+        self.snapshots
+            .range((from, Bound::Unbounded))
+            .take_while(move |(name, _)| name.of == of && name.parent == parent)
+            .map(|(_, snapshot)| snapshot)
+    }
+
+    /// A pool's volumes, in the order of their names.
+    pub fn volumes_of<'v>(&'v self, pool: &'v Name) -> impl Iterator<Item = &'v Arc<Volume>> {
+        self.members
+            .range((
+                Bound::Included((pool.clone(), Arc::from(""))),
+                Bound::Unbounded,
+            ))
+            .take_while(move |((of, _), ())| of == pool)
+            .filter_map(|((of, id), ())| self.volumes.get(&of.place.name(id)))
+    }
+
+    /// How many volumes there are, everywhere.
+    pub fn volume_count(&self) -> usize {
+        self.volumes.size()
+    }
+
+    /// What a pool's volumes take of it.
+    pub fn pool_use(&self, name: &Name) -> PoolUse {
+        self.uses.get(name).copied().unwrap_or_default()
+    }
+
+    /// A pool's figures as its users see them: total and available throughput, allocated capacity, number of volumes.
+    pub fn pool_figures(&self, pool: &Pool) -> PoolFigures {
+        rules::pool_figures(&self.levels, pool, self.pool_use(&pool.name))
+    }
+
+    /// The pool that a volume is in.
+    pub fn pool_of(&self, volume: &Volume) -> Option<&Arc<Pool>> {
+        self.pool(&volume.name.place.name(&volume.pool))
+    }
+
+    /// What a volume may do, in bytes a second; `None` where only the pool binds, or nothing.
+    pub fn volume_throughput(&self, volume: &Volume) -> Option<u64> {
+        rules::volume_throughput(&self.levels, self.pool_of(volume)?, volume)
+    }
+
+    /// Who exports a share name.
+    pub fn share(&self, share_name: &str) -> Option<&Target> {
+        self.shares.get(share_name)
+    }
+}
