@@ -10,8 +10,9 @@ use crate::xdr::{self, Put, Reader};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use weir_base::limits::{MAX_MOUNT_PATH, MAX_NAME};
+use weir_vfs::names::Wait;
 use weir_vfs::volume::{FileKind, FsError, Stop};
-use weir_vfs::{Creds, Cx, Export, ExportTable, Rule, Subject, Vfs};
+use weir_vfs::{Creds, Cx, Export, ExportTable, Protocol, Rule, Subject, Verdict, Vfs};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -27,6 +28,9 @@ mod stat {
 /// Most entries of the list that DUMP shows. The list informs and nothing
 /// depends on it; the oldest goes first.
 const MAX_MOUNTS: usize = 4096;
+
+/// Bytes of the longest list that EXPORT shows. It informs as well; Linux reads it for `showmount` only.
+const MAX_EXPORTS: usize = 1 << 20;
 
 /// Decoded arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +94,8 @@ pub(crate) struct Op<'a> {
     pub(crate) client: IpAddr,
     pub(crate) cx: &'a mut Cx,
     pub(crate) out: &'a mut Vec<u8>,
+    /// Set when it takes a name that is not known to tell whether the client is admitted.
+    pub(crate) unknown: Option<Wait>,
 }
 
 /// Why the call is not done yet: the volume has to do this first.
@@ -119,16 +125,27 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    /// EXPORT shows everyone everything: the paths and for whom they are.
+    /// EXPORT shows a client what it may mount, and for whom that is; of very many exports the first by name.
     fn export(&mut self) {
-        for e in self.table.iter() {
+        let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
+        let exports = self.table.iter();
+        let mut exports: Vec<_> = exports
+            .filter(|e| matches!(verdict(e), Verdict::Rule(_)))
+            .collect();
+        exports.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        for e in exports {
+            let before = self.out.len();
             self.out.put_bool(true);
             self.out.put_opaque(e.path.as_bytes());
-            for rule in &e.rules {
+            for rule in e.rules.iter().filter(|r| !r.no_access && r.protocols.nfsv3) {
                 self.out.put_bool(true);
                 self.out.put_opaque(rule.clients.to_string().as_bytes());
             }
             self.out.put_bool(false);
+            if self.out.len() > MAX_EXPORTS {
+                self.out.truncate(before);
+                break;
+            }
         }
         self.out.put_bool(false);
     }
@@ -139,9 +156,17 @@ impl<'a> Op<'a> {
             self.out.put_u32(stat::NOENT);
             return Ok(());
         };
-        let Some(rule) = export.rule(self.client) else {
-            self.out.put_u32(stat::ACCES);
-            return Ok(());
+        let rule = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
+            Verdict::Rule(rule) => rule,
+            Verdict::Denied => {
+                self.out.put_u32(stat::ACCES);
+                return Ok(());
+            }
+            Verdict::Unknown(wait) => {
+                self.unknown = Some(wait);
+                self.out.put_u32(stat::ACCES);
+                return Ok(());
+            }
         };
         match self.walk(export, rule, rest) {
             Ok(handle) => {

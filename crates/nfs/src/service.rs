@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_base::limits::MAX_IO;
 use weir_base::{Clock, Lsn, Rng, Time};
+use weir_vfs::names::Wait;
 use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Cx, Vfs, Volume};
+use weir_vfs::{Admissions, Client, Cx, Protocol, Vfs, Volume};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -39,8 +40,12 @@ pub const NSM_PROGRAM: u32 = 100_024;
 /// header, credential and handle.
 pub const MAX_RECORD: usize = MAX_IO + 2048;
 
+/// How long a call waits for the name of its client, where an export rule depends on it. Long enough for a
+/// resolver that works; a client that is told to come back (JUKEBOX) does so after about as long.
+const NAME_WAIT: u64 = 5;
+
 /// The connection that a call came over.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnInfo {
     /// Number of the connection, unique in this run of the server.
     pub id: u64,
@@ -48,6 +53,29 @@ pub struct ConnInfo {
     pub peer: SocketAddr,
     /// Our end.
     pub local: SocketAddr,
+    /// How its last requests were admitted.
+    pub admitted: Admissions,
+}
+
+impl ConnInfo {
+    /// A connection that has just begun.
+    pub fn new(id: u64, peer: SocketAddr, local: SocketAddr) -> ConnInfo {
+        ConnInfo {
+            id,
+            peer,
+            local,
+            admitted: Admissions::default(),
+        }
+    }
+
+    /// The client as export rules see it.
+    fn client(&self) -> Client<'_> {
+        Client {
+            address: self.peer.ip().to_canonical(),
+            protocol: Protocol::Nfsv3,
+            admitted: &self.admitted,
+        }
+    }
 }
 
 /// A reply that is not there yet.
@@ -98,10 +126,12 @@ pub struct Service {
     outbox: Arc<Outbox>,
 }
 
-/// A call that cannot go on before its volume has done something.
-struct Stopped {
-    stop: Stop,
-    volume: Arc<Volume>,
+/// What a call cannot go on before.
+enum Stopped {
+    /// Its volume has to do something.
+    Volume { stop: Stop, volume: Arc<Volume> },
+    /// Its client's name has to be found. If that takes too long, this is the reply.
+    Name { wait: Wait, reply: ReplyBuf },
 }
 
 /// A call between two runs.
@@ -165,6 +195,7 @@ impl Service {
     /// Does what is due by time: to be called about once a second.
     pub fn tick(&self) {
         self.locks.tick();
+        self.vfs.names.tick();
     }
 
     /// The calls to be made to clients, taken out.
@@ -193,7 +224,7 @@ impl Service {
                 Ok(handled) => handled,
                 Err(suspended) => Handled::Later(Box::pin(later(
                     Arc::clone(self),
-                    *conn,
+                    conn.clone(),
                     record.to_vec(),
                     suspended,
                 ))),
@@ -262,7 +293,7 @@ impl Service {
         let mut op = v3::Op {
             vfs: &self.vfs,
             table: &table,
-            client: conn.peer.ip(),
+            client: conn.client(),
             caller: match &caller {
                 Credential::None => None,
                 Credential::Sys(creds) => Some(creds),
@@ -272,17 +303,23 @@ impl Service {
             out: &mut head,
             payload: &mut payload,
             export: None,
+            unknown: None,
         };
-        match op.run(&args) {
+        let outcome = op.run(&args);
+        let (unknown, export) = (op.unknown, op.export);
+        match outcome {
             Ok(lsn) => {
                 let done = head.get(start..start + 4) == Some(&[0; 4]);
                 let reply =
                     ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
-                Ok(Run::Answered { reply, lsn, done })
+                Ok(match unknown {
+                    Some(wait) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
+                    _ => Run::Answered { reply, lsn, done },
+                })
             }
             Err(stop) => {
-                let export = op.export.ok_or(Refusal::SystemErr)?;
-                Ok(Run::Stopped(Stopped {
+                let export = export.ok_or(Refusal::SystemErr)?;
+                Ok(Run::Stopped(Stopped::Volume {
                     stop,
                     volume: Arc::clone(&export.volume),
                 }))
@@ -307,14 +344,13 @@ impl Service {
             client: conn.peer.ip().to_canonical(),
             cx,
             out: &mut head,
+            unknown: None,
         };
-        match op.run(&args) {
-            Ok(()) => Ok(answered(head)),
-            Err((stop, export)) => Ok(Run::Stopped(Stopped {
-                stop,
-                volume: Arc::clone(&export.volume),
-            })),
-        }
+        let outcome = op
+            .run(&args)
+            .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
+        let unknown = op.unknown;
+        Ok(ended(outcome, unknown, head))
     }
 
     fn nlm(
@@ -330,18 +366,17 @@ impl Service {
         let mut op = nlm::Op {
             service: &self.locks,
             table: &table,
-            client: conn.peer.ip().to_canonical(),
+            client: conn.client(),
             local: conn.local.ip().to_canonical(),
             cx,
             out: &mut head,
+            unknown: None,
         };
-        match op.run(&args) {
-            Ok(()) => Ok(answered(head)),
-            Err((stop, export)) => Ok(Run::Stopped(Stopped {
-                stop,
-                volume: Arc::clone(&export.volume),
-            })),
-        }
+        let outcome = op
+            .run(&args)
+            .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
+        let unknown = op.unknown;
+        Ok(ended(outcome, unknown, head))
     }
 
     fn nsm(&self, conn: &ConnInfo, call: &Call<'_>, mut head: Vec<u8>) -> Result<Run, Refusal> {
@@ -349,6 +384,18 @@ impl Service {
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         nsm::serve(&self.locks, conn.peer.ip().to_canonical(), &args, &mut head);
         Ok(answered(head))
+    }
+}
+
+/// How a run of MOUNT or NLM ended.
+fn ended(outcome: Result<(), (Stop, Arc<Volume>)>, unknown: Option<Wait>, head: Vec<u8>) -> Run {
+    match (outcome, unknown) {
+        (Ok(()), Some(wait)) if wait.coming => Run::Stopped(Stopped::Name {
+            wait,
+            reply: ReplyBuf::whole(head, None),
+        }),
+        (Ok(()), _) => answered(head),
+        (Err((stop, volume)), _) => Run::Stopped(Stopped::Volume { stop, volume }),
     }
 }
 
@@ -407,9 +454,19 @@ async fn later(
     let Message::Call(call) = rpc::message(&record) else {
         return Handled::Close("not an RPC message");
     };
+    let names = &service.vfs.names;
+    let begun = names.seconds();
     loop {
-        if let Err(error) = stopped.volume.resume(&mut cx, stopped.stop).await {
-            return failed(&call, error);
+        match stopped {
+            Stopped::Volume { stop, volume } => {
+                if let Err(error) = volume.resume(&mut cx, stop).await {
+                    return failed(&call, error);
+                }
+            }
+            Stopped::Name { reply, .. } if names.seconds() >= begun + NAME_WAIT => {
+                return finish(ticket, reply, None, false);
+            }
+            Stopped::Name { wait, .. } => names.news(wait).await,
         }
         match service.run(&conn, &call, &mut cx) {
             Ok(Run::Answered { reply, lsn, done }) => return finish(ticket, reply, lsn, done),

@@ -58,6 +58,8 @@ fn clients_that_no_rule_admits_are_refused() {
     assert_eq!(mnt(s.from("10.0.0.200"), b"/vol1").u(), 0);
     assert_eq!(mnt(s.from("::ffff:10.0.0.200"), b"/vol1").u(), 0);
     assert_eq!(mnt(s.from("10.0.1.1"), b"/vol1").u(), 13);
+    assert_eq!(s.call(MOUNT, 5, &X::new()).u(), 0, "not in its list either");
+    s.from("10.0.0.200");
     let mut r = s.call(MOUNT, 5, &X::new());
     assert_eq!((r.u(), r.o()), (1, b"/vol1".to_vec()));
     assert_eq!((r.u(), r.o()), (1, b"10.0.0.0/24".to_vec()));

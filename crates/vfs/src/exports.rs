@@ -1,14 +1,21 @@
 //! Export policy: which client may use which volume, how, and as whom.
 //!
-//! The table is immutable and is replaced as a whole, so the data path reads it
-//! without a lock. Rules are looked at in order and the first that matches a
-//! client decides, as administrators expect of access lists; a client that no
-//! rule matches does not see the export.
+//! Rules are looked at in order and the first that counts for the client and the protocol decides, as
+//! administrators expect of access lists; a client that no rule matches is refused. If it takes a name that is not
+//! known to tell whether a rule matches, the search ends there (see `names`).
+//!
+//! **The table** is immutable and is replaced as a whole, so the data path reads it without a lock and every request
+//! sees one state of everything. It is two levels deep, so that a change among ten thousand exports copies some
+//! hundred pointers: the exports are dealt to [`PARTS`] sorted parts by the volume's number, and once more by the
+//! path, and a new table shares the parts that did not change.
 
 use crate::Volume;
+use crate::clients::{Clients, Match};
 use crate::identity::Creds;
+use crate::names::{Names, Wait};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::VolumeId;
 
 /// `nobody`: the identity of squashed and anonymous callers unless an export
@@ -26,46 +33,36 @@ pub enum Squash {
     All,
 }
 
-/// A set of client addresses.
+/// The protocols that volumes are served over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// Everyone.
-    Any,
-    /// The addresses whose first `prefix` bits are those of `address`.
-    Net {
-        /// Any address of the network.
-        address: IpAddr,
-        /// Bits that must agree.
-        prefix: u8,
-    },
+pub enum Protocol {
+    /// NFSv3, with MOUNT and NLM.
+    Nfsv3,
+    /// NFSv4.1.
+    Nfsv4,
 }
 
-impl Clients {
-    /// Whether `client` is one of them. An IPv4 address mapped into IPv6 is the
-    /// IPv4 address.
-    pub fn contains(&self, client: IpAddr) -> bool {
-        let Clients::Net { address, prefix } = *self else {
-            return true;
-        };
-        match (address.to_canonical(), client.to_canonical()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                let differ = u32::from(a) ^ u32::from(b);
-                differ.leading_zeros() >= u32::from(prefix.min(32))
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => {
-                let differ = u128::from(a) ^ u128::from(b);
-                differ.leading_zeros() >= u32::from(prefix.min(128))
-            }
-            _ => false,
-        }
-    }
+/// A set of protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    /// NFSv3, with MOUNT and NLM.
+    pub nfsv3: bool,
+    /// NFSv4.1.
+    pub nfsv4: bool,
 }
 
-impl std::fmt::Display for Clients {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Clients::Any => f.write_str("*"),
-            Clients::Net { address, prefix } => write!(f, "{address}/{prefix}"),
+impl Protocols {
+    /// All of them.
+    pub const ALL: Protocols = Protocols {
+        nfsv3: true,
+        nfsv4: true,
+    };
+
+    /// Whether `protocol` is one of them.
+    pub fn contains(self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::Nfsv3 => self.nfsv3,
+            Protocol::Nfsv4 => self.nfsv4,
         }
     }
 }
@@ -75,6 +72,10 @@ impl std::fmt::Display for Clients {
 pub struct Rule {
     /// The clients.
     pub clients: Clients,
+    /// The protocols that it counts for; for others the next rule is looked at.
+    pub protocols: Protocols,
+    /// They are refused, whatever later rules say.
+    pub no_access: bool,
     /// Whether changes are refused.
     pub read_only: bool,
     /// Whose identity is taken away.
@@ -90,6 +91,8 @@ impl Rule {
     pub fn open(squash: Squash) -> Rule {
         Rule {
             clients: Clients::Any,
+            protocols: Protocols::ALL,
+            no_access: false,
             read_only: false,
             squash,
             anon_uid: NOBODY,
@@ -127,110 +130,236 @@ impl Rule {
     }
 }
 
+/// What an export's rules say of a client.
+#[derive(Clone, Copy, Debug)]
+pub enum Verdict<'t> {
+    /// It may use the export under this rule.
+    Rule(&'t Rule),
+    /// It may not.
+    Denied,
+    /// Its name decides and is not known: neither yes nor no.
+    Unknown(Wait),
+}
+
 /// A volume under a path.
 pub struct Export {
     /// Absolute path that clients mount, such as `/vol1`.
     pub path: String,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// Who may use it; the first match decides.
+    /// Who may use it; the first match decides. Nobody, if there are none.
     pub rules: Vec<Rule>,
+    /// Changes are refused from everyone.
+    pub read_only: bool,
+    /// Whether clients see the directory of snapshots.
+    pub snapshot_directory: bool,
 }
 
 impl Export {
-    /// The rule for `client`, or `None` if it may not use the export.
-    pub fn rule(&self, client: IpAddr) -> Option<&Rule> {
-        self.rules.iter().find(|r| r.clients.contains(client))
+    /// An export that can be changed and shows no snapshots.
+    pub fn new(path: impl Into<String>, volume: Arc<Volume>, rules: Vec<Rule>) -> Export {
+        Export {
+            path: path.into(),
+            volume,
+            rules,
+            read_only: false,
+            snapshot_directory: false,
+        }
+    }
+
+    /// What the rules say of `client`.
+    pub fn verdict(&self, client: IpAddr, protocol: Protocol, names: &Names) -> Verdict<'_> {
+        match self.search(client, protocol, names) {
+            Ok(found) => found.map_or(Verdict::Denied, |(_, rule)| Verdict::Rule(rule)),
+            Err(wait) => Verdict::Unknown(wait),
+        }
+    }
+
+    /// The rule that admits `client`, with its place.
+    pub(crate) fn search(
+        &self,
+        client: IpAddr,
+        protocol: Protocol,
+        names: &Names,
+    ) -> Result<Option<(usize, &Rule)>, Wait> {
+        let rules = self.rules.iter().enumerate();
+        for (at, rule) in rules.filter(|(_, r)| r.protocols.contains(protocol)) {
+            match rule.clients.matches(client, names) {
+                Match::Yes => return Ok((!rule.no_access).then_some((at, rule))),
+                Match::No => {}
+                Match::Unknown(wait) => {
+                    // What further rules need is looked up at the same time.
+                    let rest = self.rules.get(at + 1..).unwrap_or_default();
+                    rest.iter().for_each(|r| r.clients.prefetch(client, names));
+                    return Err(wait);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether names play a part in the rules.
+    pub(crate) fn by_name(&self) -> bool {
+        self.rules.iter().any(|r| r.clients.by_name())
     }
 }
 
+/// Parts of a table: the square root of ten thousand, roughly.
+const PARTS: usize = 128;
+
+type Part = Arc<[Arc<Export>]>;
+
 /// All exports.
-#[derive(Default)]
 pub struct ExportTable {
-    /// Sorted by volume id.
-    exports: Vec<Export>,
+    /// Unique among all tables of the process.
+    generation: u64,
+    /// By the volume's number modulo [`PARTS`], sorted by it.
+    by_volume: Vec<Part>,
+    /// By the path's hash modulo [`PARTS`], sorted by path.
+    by_path: Vec<Part>,
+}
+
+impl Default for ExportTable {
+    fn default() -> ExportTable {
+        ExportTable {
+            generation: next_generation(),
+            by_volume: vec![Part::default(); PARTS],
+            by_path: vec![Part::default(); PARTS],
+        }
+    }
+}
+
+fn next_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The part of a volume.
+fn volume_part(id: VolumeId) -> usize {
+    id.0 as usize % PARTS
+}
+
+/// The part of a path: FNV-1a. Paths come from administrators; nobody gains by making them collide.
+fn path_part(path: &str) -> usize {
+    let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash ^ hash >> 32) as usize % PARTS
+}
+
+/// A part without what `gone` says and with `new`, sorted by `key`; of two of one key the later.
+fn rebuilt<K: Ord>(
+    part: &Part,
+    gone: impl Fn(&Export) -> bool,
+    new: &[Arc<Export>],
+    key: impl Fn(&Export) -> K,
+) -> Part {
+    let mut all: Vec<Arc<Export>> = new.iter().rev().cloned().collect();
+    all.extend(part.iter().filter(|e| !gone(e)).cloned());
+    all.sort_by_key(|e| key(e));
+    all.dedup_by_key(|e| key(e));
+    all.into()
 }
 
 impl ExportTable {
-    /// A table of `exports`; a volume has one export.
-    pub fn new(mut exports: Vec<Export>) -> ExportTable {
-        exports.sort_by_key(|e| e.volume.id());
-        exports.dedup_by_key(|e| e.volume.id());
-        ExportTable { exports }
+    /// A table of `exports`. A volume has one export, and a path leads to one: of several, the last counts.
+    pub fn new(exports: Vec<Export>) -> ExportTable {
+        ExportTable::default().with(&[], exports.into_iter().map(Arc::new).collect())
+    }
+
+    /// This table without the exports of the volumes `gone`, and with `new` in place of what it has of their volumes.
+    #[must_use]
+    pub fn with(&self, gone: &[VolumeId], mut new: Vec<Arc<Export>>) -> ExportTable {
+        // Of several exports of a volume the last.
+        new.reverse();
+        new.sort_by_key(|e| e.volume.id());
+        new.dedup_by_key(|e| e.volume.id());
+        let mut leave: Vec<VolumeId> = gone.to_vec();
+        leave.extend(new.iter().map(|e| e.volume.id()));
+        leave.sort_unstable();
+        leave.dedup();
+        let leaves = |e: &Export| leave.binary_search(&e.volume.id()).is_ok();
+
+        let mut news: Vec<[Vec<Arc<Export>>; 2]> = vec![Default::default(); PARTS];
+        let mut touched = vec![[false; 2]; PARTS];
+        for id in &leave {
+            if let Some(old) = self.of_volume(*id) {
+                touched[volume_part(*id)][0] = true;
+                touched[path_part(&old.path)][1] = true;
+            }
+        }
+        for export in new {
+            let parts = [volume_part(export.volume.id()), path_part(&export.path)];
+            for (which, part) in parts.into_iter().enumerate() {
+                touched[part][which] = true;
+                news[part][which].push(Arc::clone(&export));
+            }
+        }
+        let parts = || touched.iter().zip(&news);
+        let by_volume = self.by_volume.iter().zip(parts());
+        let by_path = self.by_path.iter().zip(parts());
+        ExportTable {
+            generation: next_generation(),
+            by_volume: by_volume
+                .map(|(part, ([touched, _], [new, _]))| match touched {
+                    true => rebuilt(part, leaves, new, |e| e.volume.id()),
+                    false => Arc::clone(part),
+                })
+                .collect(),
+            by_path: by_path
+                .map(|(part, ([_, touched], [_, new]))| match touched {
+                    true => rebuilt(part, leaves, new, |e| e.path.clone()),
+                    false => Arc::clone(part),
+                })
+                .collect(),
+        }
+    }
+
+    /// Tells this table from every other.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The export of a volume.
     pub fn of_volume(&self, id: VolumeId) -> Option<&Export> {
-        let at = self
-            .exports
-            .binary_search_by_key(&id, |e| e.volume.id())
-            .ok()?;
-        self.exports.get(at)
+        self.find(id).map(|(_, export)| export)
     }
 
-    /// The export that `path` is, or is below; with the rest of the path.
+    /// The export of a volume, and its place in its part.
+    pub(crate) fn find(&self, id: VolumeId) -> Option<(usize, &Export)> {
+        let part = self.by_volume.get(volume_part(id))?;
+        let at = part.binary_search_by_key(&id, |e| e.volume.id()).ok()?;
+        part.get(at).map(|e| (at, &**e))
+    }
+
+    /// What stands at a place that [`ExportTable::find`] told of this table.
+    pub(crate) fn at(&self, id: VolumeId, place: usize) -> Option<&Export> {
+        let part = self.by_volume.get(volume_part(id))?;
+        part.get(place).map(|e| &**e)
+    }
+
+    /// The export that `path` is, or is below; with the rest of the path. The longest wins.
     pub fn of_path<'p>(&self, path: &'p str) -> Option<(&Export, &'p str)> {
         let path = path.trim_end_matches('/');
-        self.exports.iter().find_map(|e| {
-            let rest = path.strip_prefix(e.path.trim_end_matches('/'))?;
-            (rest.is_empty() || rest.starts_with('/')).then_some((e, rest))
-        })
+        let mut end = path.len();
+        loop {
+            let (prefix, rest) = path.split_at_checked(end)?;
+            let part = self.by_path.get(path_part(prefix))?;
+            if let Ok(at) = part.binary_search_by(|e| e.path.as_str().cmp(prefix)) {
+                return part.get(at).map(|e| (&**e, rest));
+            }
+            end = prefix.rfind('/')?;
+        }
     }
 
-    /// All exports.
+    /// All exports, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.exports.iter()
+        self.by_path
+            .iter()
+            .flat_map(|part| part.iter().map(|e| &**e))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn net(s: &str, prefix: u8) -> Clients {
-        Clients::Net {
-            address: s.parse().unwrap(),
-            prefix,
-        }
-    }
-
-    #[test]
-    fn clients_match_by_prefix() {
-        let at = |s: &str| s.parse::<IpAddr>().unwrap();
-        assert!(Clients::Any.contains(at("::1")));
-        assert!(net("10.1.2.3", 8).contains(at("10.200.0.1")));
-        assert!(net("10.1.2.3", 8).contains(at("::ffff:10.200.0.1")));
-        assert!(!net("10.1.2.3", 8).contains(at("11.1.2.3")));
-        assert!(net("10.1.2.3", 32).contains(at("10.1.2.3")));
-        assert!(!net("10.1.2.3", 32).contains(at("10.1.2.2")));
-        assert!(net("10.1.2.3", 0).contains(at("1.1.1.1")));
-        assert!(!net("10.1.2.3", 0).contains(at("fe80::1")));
-        assert!(net("fd00::", 8).contains(at("fdff::1")));
-        assert!(!net("fd00::", 8).contains(at("fe80::1")));
-    }
-
-    #[test]
-    fn squashing_takes_identities_away() {
-        let caller = |uid, gid, gids: &[u32]| Creds {
-            uid,
-            gid,
-            gids: gids.into(),
-        };
-        let as_is = caller(0, 0, &[0, 5]);
-        assert_eq!(
-            Rule::open(Squash::None).identity(Some(as_is.clone())),
-            as_is
-        );
-        let nobody = caller(NOBODY, NOBODY, &[]);
-        assert_eq!(Rule::open(Squash::Root).identity(Some(as_is)), nobody);
-        assert_eq!(
-            Rule::open(Squash::Root).identity(Some(caller(7, 0, &[0, 5]))),
-            caller(7, NOBODY, &[NOBODY, 5])
-        );
-        assert_eq!(
-            Rule::open(Squash::All).identity(Some(caller(7, 7, &[]))),
-            nobody
-        );
-        assert_eq!(Rule::open(Squash::None).identity(None), nobody);
-    }
-}
+#[path = "exports_tests.rs"]
+mod tests;

@@ -3,17 +3,23 @@
 //! touches a volume except through here.
 //!
 //! Reading order: `vfs` (from a handle to a caller on an inode), `ops` (what
-//! the caller does there), `access` (whether it may), `exports`, `locks`.
+//! the caller does there), `access` (whether it may), `exports` (who is let in) with `clients`,
+//! `names` and `admission`, `locks`.
 
 pub mod access;
+mod admission;
+mod clients;
 mod exports;
 mod handle;
 mod identity;
 pub mod locks;
+pub mod names;
 mod ops;
 mod vfs;
 
-pub use exports::{Clients, Export, ExportTable, NOBODY, Rule, Squash};
+pub use admission::{Admissions, Client};
+pub use clients::Clients;
+pub use exports::{Export, ExportTable, NOBODY, Protocol, Protocols, Rule, Squash, Verdict};
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
 pub use identity::Creds;
 pub use ops::{Outcome, Permitted, Subject};

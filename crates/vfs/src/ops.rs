@@ -95,8 +95,13 @@ impl<'t> Subject<'t> {
         &self.export.volume
     }
 
+    /// Whether changes are refused, whoever asks.
+    pub fn read_only(&self) -> bool {
+        self.rule.read_only || self.export.read_only
+    }
+
     fn writable(&self) -> Result<(), FsError> {
-        if self.rule.read_only {
+        if self.read_only() {
             Err(FsError::ReadOnly)
         } else {
             Ok(())
@@ -126,7 +131,7 @@ impl<'t> Subject<'t> {
             attr.kind,
             FileKind::Regular | FileKind::Directory | FileKind::Symlink
         );
-        let write = may(W) && !(self.rule.read_only && stored);
+        let write = may(W) && !(self.read_only() && stored);
         Permitted {
             read: may(R),
             write,

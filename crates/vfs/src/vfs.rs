@@ -1,9 +1,11 @@
 //! The entrance: from a handle and a caller to a [`Subject`] on an inode.
 
-use crate::exports::{Export, ExportTable};
+use crate::admission::{self, Admitted, Client};
+use crate::exports::{Export, ExportTable, Protocol, Verdict};
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
 use crate::identity::Creds;
 use crate::locks::LockTable;
+use crate::names::{Names, Wait};
 use crate::ops::Subject;
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
@@ -19,6 +21,8 @@ pub enum NoSubject {
     Stale,
     /// The export is not for this client.
     Denied,
+    /// Whether it is takes a name that is not known.
+    Unknown(Wait),
 }
 
 impl From<BadHandle> for NoSubject {
@@ -33,6 +37,8 @@ pub struct Vfs {
     key: HandleKey,
     /// Byte-range locks and share reservations of all protocols.
     pub locks: LockTable,
+    /// Names of clients, for export rules.
+    pub names: Names,
 }
 
 impl Vfs {
@@ -42,13 +48,29 @@ impl Vfs {
             exports: ArcSwap::default(),
             key,
             locks: LockTable::default(),
+            names: Names::default(),
         })
     }
 
     /// Replaces all exports at once. Requests that run keep what they started
     /// with.
     pub fn publish(&self, exports: Vec<Export>) {
-        self.exports.store(Arc::new(ExportTable::new(exports)));
+        self.publish_table(ExportTable::new(exports));
+    }
+
+    /// As [`Vfs::publish`], for a table made from the one before.
+    pub fn publish_table(&self, table: ExportTable) {
+        self.exports.store(Arc::new(table));
+    }
+
+    /// What the rules of `export` say of `client`.
+    pub fn verdict<'t>(
+        &self,
+        export: &'t Export,
+        client: IpAddr,
+        protocol: Protocol,
+    ) -> Verdict<'t> {
+        export.verdict(client, protocol, &self.names)
     }
 
     /// The exports as they are now.
@@ -80,12 +102,16 @@ impl Vfs {
         &self,
         table: &'t ExportTable,
         handle: &[u8],
-        client: IpAddr,
+        client: &Client<'_>,
         caller: Option<&Creds>,
     ) -> Result<(Subject<'t>, Ino), NoSubject> {
         let id = self.key.decode(handle)?;
-        let export = table.of_volume(id.volume).ok_or(NoSubject::Stale)?;
-        let rule = export.rule(client).ok_or(NoSubject::Denied)?;
+        let (export, rule) = match admission::admit(table, id.volume, client, &self.names) {
+            Admitted::Yes(export, rule) => (export, rule),
+            Admitted::Denied => return Err(NoSubject::Denied),
+            Admitted::Unknown(wait) => return Err(NoSubject::Unknown(wait)),
+            Admitted::NoExport => return Err(NoSubject::Stale),
+        };
         let who = rule.identity(caller.cloned());
         Ok((Subject { export, rule, who }, id.ino))
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use weir_vfs::{Clients, Rule, Squash};
 
 /// Reads a list such as `rw,root_squash,clients=10.1.0.0/16`. Without `clients`, everyone.
@@ -23,7 +23,9 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
             ("all_squash", "") => rule.squash = Squash::All,
             ("anonuid", id) => rule.anon_uid = id.parse().context("anonuid takes a number")?,
             ("anongid", id) => rule.anon_gid = id.parse().context("anongid takes a number")?,
-            ("clients", net) => clients.push(network(net)?),
+            ("clients", net) => {
+                clients.push(Clients::parse(net).map_err(|why| anyhow!("clients={why}"))?)
+            }
             _ => bail!("export option '{option}' is not known"),
         }
     }
@@ -37,22 +39,6 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
             ..rule.clone()
         })
         .collect())
-}
-
-/// An address, or a network as ADDR/BITS.
-fn network(text: &str) -> Result<Clients> {
-    let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address, Some(prefix)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().with_context(|| format!("clients={text}"))?;
-    let all = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = match prefix {
-        Some(bits) => bits.parse().with_context(|| format!("clients={text}"))?,
-        None => all,
-    };
-    ensure!(prefix <= all, "clients={text}: an address has {all} bits");
-    Ok(Clients::Net { address, prefix })
 }
 
 /// Why an export of these rules on `listen` deserves a second thought, if it does.
@@ -87,16 +73,16 @@ mod tests {
             two.iter()
                 .all(|r| r.read_only && r.squash == Squash::Root && r.anon_uid == 7)
         );
-        assert!(two[0].clients.contains("10.9.8.7".parse().unwrap()));
-        assert!(!two[0].clients.contains("11.9.8.7".parse().unwrap()));
-        assert!(two[1].clients.contains("::1".parse().unwrap()));
+        let shown: Vec<String> = two.iter().map(|r| r.clients.to_string()).collect();
+        assert_eq!(shown, ["10.0.0.0/8", "::1"]);
+        assert!(read("rw,clients=*.example.com,clients=build7").is_ok());
         for bad in [
             "rx",
             "rw=1",
             "anonuid=x",
             "clients=",
             "clients=10.0.0.0/33",
-            "clients=host",
+            "clients=10.0.*",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -97,10 +97,9 @@ impl Storage {
         let exports: Vec<Export> = engine
             .volumes()
             .into_iter()
-            .map(|volume| Export {
-                path: format!("/{}", volume.name()),
-                volume,
-                rules: rules.clone(),
+            .map(|volume| {
+                let path = format!("/{}", volume.name());
+                Export::new(path, volume, rules.clone())
             })
             .collect();
         let paths = exports.iter().map(|export| export.path.clone()).collect();

@@ -5,17 +5,20 @@ use super::{Host, LockService};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict};
+use weir_vfs::names::Wait;
 use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Cx, Export, ExportTable, FileId, NoSubject};
+use weir_vfs::{Client as Caller, Cx, Export, ExportTable, FileId, NoSubject};
 
 /// A call being served.
 pub(crate) struct Op<'a> {
     pub(crate) service: &'a LockService,
     pub(crate) table: &'a ExportTable,
-    pub(crate) client: IpAddr,
+    pub(crate) client: Caller<'a>,
     pub(crate) local: IpAddr,
     pub(crate) cx: &'a mut Cx,
     pub(crate) out: &'a mut Vec<u8>,
+    /// Set when it takes a name that is not known to tell whether the client is admitted.
+    pub(crate) unknown: Option<Wait>,
 }
 
 /// Why the call is not done yet: the volume has to do this first.
@@ -57,7 +60,7 @@ impl<'a> Op<'a> {
                     Verb::Granted => 15,
                 };
                 self.service
-                    .send_once(self.client, self.local, procedure, &results);
+                    .send_once(self.client.address, self.local, procedure, &results);
             }
             Args::Result(verb, cookie, stat) => {
                 if let (Verb::Granted, Ok(token)) = (verb, <[u8; 8]>::try_from(*cookie)) {
@@ -73,7 +76,7 @@ impl<'a> Op<'a> {
                 let stat = self.share(a, false)?;
                 put_share_result(self.out, a.cookie, stat);
             }
-            Args::FreeAll(name) => self.service.host_gone(self.client, name),
+            Args::FreeAll(name) => self.service.host_gone(self.client.address, name),
         }
         Ok(())
     }
@@ -81,10 +84,14 @@ impl<'a> Op<'a> {
     /// The file of a handle, if the client may use it and it still exists.
     fn file(&mut self, handle: &[u8]) -> Result<Result<FileId, Stat>, Stopped<'a>> {
         let service = self.service;
-        let (subject, ino) = match service.vfs.admit(self.table, handle, self.client, None) {
+        let (subject, ino) = match service.vfs.admit(self.table, handle, &self.client, None) {
             Ok(s) => s,
             Err(NoSubject::BadHandle | NoSubject::Stale) => return Ok(Err(Stat::StaleHandle)),
             Err(NoSubject::Denied) => return Ok(Err(Stat::Failed)),
+            Err(NoSubject::Unknown(wait)) => {
+                self.unknown = Some(wait);
+                return Ok(Err(Stat::Failed));
+            }
         };
         match subject.getattr(self.cx, ino) {
             Ok(_) => Ok(Ok(FileId {
@@ -99,7 +106,7 @@ impl<'a> Op<'a> {
 
     fn owner(&self, a: &Alock<'_>) -> Owner {
         Owner {
-            client: client_of(a.caller, self.client),
+            client: client_of(a.caller, self.client.address),
             process: a.svid,
             shown: Arc::from(a.owner),
         }
@@ -122,7 +129,7 @@ impl<'a> Op<'a> {
         let Some(range) = Range::new(a.lock.offset, a.lock.length) else {
             return Ok((Stat::TooBig, None));
         };
-        tracing::debug!(client = %self.client, ?verb, process = a.lock.svid, ino = %file.ino, ?range, a.exclusive, a.block, "lock call");
+        tracing::debug!(client = %self.client.address, ?verb, process = a.lock.svid, ino = %file.ino, ?range, a.exclusive, a.block, "lock call");
         let lock = Lock {
             owner: self.owner(&a.lock),
             range,
@@ -168,7 +175,7 @@ impl<'a> Op<'a> {
         if monitored {
             let host = Host {
                 name: Arc::from(name),
-                addr: self.client,
+                addr: self.client.address,
                 local: self.local,
             };
             // A lock whose holder could not be told of a restart is none.
@@ -226,7 +233,7 @@ impl<'a> Op<'a> {
             Ok(file) => file,
             Err(stat) => return Ok(stat),
         };
-        let client = client_of(a.caller, self.client);
+        let client = client_of(a.caller, self.client.address);
         // Reservations have no process number; the owner bytes tell them apart.
         let id = Client::from([&client[..], b"\0", a.owner].concat());
         let owner = Owner {

@@ -23,11 +23,11 @@ use crate::reply::Payload;
 use crate::xdr::Put;
 use args::Args;
 use status::Status;
-use std::net::IpAddr;
 use types::{put_post_op, put_wcc_failed};
 use weir_base::{Ino, Lsn};
+use weir_vfs::names::Wait;
 use weir_vfs::volume::{Attr, Done, FsError, Stop};
-use weir_vfs::{Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, Subject, Vfs};
+use weir_vfs::{Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, Subject, Vfs};
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
@@ -40,8 +40,8 @@ pub struct Op<'a> {
     pub vfs: &'a Vfs,
     /// The exports as they were when the call came.
     pub table: &'a ExportTable,
-    /// The client's address.
-    pub client: IpAddr,
+    /// The client.
+    pub client: Client<'a>,
     /// The caller; `None` without identity.
     pub caller: Option<&'a Creds>,
     /// The procedure.
@@ -54,6 +54,8 @@ pub struct Op<'a> {
     pub payload: &'a mut Option<Box<Payload>>,
     /// The export of the first handle, once it is known.
     pub export: Option<&'a Export>,
+    /// Set when it takes a name that is not known to tell whether the client is admitted.
+    pub unknown: Option<Wait>,
 }
 
 impl<'a> Op<'a> {
@@ -87,7 +89,10 @@ impl<'a> Op<'a> {
 
     /// Verifies a handle and admits the caller.
     fn admit(&mut self, handle: &[u8]) -> Result<(Subject<'a>, Ino), Status> {
-        match self.vfs.admit(self.table, handle, self.client, self.caller) {
+        match self
+            .vfs
+            .admit(self.table, handle, &self.client, self.caller)
+        {
             Ok((subject, ino)) => {
                 self.export.get_or_insert(subject.export);
                 Ok((subject, ino))
@@ -95,6 +100,10 @@ impl<'a> Op<'a> {
             Err(NoSubject::BadHandle) => Err(Status::BadHandle),
             Err(NoSubject::Stale) => Err(Status::Stale),
             Err(NoSubject::Denied) => Err(Status::Acces),
+            Err(NoSubject::Unknown(wait)) => {
+                self.unknown = Some(wait);
+                Err(Status::Jukebox)
+            }
         }
     }
 

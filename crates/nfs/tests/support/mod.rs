@@ -171,11 +171,7 @@ impl Server {
         let disks = Disks::new();
         let (engine, volume) = disks.format();
         let vfs = Vfs::new(HandleKey::new([9; 16]));
-        vfs.publish(vec![Export {
-            path: "/vol1".into(),
-            volume: Arc::clone(&volume),
-            rules,
-        }]);
+        vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         let clock = Arc::new(ManualClock::default());
         let service = Service::new(Config {
             vfs: Arc::clone(&vfs),
@@ -226,20 +222,13 @@ impl Server {
         };
         self.vfs.publish(Vec::new());
         (self.engine, self.volume) = self.disks.open();
-        self.vfs.publish(vec![Export {
-            path: "/vol1".into(),
-            volume: Arc::clone(&self.volume),
-            rules,
-        }]);
+        self.vfs
+            .publish(vec![Export::new("/vol1", Arc::clone(&self.volume), rules)]);
         self.restart();
     }
 
     pub fn conn(&self) -> ConnInfo {
-        ConnInfo {
-            id: 1,
-            peer: self.peer.get(),
-            local: "10.0.0.99:2049".parse().unwrap(),
-        }
+        ConnInfo::new(1, self.peer.get(), "10.0.0.99:2049".parse().unwrap())
     }
 
     pub fn from(&self, addr: &str) -> &Server {

@@ -73,11 +73,11 @@ impl Server {
     /// If an address does not parse.
     pub fn new(machine: &Machine, running: &Running) -> Result<Server, String> {
         let vfs = Vfs::new(HandleKey::new([9; 16]));
-        vfs.publish(vec![Export {
-            path: "/vol1".into(),
-            volume: Arc::clone(&running.volume),
-            rules: vec![Rule::open(Squash::None)],
-        }]);
+        vfs.publish(vec![Export::new(
+            "/vol1",
+            Arc::clone(&running.volume),
+            vec![Rule::open(Squash::None)],
+        )]);
         let service = Service::new(Config {
             vfs,
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
@@ -93,11 +93,7 @@ impl Server {
         Ok(Server {
             service,
             aggregate: Arc::clone(running.engine.aggregate()),
-            conn: ConnInfo {
-                id: 1,
-                peer: address("10.0.0.1:900")?,
-                local: address("10.0.0.99:2049")?,
-            },
+            conn: ConnInfo::new(1, address("10.0.0.1:900")?, address("10.0.0.99:2049")?),
             xid: Cell::new(1),
         })
     }

@@ -170,11 +170,11 @@ pub(super) struct Conn<B: Backend> {
 
 impl<B: Backend> Conn<B> {
     pub fn new(core: Rc<Core<B>>, stream: StdStream) -> io::Result<Conn<B>> {
-        let info = ConnInfo {
-            id: core.connection_number(),
-            peer: stream.peer_addr()?,
-            local: stream.local_addr()?,
-        };
+        let info = ConnInfo::new(
+            core.connection_number(),
+            stream.peer_addr()?,
+            stream.local_addr()?,
+        );
         let stream = TcpStream::from_std(stream)?;
         tracing::debug!(peer = %info.peer, "connected");
         Ok(Conn {

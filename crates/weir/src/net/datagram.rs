@@ -42,11 +42,7 @@ pub fn datagrams<B: Backend>(
             if !served(message) {
                 continue;
             }
-            let conn = ConnInfo {
-                id: 0,
-                peer,
-                local: address,
-            };
+            let conn = ConnInfo::new(0, peer, address);
             if let Handled::Reply(reply, None) = backend.handle(&conn, message, clock.now()) {
                 let mut pieces = Vec::new();
                 reply.pieces(MARK, &mut pieces);

@@ -1,0 +1,107 @@
+//! What a connection remembers of how it was admitted.
+//!
+//! Finding a volume's export among ten thousand and going through its rules takes as long as a cached GETATTR, and
+//! the answer is the same for almost every request of a connection. So each connection keeps the last few answers,
+//! with the table and the state of the names that they came from; both are numbers that move when anything changes,
+//! so an answer is either current or not used. Refusals are not kept: they are not worth being fast.
+
+use crate::exports::{Export, ExportTable, Protocol, Rule};
+use crate::names::{Names, Wait};
+use std::cell::Cell;
+use std::net::IpAddr;
+use weir_base::VolumeId;
+
+/// Volumes that one connection is fast with. A Linux client opens a connection to a server and uses it for all that it
+/// mounts from there.
+const SLOTS: usize = 4;
+
+/// The state of the names, for an answer that does not depend on names.
+const NAMELESS: u64 = u64::MAX;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    table: u64,
+    names: u64,
+    volume: VolumeId,
+    protocol: Protocol,
+    place: u32,
+    rule: u32,
+}
+
+/// See the module's head. Belongs to one connection.
+#[derive(Clone, Default)]
+pub struct Admissions([Cell<Option<Slot>>; SLOTS]);
+
+impl std::fmt::Debug for Admissions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Admissions")
+    }
+}
+
+/// A client's end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'a> {
+    /// Its address.
+    pub address: IpAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// What the connection remembers.
+    pub admitted: &'a Admissions,
+}
+
+/// The export of a volume and the rule that admits a client, if one does.
+pub(crate) enum Admitted<'t> {
+    Yes(&'t Export, &'t Rule),
+    Denied,
+    Unknown(Wait),
+    /// The volume is not exported.
+    NoExport,
+}
+
+/// Looks up how `client` may use the volume `id`.
+pub(crate) fn admit<'t>(
+    table: &'t ExportTable,
+    id: VolumeId,
+    client: &Client<'_>,
+    names: &Names,
+) -> Admitted<'t> {
+    let slot = client.admitted.0.get(id.0 as usize % SLOTS);
+    let kept = slot.and_then(Cell::get).filter(|s| {
+        s.table == table.generation()
+            && s.volume == id
+            && s.protocol == client.protocol
+            && (s.names == NAMELESS || s.names == names.generation())
+    });
+    if let Some(s) = kept
+        && let Some(export) = table.at(id, s.place as usize)
+        && let Some(rule) = export.rules.get(s.rule as usize)
+    {
+        return Admitted::Yes(export, rule);
+    }
+    let Some((place, export)) = table.find(id) else {
+        return Admitted::NoExport;
+    };
+    // Before the rules are gone through: if it moves meanwhile, they are gone through again.
+    let state = match export.by_name() {
+        true => names.generation(),
+        false => NAMELESS,
+    };
+    match export.search(client.address, client.protocol, names) {
+        Ok(Some((at, rule))) => {
+            if let (Some(slot), Ok(place), Ok(at)) = (slot, u32::try_from(place), u32::try_from(at))
+            {
+                slot.set(Some(Slot {
+                    table: table.generation(),
+                    names: state,
+                    volume: id,
+                    protocol: client.protocol,
+                    place,
+                    rule: at,
+                }));
+            }
+            Admitted::Yes(export, rule)
+        }
+        Ok(None) => Admitted::Denied,
+        Err(wait) => Admitted::Unknown(wait),
+    }
+}
