@@ -27,6 +27,8 @@ pub enum Command {
     Scrub(Scrub),
     /// Put a load on a server and measure it
     Bench(Box<weir_bench::BenchArgs>),
+    /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
+    Doctor(weir_doctor::args::Args),
 }
 
 /// `weir serve`

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         cli::Command::Check(args) => check::run(args),
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
+        cli::Command::Doctor(args) => return weir_doctor::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

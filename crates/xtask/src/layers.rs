@@ -25,6 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("weir-api", &["weir-base", "weir-control"]),
     ("weir-cli", &["weir-base"]),
+    ("weir-doctor", &[]),
     (
         "weir-sim",
         &[
@@ -49,6 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-control",
             "weir-api",
             "weir-cli",
+            "weir-doctor",
         ],
     ),
     ("weir-killtest", &["weir-base"]),

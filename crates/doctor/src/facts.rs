@@ -1,0 +1,309 @@
+//! What the files say together: the kernel, its settings, and a record for each NFS and SMB mount.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, ToSocketAddrs};
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::mountinfo;
+use crate::mountstats::{self, Connection, Operation};
+use crate::settings::{self, Setting, Wanted};
+use crate::source::Source;
+
+/// A kernel's version as it is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Kernel {
+    /// Major and minor number; 0.0 if unknown.
+    pub version: (u32, u32),
+    /// As it calls itself, such as `4.18.0-553.el8_10.x86_64`.
+    pub name: String,
+}
+
+impl Kernel {
+    fn parse(text: &str) -> Kernel {
+        let name = text
+            .split_whitespace()
+            .nth(2)
+            .unwrap_or_default()
+            .to_owned();
+        let mut numbers = name.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        Kernel { version, name }
+    }
+
+    /// Whether it knows `nconnect`: mainline since 5.3, Red Hat's 4.18 since release 240 (8.3).
+    pub fn has_nconnect(&self) -> bool {
+        let red_hat = || {
+            let release = self.name.strip_prefix("4.18.0-")?;
+            let number: u32 = release.split(['.', '-']).next()?.parse().ok()?;
+            release.contains("el8").then_some(number >= 240)
+        };
+        self.version >= (5, 3) || red_hat().unwrap_or(false)
+    }
+}
+
+/// Which protocol a mount speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// NFSv3 (or 2).
+    Nfs3,
+    /// NFSv4.0: one owner's requests, slots as in NFSv3.
+    Nfs40,
+    /// NFSv4.1 and later: a session with its own slots.
+    Nfs41,
+    /// SMB.
+    Smb,
+}
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// `server:/share` or `//server/share`.
+    pub what: String,
+    /// Where.
+    pub point: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Options in force.
+    pub options: BTreeMap<String, String>,
+    /// The server's address, where the options tell, else its name.
+    pub server: String,
+    /// Connections, with their counts. Empty for SMB.
+    pub connections: Vec<Connection>,
+    /// What operations did. Empty for SMB.
+    pub operations: BTreeMap<String, Operation>,
+    /// Read-ahead in KiB.
+    pub read_ahead: Option<u64>,
+    /// `major:minor`.
+    pub device: Option<String>,
+}
+
+impl Mount {
+    /// An option's number.
+    pub fn number(&self, option: &str) -> Option<u64> {
+        self.options.get(option)?.parse().ok()
+    }
+
+    /// Whether an option stands there, with any value or none.
+    pub fn has(&self, option: &str) -> bool {
+        self.options.contains_key(option)
+    }
+
+    /// Mean round trip of READ and WRITE in milliseconds, if there were at least a hundred.
+    pub fn round_trip_ms(&self) -> Option<f64> {
+        mean_ms(self.data())
+    }
+
+    /// The same of calls that carry next to nothing: what the distance to the server costs, without moving data.
+    pub fn distance_ms(&self) -> Option<f64> {
+        mean_ms(
+            ["GETATTR", "ACCESS", "LOOKUP"]
+                .iter()
+                .filter_map(|name| self.operations.get(*name)),
+        )
+    }
+
+    /// READ and WRITE.
+    pub fn data(&self) -> impl Iterator<Item = &Operation> {
+        ["READ", "WRITE"]
+            .iter()
+            .filter_map(|name| self.operations.get(*name))
+    }
+}
+
+fn mean_ms<'o>(operations: impl Iterator<Item = &'o Operation>) -> Option<f64> {
+    let (requests, ms) =
+        operations.fold((0, 0), |(n, ms), o| (n + o.requests, ms + o.round_trip_ms));
+    (requests >= 100).then(|| ms as f64 / requests as f64)
+}
+
+/// What one server takes, as published for NetApp Volumes and as Weir serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Requests under way on one NFSv3 connection.
+    pub per_connection: u64,
+    /// Requests under way in one NFSv4.1 session.
+    pub per_session: u64,
+    /// Requests under way from all clients.
+    pub total: u64,
+    /// Connections a mount can have.
+    pub nconnect: u64,
+}
+
+/// Best practices of NetApp Volumes: 128 a connection, 180 a session, 10,000 slots in a project, nconnect up to 16.
+pub const LIMITS: Limits = Limits {
+    per_connection: 128,
+    per_session: 180,
+    total: 10_000,
+    nconnect: 16,
+};
+
+/// Everything that rules look at.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// NFS and SMB mounts.
+    pub mounts: Vec<Mount>,
+    /// `sunrpc.tcp_max_slot_table_entries`; `None` if the module is not loaded.
+    pub max_slots: Option<u64>,
+    /// `nfs.max_session_slots`; `None` if the module is not loaded.
+    pub session_slots: Option<u64>,
+    /// The largest receive buffer that TCP takes by itself, bytes.
+    pub tcp_receive: Option<u64>,
+    /// The largest send buffer, bytes.
+    pub tcp_send: Option<u64>,
+    /// What sysctl files set.
+    pub sysctl: Vec<Setting>,
+    /// What modprobe files set.
+    pub modules: Vec<Setting>,
+    /// What fstab wants.
+    pub fstab: Vec<Wanted>,
+    /// fstab itself.
+    pub fstab_text: String,
+    /// The server that was asked for.
+    pub server: Option<String>,
+}
+
+impl Facts {
+    /// Reads them.
+    pub fn read(source: &Source) -> Result<Facts> {
+        let Some(version) = source.read("proc/version") else {
+            bail!(
+                "/proc/version cannot be read; the doctor looks at Linux clients, or at a folder from --capture"
+            );
+        };
+        let largest = |path| source.read(path)?.split_whitespace().nth(2)?.parse().ok();
+        Ok(Facts {
+            kernel: Kernel::parse(&version),
+            mounts: mounts(source),
+            max_slots: source
+                .number("proc/sys/sunrpc/tcp_max_slot_table_entries")
+                .or_else(|| {
+                    source.number("sys/module/sunrpc/parameters/tcp_max_slot_table_entries")
+                }),
+            session_slots: source.number("sys/module/nfs/parameters/max_session_slots"),
+            tcp_receive: largest("proc/sys/net/ipv4/tcp_rmem"),
+            tcp_send: largest("proc/sys/net/ipv4/tcp_wmem"),
+            sysctl: settings::sysctl(source),
+            modules: settings::modules(source),
+            fstab: settings::fstab(source),
+            fstab_text: source.read("etc/fstab").unwrap_or_default(),
+            server: None,
+        })
+    }
+
+    /// Leaves out mounts of other servers. `host` is a name or an address.
+    pub fn only_server(&mut self, host: &str) -> Result<()> {
+        let addresses: Vec<IpAddr> = match host.parse() {
+            Ok(address) => vec![address],
+            Err(_) => (host, 0)
+                .to_socket_addrs()
+                .map(|all| all.map(|a| a.ip()).collect())
+                .unwrap_or_default(),
+        };
+        self.mounts.retain(|mount| {
+            mount.server == host
+                || server_of(&mount.what) == host
+                || mount
+                    .server
+                    .parse()
+                    .is_ok_and(|ip: IpAddr| addresses.contains(&ip))
+        });
+        if self.mounts.is_empty() {
+            bail!("nothing of {host} is mounted here");
+        }
+        self.server = Some(host.to_owned());
+        Ok(())
+    }
+}
+
+/// `server` of `server:/share`, `[address]:/share` or `//server/share`.
+fn server_of(what: &str) -> &str {
+    match what.strip_prefix("//") {
+        Some(rest) => rest.split('/').next().unwrap_or(rest),
+        None => what
+            .split(":/")
+            .next()
+            .unwrap_or(what)
+            .trim_matches(['[', ']']),
+    }
+}
+
+fn mounts(source: &Source) -> Vec<Mount> {
+    let mounted = mountinfo::parse(&source.read("proc/self/mountinfo").unwrap_or_default());
+    let read_ahead = |device: &str| source.number(&format!("sys/class/bdi/{device}/read_ahead_kb"));
+    let nfs = mountstats::parse(&source.read("proc/self/mountstats").unwrap_or_default());
+    let mut all: Vec<Mount> = nfs
+        .into_iter()
+        .map(|stats| {
+            let info = mounted
+                .iter()
+                .find(|m| m.point == stats.point && m.kind == stats.kind);
+            let address = info.and_then(|m| mountstats::options(&m.options).remove("addr"));
+            let version = stats.options.get("vers").map_or("3", String::as_str);
+            Mount {
+                protocol: match (stats.kind.as_str(), version) {
+                    ("nfs", _) => Protocol::Nfs3,
+                    (_, "4" | "4.0") => Protocol::Nfs40,
+                    _ => Protocol::Nfs41,
+                },
+                server: address.unwrap_or_else(|| server_of(&stats.what).to_owned()),
+                read_ahead: info.and_then(|m| read_ahead(&m.device)),
+                device: info.map(|m| m.device.clone()),
+                what: stats.what,
+                point: stats.point,
+                options: stats.options,
+                connections: stats.connections,
+                operations: stats.operations,
+            }
+        })
+        .collect();
+    let smb = mounted
+        .iter()
+        .filter(|m| matches!(m.kind.as_str(), "cifs" | "smb3"));
+    all.extend(smb.map(|m| {
+        let options = mountstats::options(&m.options);
+        Mount {
+            what: m.what.clone(),
+            point: m.point.clone(),
+            protocol: Protocol::Smb,
+            server: options
+                .get("addr")
+                .cloned()
+                .unwrap_or_else(|| server_of(&m.what).to_owned()),
+            options,
+            connections: Vec::new(),
+            operations: BTreeMap::new(),
+            read_ahead: read_ahead(&m.device),
+            device: Some(m.device.clone()),
+        }
+    }));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_know_nconnect() {
+        let kernel = |name: &str| Kernel::parse(&format!("Linux version {name} (someone) #1"));
+        assert!(kernel("6.1.0-27-amd64").has_nconnect());
+        assert!(kernel("5.3.0").has_nconnect());
+        assert!(!kernel("5.2.21").has_nconnect());
+        assert!(kernel("4.18.0-553.el8_10.x86_64").has_nconnect());
+        assert!(!kernel("4.18.0-193.el8.x86_64").has_nconnect());
+        assert!(!kernel("3.10.0-1160.el7.x86_64").has_nconnect());
+        assert!(!kernel("").has_nconnect());
+    }
+
+    #[test]
+    fn servers_of_what_is_mounted() {
+        assert_eq!(server_of("10.0.0.1:/vol"), "10.0.0.1");
+        assert_eq!(server_of("[fd00::1]:/vol"), "fd00::1");
+        assert_eq!(server_of("//nas/share/sub"), "nas");
+    }
+}

@@ -1,0 +1,156 @@
+//! Findings for people and for programs.
+
+use std::io::{Result, Write};
+
+use serde_json::json;
+
+use crate::facts::{Facts, LIMITS};
+use crate::finding::{Finding, Fix, Together};
+
+/// The longest line of running text.
+const WIDTH: usize = 96;
+
+/// For people.
+pub fn text(
+    out: &mut impl Write,
+    facts: &Facts,
+    findings: &[Finding],
+    mounts: &[Together],
+) -> Result<()> {
+    writeln!(
+        out,
+        "Linux {}; {} network mounts",
+        facts.kernel.name,
+        facts.mounts.len()
+    )?;
+    for mount in &facts.mounts {
+        let connections = match mount.connections.len() {
+            0 => String::new(),
+            1 => ", 1 connection".to_owned(),
+            n => format!(", {n} connections"),
+        };
+        let trip = mount
+            .round_trip_ms()
+            .map_or(String::new(), |ms| format!(", {ms:.2} ms a READ or WRITE"));
+        writeln!(
+            out,
+            "  {} on {} ({:?}{connections}{trip})",
+            mount.what, mount.point, mount.protocol
+        )?;
+    }
+    if let Some(server) = &facts.server {
+        writeln!(
+            out,
+            "{server} takes {} requests a connection (NFSv3), {} a session (NFSv4.1), {} in all",
+            LIMITS.per_connection, LIMITS.per_session, LIMITS.total
+        )?;
+    }
+    for (index, finding) in findings.iter().enumerate() {
+        writeln!(
+            out,
+            "\n{}. {} {}: {}",
+            index + 1,
+            finding.severity.word(),
+            finding.rule,
+            finding.subject
+        )?;
+        wrapped(out, "seen", &finding.seen)?;
+        wrapped(out, "why", &finding.why)?;
+        if let Some(change) = &finding.fix.change {
+            let set = change.set.iter().map(|word| format!("add {word}"));
+            let drop = change.drop.iter().map(|word| format!("remove {word}"));
+            wrapped(
+                out,
+                "fix",
+                &format!(
+                    "mount options: {}",
+                    set.chain(drop).collect::<Vec<_>>().join(", ")
+                ),
+            )?;
+        }
+        actions(out, facts, &finding.fix)?;
+        wrapped(out, "when", &finding.fix.effective)?;
+        wrapped(out, "gain", &finding.gain)?;
+    }
+    for mount in mounts {
+        writeln!(
+            out,
+            "\nMount options of {}, together: {}",
+            mount.subject, mount.options
+        )?;
+        actions(out, facts, &mount.fix)?;
+        wrapped(out, "when", &mount.fix.effective)?;
+    }
+    match (facts.mounts.is_empty(), findings.len()) {
+        (true, 0) => writeln!(
+            out,
+            "no NFS or SMB mounts, and no settings of theirs that need a change"
+        ),
+        (_, 0) => writeln!(out, "\nnothing to improve"),
+        (_, n) => writeln!(
+            out,
+            "\n{n} findings; --fix writes the files among the fixes"
+        ),
+    }
+}
+
+/// Files with the lines that are new in them, and commands.
+fn actions(out: &mut impl Write, facts: &Facts, fix: &Fix) -> Result<()> {
+    for file in &fix.files {
+        writeln!(out, "   fix   {}:", file.path)?;
+        let old = if file.path == "/etc/fstab" {
+            facts.fstab_text.as_str()
+        } else {
+            ""
+        };
+        for line in file
+            .content
+            .lines()
+            .filter(|line| !old.lines().any(|other| other == *line))
+        {
+            writeln!(out, "           {line}")?;
+        }
+    }
+    fix.commands
+        .iter()
+        .try_for_each(|command| writeln!(out, "   fix   {command}"))
+}
+
+fn wrapped(out: &mut impl Write, label: &str, text: &str) -> Result<()> {
+    let mut line = String::new();
+    let mut label = label;
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + word.chars().count() + 9 > WIDTH {
+            writeln!(out, "   {label:<5} {line}")?;
+            line.clear();
+            label = "";
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "   {label:<5} {line}")
+}
+
+/// For programs.
+pub fn json(
+    out: &mut impl Write,
+    facts: &Facts,
+    findings: &[Finding],
+    mounts: &[Together],
+) -> Result<()> {
+    let seen: Vec<_> = facts
+        .mounts
+        .iter()
+        .map(|m| {
+            json!({
+                "what": m.what, "point": m.point, "protocol": m.protocol, "server": m.server, "options": m.options,
+                "connections": m.connections.len(), "readAheadKib": m.read_ahead, "roundTripMs": m.round_trip_ms(),
+            })
+        })
+        .collect();
+    let all = json!({"kernel": facts.kernel.name, "limits": LIMITS, "mounts": seen, "findings": findings, "mountOptions": mounts});
+    serde_json::to_writer_pretty(&mut *out, &all)?;
+    writeln!(out)
+}
