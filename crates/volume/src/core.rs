@@ -28,6 +28,7 @@ use crate::edit::Edits;
 use crate::engine::EngineOptions;
 use crate::event::Event;
 use crate::gate::Gate;
+use crate::inode::Table;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::Volume;
 
@@ -82,8 +83,8 @@ pub(crate) struct Core {
     memory: u64,
     /// Bytes that overlays may take besides.
     heap: u64,
-    /// Inodes that each volume keeps in memory.
-    pub(crate) inodes: usize,
+    /// The inodes in memory.
+    pub(crate) inodes: Arc<Table>,
 }
 
 impl Core {
@@ -111,7 +112,7 @@ impl Core {
             last: AtomicU64::new(0),
             memory,
             heap: options.heap.unwrap_or(memory / 8),
-            inodes: options.inodes,
+            inodes: Table::new(options.inodes),
             agg,
         })
     }

@@ -20,7 +20,7 @@ use crate::admission::Promise;
 use crate::catalog::{self, Catalog, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::hash::HashKey;
-use crate::inode::{Inode, Table};
+use crate::inode::Inode;
 use crate::merge::scan;
 use crate::record::{FIRST_INO, InodeRec, ROOT_INO, kind};
 use crate::recovery::{self, Recovered};
@@ -35,7 +35,7 @@ pub struct EngineOptions {
     pub background: bool,
     /// A change is in a consistency point after this time at the latest.
     pub flush_interval: Duration,
-    /// Inodes that each volume keeps in memory, besides changed ones.
+    /// Inodes that are kept in memory, of all volumes together, besides changed ones.
     pub inodes: usize,
     /// Bytes of memory, besides page frames, that changes may take before they are
     /// in a consistency point; `None`: an eighth of the page frames.
@@ -361,7 +361,7 @@ impl Volume {
             name: rec.name.clone(),
             key: rec.key,
             root: ArcSwap::new(root),
-            table: Table::new(core.inodes),
+            table: core.inodes.inodes(),
             dirty: [Mutex::default(), Mutex::default()],
             next_ino: AtomicU64::new(rec.next_ino),
             limit: AtomicU64::new(rec.limit),

@@ -1,6 +1,7 @@
 //! Inodes in memory: the object that operations lock, and the table of them.
 //!
-//! The table is sharded by inode number. An inode that nobody refers to and that
+//! There is one table for all volumes, so that memory is bounded by one number however many there are, and goes where
+//! the work is. It is sharded by inode number. An inode that nobody refers to and that
 //! has no overlay can be dropped at any time, since the tree has it; eviction is
 //! CLOCK a shard (second chance for what was used since the hand last passed),
 //! which needs one flag an inode and no list to keep in order on a hit.
@@ -16,7 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use weir_base::{BLOCK_SIZE, Ino};
@@ -136,6 +137,9 @@ impl Hasher for InoHasher {
             self.write_u64(u64::from(*b));
         }
     }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
     fn write_u64(&mut self, n: u64) {
         self.0 = (self.0 ^ n)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -143,7 +147,14 @@ impl Hasher for InoHasher {
     }
 }
 
-type InoMap<V> = HashMap<u64, V, BuildHasherDefault<InoHasher>>;
+/// An inode among those of all volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Name {
+    ino: Ino,
+    instance: u32,
+}
+
+type InoMap<V> = HashMap<Name, V, BuildHasherDefault<InoHasher>>;
 
 const SHARDS: usize = 64;
 
@@ -154,8 +165,8 @@ struct Shard(Mutex<ShardInner>);
 #[derive(Default)]
 struct ShardInner {
     map: InoMap<Arc<Inode>>,
-    /// The CLOCK: inode numbers in the order of insertion; the hand is its front.
-    clock: VecDeque<u64>,
+    /// The CLOCK: inodes in the order of insertion; the hand is its front.
+    clock: VecDeque<Name>,
 }
 
 /// The inodes in memory.
@@ -163,6 +174,8 @@ pub(crate) struct Table {
     shards: [Shard; SHARDS],
     /// Inodes a shard may hold before it evicts.
     room: usize,
+    /// What the next [`Inodes`] is known by.
+    next: AtomicU32,
 }
 
 /// Inodes that one insertion looks at to find one that can go.
@@ -170,23 +183,48 @@ const TRIES: usize = 8;
 
 impl Table {
     /// A table that evicts above `inodes` (those with an overlay stay anyway).
-    pub(crate) fn new(inodes: usize) -> Table {
-        Table {
+    pub(crate) fn new(inodes: usize) -> Arc<Table> {
+        Arc::new(Table {
             shards: std::array::from_fn(|_| Shard::default()),
             room: (inodes / SHARDS).max(4),
+            next: AtomicU32::new(0),
+        })
+    }
+
+    /// The part of the table that belongs to one view of a volume: a snapshot has other inodes under the same
+    /// numbers. What is left in it when the view is gone is evicted in its turn.
+    pub(crate) fn inodes(self: &Arc<Table>) -> Inodes {
+        Inodes {
+            table: Arc::clone(self),
+            instance: self.next.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<ShardInner> {
+    fn shard(&self, name: Name) -> &Mutex<ShardInner> {
         let [first, ..] = &self.shards;
-        // Consecutive numbers go to different shards.
-        &self.shards.get(ino.0 as usize % SHARDS).unwrap_or(first).0
+        // Consecutive numbers go to different shards, and so do the roots of different volumes.
+        let at = name.ino.0.wrapping_add(u64::from(name.instance));
+        &self.shards.get(at as usize % SHARDS).unwrap_or(first).0
+    }
+}
+
+/// The inodes of one view of a volume.
+pub(crate) struct Inodes {
+    table: Arc<Table>,
+    instance: u32,
+}
+
+impl Inodes {
+    fn name(&self, ino: Ino) -> Name {
+        let instance = self.instance;
+        Name { ino, instance }
     }
 
     /// The inode, if it is in memory.
     pub(crate) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
-        let shard = self.shard(ino).lock();
-        let inode = shard.map.get(&ino.0)?;
+        let name = self.name(ino);
+        let shard = self.table.shard(name).lock();
+        let inode = shard.map.get(&name)?;
         if !inode.used.load(Ordering::Relaxed) {
             inode.used.store(true, Ordering::Relaxed);
         }
@@ -201,31 +239,35 @@ impl Table {
         rec: InodeRec,
         current: impl FnOnce() -> bool,
     ) -> Option<Arc<Inode>> {
-        let mut shard = self.shard(ino).lock();
-        if let Some(inode) = shard.map.get(&ino.0) {
+        let name = self.name(ino);
+        let mut shard = self.table.shard(name).lock();
+        if let Some(inode) = shard.map.get(&name) {
             return Some(Arc::clone(inode));
         }
         if !current() {
             return None;
         }
         let inode = Arc::new(Inode::new(ino, rec));
-        shard.insert(&inode, self.room);
+        shard.insert(name, &inode, self.table.room);
         Some(inode)
     }
 
     /// Inserts a new inode.
     pub(crate) fn insert_new(&self, inode: &Arc<Inode>) {
-        self.shard(inode.ino).lock().insert(inode, self.room);
+        let name = self.name(inode.ino);
+        let mut shard = self.table.shard(name).lock();
+        shard.insert(name, inode, self.table.room);
     }
 
-    /// Inodes in memory.
+    /// Inodes in memory, of all views.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.0.lock().map.len()).sum()
+        let shards = self.table.shards.iter();
+        shards.map(|s| s.0.lock().map.len()).sum()
     }
 }
 
 impl ShardInner {
-    fn insert(&mut self, inode: &Arc<Inode>, room: usize) {
+    fn insert(&mut self, name: Name, inode: &Arc<Inode>, room: usize) {
         for _ in 0..TRIES {
             if self.map.len() < room {
                 break;
@@ -246,8 +288,8 @@ impl ShardInner {
                 self.map.remove(&oldest);
             }
         }
-        if self.map.insert(inode.ino.0, Arc::clone(inode)).is_none() {
-            self.clock.push_back(inode.ino.0);
+        if self.map.insert(name, Arc::clone(inode)).is_none() {
+            self.clock.push_back(name);
         }
     }
 }
@@ -263,7 +305,7 @@ mod tests {
 
     #[test]
     fn unused_inodes_are_evicted_and_used_ones_stay() {
-        let t = Table::new(SHARDS * 4);
+        let t = Table::new(SHARDS * 4).inodes();
         let held = t.insert_loaded(Ino(1), rec(), || true).unwrap();
         for i in 2..10_000 {
             t.insert_loaded(Ino(i), rec(), || true).unwrap();
@@ -274,12 +316,30 @@ mod tests {
 
     #[test]
     fn an_outdated_record_is_not_inserted() {
-        let t = Table::new(100);
+        let t = Table::new(100).inodes();
         assert!(t.insert_loaded(Ino(1), rec(), || false).is_none());
         assert!(t.get(Ino(1)).is_none());
         let a = t.insert_loaded(Ino(1), rec(), || true).unwrap();
         let b = t.insert_loaded(Ino(1), rec(), || false).unwrap();
         assert!(Arc::ptr_eq(&a, &b), "the one in the table is right");
+    }
+
+    #[test]
+    fn views_share_the_room_and_nothing_else() {
+        let t = Table::new(SHARDS * 8);
+        let views: Vec<Inodes> = (0..100).map(|_| t.inodes()).collect();
+        let held: Vec<_> = views
+            .iter()
+            .map(|v| v.insert_loaded(Ino(2), rec(), || true).unwrap())
+            .collect();
+        for (view, inode) in views.iter().zip(&held) {
+            assert!(Arc::ptr_eq(inode, &view.get(Ino(2)).unwrap()));
+            for i in 3..1000 {
+                view.insert_loaded(Ino(i), rec(), || true).unwrap();
+            }
+        }
+        let len = views.iter().map(Inodes::len).max().unwrap();
+        assert!(len <= SHARDS * 9 + held.len(), "{len}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::cx::Cx;
 use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES};
 use crate::gate::Pass;
 use crate::hash::{DISAMBIGUATORS, HashKey, first_cookie};
-use crate::inode::{Inode, State, Table};
+use crate::inode::{Inode, Inodes, State};
 use crate::record::{DirentRef, InodeRec, ROOT_INO, kind};
 use crate::types::{Attr, FileKind, FsError, Stop};
 
@@ -44,7 +44,7 @@ pub struct Volume {
     pub(crate) name: String,
     pub(crate) key: HashKey,
     pub(crate) root: ArcSwap<RootState>,
-    pub(crate) table: Table,
+    pub(crate) table: Inodes,
     /// Inodes with an overlay, by the parity of the epoch it belongs to.
     pub(crate) dirty: [Mutex<Vec<Arc<Inode>>>; 2],
     pub(crate) next_ino: AtomicU64,
@@ -438,7 +438,7 @@ impl Volume {
         self.core.agg.space().fulfil(delta.charge.blocks);
     }
 
-    /// Inodes in memory.
+    /// Inodes in memory, of all volumes of the engine.
     pub fn cached_inodes(&self) -> usize {
         self.table.len()
     }
