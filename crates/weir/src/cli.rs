@@ -47,7 +47,7 @@ pub struct Serve {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
     /// How volumes are exported: ro or rw; root_squash, no_root_squash or all_squash;
-    /// anonuid=N, anongid=N; clients=ADDR[/BITS] (repeat for several)
+    /// anonuid=N, anongid=N; clients=ADDR[/BITS], a host name, or names with * and ? (repeat for several)
     #[arg(
         long,
         value_name = "LIST",

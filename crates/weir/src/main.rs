@@ -12,6 +12,7 @@ mod exports;
 mod logging;
 mod net;
 mod os;
+mod resolve;
 mod rpcbind;
 mod scrub;
 mod serve;

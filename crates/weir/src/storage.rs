@@ -18,7 +18,7 @@ use crate::net::{Backend, Handled, Pieces, Reply, Wakeups};
 use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state::{self, LockHosts};
-use crate::{exports, os};
+use crate::{exports, os, resolve};
 
 /// The volume of a new aggregate, exported under its name.
 const FIRST_VOLUME: &str = "vol1";
@@ -104,6 +104,7 @@ impl Storage {
             .collect();
         let paths = exports.iter().map(|export| export.path.clone()).collect();
         vfs.publish(exports);
+        resolve::start(&vfs)?;
         let service = Service::new(weir_nfs::Config {
             vfs,
             clock: Arc::clone(clock),

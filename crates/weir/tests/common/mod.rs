@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses its part of this.
 #![allow(clippy::unwrap_used, clippy::panic)] // Part of tests: a failure here fails them.
 
+pub mod caller;
 pub mod client;
 
 use std::io::{Read, Write};
