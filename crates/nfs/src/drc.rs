@@ -18,10 +18,13 @@
 //! the connections.
 
 use crate::failure::Failure;
+use crate::keyed::Keyed;
 use crate::reply::ReplyBuf;
 use crate::rpc::Call;
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Lsn, Time};
@@ -34,11 +37,11 @@ const SHARDS: usize = 16;
 /// or so; knfsd keeps replies for 120 s as well.
 const MAX_AGE: i64 = 120;
 
-/// What an entry costs besides its reply: key, map slot, queue slot, `Arc`.
+/// What an entry costs besides its reply: key, map slot, queue slot, allocation.
 const OVERHEAD: usize = 192;
 
 /// What a call is known by.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     client: IpAddr,
     xid: u32,
@@ -46,6 +49,21 @@ struct Key {
     args_len: usize,
     args_crc: u32,
     cred_crc: u32,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.client {
+            IpAddr::V4(a) => state.write_u64(u64::from(a.to_bits())),
+            IpAddr::V6(a) => {
+                let bits = a.to_bits();
+                state.write_u64(bits as u64);
+                state.write_u64((bits >> 64) as u64);
+            }
+        }
+        state.write_u64(u64::from(self.xid) << 32 | u64::from(self.args_crc));
+        state.write_u64(u64::from(self.cred_crc) << 32 | u64::from(self.procedure));
+    }
 }
 
 impl Key {
@@ -67,12 +85,10 @@ impl Key {
     }
 }
 
-#[derive(Clone)]
 struct Kept {
-    reply: Arc<[u8]>,
+    reply: Box<[u8]>,
     lsn: Option<Lsn>,
     failure: Failure,
-    at: i64,
 }
 
 enum Entry {
@@ -82,15 +98,17 @@ enum Entry {
 
 #[derive(Default)]
 struct Shard {
-    entries: HashMap<Key, Entry>,
-    /// Kept entries by age.
-    order: VecDeque<Key>,
+    entries: HashMap<Key, Entry, Keyed>,
+    /// Kept entries by age, with the second from which each is kept: whether the
+    /// oldest is due is asked with every call, and must not cost a look at a place
+    /// in memory that nobody has touched for minutes.
+    order: VecDeque<(Key, i64)>,
     bytes: usize,
 }
 
 impl Shard {
     fn evict_one(&mut self) {
-        let Some(key) = self.order.pop_front() else {
+        let Some((key, _)) = self.order.pop_front() else {
             return;
         };
         if let Some(Entry::Kept(k)) = self.entries.remove(&key) {
@@ -99,12 +117,8 @@ impl Shard {
     }
 
     fn trim(&mut self, limit: usize, now: i64) {
-        while let Some(key) = self.order.front() {
-            let old = match self.entries.get(key) {
-                Some(Entry::Kept(k)) => now.saturating_sub(k.at) > MAX_AGE,
-                _ => true,
-            };
-            if !old && self.bytes <= limit {
+        while let Some((_, at)) = self.order.front() {
+            if now.saturating_sub(*at) <= MAX_AGE && self.bytes <= limit {
                 return;
             }
             self.evict_one();
@@ -148,17 +162,20 @@ impl Drc {
         let key = Key::of(client, call);
         let mut shard = self.shard(&key).lock();
         shard.trim(self.limit, now.secs);
-        match shard.entries.get(&key) {
-            Some(Entry::Running) => Seen::Running,
-            Some(Entry::Kept(k)) => {
-                Seen::Answered(ReplyBuf::whole(k.reply.to_vec(), Some(k.failure)), k.lsn)
-            }
-            None => {
-                shard.entries.insert(key, Entry::Running);
+        match shard.entries.entry(key) {
+            MapEntry::Occupied(known) => match known.get() {
+                Entry::Running => Seen::Running,
+                Entry::Kept(k) => {
+                    Seen::Answered(ReplyBuf::whole(k.reply.to_vec(), Some(k.failure)), k.lsn)
+                }
+            },
+            MapEntry::Vacant(place) => {
+                place.insert(Entry::Running);
                 Seen::New(Ticket {
                     drc: Arc::clone(self),
                     key,
                     now: now.secs,
+                    kept: false,
                 })
             }
         }
@@ -177,28 +194,32 @@ pub(crate) struct Ticket {
     drc: Arc<Drc>,
     key: Key,
     now: i64,
+    kept: bool,
 }
 
 impl Ticket {
     /// Keeps the reply of a call that was done.
-    pub(crate) fn keep(self, reply: &[u8], lsn: Option<Lsn>) {
+    pub(crate) fn keep(mut self, reply: &[u8], lsn: Option<Lsn>) {
+        self.kept = true;
         let failure = Failure::of(self.key.procedure);
         let kept = Kept {
-            reply: Arc::from(reply),
+            reply: Box::from(reply),
             lsn,
             failure,
-            at: self.now,
         };
         let mut shard = self.drc.shard(&self.key).lock();
         shard.bytes += OVERHEAD + reply.len();
         shard.entries.insert(self.key, Entry::Kept(kept));
-        shard.order.push_back(self.key);
+        shard.order.push_back((self.key, self.now));
         shard.trim(self.drc.limit, self.now);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
         let mut shard = self.drc.shard(&self.key).lock();
         if matches!(shard.entries.get(&self.key), Some(Entry::Running)) {
             shard.entries.remove(&self.key);

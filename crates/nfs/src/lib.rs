@@ -6,6 +6,7 @@
 
 mod drc;
 mod failure;
+mod keyed;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;

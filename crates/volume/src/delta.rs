@@ -12,6 +12,7 @@
 //! written behind it later stands in the map again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_store::Frame;
@@ -146,6 +147,29 @@ impl FileDelta {
     }
 }
 
+/// What a layer says about a directory entry.
+#[derive(Debug)]
+pub(crate) enum Name {
+    /// It is there, and no layer below mentions its cookie. So when it is removed
+    /// in the same epoch nothing has to be remembered: names that come and go
+    /// (temporary files, renames) leave no tombstones behind.
+    New(Dirent),
+    /// It is there, whatever the layers below say.
+    Over(Dirent),
+    /// It is not there, whatever the layers below say.
+    Gone,
+}
+
+impl Name {
+    /// The entry, if there is one.
+    pub(crate) fn entry(&self) -> Option<&Dirent> {
+        match self {
+            Name::New(entry) | Name::Over(entry) => Some(entry),
+            Name::Gone => None,
+        }
+    }
+}
+
 /// All changes to one inode in one epoch.
 #[derive(Debug)]
 pub(crate) struct Delta {
@@ -159,8 +183,8 @@ pub(crate) struct Delta {
     pub(crate) dead: bool,
     /// A new link's target.
     pub(crate) symlink: Option<Box<[u8]>>,
-    /// Directory entries by cookie; `None`: removed.
-    pub(crate) names: BTreeMap<u64, Option<Dirent>>,
+    /// Directory entries by cookie.
+    names: BTreeMap<u64, Name>,
     /// File data.
     pub(crate) data: Option<Box<FileDelta>>,
     /// What it counts for in the engine's totals.
@@ -204,6 +228,43 @@ impl Delta {
 
     pub(crate) fn file(&mut self) -> &mut FileDelta {
         self.data.get_or_insert_default()
+    }
+
+    /// Directory entries by cookie.
+    pub(crate) fn names(&self) -> &BTreeMap<u64, Name> {
+        &self.names
+    }
+
+    /// Sets the entry at `cookie`. `bare`: no layer below mentions the cookie.
+    pub(crate) fn put_name(&mut self, cookie: u64, entry: Dirent, bare: bool) {
+        match self.names.entry(cookie) {
+            Entry::Vacant(place) => {
+                place.insert(if bare { Name::New(entry) } else { Name::Over(entry) });
+            }
+            Entry::Occupied(mut place) => {
+                let new = matches!(place.get(), Name::New(_));
+                place.insert(if new { Name::New(entry) } else { Name::Over(entry) });
+            }
+        }
+    }
+
+    /// Removes the entry at `cookie`; answers whether that took it out of memory
+    /// instead of leaving a tombstone.
+    pub(crate) fn remove_name(&mut self, cookie: u64) -> bool {
+        match self.names.entry(cookie) {
+            Entry::Vacant(place) => {
+                place.insert(Name::Gone);
+                false
+            }
+            Entry::Occupied(place) if matches!(place.get(), Name::New(_)) => {
+                place.remove();
+                true
+            }
+            Entry::Occupied(mut place) => {
+                place.insert(Name::Gone);
+                false
+            }
+        }
     }
 
     /// Notes that the inode is gone, with all that it had.
@@ -253,6 +314,28 @@ mod tests {
         assert!(matches!(d.get(100), Layer::Hole));
         assert_eq!(d.cut_at(), Some(4));
         assert_eq!(d.pages().len(), 5);
+    }
+
+    #[test]
+    fn names_over_nothing_leave_no_tombstone() {
+        let entry = || Dirent {
+            ino: weir_base::Ino(9),
+            kind: crate::types::FileKind::Regular,
+            name: b"n"[..].into(),
+        };
+        let mut d = Delta::new(1);
+        d.put_name(256, entry(), true);
+        d.put_name(256, entry(), false);
+        assert!(d.remove_name(256), "replacing an entry puts nothing below it");
+        assert!(d.names().is_empty());
+        d.put_name(512, entry(), false);
+        assert!(!d.remove_name(512));
+        d.put_name(512, entry(), true);
+        assert!(matches!(d.names().get(&512), Some(Name::Over(_))));
+        assert!(!d.remove_name(512));
+        assert!(!d.remove_name(768));
+        let gone = d.names().values().all(|n| matches!(n, Name::Gone));
+        assert!(gone && d.names().len() == 2);
     }
 
     #[test]

@@ -192,9 +192,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 self.put(Key::new(ino.0, kind::SYMLINK, piece), bytes.to_vec());
             }
         }
-        for (cookie, entry) in &delta.names {
+        for (cookie, name) in delta.names() {
             let key = Key::new(ino.0, kind::DIRENT, *cookie);
-            match entry {
+            match name.entry() {
                 Some(entry) => {
                     let mut value = Vec::new();
                     Dirent::borrowed(entry).encode(&mut value);

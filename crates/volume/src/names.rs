@@ -286,12 +286,13 @@ impl Volume {
         let is_dir = new.rec.kind == FileKind::Directory;
         let parent = self.inode(cx, dir)?;
         // The answer to an existing name needs no space.
-        {
+        let (found, change) = {
             let st = parent.state.read();
             alive_dir(&st)?;
-            if let Search::Hit(_) = self.find(cx, dir, &st, name)? {
-                return Err(FsError::Exists.into());
-            }
+            (self.find(cx, dir, &st, name)?, st.rec.change)
+        };
+        if let Search::Hit(_) = found {
+            return Err(FsError::Exists.into());
         }
         self.writable()?;
         let mut promise = self.promise(cx, NAME_BLOCKS)?;
@@ -302,9 +303,13 @@ impl Volume {
         let mut st = parent.state.write();
         let st = &mut *st;
         alive_dir(st)?;
-        let cookie = match self.find(cx, dir, st, name)? {
+        let found = match found.still(change, st) {
+            Some(found) => found,
+            None => self.find(cx, dir, st, name)?,
+        };
+        let free = match found {
             Search::Hit(_) => return Err(FsError::Exists.into()),
-            Search::Miss(cookie) => cookie.ok_or(FsError::NoSpace)?,
+            Search::Miss(free) => free.ok_or(FsError::NoSpace)?,
         };
         if is_dir && st.rec.nlink >= MAX_LINKS {
             return Err(FsError::TooManyLinks.into());
@@ -327,7 +332,7 @@ impl Volume {
         if let Some(target) = new.target {
             edits.symlink(ino, target);
         }
-        edits.put_entry(dir, cookie, entry);
+        edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
         let lsn = self.core.append(edits)?;
 
@@ -341,7 +346,7 @@ impl Volume {
         };
         self.table.insert_new(&inode);
         let delta = self.touch(&pass, &parent, st, &mut promise);
-        delta.names.insert(cookie, Some(entry.to_owned()));
+        delta.put_name(free.cookie, entry.to_owned(), free.bare);
         let charge = promise.take(1);
         self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
         st.rec = dir_rec;
@@ -387,9 +392,9 @@ impl Volume {
             return Err(FsError::TooManyLinks.into());
         }
         let st = locked.get(dir)?;
-        let cookie = match self.find(cx, dir, st, name)? {
+        let free = match self.find(cx, dir, st, name)? {
             Search::Hit(_) => return Err(FsError::Exists.into()),
-            Search::Miss(cookie) => cookie.ok_or(FsError::NoSpace)?,
+            Search::Miss(free) => free.ok_or(FsError::NoSpace)?,
         };
         let before = self.attr_of(dir, st);
         let mut dir_rec = stamped(st.rec, cx.now, true);
@@ -403,7 +408,7 @@ impl Volume {
         };
         let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64 + name.len());
         edits.inode(ino, &rec);
-        edits.put_entry(dir, cookie, entry);
+        edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
         let lsn = self.core.append(edits)?;
 
@@ -414,7 +419,7 @@ impl Volume {
         }
         if let Some((inode, st)) = locked.get_mut(dir) {
             let delta = self.touch(&pass, inode, st, &mut promise);
-            delta.names.insert(cookie, Some(entry.to_owned()));
+            delta.put_name(free.cookie, entry.to_owned(), free.bare);
             let charge = promise.take(1);
             self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
             st.rec = dir_rec;
@@ -467,10 +472,10 @@ impl Volume {
         check_name(name)?;
         let parent = self.inode(cx, dir)?;
         loop {
-            let hit = {
+            let (hit, change) = {
                 let st = parent.state.read();
                 alive_dir(&st)?;
-                self.need(cx, dir, &st, name)?
+                (self.need(cx, dir, &st, name)?, st.rec.change)
             };
             let inode = self.child(cx, &parent, name, hit)?;
             let Some(inode) = inode else { continue };
@@ -481,8 +486,7 @@ impl Volume {
             let mut locked = Locked::new(&[&parent, &inode]);
             let st = locked.get(dir)?;
             alive_dir(st)?;
-            let now_hit = self.need(cx, dir, st, name)?;
-            if now_hit != hit {
+            if st.rec.change != change && self.need(cx, dir, st, name)? != hit {
                 continue;
             }
             let child = locked.get(hit.ino)?;
@@ -510,9 +514,10 @@ impl Volume {
             };
             if let Some((inode, st)) = locked.get_mut(dir) {
                 let delta = self.touch(&pass, inode, st, &mut promise);
-                delta.names.insert(hit.cookie, None);
-                let charge = promise.take(1);
-                self.charge(delta, charge, ENTRY_BYTES);
+                if !delta.remove_name(hit.cookie) {
+                    let charge = promise.take(1);
+                    self.charge(delta, charge, ENTRY_BYTES);
+                }
                 st.rec = dir_rec;
             }
             return Ok(Done {

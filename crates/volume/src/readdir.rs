@@ -16,6 +16,7 @@ use weir_store::tree;
 
 use crate::cx::Cx;
 use crate::inode::State;
+use crate::delta::Name;
 use crate::record::{Dirent, DirentRef, kind};
 use crate::types::{Attr, DirEntry, FileKind, FsError, ReadDirLimit, ReadDirOut, Stop};
 use crate::volume::{Source, Volume, alive_dir, malformed};
@@ -266,7 +267,7 @@ struct OverlayEntries<'a> {
     frozen: std::iter::Peekable<EntryRange<'a>>,
 }
 
-type EntryRange<'a> = Box<dyn Iterator<Item = (u64, &'a Option<Dirent>)> + 'a>;
+type EntryRange<'a> = Box<dyn Iterator<Item = (u64, &'a Name)> + 'a>;
 
 impl<'a> OverlayEntries<'a> {
     /// Entries with cookies above `from` up to `upto`.
@@ -274,7 +275,7 @@ impl<'a> OverlayEntries<'a> {
         let range = |d: Option<&'a crate::delta::Delta>| -> EntryRange<'a> {
             match d {
                 Some(d) if from < upto => {
-                    Box::new(d.names.range(from + 1..=upto).map(|(c, e)| (*c, e)))
+                    Box::new(d.names().range(from + 1..=upto).map(|(c, e)| (*c, e)))
                 }
                 _ => Box::new(std::iter::empty()),
             }
@@ -300,6 +301,7 @@ impl<'a> OverlayEntries<'a> {
         let active = self.active.next_if(|(c, _)| *c == at);
         let frozen = self.frozen.next_if(|(c, _)| *c == at);
         let (cookie, entry) = active.or(frozen)?;
-        entry.clone().map(|entry| Collected { cookie, entry })
+        let entry = entry.entry().cloned();
+        entry.map(|entry| Collected { cookie, entry })
     }
 }

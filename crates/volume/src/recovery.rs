@@ -141,13 +141,13 @@ impl Volume {
             }
             Edit::PutEntry { cookie, entry, .. } => {
                 let delta = self.touch(&pass, &inode, st, &mut promise);
-                delta.names.insert(cookie, Some(entry.to_owned()));
+                delta.put_name(cookie, entry.to_owned(), false);
                 let charge = promise.take(1);
                 self.charge(delta, charge, ENTRY_BYTES + entry.name.len() as u64);
             }
             Edit::DelEntry { cookie, .. } => {
                 let delta = self.touch(&pass, &inode, st, &mut promise);
-                delta.names.insert(cookie, None);
+                delta.remove_name(cookie);
                 let charge = promise.take(1);
                 self.charge(delta, charge, ENTRY_BYTES);
             }

@@ -20,7 +20,7 @@ use crate::edit::Edits;
 use crate::names::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::record::{DirentRef, InodeRec};
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
-use crate::volume::{Locked, Search, Volume, alive, alive_dir, check_name, is_dots, stamped};
+use crate::volume::{Free, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, stamped};
 
 /// Directories between a directory and the root, at most; more is a cycle.
 const MAX_DEPTH: usize = 1 << 20;
@@ -51,18 +51,19 @@ impl Volume {
         let source_dir = self.inode(cx, from_dir)?;
         let target_dir = self.inode(cx, to_dir)?;
         loop {
-            let hit = {
+            let (hit, from_change) = {
                 let st = source_dir.state.read();
                 alive_dir(&st)?;
-                self.need(cx, from_dir, &st, from)?
+                (self.need(cx, from_dir, &st, from)?, st.rec.change)
             };
-            let over = {
+            let (found, to_change) = {
                 let st = target_dir.state.read();
                 alive_dir(&st)?;
-                match self.find(cx, to_dir, &st, to)? {
-                    Search::Hit(hit) => Some(hit),
-                    Search::Miss(_) => None,
-                }
+                (self.find(cx, to_dir, &st, to)?, st.rec.change)
+            };
+            let over = match found {
+                Search::Hit(hit) => Some(hit),
+                Search::Miss(_) => None,
             };
             let Some(moved) = self.child(cx, &source_dir, from, hit)? else {
                 continue;
@@ -90,10 +91,14 @@ impl Volume {
             let target = locked.get(to_dir)?;
             alive_dir(source)?;
             alive_dir(target)?;
-            if self.need(cx, from_dir, source, from)? != hit {
+            if source.rec.change != from_change && self.need(cx, from_dir, source, from)? != hit {
                 continue;
             }
-            let (over_now, free) = match self.find(cx, to_dir, target, to)? {
+            let found = match found.still(to_change, target) {
+                Some(found) => found,
+                None => self.find(cx, to_dir, target, to)?,
+            };
+            let (over_now, free) = match found {
                 Search::Hit(hit) => (Some(hit), None),
                 Search::Miss(free) => (None, free),
             };
@@ -122,8 +127,11 @@ impl Volume {
                 alive(victim)?;
                 removable(victim, is_dir)?;
             }
-            let cookie = match over {
-                Some(over) => over.cookie,
+            let place = match over {
+                Some(over) => Free {
+                    cookie: over.cookie,
+                    bare: false,
+                },
                 None => free.ok_or(FsError::NoSpace)?,
             };
 
@@ -160,7 +168,7 @@ impl Volume {
             };
             let mut edits = Edits::new(self.id, 4 * InodeRec::LEN + 128 + to.len());
             edits.del_entry(from_dir, hit.cookie);
-            edits.put_entry(to_dir, cookie, entry);
+            edits.put_entry(to_dir, place.cookie, entry);
             edits.inode(hit.ino, &rec);
             if let Some((ino, rec)) = &victim_rec {
                 log_unlinked(&mut edits, *ino, rec);
@@ -184,17 +192,21 @@ impl Volume {
             let bytes = ENTRY_BYTES + to.len() as u64;
             if let Some((inode, st)) = locked.get_mut(from_dir) {
                 let delta = self.touch(&pass, inode, st, &mut promise);
-                delta.names.insert(hit.cookie, None);
+                let vanished = delta.remove_name(hit.cookie);
                 if same_dir {
-                    delta.names.insert(cookie, Some(entry.to_owned()));
+                    delta.put_name(place.cookie, entry.to_owned(), place.bare);
                 }
-                let charge = promise.take(2);
-                self.charge(delta, charge, bytes);
+                // A new name in the place of one that left nothing behind adds
+                // nothing: that one was charged.
+                if !vanished {
+                    let charge = promise.take(2);
+                    self.charge(delta, charge, bytes);
+                }
                 st.rec = from_rec;
             }
             if !same_dir && let Some((inode, st)) = locked.get_mut(to_dir) {
                 let delta = self.touch(&pass, inode, st, &mut promise);
-                delta.names.insert(cookie, Some(entry.to_owned()));
+                delta.put_name(place.cookie, entry.to_owned(), place.bare);
                 let charge = promise.take(1);
                 self.charge(delta, charge, bytes);
                 st.rec = to_rec;

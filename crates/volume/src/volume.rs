@@ -103,12 +103,20 @@ pub(crate) struct Hit {
     pub(crate) kind: FileKind,
 }
 
+/// A place for a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Free {
+    pub(crate) cookie: u64,
+    /// Neither overlays nor the tree mention the cookie.
+    pub(crate) bare: bool,
+}
+
 /// What a search for a name gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Search {
     Hit(Hit),
     /// Absent; this cookie is free for it, if any is.
-    Miss(Option<u64>),
+    Miss(Option<Free>),
 }
 
 /// Nodes for operations: from the cache or what the request has pinned.
@@ -132,6 +140,14 @@ impl NodeSource for Source<'_> {
             }));
         }
         Err(tree::Stop::fetch(*ptr))
+    }
+}
+
+impl Search {
+    /// What a search found in a directory whose change number was `then`, if
+    /// that is still true: every change of a directory's entries raises it.
+    pub(crate) fn still(self, then: u64, st: &State) -> Option<Search> {
+        (st.rec.change == then).then_some(self)
     }
 }
 
@@ -308,7 +324,7 @@ impl Volume {
             .flatten()
         {
             let before = decided;
-            for (cookie, entry) in delta.names.range(first..=last) {
+            for (cookie, entry) in delta.names().range(first..=last) {
                 let (word, mask) = bit(*cookie);
                 if before.get(word).is_some_and(|w| w & mask != 0) {
                     continue;
@@ -316,7 +332,7 @@ impl Volume {
                 if let Some(w) = decided.get_mut(word) {
                     *w |= mask;
                 }
-                if let Some(entry) = entry {
+                if let Some(entry) = entry.entry() {
                     if *entry.name == *name {
                         return Ok(Search::Hit(Hit {
                             cookie: *cookie,
@@ -330,7 +346,7 @@ impl Volume {
                 }
             }
             if delta.fresh {
-                return Ok(Search::Miss(free_cookie(first, &taken)));
+                return Ok(Search::Miss(free_place(first, &taken, &decided)));
             }
         }
         let mut hit = None;
@@ -372,7 +388,7 @@ impl Volume {
         match hit {
             Some(hit) => Ok(Search::Hit(hit)),
             None if bad => Err(malformed(self.id, dir, "directory entry")),
-            None => Ok(Search::Miss(free_cookie(first, &taken))),
+            None => Ok(Search::Miss(free_place(first, &taken, &decided))),
         }
     }
 
@@ -444,12 +460,18 @@ impl Volume {
     }
 }
 
-fn free_cookie(first: u64, taken: &[u64; 4]) -> Option<u64> {
+/// The lowest cookie that is not taken. It is bare unless an overlay decided
+/// about it: then a layer below may still have what the overlay hides.
+fn free_place(first: u64, taken: &[u64; 4], decided: &[u64; 4]) -> Option<Free> {
     taken
         .iter()
+        .zip(decided)
         .enumerate()
-        .find(|(_, w)| **w != u64::MAX)
-        .map(|(i, w)| first | (i as u64 * 64 + u64::from(w.trailing_ones())))
+        .find(|(_, (taken, _))| **taken != u64::MAX)
+        .map(|(i, (taken, decided))| Free {
+            cookie: first | (i as u64 * 64 + u64::from(taken.trailing_ones())),
+            bare: decided >> taken.trailing_ones() & 1 == 0,
+        })
 }
 
 #[cfg(test)]
@@ -458,10 +480,14 @@ mod tests {
 
     #[test]
     fn lowest_free_disambiguator() {
-        assert_eq!(free_cookie(256, &[0; 4]), Some(256));
-        assert_eq!(free_cookie(256, &[0b1011, 0, 0, 0]), Some(258));
-        assert_eq!(free_cookie(256, &[u64::MAX, 1, 0, 0]), Some(256 + 65));
-        assert_eq!(free_cookie(256, &[u64::MAX; 4]), None);
+        let place = |taken, decided| free_place(256, taken, decided).map(|f| (f.cookie, f.bare));
+        let none = &[0; 4];
+        assert_eq!(place(none, none), Some((256, true)));
+        assert_eq!(place(none, &[1, 0, 0, 0]), Some((256, false)));
+        assert_eq!(place(&[0b1011, 0, 0, 0], &[0b1011, 0, 0, 0]), Some((258, true)));
+        assert_eq!(place(&[0b1011, 0, 0, 0], &[0b100, 0, 0, 0]), Some((258, false)));
+        assert_eq!(place(&[u64::MAX, 1, 0, 0], &[0, 2, 0, 0]), Some((256 + 65, false)));
+        assert_eq!(place(&[u64::MAX; 4], none), None);
     }
 
     #[test]
