@@ -93,7 +93,12 @@ mod tests {
             }
             // 250 expected; ten standard deviations are 158.
             let even = |counts: &[u32]| counts.iter().all(|n| (92..408).contains(n));
-            assert!(even(&low) && even(&high), "{:x} {:x}", keyed.start, keyed.factor);
+            assert!(
+                even(&low) && even(&high),
+                "{:x} {:x}",
+                keyed.start,
+                keyed.factor
+            );
         }
     }
 }

@@ -195,19 +195,28 @@ impl Folder {
 
     /// Blocks that the host's file system could still give to the device.
     pub fn host_free(&self) -> Option<u64> {
-        use std::os::unix::ffi::OsStrExt as _;
-        let path = std::ffi::CString::new(self.data.as_os_str().as_bytes()).ok()?;
-        let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: the path ends with NUL, and `stat` is large enough for the answer.
-        let result = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
-        if result != 0 {
-            return None;
-        }
-        // SAFETY: the call has succeeded and filled it; all its fields are numbers.
-        let stat = unsafe { stat.assume_init() };
-        let bytes = stat.f_bavail.checked_mul(stat.f_frsize)?;
-        Some(bytes / weir_base::BLOCK_SIZE as u64)
+        free_in(&self.data)
     }
+
+    /// Blocks that the host's file system could still give to the log.
+    pub fn host_free_for_log(&self) -> Option<u64> {
+        free_in(&self.log)
+    }
+}
+
+fn free_in(dir: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path ends with NUL, and `stat` is large enough for the answer.
+    let result = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: the call has succeeded and filled it; all its fields are numbers.
+    let stat = unsafe { stat.assume_init() };
+    let bytes = stat.f_bavail.checked_mul(stat.f_frsize)?;
+    Some(bytes / weir_base::BLOCK_SIZE as u64)
 }
 
 fn new_name(name: &str) -> String {

@@ -2,9 +2,14 @@
 //! memory and log, and the state of consistency points.
 //!
 //! **When a consistency point is due.** When overlays hold a third of the page
-//! frames or of the other memory that they may take, or the log is half full, or
+//! frames or of the other memory that they may take, or the log is half full and
+//! what is left of it is needed for the time that the consistency point takes, or
 //! some seconds have passed since a change.
-//! While it is written, operations go on in the next epoch.
+//! While it is written, operations go on in the next epoch. The log share: the
+//! later it begins, the more of what is overwritten in between is written to its
+//! place only once; but it has to write the overlays while clients go on
+//! filling the log, and if both get half of the device, the log grows by as much as
+//! the overlays hold. Twice that is left free.
 //!
 //! **Pacing.** If clients change things faster than the device takes them, the
 //! next epoch would fill what is left of memory or log before the consistency point
@@ -177,7 +182,8 @@ impl Core {
         }
         if bytes > 0 {
             let (used, size) = self.agg.log().fill();
-            if used + bytes > size / 2 {
+            let later = (size / 10 * 9).saturating_sub(2 * (frames + heap));
+            if used + bytes > later.max(size / 2) {
                 self.ask_or_pace(used + bytes, &frozen.log, size / 10 * 9)?;
             }
         }

@@ -239,11 +239,19 @@ impl Delta {
     pub(crate) fn put_name(&mut self, cookie: u64, entry: Dirent, bare: bool) {
         match self.names.entry(cookie) {
             Entry::Vacant(place) => {
-                place.insert(if bare { Name::New(entry) } else { Name::Over(entry) });
+                place.insert(if bare {
+                    Name::New(entry)
+                } else {
+                    Name::Over(entry)
+                });
             }
             Entry::Occupied(mut place) => {
                 let new = matches!(place.get(), Name::New(_));
-                place.insert(if new { Name::New(entry) } else { Name::Over(entry) });
+                place.insert(if new {
+                    Name::New(entry)
+                } else {
+                    Name::Over(entry)
+                });
             }
         }
     }
@@ -326,7 +334,10 @@ mod tests {
         let mut d = Delta::new(1);
         d.put_name(256, entry(), true);
         d.put_name(256, entry(), false);
-        assert!(d.remove_name(256), "replacing an entry puts nothing below it");
+        assert!(
+            d.remove_name(256),
+            "replacing an entry puts nothing below it"
+        );
         assert!(d.names().is_empty());
         d.put_name(512, entry(), false);
         assert!(!d.remove_name(512));

@@ -15,8 +15,8 @@ use weir_store::node::Key;
 use weir_store::tree;
 
 use crate::cx::Cx;
-use crate::inode::State;
 use crate::delta::Name;
+use crate::inode::State;
 use crate::record::{Dirent, DirentRef, kind};
 use crate::types::{Attr, DirEntry, FileKind, FsError, ReadDirLimit, ReadDirOut, Stop};
 use crate::volume::{Source, Volume, alive_dir, malformed};

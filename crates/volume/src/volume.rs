@@ -484,9 +484,18 @@ mod tests {
         let none = &[0; 4];
         assert_eq!(place(none, none), Some((256, true)));
         assert_eq!(place(none, &[1, 0, 0, 0]), Some((256, false)));
-        assert_eq!(place(&[0b1011, 0, 0, 0], &[0b1011, 0, 0, 0]), Some((258, true)));
-        assert_eq!(place(&[0b1011, 0, 0, 0], &[0b100, 0, 0, 0]), Some((258, false)));
-        assert_eq!(place(&[u64::MAX, 1, 0, 0], &[0, 2, 0, 0]), Some((256 + 65, false)));
+        assert_eq!(
+            place(&[0b1011, 0, 0, 0], &[0b1011, 0, 0, 0]),
+            Some((258, true))
+        );
+        assert_eq!(
+            place(&[0b1011, 0, 0, 0], &[0b100, 0, 0, 0]),
+            Some((258, false))
+        );
+        assert_eq!(
+            place(&[u64::MAX, 1, 0, 0], &[0, 2, 0, 0]),
+            Some((256 + 65, false))
+        );
         assert_eq!(place(&[u64::MAX; 4], none), None);
     }
 

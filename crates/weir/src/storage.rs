@@ -30,6 +30,13 @@ const ROOT_MODE: u32 = 0o755;
 /// notice it: what Linux's own server takes for NLM.
 const GRACE: Duration = Duration::from_secs(45);
 
+/// A new intent log is made at most so large in comparison to the memory, and at all. Half
+/// the memory: what has been logged is in memory until it is written to its place, so a much
+/// larger log would hardly ever fill. 2 GiB: 8 KiB writes all over 256 MiB, each durable, then
+/// cost 1.2 times their size in writes, against 1.9 times with 256 MiB.
+const LOG_SHARE: u64 = 2;
+const LOG_MOST: u64 = 2 << 30;
+
 /// Bytes of memory that an inode at rest costs, measured as resident memory over a million.
 const INODE_BYTES: u64 = 400;
 /// The part of the memory that inodes at rest may take.
@@ -78,6 +85,7 @@ impl Storage {
             location.max_blocks = size.0 / BLOCK_SIZE as u64;
             location.device_blocks = location.device_blocks.min(location.max_blocks);
         }
+        location.log_most = (memory.0 / LOG_SHARE).min(LOG_MOST) / BLOCK_SIZE as u64;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         let log = Arc::clone(aggregate.log());
         let options = EngineOptions {

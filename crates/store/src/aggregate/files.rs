@@ -24,12 +24,19 @@ pub struct Location {
     pub device_blocks: u64,
     /// Blocks that the device grows to at most.
     pub max_blocks: u64,
-    /// Blocks of a new intent log, for good.
+    /// Blocks of a new intent log, for good: at least so many.
     pub log_blocks: u64,
+    /// As many as a [small part](LOG_SHARE) of what the host has free, up to this.
+    /// The more, the less often a block that is written again and again is
+    /// written to its place as well.
+    pub log_most: u64,
 }
 
+/// The part of the free space that an intent log may take.
+pub const LOG_SHARE: u64 = 32;
+
 impl Location {
-    /// An aggregate in `data`, with the sizes that suit a server: 64 MiB at
+    /// An aggregate in `data` with the least sizes that suit a server: 64 MiB at
     /// first, and 256 MiB of log.
     pub fn new(data: impl Into<PathBuf>) -> Location {
         Location {
@@ -38,6 +45,7 @@ impl Location {
             device_blocks: 16_384,
             max_blocks: MAX_BLOCKS,
             log_blocks: 65_536,
+            log_most: 65_536,
         }
     }
 }
@@ -52,7 +60,9 @@ impl Aggregate {
         let id = AggregateId(random(&*env.rng));
         let folder = Folder::create(&location.data, location.log.as_deref(), id)?;
         let data = FileOptions::data(location.max_blocks).create(location.device_blocks);
-        let log = FileOptions::log().create(location.log_blocks);
+        let room = folder.host_free_for_log().unwrap_or(0) / LOG_SHARE;
+        let blocks = room.min(location.log_most).max(location.log_blocks);
+        let log = FileOptions::log().create(blocks);
         let (device, log_device) = devices(&folder, data, log)?;
         Self::format(&device, &log_device, &env, id)?;
         folder.complete()?;
@@ -152,8 +162,22 @@ mod tests {
         Location {
             device_blocks: 4096,
             log_blocks: 256,
+            log_most: 256,
             ..Location::new(data)
         }
+    }
+
+    #[test]
+    fn the_log_takes_what_there_is_up_to_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Location {
+            log_most: 300,
+            ..small(dir.path())
+        };
+        drop(Aggregate::create(&place, env(1)).unwrap());
+        let (_, _, log) = Aggregate::inspect(&place, &env(2).pool).unwrap();
+        // Any disk that this runs on has more free than 32 times 300 blocks.
+        assert_eq!(log.length(), 300);
     }
 
     fn refusal<T>(result: Result<T, StoreError>) -> String {
