@@ -105,8 +105,9 @@ pub struct ExportSpec {
     pub key: String,
     /// `/` and the share name.
     pub path: String,
-    /// In order. Empty: nobody may use it.
-    pub rules: Vec<ExportRule>,
+    /// In order. Empty: nobody may use it. `None`: the volume has no policy of its own, and the node's default counts
+    /// (`weir serve --export-options`).
+    pub rules: Option<Vec<ExportRule>>,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
     /// Refuse changes from everyone (the destination of a replication).
@@ -133,7 +134,8 @@ pub trait Backend: Send + Sync + 'static {
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;
     /// Deletes it with its snapshots, or finds it gone. Clients get stale handles.
     fn delete_volume(&self, key: &str) -> Result<(), BackendError>;
-    /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow.
+    /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow. Not durable by itself
+    /// when it returns: at a start it is to be set again for every volume, which costs nothing where it is the same.
     fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Result<(), BackendError>;
     /// Sets the permission bits of its root.
     fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError>;
