@@ -1,1 +1,3 @@
 //! Transfers of snapshots between volumes, under throttles.
+
+pub mod model;

@@ -23,9 +23,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-replica",
         ],
     ),
-    ("weir-api", &["weir-base", "weir-control"]),
+    ("weir-api", &["weir-base", "weir-control", "weir-ontap"]),
     ("weir-cli", &["weir-base"]),
     ("weir-doctor", &[]),
+    ("weir-ontap", &["weir-replica"]),
     (
         "weir-sim",
         &[

@@ -1,0 +1,315 @@
+//! The table of commands.
+
+use crate::grammar::{Command, Parameter};
+
+const fn must(name: &'static str, value: &'static str) -> Parameter {
+    Parameter {
+        name,
+        value,
+        required: true,
+    }
+}
+
+const fn may(name: &'static str, value: &'static str) -> Parameter {
+    Parameter {
+        name,
+        value,
+        required: false,
+    }
+}
+
+const fn switch(name: &'static str) -> Parameter {
+    Parameter {
+        name,
+        value: "",
+        required: false,
+    }
+}
+
+const SOURCE: Parameter = may("source-path", "SVM:volume");
+const TO: Parameter = must("destination-path", "SVM:volume");
+const RELATIONSHIP: &[Parameter] = &[TO, SOURCE];
+
+const SHOW: &[Parameter] = &[
+    may("source-path", "SVM:volume"),
+    may("destination-path", "SVM:volume"),
+    may("fields", "names"),
+    switch("instance"),
+    may("source-vserver", "text"),
+    may("source-volume", "text"),
+    may("destination-vserver", "text"),
+    may("destination-volume", "text"),
+    may("type", "text"),
+    may("schedule", "text"),
+    may("policy", "text"),
+    may("policy-type", "text"),
+    may("tries", "integer"),
+    may("throttle", "throttle"),
+    may("state", "text"),
+    may("status", "text"),
+    may("healthy", "true|false"),
+];
+
+const SNAPSHOT: &[Parameter] = &[
+    must("vserver", "text"),
+    must("volume", "text"),
+    must("snapshot", "text"),
+];
+const SNAPSHOT_LABEL: &[Parameter] = &[
+    must("vserver", "text"),
+    must("volume", "text"),
+    must("snapshot", "text"),
+    may("snapmirror-label", "text"),
+    may("comment", "text"),
+];
+const SNAPSHOT_RENAME: &[Parameter] = &[
+    must("vserver", "text"),
+    must("volume", "text"),
+    must("snapshot", "text"),
+    must("new-name", "text"),
+];
+const SNAPSHOT_SHOW: &[Parameter] = &[
+    may("vserver", "text"),
+    may("volume", "text"),
+    may("snapshot", "text"),
+    may("fields", "names"),
+    switch("instance"),
+    may("snapmirror-label", "text"),
+    may("size", "size"),
+];
+const OPTIONS: &[Parameter] = &[may("option-name", "text"), may("option-value", "text")];
+const RULE: &[Parameter] = &[
+    may("vserver", "text"),
+    must("policy", "text"),
+    must("snapmirror-label", "text"),
+    must("keep", "integer"),
+];
+
+const fn command(
+    path: &'static [&'static str],
+    about: &'static str,
+    parameters: &'static [Parameter],
+) -> Command {
+    Command {
+        path,
+        about,
+        parameters,
+    }
+}
+
+/// All commands, sorted by their words.
+pub const COMMANDS: &[Command] = &[
+    command(
+        &["job", "schedule", "show"],
+        "Schedules",
+        &[may("name", "text")],
+    ),
+    command(&["options"], "Options of the cluster", OPTIONS),
+    command(
+        &["options", "modify"],
+        "Set an option",
+        &[must("option-name", "text"), must("option-value", "text")],
+    ),
+    command(&["options", "show"], "Options of the cluster", OPTIONS),
+    command(
+        &["snapmirror", "abort"],
+        "End a transfer; its checkpoint stays",
+        &[TO, SOURCE, switch("hard")],
+    ),
+    command(
+        &["snapmirror", "break"],
+        "Make a destination writable",
+        RELATIONSHIP,
+    ),
+    command(
+        &["snapmirror", "create"],
+        "Make a relationship",
+        &[
+            must("source-path", "SVM:volume"),
+            TO,
+            may("type", "XDP"),
+            may("schedule", "text"),
+            may("policy", "text"),
+            may("throttle", "throttle"),
+        ],
+    ),
+    command(
+        &["snapmirror", "delete"],
+        "Delete a relationship",
+        RELATIONSHIP,
+    ),
+    command(
+        &["snapmirror", "initialize"],
+        "Transfer everything for the first time",
+        &[
+            TO,
+            SOURCE,
+            may("source-snapshot", "text"),
+            may("throttle", "throttle"),
+            may("type", "XDP"),
+            may("policy", "text"),
+            may("schedule", "text"),
+        ],
+    ),
+    command(
+        &["snapmirror", "list-destinations"],
+        "Relationships whose source is here",
+        &[
+            may("source-path", "SVM:volume"),
+            may("destination-path", "SVM:volume"),
+        ],
+    ),
+    command(
+        &["snapmirror", "modify"],
+        "Change a relationship",
+        &[
+            TO,
+            SOURCE,
+            may("schedule", "text"),
+            may("policy", "text"),
+            may("tries", "integer"),
+            may("throttle", "throttle"),
+        ],
+    ),
+    command(
+        &["snapmirror", "policy", "add-rule"],
+        "Add a rule to a policy",
+        RULE,
+    ),
+    command(
+        &["snapmirror", "policy", "create"],
+        "Make a policy",
+        &[
+            may("vserver", "text"),
+            must("policy", "text"),
+            may("type", "async-mirror|vault|mirror-vault"),
+            may("comment", "text"),
+        ],
+    ),
+    command(
+        &["snapmirror", "policy", "delete"],
+        "Delete a policy",
+        &[may("vserver", "text"), must("policy", "text")],
+    ),
+    command(
+        &["snapmirror", "policy", "modify-rule"],
+        "Change a rule of a policy",
+        RULE,
+    ),
+    command(
+        &["snapmirror", "policy", "remove-rule"],
+        "Take a rule away",
+        &[
+            may("vserver", "text"),
+            must("policy", "text"),
+            must("snapmirror-label", "text"),
+        ],
+    ),
+    command(
+        &["snapmirror", "policy", "show"],
+        "Policies",
+        &[
+            may("vserver", "text"),
+            may("policy", "text"),
+            may("type", "text"),
+        ],
+    ),
+    command(
+        &["snapmirror", "quiesce"],
+        "Let a transfer finish, then rest",
+        RELATIONSHIP,
+    ),
+    command(
+        &["snapmirror", "release"],
+        "Forget a destination, at the source",
+        RELATIONSHIP,
+    ),
+    command(
+        &["snapmirror", "restore"],
+        "Transfer from a copy into a volume",
+        &[
+            must("source-path", "SVM:volume"),
+            TO,
+            may("source-snapshot", "text"),
+            may("throttle", "throttle"),
+        ],
+    ),
+    command(&["snapmirror", "resume"], "End the rest", RELATIONSHIP),
+    command(
+        &["snapmirror", "resync"],
+        "Make a broken-off destination a copy again",
+        &[
+            TO,
+            SOURCE,
+            may("quick-resync", "true|false"),
+            may("policy", "text"),
+            may("type", "XDP"),
+        ],
+    ),
+    command(&["snapmirror", "show"], "Relationships", SHOW),
+    command(
+        &["snapmirror", "update"],
+        "Transfer the difference now",
+        &[
+            TO,
+            SOURCE,
+            may("source-snapshot", "text"),
+            may("throttle", "throttle"),
+        ],
+    ),
+    command(&["snapshot", "create"], "Take a snapshot", SNAPSHOT_LABEL),
+    command(&["snapshot", "delete"], "Delete a snapshot", SNAPSHOT),
+    command(
+        &["snapshot", "modify"],
+        "Change a snapshot's label",
+        SNAPSHOT_LABEL,
+    ),
+    command(
+        &["snapshot", "rename"],
+        "Rename a snapshot",
+        SNAPSHOT_RENAME,
+    ),
+    command(
+        &["snapshot", "restore"],
+        "Make the volume what it was then",
+        SNAPSHOT,
+    ),
+    command(&["snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+    command(&["version"], "What this is", &[]),
+    command(
+        &["volume", "show"],
+        "Volumes",
+        &[
+            may("vserver", "text"),
+            may("volume", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["volume", "snapshot", "create"],
+        "Take a snapshot",
+        SNAPSHOT_LABEL,
+    ),
+    command(
+        &["volume", "snapshot", "delete"],
+        "Delete a snapshot",
+        SNAPSHOT,
+    ),
+    command(
+        &["volume", "snapshot", "modify"],
+        "Change a snapshot's label",
+        SNAPSHOT_LABEL,
+    ),
+    command(
+        &["volume", "snapshot", "rename"],
+        "Rename a snapshot",
+        SNAPSHOT_RENAME,
+    ),
+    command(
+        &["volume", "snapshot", "restore"],
+        "Make the volume what it was then",
+        SNAPSHOT,
+    ),
+    command(&["volume", "snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
+];

@@ -1,0 +1,74 @@
+//! `options`: the global throttles.
+
+use super::{NO_ENTRIES, failed, invalid};
+use crate::cluster::{Change, Cluster, Failure, Throttle};
+use crate::grammar::Parsed;
+use crate::table::{self, Column};
+use crate::{query, value};
+
+const INCOMING: &str = "replication.throttle.incoming.max_kbs";
+const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
+
+/// Shows options, or sets one where a value is given.
+pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+    let name = parsed.get("option-name");
+    let meant: Vec<&str> = [INCOMING, OUTGOING]
+        .into_iter()
+        .filter(|known| name.is_none_or(|name| query::matches(name, known)))
+        .collect();
+    if meant.is_empty() {
+        return Err(Failure(NO_ENTRIES.to_owned()));
+    }
+    let Some(text) = parsed.get("option-value") else {
+        return Ok(show(&meant, cluster));
+    };
+    let max =
+        value::parse_throttle(text).ok_or_else(|| invalid(text, "option-value", "throttleType"))?;
+    for option in &meant {
+        let incoming = *option == INCOMING;
+        cluster
+            .change(Change::GlobalThrottle { incoming, max })
+            .map_err(failed)?;
+    }
+    Ok(match meant.len() {
+        1 => "1 entry was modified.\n".to_owned(),
+        n => format!("{n} entries were modified.\n"),
+    })
+}
+
+fn show(options: &[&str], cluster: &dyn Cluster) -> String {
+    const COLUMNS: &[Column] = &[
+        Column {
+            heading: &[],
+            width: 3,
+            groups: true,
+        },
+        Column {
+            heading: &[],
+            width: 33,
+            groups: false,
+        },
+        Column {
+            heading: &[],
+            width: 20,
+            groups: false,
+        },
+        Column {
+            heading: &[],
+            width: 20,
+            groups: false,
+        },
+    ];
+    let rows: Vec<Vec<String>> = options
+        .iter()
+        .map(|option| {
+            let value = match cluster.global_throttle(*option == INCOMING) {
+                Throttle::Unset => "-".to_owned(),
+                Throttle::Unlimited => "unlimited".to_owned(),
+                Throttle::Max(kbs) => kbs.to_string(),
+            };
+            vec![String::new(), (*option).to_owned(), value, "-".to_owned()]
+        })
+        .collect();
+    format!("\n{}\n{}", cluster.name(), table::plain(COLUMNS, &rows))
+}

@@ -1,0 +1,276 @@
+//! Words into a command with arguments, by a table of commands.
+
+use crate::words;
+
+/// An argument that a command takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Without the dash.
+    pub name: &'static str,
+    /// What its value is, for messages and help: `text`, `throttle`, …; empty for a switch that may stand alone.
+    pub value: &'static str,
+    /// It has to be there.
+    pub required: bool,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// Its words.
+    pub path: &'static [&'static str],
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// What it takes.
+    pub parameters: &'static [Parameter],
+}
+
+impl Command {
+    /// `snapmirror modify`
+    pub fn name(&self) -> String {
+        self.path.join(" ")
+    }
+}
+
+/// A command as it was meant.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// Which.
+    pub command: &'static Command,
+    /// Whether its words were given in full.
+    pub in_full: bool,
+    /// Names in full, and values, in the order given.
+    pub arguments: Vec<(&'static str, String)>,
+}
+
+impl Parsed {
+    /// An argument's value.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.arguments
+            .iter()
+            .find(|(given, _)| *given == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// The words that part one value of a list from the next: `status,` and `,`.
+fn goes_on(value: &str) -> bool {
+    value.ends_with(',')
+}
+
+/// Reads a line.
+pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String> {
+    let all = words::split(line)?;
+    let mut all = all.into_iter().peekable();
+    let mut candidates: Vec<&'static Command> = commands.iter().collect();
+    let mut depth = 0;
+    let mut in_full = true;
+    while let Some(word) = all
+        .next_if(|word| !word.starts_with('-') && candidates.iter().any(|c| c.path.len() > depth))
+    {
+        let at = |c: &&'static Command| c.path.get(depth).copied();
+        let mut names: Vec<&str> = candidates
+            .iter()
+            .filter_map(at)
+            .filter(|name| name.starts_with(word.as_str()))
+            .collect();
+        names.dedup();
+        names.sort_unstable();
+        names.dedup();
+        let name = match names.as_slice() {
+            _ if names.contains(&word.as_str()) => word.as_str(),
+            [one] => one,
+            // `options` and its like are commands of one word whose first value may stand bare.
+            [] if candidates.iter().any(|c| c.path.len() == depth) => {
+                candidates.retain(|c| c.path.len() == depth);
+                break;
+            }
+            [] => return Err(format!("\"{word}\" is not a recognized command")),
+            _ => {
+                return Err(format!(
+                    "\"{word}\" is ambiguous: it may be {}",
+                    names.join(", ")
+                ));
+            }
+        };
+        in_full = in_full && name == word;
+        let name = name.to_owned();
+        candidates.retain(|c| at(c) == Some(name.as_str()));
+        depth += 1;
+    }
+    let Some(command) = candidates.iter().find(|c| c.path.len() == depth) else {
+        let said: Vec<&str> = candidates
+            .first()
+            .and_then(|c| c.path.get(..depth))
+            .unwrap_or_default()
+            .to_vec();
+        let next: Vec<&str> = candidates
+            .iter()
+            .filter_map(|c| c.path.get(depth).copied())
+            .collect();
+        return Err(match said.is_empty() {
+            true => "no command was given".to_owned(),
+            false => format!(
+                "\"{}\" is not a complete command; it may go on with {}",
+                said.join(" "),
+                listed(next)
+            ),
+        });
+    };
+    let arguments = arguments(command, all)?;
+    if let Some(missing) = command
+        .parameters
+        .iter()
+        .find(|p| p.required && !arguments.iter().any(|(name, _)| *name == p.name))
+    {
+        return Err(format!(
+            "missing required argument \"-{}\" (a {})",
+            missing.name, missing.value
+        ));
+    }
+    Ok(Parsed {
+        command,
+        in_full,
+        arguments,
+    })
+}
+
+fn listed(mut names: Vec<&str>) -> String {
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+fn arguments(
+    command: &'static Command,
+    mut words: std::iter::Peekable<impl Iterator<Item = String>>,
+) -> Result<Vec<(&'static str, String)>, String> {
+    let mut arguments: Vec<(&'static str, String)> = Vec::new();
+    while let Some(word) = words.next() {
+        let parameter = match word.strip_prefix('-') {
+            Some(short) => parameter(command, short)?,
+            // A value without its name belongs to the first argument that is still open.
+            None => {
+                let open = command.parameters.iter().find(|p| {
+                    !p.value.is_empty() && !arguments.iter().any(|(name, _)| *name == p.name)
+                });
+                let open = open.ok_or_else(|| format!("invalid argument \"{word}\""))?;
+                arguments.push((open.name, word));
+                continue;
+            }
+        };
+        let mut value =
+            match words.next_if(|next| !next.starts_with('-') || negative(next) || next == "-") {
+                Some(value) => value,
+                None if parameter.value.is_empty() => "true".to_owned(),
+                None => {
+                    return Err(format!(
+                        "missing value for \"-{}\" (a {})",
+                        parameter.name, parameter.value
+                    ));
+                }
+            };
+        while goes_on(&value) {
+            let Some(more) = words.next_if(|next| !next.starts_with('-')) else {
+                break;
+            };
+            value.push_str(&more);
+        }
+        if arguments.iter().any(|(name, _)| *name == parameter.name) {
+            return Err(format!("argument \"-{}\" is there twice", parameter.name));
+        }
+        arguments.push((parameter.name, value));
+    }
+    Ok(arguments)
+}
+
+fn negative(word: &str) -> bool {
+    word.len() > 1 && word.bytes().skip(1).all(|b| b.is_ascii_digit())
+}
+
+fn parameter(command: &Command, short: &str) -> Result<&'static Parameter, String> {
+    // The private REST passthrough writes underscores.
+    let short = short.replace('_', "-");
+    if let Some(exact) = command.parameters.iter().find(|p| p.name == short) {
+        return Ok(exact);
+    }
+    let found: Vec<&'static Parameter> = command
+        .parameters
+        .iter()
+        .filter(|p| p.name.starts_with(&short))
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(format!("invalid argument \"-{short}\"")),
+        many => Err(format!(
+            "argument \"-{short}\" is ambiguous: it may be {}",
+            many.iter()
+                .map(|p| format!("-{}", p.name))
+                .collect::<Vec<_>>()
+                .join(", ")
+        )),
+    }
+}
+
+/// What the last word of an unfinished line may become: words of commands, or names of arguments.
+pub fn complete(line: &str) -> Vec<String> {
+    let commands = crate::commands::COMMANDS;
+    let ends = line.ends_with(char::is_whitespace) || line.is_empty();
+    let mut all: Vec<&str> = line.split_whitespace().collect();
+    let last = if ends {
+        ""
+    } else {
+        all.pop().unwrap_or_default()
+    };
+    let leading: Vec<&str> = all
+        .iter()
+        .copied()
+        .take_while(|word| !word.starts_with('-'))
+        .collect();
+    let mut candidates: Vec<&Command> = commands.iter().collect();
+    let mut depth = 0;
+    for word in &leading {
+        let exact = candidates.iter().any(|c| c.path.get(depth) == Some(word));
+        let fits = |c: &&Command| {
+            c.path.get(depth).is_some_and(|name| {
+                if exact {
+                    name == word
+                } else {
+                    name.starts_with(word)
+                }
+            })
+        };
+        if !candidates.iter().any(fits) {
+            return Vec::new();
+        }
+        candidates.retain(fits);
+        depth += 1;
+    }
+    let mut found: Vec<String> = match candidates.iter().find(|c| c.path.len() == depth) {
+        Some(command)
+            if last.starts_with('-')
+                || ends && all.len() == leading.len() && candidates.len() == 1 =>
+        {
+            let used: Vec<&str> = all
+                .iter()
+                .filter_map(|word| word.strip_prefix('-'))
+                .collect();
+            let open = command
+                .parameters
+                .iter()
+                .filter(|p| !used.contains(&p.name));
+            open.map(|p| format!("-{}", p.name))
+                .filter(|name| name.starts_with(last))
+                .collect()
+        }
+        _ if all.len() > leading.len() => Vec::new(),
+        _ => candidates
+            .iter()
+            .filter_map(|c| c.path.get(depth))
+            .filter(|name| name.starts_with(last))
+            .map(|name| (*name).to_owned())
+            .collect(),
+    };
+    found.sort();
+    found.dedup();
+    found
+}

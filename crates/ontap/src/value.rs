@@ -1,0 +1,133 @@
+//! Values as ONTAP writes and reads them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use weir_replica::model::{THROTTLE_LEAST, THROTTLE_MOST};
+
+/// A number, with a size's suffix if it has one.
+pub fn number(text: &str) -> Option<f64> {
+    const SUFFIXES: [(&str, f64); 6] = [
+        ("PB", 1125899906842624.0),
+        ("TB", 1099511627776.0),
+        ("GB", 1073741824.0),
+        ("MB", 1048576.0),
+        ("KB", 1024.0),
+        ("B", 1.0),
+    ];
+    let upper = text.to_ascii_uppercase();
+    let (digits, factor) = SUFFIXES
+        .iter()
+        .find_map(|(suffix, factor)| Some((upper.strip_suffix(suffix)?.to_owned(), *factor)))
+        .unwrap_or((upper, 1.0));
+    let plain = digits.starts_with(|c: char| c.is_ascii_digit())
+        && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+    plain
+        .then(|| digits.parse::<f64>().ok())
+        .flatten()
+        .map(|n| n * factor)
+}
+
+/// `524.9MB`, `61.14MB`, `9.93MB`, `512B`: four characters of digits and point at most, two places at most.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let places = match (unit, value) {
+        (0, _) => 0,
+        (_, v) if v < 99.995 => 2,
+        _ => 1,
+    };
+    format!("{value:.places$}{}", UNITS.get(unit).unwrap_or(&""))
+}
+
+/// `0:4:41`: hours, minutes, seconds, without leading noughts.
+pub fn duration(seconds: u64) -> String {
+    format!("{}:{}:{}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// `05/04 10:41:30`, UTC.
+pub fn timestamp(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .map(|t| {
+            t.to_zoned(TimeZone::UTC)
+                .strftime("%m/%d %H:%M:%S")
+                .to_string()
+        })
+        .unwrap_or_else(|_| "-".to_owned())
+}
+
+/// `Thu May  4 10:41:30 2023`, UTC.
+pub fn long_timestamp(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .map(|t| {
+            t.to_zoned(TimeZone::UTC)
+                .strftime("%a %b %e %H:%M:%S %Y")
+                .to_string()
+        })
+        .unwrap_or_else(|_| "-".to_owned())
+}
+
+/// A throttle: `unlimited`, or KB/s.
+pub fn throttle(kbs: Option<u64>) -> String {
+    kbs.map_or("unlimited".to_owned(), |kbs| kbs.to_string())
+}
+
+/// Reads a throttle: KB/s from 4 to 2 TB/s, or 0 or `unlimited` for none.
+pub fn parse_throttle(text: &str) -> Option<Option<u64>> {
+    match text {
+        "unlimited" | "0" => Some(None),
+        digits => {
+            let kbs: u64 = digits.parse().ok()?;
+            (THROTTLE_LEAST..=THROTTLE_MOST)
+                .contains(&kbs)
+                .then_some(Some(kbs))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_printed() {
+        for (bytes, text) in [
+            (550_292_684, "524.8MB"),
+            (10_412_360, "9.93MB"),
+            (64_109_937, "61.14MB"),
+            (113_980_211, "108.7MB"),
+            (512, "512B"),
+            (1024, "1.00KB"),
+            (0, "0B"),
+            (1_073_741_824, "1.00GB"),
+            (1_073_741_823, "1.00GB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn durations_and_times_as_printed() {
+        assert_eq!(duration(281), "0:4:41");
+        assert_eq!(duration(90), "0:1:30");
+        assert_eq!(duration(3_661), "1:1:1");
+        assert_eq!(timestamp(1_683_197_153), "05/04 10:45:53");
+        assert_eq!(long_timestamp(1_683_196_890), "Thu May  4 10:41:30 2023");
+    }
+
+    #[test]
+    fn throttles() {
+        assert_eq!(parse_throttle("8192"), Some(Some(8192)));
+        assert_eq!(parse_throttle("unlimited"), Some(None));
+        assert_eq!(parse_throttle("0"), Some(None));
+        assert_eq!(parse_throttle("4"), Some(Some(4)));
+        assert_eq!(parse_throttle("2147483648"), Some(Some(THROTTLE_MOST)));
+        for refused in ["3", "2147483649", "-1", "8MB", "", "99999999999999999999"] {
+            assert_eq!(parse_throttle(refused), None, "{refused}");
+        }
+    }
+}

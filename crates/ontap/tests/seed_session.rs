@@ -1,0 +1,533 @@
+//! A session at an FSx for ONTAP prompt, command by command, with the replies as they were printed there (a published
+//! walk through SnapMirror's throttles, May 2023), against a cluster that only remembers.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::cell::RefCell;
+
+use weir_ontap::cluster::{Change, Cluster, Failure, Snapshot, Throttle, Volume};
+use weir_ontap::execute;
+use weir_replica::model::{
+    LastTransfer, MirrorState, Path, Policy, Relationship, Status, Transfer, TransferKind,
+    system_policies,
+};
+
+#[derive(Default)]
+struct Fake {
+    relationships: RefCell<Vec<Relationship>>,
+    snapshots: RefCell<Vec<Snapshot>>,
+    incoming: RefCell<Option<Option<u64>>>,
+    changes: RefCell<Vec<Change>>,
+}
+
+fn path(text: &str) -> Path {
+    Path::parse(text).unwrap()
+}
+
+fn relationship(destination: &str, policy: &str) -> Relationship {
+    Relationship {
+        uuid: format!("00000000-0000-0000-0000-{:012}", destination.len()),
+        source: path("SVM:vol_test"),
+        destination: path(destination),
+        policy: policy.to_owned(),
+        schedule: Some("5min".to_owned()),
+        throttle: None,
+        tries: 8,
+        state: MirrorState::Snapmirrored,
+        status: Status::Quiesced,
+        transfer: None,
+        last: None,
+        healthy: false,
+        unhealthy_reason: None,
+        newest: None,
+        exported: None,
+    }
+}
+
+fn two() -> Fake {
+    let fake = Fake::default();
+    *fake.relationships.borrow_mut() = vec![
+        relationship("SVM:vol_test_dst", "MirrorAllSnapshots"),
+        relationship("SVM:vol_test_1_dst", "XDPDefault"),
+    ];
+    fake
+}
+
+impl Fake {
+    fn set(&self, destination: &str, change: impl FnOnce(&mut Relationship)) {
+        let mut all = self.relationships.borrow_mut();
+        change(
+            all.iter_mut()
+                .find(|r| r.destination == path(destination))
+                .unwrap(),
+        );
+    }
+}
+
+impl Cluster for Fake {
+    fn name(&self) -> String {
+        "FsxId05f72eb8f8d03c709".to_owned()
+    }
+    fn now(&self) -> i64 {
+        1_683_200_000
+    }
+    fn relationships(&self) -> Vec<Relationship> {
+        self.relationships.borrow().clone()
+    }
+    fn destinations(&self) -> Vec<Relationship> {
+        self.relationships()
+    }
+    fn policies(&self) -> Vec<Policy> {
+        system_policies()
+    }
+    fn schedules(&self) -> Vec<(String, String)> {
+        ["5min", "hourly", "daily", "weekly"]
+            .map(|name| (name.to_owned(), String::new()))
+            .to_vec()
+    }
+    fn volumes(&self) -> Vec<Volume> {
+        let volume = |text, protection| Volume {
+            path: path(text),
+            size: Some(16 << 30),
+            used: 10_093_173_145,
+            protection,
+        };
+        vec![
+            volume("SVM:vol_test", false),
+            volume("SVM:vol_test_dst", true),
+        ]
+    }
+    fn snapshots(&self) -> Vec<Snapshot> {
+        self.snapshots.borrow().clone()
+    }
+    fn global_throttle(&self, incoming: bool) -> Throttle {
+        match (incoming, *self.incoming.borrow()) {
+            (true, Some(Some(kbs))) => Throttle::Max(kbs),
+            (true, Some(None)) => Throttle::Unlimited,
+            _ => Throttle::Unset,
+        }
+    }
+    fn change(&self, change: Change) -> Result<(), Failure> {
+        match change.clone() {
+            Change::Modify {
+                destination,
+                schedule,
+                throttle,
+                ..
+            } => self.set(&destination.to_string(), |r| {
+                r.schedule = schedule.unwrap_or(r.schedule.clone());
+                r.throttle = throttle.unwrap_or(r.throttle);
+            }),
+            Change::Resume(destination) => {
+                self.set(&destination.to_string(), |r| r.status = Status::Idle)
+            }
+            Change::GlobalThrottle {
+                incoming: true,
+                max,
+            } => *self.incoming.borrow_mut() = Some(max),
+            Change::SnapshotCreate { path, name, label } => {
+                self.snapshots.borrow_mut().push(Snapshot {
+                    path,
+                    name,
+                    created: 1_683_194_220,
+                    size: 0,
+                    label,
+                })
+            }
+            _ => {}
+        }
+        self.changes.borrow_mut().push(change);
+        Ok(())
+    }
+}
+
+fn says(fake: &Fake, line: &str, reply: &str) {
+    let text = match execute(line, fake) {
+        Ok(text) | Err(text) => text,
+    };
+    assert_eq!(text, reply, "\n::> {line}\n{text}");
+}
+
+#[test]
+fn the_session() {
+    let fake = two();
+    says(
+        &fake,
+        "snapmirror show",
+        "                                                                       Progress
+Source            Destination Mirror  Relationship   Total             Last
+Path        Type  Path        State   Status         Progress  Healthy Updated
+----------- ---- ------------ ------- -------------- --------- ------- --------
+SVM:vol_test
+            XDP  SVM:vol_test_dst
+                              Snapmirrored
+                                      Quiesced       -         false   -
+                 SVM:vol_test_1_dst
+                              Snapmirrored
+                                      Quiesced       -         false   -
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "snapmirror show -fields throttle",
+        "source-path  destination-path throttle
+------------ ---------------- ---------
+SVM:vol_test SVM:vol_test_dst unlimited
+SVM:vol_test SVM:vol_test_1_dst
+                              unlimited
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "snapmirror show -fields status, schedule",
+        "source-path  destination-path schedule status
+------------ ---------------- -------- --------
+SVM:vol_test SVM:vol_test_dst 5min     Quiesced
+SVM:vol_test SVM:vol_test_1_dst
+                              5min     Quiesced
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_dst -schedule weekly",
+        "  (snapmirror modify)
+Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_dst\".
+",
+    );
+    says(
+        &fake,
+        "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -schedule weeklyy",
+        "  (snapmirror modify)
+Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_1_dst\".
+",
+    );
+    for destination in ["SVM:vol_test_dst", "SVM:vol_test_1_dst"] {
+        says(
+            &fake,
+            &format!("snapmirror resume -source-path SVM:vol_test -destination-path {destination}"),
+            &format!("Operation succeeded: snapmirror resume for destination \"{destination}\".\n"),
+        );
+    }
+    says(
+        &fake,
+        "snapmirror show -fields status, schedule",
+        "source-path  destination-path schedule status
+------------ ---------------- -------- ------
+SVM:vol_test SVM:vol_test_dst weekly   Idle
+SVM:vol_test SVM:vol_test_1_dst
+                              weekly   Idle
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "snapmirror update -source-path SVM:vol_test -destination-path SVM:vol_test_dst",
+        "Operation is queued: snapmirror update of destination \"SVM:vol_test_dst\".\n",
+    );
+    let transferred = |bytes, seconds: u64, end| {
+        Some(LastTransfer {
+            kind: TransferKind::Update,
+            bytes,
+            wire_bytes: bytes,
+            duration_ms: seconds * 1000,
+            setup_ms: 10,
+            data_ms: seconds * 1000 - 20,
+            finalize_ms: 10,
+            end,
+            error: None,
+        })
+    };
+    fake.set("SVM:vol_test_dst", |r| {
+        r.last = transferred(550_292_684, 41, 0)
+    });
+    says(
+        &fake,
+        "snapmirror show -source-path SVM:vol_test -fields last-transfer-size, last-transfer-duration",
+        "source-path  destination-path last-transfer-size last-transfer-duration
+------------ ---------------- ------------------ ----------------------
+SVM:vol_test SVM:vol_test_dst 524.8MB            0:0:41
+SVM:vol_test SVM:vol_test_1_dst
+                              -                  -
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "snapmirror modify -source-path SVM:vol_test -destination-path SVM:vol_test_dst -throttle 8192",
+        "Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_dst\".\n",
+    );
+    says(
+        &fake,
+        "snapmirror show -source-path SVM:vol_test -destination-path SVM:vol_test_dst -fields throttle",
+        "source-path  destination-path throttle
+------------ ---------------- --------
+SVM:vol_test SVM:vol_test_dst 8192
+",
+    );
+    says(
+        &fake,
+        "snapshot create -vserver SVM -volume vol_test -snapshot daily.2023-0504_0957 -snapmirror-label daily",
+        "",
+    );
+    assert_eq!(fake.snapshots.borrow()[0].label.as_deref(), Some("daily"));
+    says(
+        &fake,
+        "snapmirror update -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst",
+        "Operation is queued: snapmirror update of destination \"SVM:vol_test_1_dst\".\n",
+    );
+    fake.set("SVM:vol_test_1_dst", |r| {
+        r.last = transferred(550_397_542, 27, 0)
+    });
+    says(
+        &fake,
+        "snapmirror show -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -fields last-transfer-size, last-transfer-duration",
+        "source-path  destination-path   last-transfer-size last-transfer-duration
+------------ ------------------ ------------------ ----------------------
+SVM:vol_test SVM:vol_test_1_dst 524.9MB            0:0:27
+",
+    );
+    says(
+        &fake,
+        "options -option-name replication.throttle.enable on",
+        "\nError: There are no entries matching your query.\n",
+    );
+    says(
+        &fake,
+        "options -option-name replication.throttle.incoming.max_kbs 4096",
+        "1 entry was modified.\n",
+    );
+    says(
+        &fake,
+        "options",
+        "
+FsxId05f72eb8f8d03c709
+    replication.throttle.incoming.max_kbs
+                                      4096                 -
+    replication.throttle.outgoing.max_kbs
+                                      -                    -
+2 entries were displayed.
+",
+    );
+    let running = |bytes| {
+        Some(Transfer {
+            kind: TransferKind::Update,
+            bytes,
+            updated: 1_683_196_890,
+            rate: 2_000_000,
+            bound_by: Some("incoming".to_owned()),
+            total: None,
+            throttle: None,
+        })
+    };
+    for (destination, bytes) in [
+        ("SVM:vol_test_dst", 10_412_360),
+        ("SVM:vol_test_1_dst", 64_109_937),
+    ] {
+        fake.set(destination, |r| {
+            r.status = Status::Transferring;
+            r.healthy = true;
+            r.transfer = running(bytes);
+        });
+    }
+    says(
+        &fake,
+        "snapmirror show",
+        "                                                                       Progress
+Source            Destination Mirror  Relationship   Total             Last
+Path        Type  Path        State   Status         Progress  Healthy Updated
+----------- ---- ------------ ------- -------------- --------- ------- --------
+SVM:vol_test
+            XDP  SVM:vol_test_dst
+                              Snapmirrored
+                                      Transferring   9.93MB    true    05/04 10:41:30
+                 SVM:vol_test_1_dst
+                              Snapmirrored
+                                      Transferring   61.14MB   true    05/04 10:41:30
+2 entries were displayed.
+",
+    );
+    fake.set("SVM:vol_test_dst", |r| {
+        r.last = transferred(550_397_542, 281, 1_683_197_153)
+    });
+    fake.set("SVM:vol_test_1_dst", |r| {
+        r.last = transferred(550_397_542, 255, 1_683_197_128)
+    });
+    says(
+        &fake,
+        "snapmirror show -source-path SVM:vol_test -fields last-transfer-size, last-transfer-duration, last-transfer-end-timestamp",
+        "source-path  destination-path last-transfer-size last-transfer-duration last-transfer-end-timestamp
+------------ ---------------- ------------------ ---------------------- ---------------------------
+SVM:vol_test SVM:vol_test_dst 524.9MB            0:4:41                 05/04 10:45:53
+SVM:vol_test SVM:vol_test_1_dst
+                              524.9MB            0:4:15                 05/04 10:45:28
+2 entries were displayed.
+",
+    );
+    says(
+        &fake,
+        "options -option-name replication.throttle.incoming.max_kbs unlimited",
+        "1 entry was modified.\n",
+    );
+    says(
+        &fake,
+        "options",
+        "
+FsxId05f72eb8f8d03c709
+    replication.throttle.incoming.max_kbs
+                                      unlimited            -
+    replication.throttle.outgoing.max_kbs
+                                      -                    -
+2 entries were displayed.
+",
+    );
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let fake = two();
+    for (line, reply) in [
+        (
+            "snapmirror modify -destination-path SVM:vol_test_dst -throttle 3",
+            "\nError: \"3\" is an invalid value for field \"-throttle <throttleType>\"\n",
+        ),
+        (
+            "snapmirror modify -destination-path SVM:vol_test_dst -throttle 2147483649",
+            "\nError: \"2147483649\" is an invalid value for field \"-throttle <throttleType>\"\n",
+        ),
+        (
+            "snapmirror modify -destination-path SVM:nothing -throttle 8",
+            "\nError: There are no entries matching your query.\n",
+        ),
+        (
+            "snapmirror modify -destination-path SVM:vol_test_dst -schedule never",
+            "\nError: command failed: Schedule \"never\" not found.\n",
+        ),
+        (
+            "snapmirror modify -destination-path SVM:vol_test_dst -policy X",
+            "\nError: command failed: Policy lookup for \"X\" failed: entry doesn't exist.\n",
+        ),
+        (
+            "snapmirror modify",
+            "\nError: missing required argument \"-destination-path\" (a SVM:volume)\n",
+        ),
+        (
+            "snapmirror modify -destination-path",
+            "\nError: missing value for \"-destination-path\" (a SVM:volume)\n",
+        ),
+        (
+            "snapmirror modify -colour red",
+            "\nError: invalid argument \"-colour\"\n",
+        ),
+        (
+            "snapmirror update -source SVM:x -source-path SVM:y -destination-path a:b",
+            "\nError: argument \"-source\" is ambiguous: it may be -source-path, -source-snapshot\n",
+        ),
+        (
+            "snapmirror frobnicate",
+            "\nError: \"frobnicate\" is not a recognized command\n",
+        ),
+        (
+            "snapmirror re -destination-path SVM:vol_test_dst",
+            "\nError: \"re\" is ambiguous: it may be release, restore, resume, resync\n",
+        ),
+        (
+            "snap show",
+            "\nError: \"snap\" is ambiguous: it may be snapmirror, snapshot\n",
+        ),
+        (
+            "snapmirror",
+            "\nError: \"snapmirror\" is not a complete command; it may go on with abort, break, create, delete, initialize, list-destinations, modify, policy, quiesce, release, restore, resume, resync, show, update\n",
+        ),
+        (
+            "snapmirror show -fields colour",
+            "\nError: \"colour\" is an invalid value for field \"-fields <fieldname>, ...>\"\n",
+        ),
+        (
+            "snapmirror show \"",
+            "\nError: Unbalanced quotes in command.\n",
+        ),
+        (
+            "snapmirror create -source-path nonsense -destination-path SVM:x",
+            "\nError: \"nonsense\" is an invalid value for field \"-source-path <[<cluster>:]<vserver>:<volume>>\"\n",
+        ),
+        (
+            "snapshot delete -vserver SVM -volume vol_test -snapshot none",
+            "\nError: There are no entries matching your query.\n",
+        ),
+        (
+            "options -option-name replication.throttle.incoming.max_kbs 3",
+            "\nError: \"3\" is an invalid value for field \"-option-value <throttleType>\"\n",
+        ),
+    ] {
+        says(&fake, line, reply);
+    }
+    assert_eq!(*fake.changes.borrow(), []);
+}
+
+#[test]
+fn abbreviations_queries_and_instances() {
+    let fake = two();
+    says(
+        &fake,
+        "snapm sh -destination-path *_1_* -fields pol",
+        "  (snapmirror show)\n\nError: \"pol\" is ambiguous: it may be policy-type, policy\n",
+    );
+    says(
+        &fake,
+        "snapm sh -destination-path *_1_* -fields policy",
+        "  (snapmirror show)
+source-path  destination-path   policy
+------------ ------------------ ----------
+SVM:vol_test SVM:vol_test_1_dst XDPDefault
+",
+    );
+    says(
+        &fake,
+        "snapmirror show -throttle >4096",
+        "\nError: There are no entries matching your query.\n",
+    );
+    let instance = execute("snapmirror show -destination-path SVM:vol_test_dst", &fake).unwrap();
+    assert!(
+        instance.contains("                     Mirror State: Snapmirrored\n")
+            || instance.contains("Mirror State: Snapmirrored\n"),
+        "{instance}"
+    );
+    assert!(instance.contains("Throttle (KB/sec): unlimited\n"));
+    assert_eq!(execute("  ", &fake).unwrap(), "");
+    // All at once, by a query.
+    let reply = execute("snapmirror quiesce -destination-path *", &fake).unwrap();
+    assert_eq!(reply.lines().count(), 2);
+    assert_eq!(
+        *fake.changes.borrow(),
+        [
+            Change::Quiesce(path("SVM:vol_test_dst")),
+            Change::Quiesce(path("SVM:vol_test_1_dst"))
+        ]
+    );
+    let empty = Fake::default();
+    says(
+        &empty,
+        "snapmirror show",
+        "This table is currently empty.\n",
+    );
+}
+
+#[test]
+fn completion() {
+    let complete = weir_ontap::complete;
+    assert_eq!(complete("snapm"), ["snapmirror"]);
+    assert_eq!(complete("snap"), ["snapmirror", "snapshot"]);
+    assert_eq!(complete("snapmirror res"), ["restore", "resume", "resync"]);
+    assert_eq!(
+        complete("snapmirror quiesce "),
+        ["-destination-path", "-source-path"]
+    );
+    assert_eq!(
+        complete("snapmirror modify -destination-path a:b -th"),
+        ["-throttle"]
+    );
+    assert_eq!(complete("snapmirror policy add"), ["add-rule"]);
+    assert_eq!(complete("nothing of the kind "), Vec::<String>::new());
+}

@@ -1,0 +1,363 @@
+//! What there is to know of a replication: relationships, policies, schedules, transfers; in ONTAP's terms.
+//!
+//! A relationship is known by its destination: a destination has one source, a source any number of destinations.
+//! Times are seconds since 1970, UTC; sizes bytes; throttles KB/s with 1 KB = 1,024 bytes, as ONTAP counts.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The least throttle, KB/s.
+pub const THROTTLE_LEAST: u64 = 4;
+/// The greatest throttle: 2 TB/s in KB/s.
+pub const THROTTLE_MOST: u64 = 2 * 1024 * 1024 * 1024;
+
+/// A volume of a storage virtual machine: `SVM:volume`, on a named peer or, with an empty cluster, on this node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Path {
+    /// The peer's name; empty is this node.
+    #[serde(default)]
+    pub cluster: String,
+    /// The storage virtual machine: a project.
+    pub vserver: String,
+    /// The volume.
+    pub volume: String,
+}
+
+impl Path {
+    /// Reads `SVM:volume`, `cluster://SVM/volume`, or `SVM:` for a whole machine, which is refused as no volume.
+    pub fn parse(text: &str) -> Option<Path> {
+        let (cluster, vserver, volume) = match text.split_once("://") {
+            Some((cluster, rest)) => {
+                let (vserver, volume) = rest.split_once('/')?;
+                (cluster, vserver, volume)
+            }
+            None => {
+                let (vserver, volume) = text.split_once(':')?;
+                ("", vserver, volume)
+            }
+        };
+        let sound = |part: &str| {
+            !part.is_empty()
+                && part
+                    .chars()
+                    .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
+        };
+        (sound(vserver) && sound(volume) && (cluster.is_empty() || sound(cluster))).then(|| Path {
+            cluster: cluster.to_owned(),
+            vserver: vserver.to_owned(),
+            volume: volume.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cluster.is_empty() {
+            true => write!(f, "{}:{}", self.vserver, self.volume),
+            false => write!(f, "{}://{}/{}", self.cluster, self.vserver, self.volume),
+        }
+    }
+}
+
+/// What the destination is, as against its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MirrorState {
+    /// Nothing was transferred yet.
+    #[default]
+    Uninitialized,
+    /// A read-only copy of a snapshot.
+    Snapmirrored,
+    /// Writable, on its own.
+    BrokenOff,
+}
+
+impl MirrorState {
+    /// ONTAP's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            MirrorState::Uninitialized => "Uninitialized",
+            MirrorState::Snapmirrored => "Snapmirrored",
+            MirrorState::BrokenOff => "Broken-off",
+        }
+    }
+}
+
+/// What the relationship is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// Waiting for its turn.
+    Queued,
+    /// Comparing snapshots.
+    Preparing,
+    /// Moving data.
+    Transferring,
+    /// Making what came the destination's content.
+    Finalizing,
+    /// Ending a transfer on request.
+    Aborting,
+    /// Letting a running transfer finish, then resting.
+    Quiescing,
+    /// At rest until resumed.
+    Quiesced,
+    /// Becoming writable.
+    Breaking,
+}
+
+impl Status {
+    /// ONTAP's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Status::Idle => "Idle",
+            Status::Queued => "Queued",
+            Status::Preparing => "Preparing",
+            Status::Transferring => "Transferring",
+            Status::Finalizing => "Finalizing",
+            Status::Aborting => "Aborting",
+            Status::Quiescing => "Quiescing",
+            Status::Quiesced => "Quiesced",
+            Status::Breaking => "Breaking",
+        }
+    }
+}
+
+/// What a transfer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TransferKind {
+    /// The first one: everything.
+    Initialize,
+    /// The difference since the last.
+    Update,
+    /// After a break: back to being a copy.
+    Resync,
+    /// Into a volume, from its copy.
+    Restore,
+}
+
+impl TransferKind {
+    /// ONTAP's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            TransferKind::Initialize => "initialize",
+            TransferKind::Update => "update",
+            TransferKind::Resync => "resync",
+            TransferKind::Restore => "restore",
+        }
+    }
+}
+
+/// How the last transfer ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTransfer {
+    /// For what.
+    pub kind: TransferKind,
+    /// Logical bytes moved.
+    pub bytes: u64,
+    /// Bytes on the wire, after compression.
+    pub wire_bytes: u64,
+    /// Milliseconds in all.
+    pub duration_ms: u64,
+    /// Of these, until the first byte of data.
+    pub setup_ms: u64,
+    /// Of these, while data moved: what a throttle holds for.
+    pub data_ms: u64,
+    /// Of these, after the last byte of data.
+    pub finalize_ms: u64,
+    /// When it ended.
+    pub end: i64,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+}
+
+/// A running transfer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// For what.
+    pub kind: TransferKind,
+    /// Logical bytes so far, with those before a restart from a checkpoint.
+    pub bytes: u64,
+    /// When this figure was taken.
+    pub updated: i64,
+    /// The rate over the last seconds, bytes a second.
+    pub rate: u64,
+    /// Which limit binds: `relationship`, `incoming`, `outgoing`, or nothing.
+    pub bound_by: Option<String>,
+    /// Logical bytes in all, once known.
+    pub total: Option<u64>,
+    /// The throttle that this transfer runs under, KB/s; it was fixed when the transfer began.
+    pub throttle: Option<u64>,
+}
+
+/// A relationship, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relationship {
+    /// Never changes.
+    pub uuid: String,
+    /// Where data comes from.
+    pub source: Path,
+    /// Where it goes.
+    pub destination: Path,
+    /// A policy's name.
+    pub policy: String,
+    /// A schedule's name.
+    pub schedule: Option<String>,
+    /// KB/s for the next transfers; `None` is unlimited.
+    pub throttle: Option<u64>,
+    /// How often a failed transfer is tried.
+    pub tries: u32,
+    /// What the destination is.
+    pub state: MirrorState,
+    /// What is going on.
+    pub status: Status,
+    /// The running transfer.
+    pub transfer: Option<Transfer>,
+    /// How the last one ended.
+    pub last: Option<LastTransfer>,
+    /// Whether all is well.
+    pub healthy: bool,
+    /// Why not.
+    pub unhealthy_reason: Option<String>,
+    /// The newest snapshot that the destination holds, with its time at the source.
+    pub newest: Option<(String, i64)>,
+    /// The snapshot that readers of the destination see.
+    pub exported: Option<(String, i64)>,
+}
+
+impl Relationship {
+    /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken.
+    pub fn lag(&self, now: i64) -> Option<u64> {
+        let (_, taken) = self.newest.as_ref()?;
+        Some(u64::try_from(now - taken).unwrap_or(0))
+    }
+}
+
+/// What kind of copy a policy makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PolicyKind {
+    /// The newest state, for taking over.
+    AsyncMirror,
+    /// Chosen snapshots, kept longer than at the source.
+    Vault,
+    /// Both.
+    MirrorVault,
+}
+
+impl PolicyKind {
+    /// ONTAP's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            PolicyKind::AsyncMirror => "async-mirror",
+            PolicyKind::Vault => "vault",
+            PolicyKind::MirrorVault => "mirror-vault",
+        }
+    }
+
+    /// From ONTAP's word.
+    pub fn from_word(word: &str) -> Option<PolicyKind> {
+        [
+            PolicyKind::AsyncMirror,
+            PolicyKind::Vault,
+            PolicyKind::MirrorVault,
+        ]
+        .into_iter()
+        .find(|kind| kind.word() == word)
+    }
+}
+
+/// Which snapshots a policy copies, and how many of them it keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// A snapshot's label, or `sm_created` (the transfer's own), or `all_source_snapshots`.
+    pub label: String,
+    /// How many to keep at the destination.
+    pub keep: u32,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Unique.
+    pub name: String,
+    /// What kind of copy it makes.
+    pub kind: PolicyKind,
+    /// In order.
+    pub rules: Vec<Rule>,
+    /// Shown, free text.
+    pub comment: String,
+    /// Ours, as against the user's: cannot be changed or deleted.
+    pub system: bool,
+}
+
+/// The policies that are there from the start (ONTAP's own of the same names).
+pub fn system_policies() -> Vec<Policy> {
+    let policy = |name: &str, kind, rules: &[(&str, u32)], comment: &str| Policy {
+        name: name.to_owned(),
+        kind,
+        rules: rules
+            .iter()
+            .map(|(label, keep)| Rule {
+                label: (*label).to_owned(),
+                keep: *keep,
+            })
+            .collect(),
+        comment: comment.to_owned(),
+        system: true,
+    };
+    use PolicyKind::{AsyncMirror, MirrorVault, Vault};
+    vec![
+        policy(
+            "MirrorAllSnapshots",
+            AsyncMirror,
+            &[("sm_created", 1), ("all_source_snapshots", 1)],
+            "All snapshots of the source and its newest state",
+        ),
+        policy(
+            "MirrorLatest",
+            AsyncMirror,
+            &[("sm_created", 1)],
+            "The newest state of the source",
+        ),
+        policy(
+            "MirrorAndVault",
+            MirrorVault,
+            &[("sm_created", 1), ("daily", 7), ("weekly", 52)],
+            "The newest state, and daily and weekly snapshots",
+        ),
+        policy(
+            "Unified7year",
+            MirrorVault,
+            &[
+                ("sm_created", 1),
+                ("daily", 7),
+                ("weekly", 52),
+                ("monthly", 84),
+            ],
+            "The newest state, and snapshots of seven years",
+        ),
+        policy(
+            "XDPDefault",
+            Vault,
+            &[("daily", 7), ("weekly", 52)],
+            "Daily and weekly snapshots",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_they_are_shown() {
+        for text in ["SVM:vol_test", "dst://SVM/vol_test_1_dst"] {
+            assert_eq!(Path::parse(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "", "SVM", "SVM:", ":vol", "a:b c", "x://a", "a:b/c", "://a/b",
+        ] {
+            assert_eq!(Path::parse(text), None, "{text}");
+        }
+    }
+}
