@@ -7,6 +7,7 @@
 mod drc;
 mod failure;
 mod keyed;
+mod limit;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;
@@ -22,7 +23,7 @@ pub mod xdr;
 pub use nlm::HostStore;
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
-pub use service::{Config, ConnInfo, Handled, Later, Service};
+pub use service::{Arrival, Config, ConnInfo, Handled, Later, Service};
 pub use service::{MAX_RECORD, MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 
 /// Decodes the arguments of any call that the service knows, by program, version

@@ -8,6 +8,7 @@
 
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
+use crate::limit::{Halt, HeldCall, HeldCalls, Limited};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, HostStore, LockService};
 use crate::nsm;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use weir_base::limits::MAX_IO;
 use weir_base::{Clock, Lsn, Rng, Time};
 use weir_vfs::names::Wait;
+use weir_vfs::throttle::{Held, HeldBytes};
 use weir_vfs::volume::{FsError, Stop};
 use weir_vfs::{Admissions, Client, Cx, Protocol, Vfs, Volume};
 
@@ -78,6 +80,24 @@ impl ConnInfo {
     }
 }
 
+/// When a call arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Civil time, for what the call changes.
+    pub time: Time,
+    /// Nanoseconds on the monotonic clock, if the caller has looked: spares a look for each call.
+    pub monotonic: Option<u64>,
+}
+
+impl From<Time> for Arrival {
+    fn from(time: Time) -> Arrival {
+        Arrival {
+            time,
+            monotonic: None,
+        }
+    }
+}
+
 /// A reply that is not there yet.
 pub type Later = Pin<Box<dyn Future<Output = Handled> + Send>>;
 
@@ -91,6 +111,9 @@ pub enum Handled {
     /// other calls of the connection go on meanwhile. It never resolves to
     /// `Later` again. Dropping it is safe: the call then was not made.
     Later(Later),
+    /// The call waits for the limits of its volume, likewise. The memory that it takes up meanwhile is accounted to the
+    /// client's credit, so it should not count against what the connection may have under way.
+    Held(Later),
     /// No reply at all: a retransmission of a call in progress, or a reply to a
     /// call of ours that was consumed.
     Drop,
@@ -124,7 +147,11 @@ pub struct Service {
     mounts: Mounts,
     locks: LockService,
     outbox: Arc<Outbox>,
+    held: Arc<HeldCalls>,
 }
+
+/// What a call that waits takes up besides its bytes: the future, its slot and place in the tree.
+const HELD_OVERHEAD: usize = 1024;
 
 /// What a call cannot go on before.
 enum Stopped {
@@ -132,6 +159,8 @@ enum Stopped {
     Volume { stop: Stop, volume: Arc<Volume> },
     /// Its client's name has to be found. If that takes too long, this is the reply.
     Name { wait: Wait, reply: ReplyBuf },
+    /// Its limits have to allow it.
+    Limits(Box<Held>),
 }
 
 /// A call between two runs.
@@ -139,6 +168,9 @@ struct Suspended {
     stopped: Stopped,
     ticket: Option<Ticket>,
     cx: Cx,
+    limited: Limited,
+    /// What a call that waits for its limits is entered with.
+    held: Option<(HeldCall, HeldBytes)>,
 }
 
 /// How one run of a call ended.
@@ -169,6 +201,11 @@ fn must_run_once(call: &Call<'_>) -> bool {
     call.program == NFS_PROGRAM && matches!(call.procedure, 2 | 8..=15)
 }
 
+/// Whether limits may make the call wait: READ and WRITE.
+fn may_be_held(call: &Call<'_>) -> bool {
+    call.program == NFS_PROGRAM && matches!(call.procedure, 6 | 7)
+}
+
 impl Service {
     /// A service over `config`.
     pub fn new(config: Config) -> Arc<Service> {
@@ -189,6 +226,7 @@ impl Service {
             mounts: Mounts::default(),
             locks,
             outbox,
+            held: Arc::default(),
         })
     }
 
@@ -218,16 +256,28 @@ impl Service {
 
     /// Serves one RPC message (without record marks) that arrived on `conn` at
     /// `now`.
-    pub fn handle(self: &Arc<Self>, conn: &ConnInfo, record: &[u8], now: Time) -> Handled {
+    pub fn handle(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        record: &[u8],
+        now: impl Into<Arrival>,
+    ) -> Handled {
         match rpc::message(record) {
-            Message::Call(call) => match self.call(conn, &call, now) {
+            Message::Call(call) => match self.call(conn, &call, record.len(), now.into()) {
                 Ok(handled) => handled,
-                Err(suspended) => Handled::Later(Box::pin(later(
-                    Arc::clone(self),
-                    conn.clone(),
-                    record.to_vec(),
-                    suspended,
-                ))),
+                Err(suspended) => {
+                    let held = suspended.held.is_some();
+                    let later = Box::pin(later(
+                        Arc::clone(self),
+                        conn.clone(),
+                        record.to_vec(),
+                        suspended,
+                    ));
+                    match held {
+                        true => Handled::Held(later),
+                        false => Handled::Later(later),
+                    }
+                }
             },
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(..) => Handled::Drop,
@@ -235,7 +285,13 @@ impl Service {
         }
     }
 
-    fn call(&self, conn: &ConnInfo, call: &Call<'_>, now: Time) -> Result<Handled, Box<Suspended>> {
+    fn call(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        bytes: usize,
+        now: Arrival,
+    ) -> Result<Handled, Box<Suspended>> {
         match version_of(call.program) {
             None => return Ok(refuse(call.xid, Refusal::ProgUnavail)),
             Some(v) if v != call.version => {
@@ -245,30 +301,50 @@ impl Service {
         }
         let mut ticket = None;
         if must_run_once(call) {
-            match self.drc.begin(conn.peer.ip(), call, now) {
+            match self.drc.begin(conn.peer.ip(), call, now.time) {
                 Seen::New(t) => ticket = Some(t),
                 Seen::Running => return Ok(Handled::Drop),
                 Seen::Answered(reply, lsn) => return Ok(Handled::Reply(reply, lsn)),
             }
         }
-        let mut cx = Cx::new(now);
-        match self.run(conn, call, &mut cx) {
-            Ok(Run::Answered { reply, lsn, done }) => Ok(finish(ticket, reply, lsn, done)),
-            Ok(Run::Stopped(stopped)) => Err(Box::new(Suspended {
-                stopped,
-                ticket,
-                cx,
-            })),
-            Err(why) => Ok(refuse(call.xid, why)),
+        if may_be_held(call) && self.held.contains(conn.id, call.xid) {
+            return Ok(Handled::Drop);
         }
+        let mut cx = Cx::new(now.time);
+        let mut limited = Limited::new(conn.id, now.monotonic);
+        let stopped = match self.run(conn, call, &mut cx, &mut limited) {
+            Ok(Run::Answered { reply, lsn, done }) => {
+                limited.settle(&self.vfs.throttle);
+                return Ok(finish(ticket, reply, lsn, done));
+            }
+            Ok(Run::Stopped(stopped)) => stopped,
+            Err(why) => return Ok(refuse(call.xid, why)),
+        };
+        let held = matches!(stopped, Stopped::Limits(_)).then(|| {
+            let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes + HELD_OVERHEAD);
+            (self.held.enter(conn.id, call.xid), bytes)
+        });
+        Err(Box::new(Suspended {
+            stopped,
+            ticket,
+            cx,
+            limited,
+            held,
+        }))
     }
 
     /// Runs a call once from its start.
-    fn run(&self, conn: &ConnInfo, call: &Call<'_>, cx: &mut Cx) -> Result<Run, Refusal> {
+    fn run(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        cx: &mut Cx,
+        limited: &mut Limited,
+    ) -> Result<Run, Refusal> {
         let mut head = ReplyBuf::start(256);
         rpc::put_accepted(&mut head, call.xid);
         match call.program {
-            NFS_PROGRAM => self.nfs(conn, call, cx, head),
+            NFS_PROGRAM => self.nfs(conn, call, cx, limited, head),
             MOUNT_PROGRAM => self.mount(conn, call, cx, head),
             NLM_PROGRAM => self.nlm(conn, call, cx, head),
             _ => self.nsm(conn, call, head),
@@ -280,6 +356,7 @@ impl Service {
         conn: &ConnInfo,
         call: &Call<'_>,
         cx: &mut Cx,
+        limited: &mut Limited,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
@@ -304,6 +381,7 @@ impl Service {
             payload: &mut payload,
             export: None,
             unknown: None,
+            limited,
         };
         let outcome = op.run(&args);
         let (unknown, export) = (op.unknown, op.export);
@@ -317,7 +395,8 @@ impl Service {
                     _ => Run::Answered { reply, lsn, done },
                 })
             }
-            Err(stop) => {
+            Err(Halt::Held(held)) => Ok(Run::Stopped(Stopped::Limits(held))),
+            Err(Halt::Stop(stop)) => {
                 let export = export.ok_or(Refusal::SystemErr)?;
                 Ok(Run::Stopped(Stopped::Volume {
                     stop,
@@ -439,7 +518,7 @@ fn failed(call: &Call<'_>, error: FsError) -> Handled {
     Handled::Reply(ReplyBuf::whole(head, None), None)
 }
 
-/// Runs a stopped call to its end.
+/// Runs a stopped or held call to its end.
 async fn later(
     service: Arc<Service>,
     conn: ConnInfo,
@@ -450,28 +529,36 @@ async fn later(
         mut stopped,
         ticket,
         mut cx,
+        mut limited,
+        mut held,
     } = *suspended;
     let Message::Call(call) = rpc::message(&record) else {
         return Handled::Close("not an RPC message");
     };
     let names = &service.vfs.names;
     let begun = names.seconds();
-    loop {
+    let handled = loop {
         match stopped {
             Stopped::Volume { stop, volume } => {
                 if let Err(error) = volume.resume(&mut cx, stop).await {
-                    return failed(&call, error);
+                    break failed(&call, error);
                 }
             }
             Stopped::Name { reply, .. } if names.seconds() >= begun + NAME_WAIT => {
-                return finish(ticket, reply, None, false);
+                break finish(ticket, reply, None, false);
             }
             Stopped::Name { wait, .. } => names.news(wait).await,
+            Stopped::Limits(wait) => {
+                limited.released(wait.await);
+                drop(held.take());
+            }
         }
-        match service.run(&conn, &call, &mut cx) {
-            Ok(Run::Answered { reply, lsn, done }) => return finish(ticket, reply, lsn, done),
-            Ok(Run::Stopped(again)) => stopped = again,
-            Err(why) => return refuse(call.xid, why),
-        }
-    }
+        stopped = match service.run(&conn, &call, &mut cx, &mut limited) {
+            Ok(Run::Answered { reply, lsn, done }) => break finish(ticket, reply, lsn, done),
+            Ok(Run::Stopped(again)) => again,
+            Err(why) => break refuse(call.xid, why),
+        };
+    };
+    limited.settle(&service.vfs.throttle);
+    handled
 }

@@ -32,6 +32,27 @@ impl Rate {
         bytes: None,
         ops: None,
     };
+
+    /// So many bytes a second and any number of operations.
+    pub const fn bytes(rate: u64) -> Rate {
+        Rate {
+            bytes: Some(rate),
+            ops: None,
+        }
+    }
+
+    /// So many operations a second and any number of bytes.
+    pub const fn ops(rate: u64) -> Rate {
+        Rate {
+            bytes: None,
+            ops: Some(rate),
+        }
+    }
+
+    /// Whether there is any limit.
+    pub fn is_limited(&self) -> bool {
+        self.bytes.is_some() || self.ops.is_some()
+    }
 }
 
 /// The configuration of a node.
@@ -54,6 +75,13 @@ pub struct Limits {
 
 /// Ten milliseconds: 2,000 times the accuracy wanted over 20 s (1 %), and far more than timers are late by.
 pub const DEFAULT_BURST: Nanos = 10_000_000;
+
+impl Limits {
+    /// Whether anything holds a request back here.
+    pub fn is_limited(&self) -> bool {
+        self.total.is_limited() || self.read.is_limited() || self.write.is_limited()
+    }
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -83,6 +111,20 @@ pub enum Limit {
     WriteBytes,
     /// Write operations.
     WriteOps,
+}
+
+impl Limit {
+    /// Its name in metrics and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::TotalBytes => "bytes",
+            Limit::TotalOps => "ops",
+            Limit::ReadBytes => "read_bytes",
+            Limit::ReadOps => "read_ops",
+            Limit::WriteBytes => "write_bytes",
+            Limit::WriteOps => "write_ops",
+        }
+    }
 }
 
 const TOTAL_BYTES: usize = 0;
@@ -183,21 +225,24 @@ impl Meters {
         }
     }
 
-    /// Takes back bytes, not the operation: it took place.
-    pub(crate) fn refund(&mut self, dir: Direction, bytes: u64) {
-        for (at, _) in CHARGED
-            .get(dir as usize)
-            .into_iter()
-            .flatten()
-            .filter(|(at, _)| at % 2 == 0)
-        {
+    /// Takes back bytes and operations of an earlier charge.
+    pub(crate) fn refund(&mut self, dir: Direction, bytes: u64, ops: u64) {
+        for (at, _) in CHARGED.get(dir as usize).into_iter().flatten() {
             if let Some(Some(meter)) = self.maxima.get_mut(*at) {
-                meter.refund(bytes);
+                meter.refund(if at % 2 == 0 { bytes } else { ops });
             }
         }
-        if let [Some(meter), _] = &mut self.minimum {
-            meter.refund(bytes);
+        for (meter, units) in self.minimum.iter_mut().zip([bytes, ops]) {
+            if let Some(meter) = meter {
+                meter.refund(units);
+            }
         }
+    }
+
+    /// Whether nothing of what was charged is still to be worked off at `now`.
+    pub(crate) fn settled(&self, now: Nanos) -> bool {
+        let settled = |meter: &Meter| meter.settled_at() <= now;
+        self.maxima.iter().flatten().all(settled)
     }
 }
 

@@ -19,7 +19,7 @@
 pub type Nanos = u64;
 
 /// Nanoseconds in a second.
-const SECOND: u128 = 1_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 /// A limit of `rate` units (bytes or operations) a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,14 @@ impl Meter {
         self.tat.saturating_sub(self.burst)
     }
 
+    /// When all that was charged is worked off.
+    pub fn settled_at(&self) -> Nanos {
+        self.tat
+    }
+
     /// What `units` cost on the virtual clock, in whole nanoseconds, for comparing requests with each other.
     pub fn cost(&self, units: u64) -> Nanos {
-        clamp(u128::from(units) * SECOND / u128::from(self.rate))
+        divide(units, 0, self.rate).0
     }
 
     /// Charges `units` to a request that starts at `now`.
@@ -66,25 +71,22 @@ impl Meter {
             self.tat = now;
             self.remainder = 0;
         }
-        let total = u128::from(units) * SECOND + u128::from(self.remainder);
-        let rate = u128::from(self.rate);
-        self.tat = self.tat.saturating_add(clamp(total / rate));
-        self.remainder = (total % rate) as u64;
+        let (whole, remainder) = divide(units, self.remainder, self.rate);
+        self.tat = self.tat.saturating_add(whole);
+        self.remainder = remainder;
     }
 
     /// Takes back `units` of an earlier charge (a READ that came out shorter than was asked for).
     pub fn refund(&mut self, units: u64) {
-        let back = u128::from(units) * SECOND;
-        let rate = u128::from(self.rate);
-        let (mut whole, mut part) = (back / rate, (back % rate) as u64);
+        let (mut whole, mut part) = divide(units, 0, self.rate);
         if part > self.remainder {
-            // Borrow one nanosecond: the fraction stays non-negative.
-            whole += 1;
-            part = (u128::from(self.remainder) + rate - u128::from(part)) as u64;
+            // Borrow one nanosecond: the fraction stays non-negative. Both are below the rate, so this cannot overflow.
+            whole = whole.saturating_add(1);
+            part = self.rate - (part - self.remainder);
         } else {
             part = self.remainder - part;
         }
-        match self.tat.checked_sub(clamp(whole)) {
+        match self.tat.checked_sub(whole) {
             Some(tat) => (self.tat, self.remainder) = (tat, part),
             None => (self.tat, self.remainder) = (0, 0),
         }
@@ -103,6 +105,21 @@ impl Meter {
         self.rate = rate;
         self.burst = burst;
     }
+}
+
+/// `units` at `rate` a second in nanoseconds, and what is left over, in units of `1 / rate` of a nanosecond.
+fn divide(units: u64, carried: u64, rate: u64) -> (Nanos, u64) {
+    let rate = rate.max(1);
+    // A division of 128 bits costs several times one of 64, which does for anything below 18 GB at once.
+    if let Some(total) = units
+        .checked_mul(SECOND)
+        .and_then(|total| total.checked_add(carried))
+    {
+        return (total / rate, total % rate);
+    }
+    let total = u128::from(units) * u128::from(SECOND) + u128::from(carried);
+    let rate = u128::from(rate);
+    (clamp(total / rate), (total % rate) as u64)
 }
 
 fn clamp(nanos: u128) -> Nanos {
@@ -139,8 +156,8 @@ mod tests {
         ] {
             let mut meter = Meter::new(rate, 1_000_000);
             let admitted = u128::from(drain(&mut meter, request, span, 0));
-            let due = u128::from(rate) * u128::from(span) / SECOND;
-            let credit = u128::from(rate) * 1_000_000 / SECOND + 1 + u128::from(request);
+            let due = u128::from(rate) * u128::from(span) / u128::from(SECOND);
+            let credit = u128::from(rate) * 1_000_000 / u128::from(SECOND) + 1 + u128::from(request);
             assert!(
                 admitted <= due + credit,
                 "{rate}: {admitted} > {due} + {credit}"
@@ -204,7 +221,7 @@ mod tests {
                 for &(at, units) in &log[start..] {
                     // The last request of the window is the one that the bound lets through whole.
                     let window = u128::from(at - log[start].0 + burst);
-                    prop_assert!(sum * SECOND <= (window + 1) * u128::from(rate));
+                    prop_assert!(sum * u128::from(SECOND) <= (window + 1) * u128::from(rate));
                     sum += u128::from(units);
                 }
             }

@@ -30,7 +30,17 @@ use crate::queue::{Queue, Waiting};
 /// Never.
 const NEVER: Nanos = Nanos::MAX;
 /// Virtual service is counted in this fraction of a nanosecond, so that division by a weight loses nothing to speak of.
-const TAG_SCALE: u128 = 1 << 20;
+const TAG_SCALE: u64 = 1 << 20;
+
+/// The virtual service that a request of `cost` nanoseconds is to a node of that weight.
+fn scaled(cost: Nanos, weight: u32) -> u128 {
+    let weight = u64::from(weight.max(1));
+    match cost.checked_mul(TAG_SCALE) {
+        // 64 bits do for costs below some hours.
+        Some(cost) => u128::from(cost / weight),
+        None => u128::from(cost) * u128::from(TAG_SCALE) / u128::from(weight),
+    }
+}
 
 /// A node of one [`Shaper`]. An id of a removed node is recognised as such.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,11 +213,14 @@ impl<T> Shaper<T> {
             }
             true
         };
-        // Removal is rare; a search of all nodes needs no list of children to be kept.
-        let all = 0..self.nodes.len() as u32;
-        let gone: Vec<u32> = all
-            .filter(|at| self.at(*at).is_some() && inside(self, *at))
-            .collect();
+        // Leaves come and go with clients. Removing more than a leaf is rare: a search of all nodes needs no list of
+        // children to be kept.
+        let gone: Vec<u32> = match self.get(id).is_some_and(|node| node.children == 0) {
+            true => vec![id.index],
+            false => (0..self.nodes.len() as u32)
+                .filter(|at| self.at(*at).is_some() && inside(self, *at))
+                .collect(),
+        };
         self.unplace(id.index);
         if let Some(Usage {
             queued,
@@ -273,6 +286,13 @@ impl<T> Shaper<T> {
         true
     }
 
+    /// Whether a node could be removed and made again without anyone gaining or losing by it: nothing waits, and all
+    /// that was charged has been worked off.
+    pub fn is_settled(&self, id: NodeId, now: Nanos) -> bool {
+        self.get(id)
+            .is_some_and(|node| node.usage.queued == 0 && node.meters.settled(now))
+    }
+
     /// The limits in force.
     pub fn limits(&self, id: NodeId) -> Option<&Limits> {
         self.get(id).map(|node| &node.limits)
@@ -293,6 +313,22 @@ impl<T> Shaper<T> {
         Some(usage)
     }
 
+    /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and nobody waits who is.
+    pub fn try_start(
+        &mut self,
+        id: NodeId,
+        direction: Direction,
+        bytes: u64,
+        now: Nanos,
+    ) -> bool {
+        let clear = self.get(id).is_some_and(|node| node.children == 0)
+            && self.is_clear(id.index, direction, now);
+        if clear {
+            self.charge(id.index, direction, bytes, now);
+        }
+        clear
+    }
+
     /// Offers a request of `bytes` at a leaf. `flow` names its connection.
     pub fn submit(
         &mut self,
@@ -306,8 +342,7 @@ impl<T> Shaper<T> {
         if self.get(id).is_none_or(|node| node.children > 0) {
             return Submitted::Refused(payload);
         }
-        if self.is_clear(id.index, direction, now) {
-            self.charge(id.index, direction, bytes, now);
+        if self.try_start(id, direction, bytes, now) {
             return Submitted::Start(payload);
         }
         if let Some(node) = self.at_mut(id.index) {
@@ -357,16 +392,32 @@ impl<T> Shaper<T> {
         (at != NEVER).then_some(at)
     }
 
-    /// Gives back bytes that were charged and then not moved: a READ that came out short.
+    /// Gives back bytes that were charged and then not moved: a READ that came out short. The operation stays charged;
+    /// it took place.
     pub fn refund(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
-        if self.get(id).is_none() || bytes == 0 {
+        if bytes > 0 {
+            self.give_back(id, direction, bytes, 0, now);
+        }
+    }
+
+    /// Gives back a whole charge: the request never ran.
+    pub fn uncharge(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
+        self.give_back(id, direction, bytes, 1, now);
+    }
+
+    fn give_back(&mut self, id: NodeId, direction: Direction, bytes: u64, ops: u64, now: Nanos) {
+        if self.get(id).is_none() {
             return;
         }
         let mut at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
-            node.meters.refund(direction, bytes);
-            if let Some(sum) = node.usage.bytes.get_mut(direction as usize) {
+            node.meters.refund(direction, bytes, ops);
+            if let (Some(sum), Some(count)) = (
+                node.usage.bytes.get_mut(direction as usize),
+                node.usage.ops.get_mut(direction as usize),
+            ) {
                 *sum = sum.saturating_sub(bytes);
+                *count = count.saturating_sub(ops);
             }
             at = node.parent;
         }
@@ -488,7 +539,7 @@ impl<T> Shaper<T> {
             let start = tag.max(above.vtime);
             above.vtime = start;
             if let Some(node) = self.at_mut(at) {
-                node.tag = start + u128::from(cost) * TAG_SCALE / u128::from(weight.max(1));
+                node.tag = start + scaled(cost, weight);
             }
             own_cost.get_or_insert(cost);
             at = parent;

@@ -4,7 +4,7 @@
 //!
 //! Reading order: `vfs` (from a handle to a caller on an inode), `ops` (what
 //! the caller does there), `access` (whether it may), `exports` (who is let in) with `clients`,
-//! `names` and `admission`, `locks`.
+//! `names` and `admission`, `throttle` (when it may), `locks`.
 
 pub mod access;
 mod admission;
@@ -15,6 +15,7 @@ mod identity;
 pub mod locks;
 pub mod names;
 mod ops;
+pub mod throttle;
 mod vfs;
 
 pub use admission::{Admissions, Client};
@@ -24,6 +25,7 @@ pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
 pub use identity::Creds;
 pub use ops::{Outcome, Permitted, Subject};
 pub use vfs::{NoSubject, Vfs};
+pub use weir_qos::Direction;
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;
 

@@ -7,10 +7,11 @@ use crate::identity::Creds;
 use crate::locks::LockTable;
 use crate::names::{Names, Wait};
 use crate::ops::Subject;
+use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::Ino;
+use weir_base::{Ino, ManualClock};
 
 /// Why a handle leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +40,29 @@ pub struct Vfs {
     pub locks: LockTable,
     /// Names of clients, for export rules.
     pub names: Names,
+    /// Limits on throughput.
+    pub throttle: Arc<Throttle>,
 }
 
 impl Vfs {
-    /// A waist without exports; `key` makes its file handles.
+    /// A waist without exports, in which nothing is ever limited; `key` makes its file handles.
     pub fn new(key: HandleKey) -> Arc<Vfs> {
+        let no_limits = Throttle::new(
+            Arc::new(ManualClock::default()),
+            1,
+            CreditLimits::of_budget(0),
+        );
+        Vfs::with_throttle(key, no_limits)
+    }
+
+    /// A waist without exports, with the limits of `throttle`.
+    pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
             key,
             locks: LockTable::default(),
             names: Names::default(),
+            throttle,
         })
     }
 

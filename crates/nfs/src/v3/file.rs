@@ -8,7 +8,7 @@ use super::types::{put_fattr, put_post_op, put_wcc};
 use super::{Op, Release, failed, is_dir_as_invalid, split};
 use crate::reply::Payload;
 use crate::xdr::Put;
-use weir_vfs::Permitted;
+use weir_vfs::{Direction, Permitted};
 use weir_vfs::volume::{Attr, FileKind, FsError, Stability, Stop};
 
 /// ACCESS3 bits (RFC 1813 §3.3.4).
@@ -121,8 +121,11 @@ pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
         Err(status) => return op.refuse(status),
     };
     let len = (a.count as usize).min(MAX_READ);
+    op.limited
+        .pass(op.vfs, &subject, op.client.address, Direction::Read, len)?;
     match subject.read(op.cx, ino, a.offset, len) {
         Ok(out) => {
+            op.limited.moved(out.len);
             op.status(Status::Ok);
             put_post_op(op.out, Some(&out.attr));
             op.out.put_u32(out.len as u32);
@@ -146,9 +149,12 @@ pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
         return op.fail_wcc(Stop::Fail(FsError::Invalid), &subject, ino);
     }
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
+    op.limited
+        .pass(op.vfs, &subject, op.client.address, Direction::Write, data.len())?;
     match subject.write(op.cx, ino, a.offset, data, a.stable) {
         Ok(done) => {
             let (written, lsn) = split(done);
+            op.limited.moved(data.len());
             op.status(Status::Ok);
             put_wcc(op.out, &written.change);
             op.out.put_u32(data.len() as u32);

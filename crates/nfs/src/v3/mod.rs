@@ -19,6 +19,7 @@ pub mod status;
 pub mod types;
 
 use crate::failure::Failure;
+use crate::limit::{Halt, Limited};
 use crate::reply::Payload;
 use crate::xdr::Put;
 use args::Args;
@@ -32,7 +33,7 @@ use weir_vfs::{Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
 /// When the reply may be released: at once, or when the log has come so far.
-pub type Release = Result<Option<Lsn>, Stop>;
+pub type Release = Result<Option<Lsn>, Halt>;
 
 /// One call being served.
 pub struct Op<'a> {
@@ -56,6 +57,8 @@ pub struct Op<'a> {
     pub export: Option<&'a Export>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub unknown: Option<Wait>,
+    /// How the call stands with its volume's limits.
+    pub limited: &'a mut Limited,
 }
 
 impl<'a> Op<'a> {

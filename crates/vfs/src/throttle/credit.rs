@@ -1,0 +1,219 @@
+//! The byte credit: how much of what clients send may wait for its limits in memory.
+//!
+//! A request that waits has been taken off its socket, so that the requests behind it, which may be for other volumes,
+//! can be served. That costs memory, which is bounded twice: for each client, so that one cannot take the room of the
+//! others, and in all. A client that has used up its credit is not read from until it holds clearly less (three
+//! quarters: whoever is woken at the first byte given back sleeps again at the next). What all hold together pauses only
+//! those that hold something; a client whose requests never wait is not made to wait for others'.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+
+/// Locks over which clients are spread.
+const SHARDS: usize = 16;
+
+/// What may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditLimits {
+    /// Bytes in all.
+    pub total: usize,
+    /// Bytes for each client.
+    pub client: usize,
+}
+
+impl CreditLimits {
+    /// The credit out of a budget of `network` bytes for everything that connections hold: half of it may wait for
+    /// limits, and an eighth for those of one client; but a client can always have a request of the largest size waiting.
+    pub fn of_budget(network: usize) -> CreditLimits {
+        CreditLimits {
+            total: network / 2,
+            client: (network / 8).max(2 << 20).min(network / 2),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Client {
+    held: usize,
+    paused: Vec<Waker>,
+}
+
+type Shard = HashMap<IpAddr, Client>;
+
+/// What is held now.
+pub(super) struct Credit {
+    limits: CreditLimits,
+    held: AtomicUsize,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+/// Less than three quarters of a limit.
+fn low(limit: usize) -> usize {
+    limit - limit / 4
+}
+
+fn shard_of(client: IpAddr) -> usize {
+    let last = match client {
+        IpAddr::V4(v4) => v4.octets()[3],
+        IpAddr::V6(v6) => v6.octets()[15],
+    };
+    usize::from(last) % SHARDS
+}
+
+impl Credit {
+    pub(super) fn new(limits: CreditLimits) -> Arc<Credit> {
+        Arc::new(Credit {
+            limits,
+            held: AtomicUsize::new(0),
+            shards: Default::default(),
+        })
+    }
+
+    pub(super) fn limits(&self) -> CreditLimits {
+        self.limits
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, client: IpAddr) -> &Mutex<Shard> {
+        // `shard_of` is below SHARDS.
+        &self.shards[shard_of(client)]
+    }
+
+    pub(super) fn hold(self: &Arc<Self>, client: IpAddr, bytes: usize) -> HeldBytes {
+        self.shard(client).lock().entry(client).or_default().held += bytes;
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        HeldBytes {
+            credit: Arc::clone(self),
+            client,
+            bytes,
+        }
+    }
+
+    /// Whether more may be read from `client`. If not, the task of `cx` is woken when it is worth asking again.
+    pub(super) fn poll(&self, client: IpAddr, cx: &Context<'_>) -> bool {
+        if self.held() == 0 {
+            return true;
+        }
+        let mut shard = self.shard(client).lock();
+        let Some(own) = shard.get_mut(&client) else {
+            return true;
+        };
+        let used_up = own.held >= self.limits.client || self.held() >= self.limits.total;
+        if used_up && !own.paused.iter().any(|w| w.will_wake(cx.waker())) {
+            own.paused.push(cx.waker().clone());
+        }
+        !used_up
+    }
+
+    fn give_back(&self, client: IpAddr, bytes: usize) {
+        let mut woken = Vec::new();
+        let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
+        let total = before.saturating_sub(bytes);
+        {
+            let mut shard = self.shard(client).lock();
+            if let Some(own) = shard.get_mut(&client) {
+                own.held = own.held.saturating_sub(bytes);
+                let enough = own.held <= low(self.limits.client) && total <= low(self.limits.total);
+                if enough || own.held == 0 {
+                    woken.append(&mut own.paused);
+                }
+                if own.held == 0 {
+                    shard.remove(&client);
+                }
+            }
+        }
+        let low = low(self.limits.total);
+        if before > low && total <= low {
+            for shard in &self.shards {
+                for other in shard.lock().values_mut() {
+                    woken.append(&mut other.paused);
+                }
+            }
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Bytes held for a request that waits; given back when dropped.
+pub struct HeldBytes {
+    credit: Arc<Credit>,
+    client: IpAddr,
+    bytes: usize,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.credit.give_back(self.client, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU64);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn ip(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    #[test]
+    fn a_client_is_paused_at_its_credit_and_goes_on_well_below_it() {
+        let credit = Credit::new(CreditLimits {
+            total: 1000,
+            client: 100,
+        });
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let cx = Context::from_waker(&waker);
+        assert!(credit.poll(ip(1), &cx));
+        let held: Vec<_> = (0..10).map(|_| credit.hold(ip(1), 10)).collect();
+        assert!(!credit.poll(ip(1), &cx));
+        assert!(credit.poll(ip(2), &cx), "another client's affair");
+        let mut held = held.into_iter();
+        drop((held.next(), held.next()));
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        drop(held.next());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(credit.poll(ip(1), &cx));
+        drop(held);
+        assert_eq!(credit.held(), 0);
+        assert!(
+            credit.shards.iter().all(|s| s.lock().is_empty()),
+            "nothing is left behind"
+        );
+    }
+
+    #[test]
+    fn what_all_hold_pauses_those_that_hold_something() {
+        let credit = Credit::new(CreditLimits {
+            total: 100,
+            client: 60,
+        });
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let cx = Context::from_waker(&waker);
+        let first = credit.hold(ip(1), 50);
+        let _second = credit.hold(ip(2), 50);
+        assert!(!credit.poll(ip(1), &cx) && !credit.poll(ip(2), &cx));
+        assert!(credit.poll(ip(3), &cx), "it holds nothing");
+        drop(first);
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,243 @@
+//! One pool: its tree of limits behind one lock, and who is where in it.
+
+use super::held::Slot;
+use super::Charge;
+use parking_lot::{Mutex, MutexGuard};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::Waker;
+use weir_base::VolumeId;
+use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
+
+/// Clients of a volume that are told apart. The tree must not grow with whoever cares to send from one more address;
+/// those beyond share one place, like one client.
+const MAX_CLIENTS: usize = 4096;
+/// The address under which those beyond share.
+const OTHERS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+/// How long a client keeps its place without sending anything.
+const CLIENT_REST: Nanos = 60_000_000_000;
+
+/// A volume's clients, sorted by address.
+pub(super) struct VolumeState {
+    pub(super) id: VolumeId,
+    pub(super) node: NodeId,
+    pub(super) client_limits: Limits,
+    clients: Vec<(IpAddr, Leaf)>,
+}
+
+#[derive(Clone, Copy)]
+struct Leaf {
+    node: NodeId,
+    seen: Nanos,
+}
+
+pub(super) struct State {
+    pub(super) shaper: Shaper<(Arc<Slot>, Charge)>,
+    /// By [`super::Entry::slot`].
+    pub(super) volumes: Vec<Option<VolumeState>>,
+    free: Vec<usize>,
+    /// The time at which some lane will look at this pool; [`Nanos::MAX`] for never.
+    pub(super) armed: Nanos,
+}
+
+/// A pool.
+pub(super) struct Domain {
+    pub(super) id: u64,
+    state: Mutex<State>,
+}
+
+/// What came out of releasing: to be woken when no lock is held.
+pub(super) type Woken = smallvec::SmallVec<[Waker; 16]>;
+
+impl Domain {
+    pub(super) fn new(id: u64, limits: Limits) -> Arc<Domain> {
+        Arc::new(Domain {
+            id,
+            state: Mutex::new(State {
+                shaper: Shaper::new(limits),
+                volumes: Vec::new(),
+                free: Vec::new(),
+                armed: Nanos::MAX,
+            }),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Takes out what a connection has waiting at a leaf.
+    pub(super) fn forget(&self, leaf: NodeId, flow: u64, now: Nanos) -> Vec<Waker> {
+        let mut state = self.state.lock();
+        let gone = state.shaper.remove_flow(leaf, flow, now);
+        gone.iter()
+            .filter_map(|gone| gone.payload.0.evict())
+            .collect()
+    }
+}
+
+impl State {
+    /// Releases what may start at `now`.
+    pub(super) fn drain(&mut self, now: Nanos, woken: &mut Woken) {
+        while let Some((_, (slot, charge))) = self.shaper.release(now) {
+            woken.extend(slot.grant(charge));
+        }
+    }
+
+    /// If some lane has to look at this pool earlier than one will: when.
+    pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<Nanos> {
+        let next = self.shaper.next_release()?.max(now.saturating_add(gap));
+        // What is armed for a time that is over has been or is being handled.
+        let sooner = next < self.armed || self.armed <= now;
+        if sooner {
+            self.armed = next;
+        }
+        sooner.then_some(next)
+    }
+
+    /// Adds a volume; its place in `volumes`.
+    pub(super) fn add_volume(
+        &mut self,
+        id: VolumeId,
+        limits: Limits,
+        client_limits: Limits,
+    ) -> Option<usize> {
+        let root = self.shaper.root();
+        let node = self.shaper.add(root, limits)?;
+        let state = Some(VolumeState {
+            id,
+            node,
+            client_limits,
+            clients: Vec::new(),
+        });
+        let at = self.free.pop().unwrap_or(self.volumes.len());
+        match self.volumes.get_mut(at) {
+            Some(slot) => *slot = state,
+            None => self.volumes.push(state),
+        }
+        Some(at)
+    }
+
+    /// Removes a volume; what waited goes through the gate again.
+    pub(super) fn remove_volume(&mut self, at: usize, now: Nanos, woken: &mut Woken) {
+        let Some(volume) = self.volumes.get_mut(at).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(at);
+        for gone in self.shaper.remove(volume.node, now) {
+            woken.extend(gone.payload.0.evict());
+        }
+    }
+
+    /// Changes a volume's limits and its clients'.
+    pub(super) fn configure(
+        &mut self,
+        at: usize,
+        limits: Limits,
+        client_limits: Limits,
+        now: Nanos,
+    ) {
+        let Some(Some(volume)) = self.volumes.get_mut(at) else {
+            return;
+        };
+        if self.shaper.limits(volume.node) != Some(&limits) {
+            self.shaper.configure(volume.node, limits, now);
+        }
+        if volume.client_limits != client_limits {
+            volume.client_limits = client_limits;
+            for (_, leaf) in &volume.clients {
+                self.shaper.configure(leaf.node, client_limits, now);
+            }
+        }
+    }
+
+    /// The leaf of a client of a volume, made if need be. `None` if the volume is not at that place any more.
+    pub(super) fn leaf(
+        &mut self,
+        at: usize,
+        id: VolumeId,
+        client: IpAddr,
+        now: Nanos,
+    ) -> Option<NodeId> {
+        let volume = self.volumes.get_mut(at)?.as_mut()?;
+        if volume.id != id {
+            return None;
+        }
+        let mut client = client;
+        let mut place = volume.clients.binary_search_by_key(&client, |(ip, _)| *ip);
+        if place.is_err() && volume.clients.len() >= MAX_CLIENTS {
+            client = OTHERS;
+            place = volume.clients.binary_search_by_key(&client, |(ip, _)| *ip);
+        }
+        match place {
+            Ok(found) => {
+                let (_, leaf) = volume.clients.get_mut(found)?;
+                leaf.seen = now;
+                Some(leaf.node)
+            }
+            Err(place) => {
+                let node = self.shaper.add(volume.node, volume.client_limits)?;
+                volume
+                    .clients
+                    .insert(place, (client, Leaf { node, seen: now }));
+                Some(node)
+            }
+        }
+    }
+
+    /// Enters a request that cannot start at once.
+    pub(super) fn enqueue(
+        &mut self,
+        leaf: NodeId,
+        flow: u64,
+        slot: &Arc<Slot>,
+        charge: Charge,
+        now: Nanos,
+    ) -> Submitted<()> {
+        let Charge {
+            direction, bytes, ..
+        } = charge;
+        match self
+            .shaper
+            .submit(leaf, flow, direction, bytes, now, (Arc::clone(slot), charge))
+        {
+            Submitted::Start(_) => Submitted::Start(()),
+            Submitted::Queued => Submitted::Queued,
+            Submitted::Refused(_) => Submitted::Refused(()),
+        }
+    }
+
+    /// Forgets clients that have rested long enough for it to make no difference.
+    pub(super) fn tidy(&mut self, now: Nanos) {
+        for volume in self.volumes.iter_mut().flatten() {
+            let shaper = &mut self.shaper;
+            volume.clients.retain(|(_, leaf)| {
+                let rested = now.saturating_sub(leaf.seen) > CLIENT_REST;
+                let forget = rested && shaper.is_settled(leaf.node, now);
+                if forget {
+                    shaper.remove(leaf.node, now);
+                }
+                !forget
+            });
+        }
+    }
+
+    /// What a volume's clients have had, by address.
+    pub(super) fn clients(&self, at: usize, now: Nanos) -> Vec<(IpAddr, Usage)> {
+        let Some(Some(volume)) = self.volumes.get(at) else {
+            return Vec::new();
+        };
+        let of = |(ip, leaf): &(IpAddr, Leaf)| Some((*ip, self.shaper.usage(leaf.node, now)?));
+        volume.clients.iter().filter_map(of).collect()
+    }
+
+    /// Gives back what a charge took; all of it (`None`), or so many bytes.
+    pub(super) fn give_back(&mut self, charge: &Charge, bytes: Option<u64>, now: Nanos) {
+        let (node, direction): (NodeId, Direction) = (charge.node, charge.direction);
+        match bytes {
+            Some(bytes) => self.shaper.refund(node, direction, bytes, now),
+            None => self.shaper.uncharge(node, direction, charge.bytes, now),
+        }
+    }
+}

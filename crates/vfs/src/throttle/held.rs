@@ -1,0 +1,134 @@
+//! A request that waits for its limits: the future that its connection polls, and the slot that stands for it in its
+//! pool's tree. The request itself, with its payload, belongs to whoever polls; the tree holds some words.
+
+use super::domain::Domain;
+use super::{Charge, Gate, Request, Throttle};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use weir_qos::NodeId;
+
+enum State {
+    Waiting(Option<Waker>),
+    /// Released and charged.
+    Granted(Charge),
+    /// Taken out of the tree without having been released: its volume was moved or removed, or its connection ended.
+    Evicted,
+}
+
+/// A request's place in a tree. Locked after the domain's state, never before it.
+pub(super) struct Slot {
+    state: Mutex<State>,
+}
+
+impl Slot {
+    pub(super) fn new() -> Arc<Slot> {
+        Arc::new(Slot {
+            state: Mutex::new(State::Waiting(None)),
+        })
+    }
+
+    fn end(&self, with: State) -> Option<Waker> {
+        match std::mem::replace(&mut *self.state.lock(), with) {
+            State::Waiting(waker) => waker,
+            _ => None,
+        }
+    }
+
+    /// Marks the slot as released; what is returned is to be woken once no lock is held.
+    pub(super) fn grant(&self, charge: Charge) -> Option<Waker> {
+        self.end(State::Granted(charge))
+    }
+
+    /// Marks the slot as taken out, likewise.
+    pub(super) fn evict(&self) -> Option<Waker> {
+        self.end(State::Evicted)
+    }
+}
+
+/// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any more). Dropping it
+/// takes the request out of its queue, with all others of its connection: requests are dropped because the connection
+/// is over.
+pub struct Held {
+    throttle: Arc<Throttle>,
+    domain: Arc<Domain>,
+    slot: Arc<Slot>,
+    request: Request,
+    leaf: NodeId,
+}
+
+impl Held {
+    pub(super) fn new(
+        throttle: Arc<Throttle>,
+        domain: Arc<Domain>,
+        slot: Arc<Slot>,
+        request: Request,
+        leaf: NodeId,
+    ) -> Held {
+        Held {
+            throttle,
+            domain,
+            slot,
+            request,
+            leaf,
+        }
+    }
+}
+
+impl Future for Held {
+    type Output = Option<Charge>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Charge>> {
+        loop {
+            {
+                let mut state = self.slot.state.lock();
+                match &mut *state {
+                    State::Waiting(waker) => {
+                        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                            *waker = Some(cx.waker().clone());
+                        }
+                        return Poll::Pending;
+                    }
+                    State::Granted(charge) => {
+                        let charge = *charge;
+                        // The charge is the caller's now.
+                        *state = State::Evicted;
+                        return Poll::Ready(Some(charge));
+                    }
+                    State::Evicted => {}
+                }
+            }
+            match self.throttle.gate(&self.request, None) {
+                Gate::Free => return Poll::Ready(None),
+                Gate::Pass(charge) => return Poll::Ready(Some(charge)),
+                Gate::Held(again) => *self = *again,
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let granted = match &*self.slot.state.lock() {
+            State::Evicted => return,
+            State::Granted(charge) => Some(*charge),
+            State::Waiting(_) => None,
+        };
+        let granted = granted.or_else(|| {
+            let woken = self
+                .domain
+                .forget(self.leaf, self.request.flow, self.throttle.now());
+            woken.into_iter().for_each(Waker::wake);
+            // It may have been released just before.
+            match &*self.slot.state.lock() {
+                State::Granted(charge) => Some(*charge),
+                _ => None,
+            }
+        });
+        if let Some(charge) = granted {
+            self.throttle.give_back(charge);
+        }
+    }
+}

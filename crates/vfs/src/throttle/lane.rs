@@ -1,0 +1,82 @@
+//! An event loop's timing wheel: which pools have something to release, by when.
+//!
+//! A lane's entries are made by whichever thread finds that a pool's next release is earlier than what it is scheduled
+//! for, and are handed out by the one event loop that the lane belongs to. The lock is therefore all but uncontended.
+
+use super::domain::Domain;
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+use weir_qos::{Nanos, Wheel};
+
+/// What calls [`super::Throttle::expire`] in time.
+pub trait Alarm: Send + Sync {
+    /// Has the lane's `expire` called at `at` or soon after, in place of what was set before.
+    fn set(&self, at: Nanos);
+}
+
+struct Timers {
+    wheel: Wheel<Arc<Domain>>,
+    /// What the alarm is set to; [`Nanos::MAX`] for nothing.
+    armed: Nanos,
+}
+
+pub(super) struct Lane {
+    timers: Mutex<Timers>,
+    alarm: OnceLock<Arc<dyn Alarm>>,
+}
+
+impl Lane {
+    pub(super) fn new(now: Nanos) -> Lane {
+        Lane {
+            timers: Mutex::new(Timers {
+                wheel: Wheel::new(now),
+                armed: Nanos::MAX,
+            }),
+            alarm: OnceLock::new(),
+        }
+    }
+
+    /// The first alarm given is the one used.
+    pub(super) fn on_alarm(&self, alarm: Arc<dyn Alarm>) {
+        let _ = self.alarm.set(alarm);
+        let mut timers = self.timers.lock();
+        timers.armed = Nanos::MAX;
+        self.arm(&mut timers);
+    }
+
+    fn arm(&self, timers: &mut Timers) {
+        let Some(next) = timers.wheel.next_expiry() else {
+            return;
+        };
+        if next < timers.armed {
+            timers.armed = next;
+            if let Some(alarm) = self.alarm.get() {
+                alarm.set(next);
+            }
+        }
+    }
+
+    /// Adds a pool that wants to be looked at.
+    pub(super) fn schedule(&self, at: Nanos, domain: Arc<Domain>) {
+        let mut timers = self.timers.lock();
+        timers.wheel.schedule(at, domain);
+        self.arm(&mut timers);
+    }
+
+    /// What is due at `now`. The alarm is set anew by what is scheduled next, or by [`Lane::rearm`].
+    pub(super) fn take_due(&self, now: Nanos, due: &mut Vec<Arc<Domain>>) {
+        let mut timers = self.timers.lock();
+        timers.armed = Nanos::MAX;
+        timers.wheel.expire(now, |domain| due.push(domain));
+    }
+
+    /// Sets the alarm to what is left.
+    pub(super) fn rearm(&self) {
+        self.arm(&mut self.timers.lock());
+    }
+
+    /// When the lane wants to be looked at next.
+    pub(super) fn next_expiry(&self) -> Option<Nanos> {
+        self.timers.lock().wheel.next_expiry()
+    }
+}

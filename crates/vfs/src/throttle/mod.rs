@@ -1,0 +1,430 @@
+//! Limits in force: the one place where requests of every protocol are held back.
+//!
+//! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ and WRITE are
+//! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no data limit delays.
+//!
+//! **Who.** A client is an address. How many connections it opens changes nothing: they take turns within what the
+//! address gets.
+//!
+//! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share nothing. A core that has
+//! a request for a limited volume locks its pool, charges and goes on, for 0.15 µs. Splitting a limit into shares for
+//! each core would need no lock, but a share is either too large, and then tokens lie idle on a core that has no use for
+//! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
+//! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
+//! often the lock is taken; a tree that nobody limits is never asked: a volume without limits costs one relaxed load
+//! when nothing at all is limited, and a look-up in an immutable table otherwise.
+//!
+//! **Waiting.** A request that cannot start becomes a [`Held`]: its connection goes on with other requests, and polls it
+//! when it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases
+//! happen whenever anybody comes by, and by the timing wheel of some event loop ([`Throttle::expire`]): the one whose
+//! request first had to wait. A timer that comes late costs no throughput, since meters make good what is late by less than their
+//! burst.
+//!
+//! **Change.** [`Throttle::apply`] compares a plan with what is in force. What did not change keeps its meters;
+//! what did acts at once: raised limits release what they allow before `apply` returns.
+
+mod credit;
+mod domain;
+mod held;
+mod lane;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use credit::{CreditLimits, HeldBytes};
+pub use held::Held;
+pub use lane::Alarm;
+pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
+
+use arc_swap::ArcSwap;
+use credit::Credit;
+use domain::{Domain, Woken};
+use held::Slot;
+use lane::Lane;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use weir_base::{Clock, VolumeId};
+use weir_qos::{Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan};
+
+/// The least time between two looks of a lane at one pool. A look costs some microseconds and is worth more the more
+/// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
+const PACE: Nanos = 250_000;
+
+/// A request as limits see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where it goes.
+    pub volume: VolumeId,
+    /// Whose it is.
+    pub client: IpAddr,
+    /// Its connection.
+    pub flow: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Bytes of data.
+    pub bytes: u64,
+}
+
+/// What a request was charged, for giving it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    volume: VolumeId,
+    domain: u64,
+    node: NodeId,
+    direction: Direction,
+    bytes: u64,
+}
+
+/// What becomes of a request at the gate.
+pub enum Gate {
+    /// Nothing limits it.
+    Free,
+    /// It was charged and goes on.
+    Pass(Charge),
+    /// It has to wait.
+    Held(Box<Held>),
+}
+
+/// A volume's place.
+struct Entry {
+    domain: Arc<Domain>,
+    /// Index in the domain's volumes.
+    slot: usize,
+    /// Whether anything on the path limits.
+    limited: bool,
+    plan: VolumePlan,
+}
+
+struct Pool {
+    domain: Arc<Domain>,
+    plan: PoolPlan,
+}
+
+/// What is in force: replaced as a whole, read without a lock.
+#[derive(Default)]
+struct Table {
+    generation: u64,
+    pools: BTreeMap<u64, Arc<Pool>>,
+    /// Sorted by volume.
+    volumes: Vec<(VolumeId, Arc<Entry>)>,
+}
+
+impl Table {
+    fn volume(&self, id: VolumeId) -> Option<&Arc<Entry>> {
+        let at = self.volumes.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.volumes.get(at).map(|(_, entry)| entry)
+    }
+}
+
+/// The limits in force, and the requests that wait for them.
+pub struct Throttle {
+    clock: Arc<dyn Clock>,
+    /// Whether any volume is limited at all.
+    active: AtomicBool,
+    table: ArcSwap<Table>,
+    /// Held while a plan is applied.
+    applying: Mutex<()>,
+    lanes: Box<[Lane]>,
+    credit: Arc<Credit>,
+}
+
+impl Throttle {
+    /// Nothing is limited yet. `lanes` is the number of event loops.
+    pub fn new(clock: Arc<dyn Clock>, lanes: usize, credit: CreditLimits) -> Arc<Throttle> {
+        let now = nanos(&*clock);
+        Arc::new(Throttle {
+            clock,
+            active: AtomicBool::new(false),
+            table: ArcSwap::default(),
+            applying: Mutex::new(()),
+            lanes: (0..lanes.max(1)).map(|_| Lane::new(now)).collect(),
+            credit: Credit::new(credit),
+        })
+    }
+
+    /// The time by which limits go.
+    pub fn now(&self) -> Nanos {
+        nanos(&*self.clock)
+    }
+
+    /// Lets a request through, charged; or holds it. `now` may be a little old, and spares a look at the clock.
+    pub fn gate(self: &Arc<Self>, request: &Request, now: Option<Nanos>) -> Gate {
+        if !self.active.load(Ordering::Relaxed) {
+            return Gate::Free;
+        }
+        let table = self.table.load();
+        let Some(entry) = table.volume(request.volume).filter(|entry| entry.limited) else {
+            return Gate::Free;
+        };
+        let now = now.unwrap_or_else(|| self.now());
+        let client = request.client.to_canonical();
+        let mut woken = Woken::new();
+        let mut state = entry.domain.lock();
+        state.drain(now, &mut woken);
+        // A volume that was removed just now has no place any more.
+        let Some(leaf) = state.leaf(entry.slot, request.volume, client, now) else {
+            return Gate::Free;
+        };
+        let charge = Charge {
+            volume: request.volume,
+            domain: entry.domain.id,
+            node: leaf,
+            direction: request.direction,
+            bytes: request.bytes,
+        };
+        let mut gate = Gate::Pass(charge);
+        let mut look = None;
+        if !state
+            .shaper
+            .try_start(leaf, request.direction, request.bytes, now)
+        {
+            let slot = Slot::new();
+            match state.enqueue(leaf, request.flow, &slot, charge, now) {
+                Submitted::Start(()) => {}
+                Submitted::Refused(()) => gate = Gate::Free,
+                Submitted::Queued => {
+                    let domain = Arc::clone(&entry.domain);
+                    let held = Held::new(Arc::clone(self), domain, slot, *request, leaf);
+                    gate = Gate::Held(Box::new(held));
+                }
+            }
+            look = state.earlier(now, 0);
+        }
+        drop(state);
+        if let (Some(at), Some(lane)) = (look, self.lane(request.flow)) {
+            lane.schedule(at, Arc::clone(&entry.domain));
+        }
+        woken.into_iter().for_each(Waker::wake);
+        gate
+    }
+
+    fn lane(&self, flow: u64) -> Option<&Lane> {
+        self.lanes
+            .get(usize::try_from(flow).unwrap_or(0) % self.lanes.len().max(1))
+    }
+
+    /// Gives back the part of a charge that was not moved: a READ that came out short, a request that failed.
+    pub fn refund(&self, charge: Charge, moved: u64) {
+        let unused = charge.bytes.saturating_sub(moved);
+        if unused > 0 {
+            self.undo(&charge, Some(unused));
+        }
+    }
+
+    /// Gives back a whole charge: the request did not take place.
+    fn give_back(&self, charge: Charge) {
+        self.undo(&charge, None);
+    }
+
+    fn undo(&self, charge: &Charge, bytes: Option<u64>) {
+        let table = self.table.load();
+        let Some(entry) = table.volume(charge.volume) else {
+            return;
+        };
+        if entry.domain.id != charge.domain {
+            return;
+        }
+        let now = self.now();
+        let mut state = entry.domain.lock();
+        state.give_back(charge, bytes, now);
+        self.release(&entry.domain, state, now, 0);
+    }
+
+    /// Releases what may start in a domain and has it looked at again by some lane.
+    fn release(
+        &self,
+        domain: &Arc<Domain>,
+        mut state: parking_lot::MutexGuard<'_, domain::State>,
+        now: Nanos,
+        lane: u64,
+    ) {
+        let mut woken = Woken::new();
+        state.drain(now, &mut woken);
+        let look = state.earlier(now, PACE);
+        drop(state);
+        if let (Some(at), Some(lane)) = (look, self.lane(lane)) {
+            lane.schedule(at, Arc::clone(domain));
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Gives a lane what has [`Throttle::expire`] called in time.
+    pub fn on_alarm(&self, lane: usize, alarm: Arc<dyn Alarm>) {
+        if let Some(lane) = self.lanes.get(lane) {
+            lane.on_alarm(alarm);
+        }
+    }
+
+    /// Releases what is due by now on a lane.
+    pub fn expire(&self, lane: usize) {
+        let Some(own) = self.lanes.get(lane) else {
+            return;
+        };
+        let now = self.now();
+        let mut due = Vec::new();
+        own.take_due(now, &mut due);
+        for domain in due {
+            let state = domain.lock();
+            self.release(&domain, state, now, lane as u64);
+        }
+        own.rearm();
+    }
+
+    /// When [`Throttle::expire`] will next have something to do on a lane.
+    pub fn next_expiry(&self, lane: usize) -> Option<Nanos> {
+        self.lanes.get(lane)?.next_expiry()
+    }
+
+    /// Does what is due by time: to be called about every ten seconds.
+    pub fn tidy(&self) {
+        let table = self.table.load();
+        let now = self.now();
+        for pool in table.pools.values() {
+            pool.domain.lock().tidy(now);
+        }
+    }
+
+    /// Accounts `bytes` of memory to a request of `client` that waits.
+    pub fn hold(&self, client: IpAddr, bytes: usize) -> HeldBytes {
+        self.credit.hold(client.to_canonical(), bytes)
+    }
+
+    /// Whether more may be read from `client`. If not, the task of `cx` will be woken when it is worth asking again.
+    pub fn poll_credit(&self, client: IpAddr, cx: &Context<'_>) -> bool {
+        self.credit.poll(client.to_canonical(), cx)
+    }
+
+    /// Bytes held for requests that wait, and how many may be.
+    pub fn held(&self) -> (usize, CreditLimits) {
+        (self.credit.held(), self.credit.limits())
+    }
+
+    /// Puts a plan in force. `false` if it is older than the one that is.
+    pub fn apply(&self, plan: &Plan) -> bool {
+        let _one_at_a_time = self.applying.lock();
+        let old = self.table.load_full();
+        if plan.generation < old.generation {
+            return false;
+        }
+        let now = self.now();
+        let mut touched: BTreeSet<u64> = BTreeSet::new();
+        let mut pools: BTreeMap<u64, Arc<Pool>> = BTreeMap::new();
+        for plan in &plan.pools {
+            pools.insert(plan.id, merge_pool(old.pools.get(&plan.id), plan, now, &mut touched));
+        }
+        // A volume whose pool is not in the plan has its own limits all the same.
+        for volume in &plan.volumes {
+            if !pools.contains_key(&volume.pool) {
+                let plan = PoolPlan {
+                    id: volume.pool,
+                    name: "".into(),
+                    limits: Limits::default(),
+                    source: "".into(),
+                };
+                let pool = merge_pool(old.pools.get(&plan.id), &plan, now, &mut touched);
+                pools.insert(volume.pool, pool);
+            }
+        }
+        let mut volumes: Vec<(VolumeId, Arc<Entry>)> = Vec::with_capacity(plan.volumes.len());
+        for plan in &plan.volumes {
+            let (Ok(id), Some(pool)) = (u32::try_from(plan.volume), pools.get(&plan.pool)) else {
+                continue;
+            };
+            let id = VolumeId(id);
+            if let Some(entry) = merge_volume(old.volume(id), id, plan, pool, now, &mut touched) {
+                volumes.push((id, entry));
+            }
+        }
+        volumes.sort_by_key(|(id, _)| *id);
+        volumes.dedup_by_key(|(id, _)| *id);
+        let active = volumes.iter().any(|(_, entry)| entry.limited);
+        let table = Arc::new(Table {
+            generation: plan.generation,
+            pools,
+            volumes,
+        });
+        self.table.store(Arc::clone(&table));
+        self.active.store(active, Ordering::Relaxed);
+        // What waits in a place that is no more finds its new one by going through the gate again, which by now is the
+        // new table's.
+        let mut woken = Woken::new();
+        for (id, was) in &old.volumes {
+            let stays = table
+                .volume(*id)
+                .is_some_and(|is| Arc::ptr_eq(&is.domain, &was.domain) && is.slot == was.slot);
+            if !stays {
+                was.domain.lock().remove_volume(was.slot, now, &mut woken);
+                touched.insert(was.domain.id);
+            }
+        }
+        for pool in touched.iter().filter_map(|id| table.pools.get(id)) {
+            self.release(&pool.domain, pool.domain.lock(), now, pool.plan.id);
+        }
+        woken.into_iter().for_each(Waker::wake);
+        true
+    }
+}
+
+fn merge_pool(
+    old: Option<&Arc<Pool>>,
+    plan: &PoolPlan,
+    now: Nanos,
+    touched: &mut BTreeSet<u64>,
+) -> Arc<Pool> {
+    let domain = match old {
+        Some(old) if old.plan == *plan => return Arc::clone(old),
+        Some(old) => {
+            if old.plan.limits != plan.limits {
+                let mut state = old.domain.lock();
+                let root = state.shaper.root();
+                state.shaper.configure(root, plan.limits, now);
+                touched.insert(plan.id);
+            }
+            Arc::clone(&old.domain)
+        }
+        None => Domain::new(plan.id, plan.limits),
+    };
+    Arc::new(Pool {
+        domain,
+        plan: plan.clone(),
+    })
+}
+
+fn merge_volume(
+    old: Option<&Arc<Entry>>,
+    id: VolumeId,
+    plan: &VolumePlan,
+    pool: &Pool,
+    now: Nanos,
+    touched: &mut BTreeSet<u64>,
+) -> Option<Arc<Entry>> {
+    let limited = pool.plan.limits.is_limited() || plan.limits.is_limited() || plan.client.is_limited();
+    let stays = old.filter(|old| Arc::ptr_eq(&old.domain, &pool.domain));
+    let slot = match stays {
+        Some(old) if old.plan == *plan && old.limited == limited => return Some(Arc::clone(old)),
+        Some(old) => {
+            let mut state = pool.domain.lock();
+            state.configure(old.slot, plan.limits, plan.client, now);
+            touched.insert(pool.plan.id);
+            old.slot
+        }
+        None => pool
+            .domain
+            .lock()
+            .add_volume(id, plan.limits, plan.client)?,
+    };
+    Some(Arc::new(Entry {
+        domain: Arc::clone(&pool.domain),
+        slot,
+        limited,
+        plan: plan.clone(),
+    }))
+}
+
+fn nanos(clock: &dyn Clock) -> Nanos {
+    u64::try_from(clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+}
