@@ -156,7 +156,10 @@ mod tests {
         assert!(!calls.contains(7, 1));
         let first = calls.enter(7, 1);
         assert!(calls.contains(7, 1));
-        assert!(!calls.contains(23, 1), "another connection, in the same shard");
+        assert!(
+            !calls.contains(23, 1),
+            "another connection, in the same shard"
+        );
         drop(first);
         assert!(!calls.contains(7, 1));
         assert!(calls.shards.iter().all(|s| s.lock().is_empty()));

@@ -234,6 +234,7 @@ impl Service {
     pub fn tick(&self) {
         self.locks.tick();
         self.vfs.names.tick();
+        self.vfs.throttle.tidy();
     }
 
     /// The calls to be made to clients, taken out.
@@ -321,7 +322,10 @@ impl Service {
             Err(why) => return Ok(refuse(call.xid, why)),
         };
         let held = matches!(stopped, Stopped::Limits(_)).then(|| {
-            let bytes = self.vfs.throttle.hold(conn.peer.ip(), bytes + HELD_OVERHEAD);
+            let bytes = self
+                .vfs
+                .throttle
+                .hold(conn.peer.ip(), bytes + HELD_OVERHEAD);
             (self.held.enter(conn.id, call.xid), bytes)
         });
         Err(Box::new(Suspended {

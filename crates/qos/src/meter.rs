@@ -157,7 +157,8 @@ mod tests {
             let mut meter = Meter::new(rate, 1_000_000);
             let admitted = u128::from(drain(&mut meter, request, span, 0));
             let due = u128::from(rate) * u128::from(span) / u128::from(SECOND);
-            let credit = u128::from(rate) * 1_000_000 / u128::from(SECOND) + 1 + u128::from(request);
+            let credit =
+                u128::from(rate) * 1_000_000 / u128::from(SECOND) + 1 + u128::from(request);
             assert!(
                 admitted <= due + credit,
                 "{rate}: {admitted} > {due} + {credit}"

@@ -314,13 +314,7 @@ impl<T> Shaper<T> {
     }
 
     /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and nobody waits who is.
-    pub fn try_start(
-        &mut self,
-        id: NodeId,
-        direction: Direction,
-        bytes: u64,
-        now: Nanos,
-    ) -> bool {
+    pub fn try_start(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) -> bool {
         let clear = self.get(id).is_some_and(|node| node.children == 0)
             && self.is_clear(id.index, direction, now);
         if clear {

@@ -9,6 +9,7 @@ mod check;
 mod cli;
 mod control;
 mod exports;
+mod limits;
 mod logging;
 mod net;
 mod os;

@@ -51,7 +51,13 @@ pub fn run(args: &Serve) -> Result<()> {
     let wakeups = Wakeups::new(cores);
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
-    let storage = storage::Storage::open(args, Size(memory.0 - network), &clock, &wakeups)?;
+    let storage = storage::Storage::open(
+        args,
+        Size(memory.0 - network),
+        Size(network),
+        &clock,
+        &wakeups,
+    )?;
 
     let settings = Settings {
         cores,

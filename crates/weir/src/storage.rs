@@ -1,20 +1,25 @@
 //! From a data folder to the service that the event loops call.
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
-use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng, Time};
-use weir_nfs::{ConnInfo, ReplyBuf, Service};
+use anyhow::{Context as _, Result, anyhow};
+use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng};
+use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool};
+use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{Export, HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
 use crate::cli::Serve;
 use crate::control::Control;
-use crate::net::{Backend, Handled, Pieces, Reply, Wakeups};
+use crate::limits::WithLimits;
+use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Wakeups};
 use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state::{self, LockHosts};
@@ -59,10 +64,11 @@ pub struct Storage {
 
 impl Storage {
     /// Opens the data folder, or makes a new aggregate in an empty one; at most `memory` is
-    /// used.
+    /// used. Requests that wait for limits are held in a part of `network`, the memory of connections.
     pub fn open(
         args: &Serve,
         memory: Size,
+        network: Size,
         clock: &Arc<dyn Clock>,
         wakeups: &Wakeups,
     ) -> Result<Storage> {
@@ -101,7 +107,13 @@ impl Storage {
                 .map_err(|error| anyhow!("making the first volume: {error:?}"))?;
         }
 
-        let vfs = Vfs::new(HandleKey::new(state::handle_key(&args.data, &*rng)?));
+        let throttle = Throttle::new(
+            Arc::clone(clock),
+            os::cores(),
+            CreditLimits::of_budget(usize::try_from(network.0)?),
+        );
+        let key = HandleKey::new(state::handle_key(&args.data, &*rng)?);
+        let vfs = Vfs::with_throttle(key, Arc::clone(&throttle));
         let exports: Vec<Export> = engine
             .volumes()
             .into_iter()
@@ -114,7 +126,7 @@ impl Storage {
         vfs.publish(exports);
         resolve::start(&vfs)?;
         let service = Service::new(weir_nfs::Config {
-            vfs,
+            vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
             rng,
             drc_bytes: usize::try_from(drc)?,
@@ -126,13 +138,19 @@ impl Storage {
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let backend = Arc::new(Protocols {
             service,
+            throttle,
+            clock: Arc::clone(clock),
             engine: Arc::clone(&engine),
         });
         let scrubber = Scrubber {
             engine: Arc::clone(&engine),
             clock: Arc::clone(clock),
         };
-        let control = Control::listen(&args.data, Arc::new(scrubber))?;
+        let commands = WithLimits {
+            vfs,
+            others: scrubber,
+        };
+        let control = Control::listen(&args.data, Arc::new(commands))?;
         Ok(Storage {
             control,
             engine,
@@ -180,6 +198,8 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
 /// The NFS service as the event loops see it.
 pub struct Protocols {
     service: Arc<Service>,
+    throttle: Arc<Throttle>,
+    clock: Arc<dyn Clock>,
     engine: Arc<Engine>,
 }
 
@@ -197,18 +217,22 @@ impl Reply for ReplyBuf {
     }
 }
 
+/// The reply that a call comes to, if any.
+async fn answer(work: weir_nfs::Later) -> Option<Answer<ReplyBuf>> {
+    match work.await {
+        weir_nfs::Handled::Reply(reply, after) => Some((reply, after)),
+        _ => None,
+    }
+}
+
 impl Backend for Protocols {
     type Reply = ReplyBuf;
 
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Time) -> Handled<ReplyBuf> {
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<ReplyBuf> {
         match self.service.handle(conn, record, now) {
             weir_nfs::Handled::Reply(reply, after) => Handled::Reply(reply, after),
-            weir_nfs::Handled::Later(work) => Handled::Later(Box::pin(async move {
-                match work.await {
-                    weir_nfs::Handled::Reply(reply, after) => Some((reply, after)),
-                    _ => None,
-                }
-            })),
+            weir_nfs::Handled::Later(work) => Handled::Later(Box::pin(answer(work))),
+            weir_nfs::Handled::Held(work) => Handled::Held(Box::pin(answer(work))),
             weir_nfs::Handled::Drop => Handled::Drop,
             weir_nfs::Handled::Close(why) => Handled::Close(why),
         }
@@ -220,6 +244,15 @@ impl Backend for Protocols {
 
     fn log_failed(&self) -> bool {
         self.engine.aggregate().log().is_poisoned()
+    }
+
+    fn may_read(&self, conn: &ConnInfo, cx: &mut Context<'_>) -> bool {
+        self.throttle.poll_credit(conn.peer.ip(), cx)
+    }
+
+    fn companion(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        let (throttle, clock) = (Arc::clone(&self.throttle), Arc::clone(&self.clock));
+        Some(Box::pin(net::pace(throttle, event_loop, clock)))
     }
 
     fn disconnected(&self, _conn: &ConnInfo) {}

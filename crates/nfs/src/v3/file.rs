@@ -8,8 +8,8 @@ use super::types::{put_fattr, put_post_op, put_wcc};
 use super::{Op, Release, failed, is_dir_as_invalid, split};
 use crate::reply::Payload;
 use crate::xdr::Put;
-use weir_vfs::{Direction, Permitted};
 use weir_vfs::volume::{Attr, FileKind, FsError, Stability, Stop};
+use weir_vfs::{Direction, Permitted};
 
 /// ACCESS3 bits (RFC 1813 §3.3.4).
 pub mod bits {
@@ -149,8 +149,13 @@ pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
         return op.fail_wcc(Stop::Fail(FsError::Invalid), &subject, ino);
     }
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
-    op.limited
-        .pass(op.vfs, &subject, op.client.address, Direction::Write, data.len())?;
+    op.limited.pass(
+        op.vfs,
+        &subject,
+        op.client.address,
+        Direction::Write,
+        data.len(),
+    )?;
     match subject.write(op.cx, ino, a.offset, data, a.stable) {
         Ok(done) => {
             let (written, lsn) = split(done);

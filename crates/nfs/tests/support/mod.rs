@@ -263,7 +263,7 @@ impl Server {
 
     pub fn handle(&self, record: &[u8]) -> Handled {
         match self.service.handle(&self.conn(), record, self.now()) {
-            Handled::Later(f) => block_on(f),
+            Handled::Later(f) | Handled::Held(f) => block_on(f),
             now => now,
         }
     }

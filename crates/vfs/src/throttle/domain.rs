@@ -1,7 +1,7 @@
 //! One pool: its tree of limits behind one lock, and who is where in it.
 
-use super::held::Slot;
 use super::Charge;
+use super::held::Slot;
 use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -198,10 +198,14 @@ impl State {
         let Charge {
             direction, bytes, ..
         } = charge;
-        match self
-            .shaper
-            .submit(leaf, flow, direction, bytes, now, (Arc::clone(slot), charge))
-        {
+        match self.shaper.submit(
+            leaf,
+            flow,
+            direction,
+            bytes,
+            now,
+            (Arc::clone(slot), charge),
+        ) {
             Submitted::Start(_) => Submitted::Start(()),
             Submitted::Queued => Submitted::Queued,
             Submitted::Refused(_) => Submitted::Refused(()),

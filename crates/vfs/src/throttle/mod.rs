@@ -279,7 +279,7 @@ impl Throttle {
         self.lanes.get(lane)?.next_expiry()
     }
 
-    /// Does what is due by time: to be called about every ten seconds.
+    /// Does what is due by time: to be called every few seconds.
     pub fn tidy(&self) {
         let table = self.table.load();
         let now = self.now();
@@ -314,20 +314,22 @@ impl Throttle {
         let mut touched: BTreeSet<u64> = BTreeSet::new();
         let mut pools: BTreeMap<u64, Arc<Pool>> = BTreeMap::new();
         for plan in &plan.pools {
-            pools.insert(plan.id, merge_pool(old.pools.get(&plan.id), plan, now, &mut touched));
+            pools.insert(
+                plan.id,
+                merge_pool(old.pools.get(&plan.id), plan, now, &mut touched),
+            );
         }
         // A volume whose pool is not in the plan has its own limits all the same.
         for volume in &plan.volumes {
-            if !pools.contains_key(&volume.pool) {
+            pools.entry(volume.pool).or_insert_with(|| {
                 let plan = PoolPlan {
                     id: volume.pool,
                     name: "".into(),
                     limits: Limits::default(),
                     source: "".into(),
                 };
-                let pool = merge_pool(old.pools.get(&plan.id), &plan, now, &mut touched);
-                pools.insert(volume.pool, pool);
-            }
+                merge_pool(old.pools.get(&plan.id), &plan, now, &mut touched)
+            });
         }
         let mut volumes: Vec<(VolumeId, Arc<Entry>)> = Vec::with_capacity(plan.volumes.len());
         for plan in &plan.volumes {
@@ -402,7 +404,8 @@ fn merge_volume(
     now: Nanos,
     touched: &mut BTreeSet<u64>,
 ) -> Option<Arc<Entry>> {
-    let limited = pool.plan.limits.is_limited() || plan.limits.is_limited() || plan.client.is_limited();
+    let limited =
+        pool.plan.limits.is_limited() || plan.limits.is_limited() || plan.client.is_limited();
     let stays = old.filter(|old| Arc::ptr_eq(&old.domain, &pool.domain));
     let slot = match stays {
         Some(old) if old.plan == *plan && old.limited == limited => return Some(Arc::clone(old)),

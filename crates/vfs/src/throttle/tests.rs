@@ -1,0 +1,254 @@
+//! Limits by hand, in virtual time: what waits, what is released when, and what is left behind.
+
+use super::*;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::task::{Poll, Wake};
+use std::time::Duration;
+use weir_base::ManualClock;
+use weir_qos::Rate;
+
+const MIB: u64 = 1 << 20;
+const SECOND: Nanos = 1_000_000_000;
+
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Bed {
+    clock: Arc<ManualClock>,
+    throttle: Arc<Throttle>,
+    wakes: Arc<Count>,
+    generation: u64,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let clock = Arc::new(ManualClock::default());
+        clock.advance(Duration::from_secs(1000));
+        let limits = CreditLimits::of_budget(64 << 20);
+        Bed {
+            throttle: Throttle::new(Arc::clone(&clock) as Arc<dyn Clock>, 2, limits),
+            clock,
+            wakes: Arc::default(),
+            generation: 0,
+        }
+    }
+
+    fn apply(&mut self, pools: &[(u64, Limits)], volumes: &[(u64, u64, Limits)]) {
+        self.generation += 1;
+        let pools = pools.iter().map(|(id, limits)| PoolPlan {
+            id: *id,
+            name: format!("p{id}").into(),
+            limits: *limits,
+            source: "".into(),
+        });
+        let volumes = volumes.iter().map(|(id, pool, limits)| VolumePlan {
+            volume: *id,
+            name: format!("v{id}").into(),
+            pool: *pool,
+            limits: *limits,
+            client: Limits::default(),
+            source: "".into(),
+        });
+        let plan = Plan {
+            generation: self.generation,
+            pools: pools.collect(),
+            volumes: volumes.collect(),
+        };
+        assert!(self.throttle.apply(&plan));
+    }
+
+    fn gate(&self, volume: u32, flow: u64, bytes: u64) -> Gate {
+        let request = Request {
+            volume: VolumeId(volume),
+            client: [10, 0, 0, 1].into(),
+            flow,
+            direction: Direction::Write,
+            bytes,
+        };
+        self.throttle.gate(&request, None)
+    }
+
+    #[track_caller]
+    fn held(&self, volume: u32, flow: u64, bytes: u64) -> Pin<Box<Held>> {
+        match self.gate(volume, flow, bytes) {
+            Gate::Held(held) => Pin::from(held),
+            _ => panic!("not held"),
+        }
+    }
+
+    fn poll(&self, held: &mut Pin<Box<Held>>) -> Option<Option<Charge>> {
+        let waker = Waker::from(Arc::clone(&self.wakes));
+        match held.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(charge) => Some(charge),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Lets time pass, with every lane looked at when it wants to be.
+    fn pass(&self, nanos: Nanos) {
+        let end = self.throttle.now() + nanos;
+        loop {
+            let next = (0..2)
+                .filter_map(|lane| self.throttle.next_expiry(lane))
+                .min();
+            let next = next.unwrap_or(Nanos::MAX).min(end).max(self.throttle.now());
+            self.clock
+                .advance(Duration::from_nanos(next - self.throttle.now()));
+            (0..2).for_each(|lane| self.throttle.expire(lane));
+            if next == end {
+                return;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn nothing_left(&self) {
+        for pool in self.throttle.pools() {
+            assert_eq!((pool.usage.queued, pool.usage.queued_bytes), (0, 0));
+        }
+    }
+}
+
+fn bytes(rate: u64) -> Limits {
+    Limits {
+        total: Rate::bytes(rate),
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn nothing_is_charged_where_nothing_is_limited() {
+    let mut bed = Bed::new();
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Free));
+    bed.apply(
+        &[(1, Limits::default())],
+        &[(1, 1, Limits::default()), (2, 1, bytes(MIB))],
+    );
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Free));
+    assert!(matches!(bed.gate(3, 1, MIB), Gate::Free), "not in the plan");
+    assert!(matches!(bed.gate(2, 1, MIB), Gate::Pass(_)));
+    let _held = bed.held(2, 1, MIB);
+}
+
+#[test]
+fn what_waits_is_released_in_time_by_the_wheel() {
+    let mut bed = Bed::new();
+    bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    let mut held: Vec<_> = (0..3).map(|_| bed.held(1, 1, MIB)).collect();
+    assert!(held.iter_mut().all(|held| bed.poll(held).is_none()));
+    for n in 1..=3 {
+        bed.pass(SECOND);
+        assert_eq!(bed.wakes.0.load(Ordering::Relaxed), n);
+        let mut next = held.remove(0);
+        assert!(matches!(bed.poll(&mut next), Some(Some(_))));
+        assert!(held.iter_mut().all(|held| bed.poll(held).is_none()));
+    }
+    bed.nothing_left();
+    assert_eq!(bed.throttle.next_expiry(0), None);
+    assert_eq!(bed.throttle.next_expiry(1), None);
+}
+
+#[test]
+fn a_raised_limit_releases_at_once_and_a_stale_plan_does_nothing() {
+    let mut bed = Bed::new();
+    bed.apply(&[(1, bytes(1000))], &[(1, 1, Limits::default())]);
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    let mut held = bed.held(1, 1, MIB);
+    assert!(bed.poll(&mut held).is_none());
+    let status = bed.throttle.status(VolumeId(1)).unwrap();
+    let binding = Binding {
+        level: Level::Pool,
+        limit: weir_qos::Limit::TotalBytes,
+    };
+    assert_eq!(status.binding, Some(binding));
+    assert!(!bed.throttle.apply(&Plan::default()), "an older plan");
+    bed.apply(&[(1, bytes(1 << 40))], &[(1, 1, Limits::default())]);
+    assert_eq!(bed.wakes.0.load(Ordering::Relaxed), 1);
+    assert!(matches!(bed.poll(&mut held), Some(Some(_))));
+    // And lifted altogether.
+    bed.apply(&[(1, bytes(1))], &[(1, 1, Limits::default())]);
+    bed.gate(1, 1, MIB);
+    let mut held = bed.held(1, 1, MIB);
+    bed.apply(&[(1, Limits::default())], &[(1, 1, Limits::default())]);
+    assert!(bed.poll(&mut held).is_some());
+    bed.nothing_left();
+}
+
+#[test]
+fn what_waits_follows_its_volume_to_another_pool_and_out_of_limits() {
+    let mut bed = Bed::new();
+    let pools = [(1, bytes(1000)), (2, bytes(2000))];
+    bed.apply(&pools, &[(1, 1, Limits::default())]);
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    let mut held = bed.held(1, 1, 2000);
+    let mut other = bed.held(1, 2, 2000);
+    assert!(bed.poll(&mut held).is_none() && bed.poll(&mut other).is_none());
+    bed.apply(&pools, &[(1, 2, Limits::default())]);
+    // The new pool owes nothing yet.
+    assert!(matches!(bed.poll(&mut held), Some(Some(_))));
+    assert!(bed.poll(&mut other).is_none());
+    bed.pass(SECOND);
+    assert!(matches!(bed.poll(&mut other), Some(Some(_))));
+    let mut last = bed.held(1, 2, 2000);
+    assert!(bed.poll(&mut last).is_none());
+    bed.apply(&pools, &[]);
+    assert!(
+        matches!(bed.poll(&mut last), Some(None)),
+        "gone, so nothing limits it"
+    );
+    bed.nothing_left();
+}
+
+#[test]
+fn a_connection_that_ends_leaves_nothing_and_costs_nothing() {
+    let mut bed = Bed::new();
+    bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    for _ in 0..100 {
+        // It comes, asks for much, and goes before it had anything.
+        let held: Vec<_> = (0..50).map(|_| bed.held(1, 7, MIB)).collect();
+        drop(held);
+        bed.nothing_left();
+    }
+    // Or it goes after it was released and before it ran: what it was charged is given back.
+    let mut held = bed.held(1, 7, MIB);
+    assert!(bed.poll(&mut held).is_none());
+    bed.pass(SECOND);
+    drop(held);
+    let usage = bed.throttle.status(VolumeId(1)).unwrap().usage;
+    assert_eq!((usage.bytes, usage.ops), ([0, MIB], [0, 1]));
+    assert!(
+        matches!(bed.gate(1, 8, MIB), Gate::Pass(_)),
+        "as if it had not been there"
+    );
+    // Those of another connection stay where they are.
+    let mut stays = bed.held(1, 8, MIB);
+    drop(bed.held(1, 7, MIB));
+    assert!(bed.poll(&mut stays).is_none());
+    bed.pass(SECOND);
+    assert!(matches!(bed.poll(&mut stays), Some(Some(_))));
+}
+
+#[test]
+fn clients_that_rest_are_forgotten_when_it_makes_no_difference() {
+    let mut bed = Bed::new();
+    bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
+    assert!(matches!(bed.gate(1, 1, 200 * MIB), Gate::Pass(_)));
+    let clients = || bed.throttle.status(VolumeId(1)).unwrap().clients.len();
+    assert_eq!(clients(), 1);
+    bed.pass(30 * SECOND);
+    bed.throttle.tidy();
+    assert_eq!(clients(), 1);
+    bed.pass(180 * SECOND);
+    bed.throttle.tidy();
+    assert_eq!(clients(), 0);
+}

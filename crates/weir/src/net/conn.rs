@@ -16,7 +16,7 @@ use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::{Lsn, Reservation};
-use weir_nfs::ConnInfo;
+use weir_nfs::{Arrival, ConnInfo};
 
 use super::core::{Core, Stalled, Watch};
 use super::inbox::{Flow, Inbox};
@@ -36,6 +36,35 @@ enum Intake {
 struct Waiting<R> {
     set: FuturesUnordered<Charged<R>>,
     bytes: usize,
+}
+
+impl<R> Waiting<R> {
+    fn add(to: &mut Option<Box<Waiting<R>>>, work: Pending<R>, bytes: usize) {
+        let waiting = to.get_or_insert_with(|| {
+            Box::new(Waiting {
+                set: FuturesUnordered::new(),
+                bytes: 0,
+            })
+        });
+        waiting.bytes += bytes;
+        waiting.set.push(Charged { bytes, work });
+    }
+
+    /// The next one that is done, if one is.
+    fn next(from: &mut Option<Box<Waiting<R>>>, cx: &mut Context<'_>) -> Option<Option<Answer<R>>> {
+        let waiting = from.as_mut()?;
+        match Pin::new(&mut waiting.set).poll_next(cx) {
+            Poll::Ready(Some((bytes, answer))) => {
+                waiting.bytes = waiting.bytes.saturating_sub(bytes);
+                Some(answer)
+            }
+            Poll::Ready(None) => {
+                *from = None;
+                None
+            }
+            Poll::Pending => None,
+        }
+    }
 }
 
 /// A waiting request that remembers its charge.
@@ -60,6 +89,8 @@ struct Traffic<R> {
     parked: Vec<(Lsn, R)>,
     parked_bytes: usize,
     waiting: Option<Box<Waiting<R>>>,
+    /// Requests that wait for limits, which are accounted to the client's credit.
+    held: Option<Box<Waiting<R>>>,
 }
 
 impl<R: Reply> Traffic<R> {
@@ -69,15 +100,25 @@ impl<R: Reply> Traffic<R> {
             parked: Vec::new(),
             parked_bytes: 0,
             waiting: None,
+            held: None,
         }
     }
 
+    /// Bytes that count against what the connection may have under way.
     fn bytes(&self) -> usize {
         self.outbox.bytes() + self.parked_bytes + self.waiting.as_ref().map_or(0, |w| w.bytes)
     }
 
+    /// Bytes in all.
+    fn memory(&self) -> usize {
+        self.bytes() + self.held.as_ref().map_or(0, |w| w.bytes)
+    }
+
     fn idle(&self) -> bool {
-        self.outbox.is_empty() && self.parked.is_empty() && self.waiting.is_none()
+        self.outbox.is_empty()
+            && self.parked.is_empty()
+            && self.waiting.is_none()
+            && self.held.is_none()
     }
 
     /// True when no more requests may be taken on.
@@ -100,14 +141,11 @@ impl<R: Reply> Traffic<R> {
     }
 
     fn wait(&mut self, work: Pending<R>, bytes: usize) {
-        let waiting = self.waiting.get_or_insert_with(|| {
-            Box::new(Waiting {
-                set: FuturesUnordered::new(),
-                bytes: 0,
-            })
-        });
-        waiting.bytes += bytes;
-        waiting.set.push(Charged { bytes, work });
+        Waiting::add(&mut self.waiting, work, bytes);
+    }
+
+    fn hold(&mut self, work: Pending<R>, bytes: usize) {
+        Waiting::add(&mut self.held, work, bytes);
     }
 
     /// Moves answers whose log record is durable to the outbox.
@@ -137,16 +175,15 @@ impl<R: Reply> Traffic<R> {
 
     /// Lets waiting requests go on, and takes their answers.
     fn poll_waiting(&mut self, cx: &mut Context<'_>, durable: impl Fn() -> Lsn) {
-        while let Some(waiting) = &mut self.waiting {
-            match Pin::new(&mut waiting.set).poll_next(cx) {
-                Poll::Ready(Some((bytes, answer))) => {
-                    waiting.bytes = waiting.bytes.saturating_sub(bytes);
-                    if let Some((reply, after)) = answer {
-                        self.answer(reply, after, durable());
-                    }
-                }
-                Poll::Ready(None) => self.waiting = None,
-                Poll::Pending => return,
+        loop {
+            let done = match Waiting::next(&mut self.held, cx) {
+                Some(answer) => Some(answer),
+                None => Waiting::next(&mut self.waiting, cx),
+            };
+            match done {
+                Some(Some((reply, after))) => self.answer(reply, after, durable()),
+                Some(None) => {}
+                None => return,
             }
         }
     }
@@ -232,6 +269,13 @@ impl<B: Backend> Conn<B> {
         Ok(())
     }
 
+    /// Takes no more requests. Those that wait for limits are dropped: nobody is there to wait for their answers, and
+    /// none has been begun.
+    fn close(&mut self) {
+        self.intake = Intake::Closed;
+        self.traffic.held = None;
+    }
+
     /// Counts progress for the sweeper.
     fn moved(&self, bytes: usize) {
         if bytes > 0 {
@@ -293,7 +337,7 @@ impl<B: Backend> Conn<B> {
             if self.inbox.partial() {
                 tracing::debug!(peer = %self.info.peer, "connection ended within a request");
             }
-            self.intake = Intake::Closed;
+            self.close();
             return Poll::Ready(Ok(()));
         }
         self.moved(read);
@@ -316,7 +360,10 @@ impl<B: Backend> Conn<B> {
             traffic,
             ..
         } = self;
-        let now = core.clock.now();
+        let now = Arrival {
+            time: core.clock.now(),
+            monotonic: u64::try_from(core.clock.monotonic().as_nanos()).ok(),
+        };
         let backend = &core.backend;
         let mut durable = backend.durable();
         let outcome = inbox.accept(input, &mut |record| {
@@ -330,6 +377,7 @@ impl<B: Backend> Conn<B> {
                 Handled::Later(work) => {
                     traffic.wait(work, record.len() + limits::PENDING_OVERHEAD);
                 }
+                Handled::Held(work) => traffic.hold(work, record.len()),
                 Handled::Drop => {}
                 Handled::Close(why) => return Flow::Close(why),
             }
@@ -360,6 +408,11 @@ impl<B: Backend> Conn<B> {
         if matches!(self.intake, Intake::Closed) || self.traffic.full() {
             return Ok(false);
         }
+        if !self.core.backend.may_read(&self.info, cx) {
+            self.watch.paused.set(Some(self.stream.as_raw_fd()));
+            return Ok(false);
+        }
+        self.watch.paused.set(None);
         if self.core.short_of_memory() {
             // It must not wait for what it holds itself and has only not given back yet.
             self.settle();
@@ -386,7 +439,7 @@ impl<B: Backend> Conn<B> {
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..limits::TURN {
             // Before the log is looked at: what comes from here may have to wait for it.
-            if self.traffic.waiting.is_some() {
+            if self.traffic.waiting.is_some() || self.traffic.held.is_some() {
                 let core = &self.core;
                 self.traffic.poll_waiting(cx, || core.backend.durable());
             }
@@ -403,7 +456,7 @@ impl<B: Backend> Conn<B> {
             }
             self.flush(cx)?;
             if self.core.draining.get() {
-                self.intake = Intake::Closed;
+                self.close();
             }
             if matches!(self.intake, Intake::Closed) && self.traffic.idle() {
                 return Ok(true);
@@ -419,7 +472,7 @@ impl<B: Backend> Conn<B> {
 
     /// Brings the charge to the budget in line with what is held.
     fn settle(&mut self) {
-        let held = self.traffic.bytes() + self.inbox.held() + self.backlog.capacity();
+        let held = self.traffic.memory() + self.inbox.held() + self.backlog.capacity();
         match &mut self.charge {
             None if held == 0 => {}
             None => self.charge = self.core.budget.try_reserve(held),
@@ -443,6 +496,7 @@ impl<B: Backend> Conn<B> {
 
 impl<B: Backend> Drop for Conn<B> {
     fn drop(&mut self) {
+        self.watch.paused.set(None);
         if self.charge.take().is_some() {
             self.core.wakeups.memory_released();
         }
@@ -458,6 +512,10 @@ impl<B: Backend> Future for Conn<B> {
         let this = &mut *self;
         if this.watch.dropped.get() {
             let what = match this.watch.waits.get() {
+                _ if this.watch.paused.get().is_some() => {
+                    tracing::debug!(peer = %this.info.peer, "gone while its requests waited");
+                    return Poll::Ready(());
+                }
                 Stalled::Reading => "left a request unfinished",
                 _ => "took no answers",
             };

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::TcpStream as StdStream;
+use std::os::fd::RawFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -100,6 +101,8 @@ pub(super) struct Watch {
     pub waits: Cell<Stalled>,
     /// Set by the sweeper: the connection is to end.
     pub dropped: Cell<bool>,
+    /// The socket, while it is not read from: that the peer is gone then shows in no read.
+    pub paused: Cell<Option<RawFd>>,
     /// The connection's task.
     pub waker: RefCell<Option<Waker>>,
     /// True while the connection stands in its core's list of waiting ones.
@@ -110,6 +113,11 @@ pub(super) struct Watch {
 
 impl Watch {
     fn sweep(&self, limit: Duration) {
+        if self.paused.get().is_some_and(hung_up) {
+            self.dropped.set(true);
+            self.wake();
+            return;
+        }
         if self.waits.get() == Stalled::No || self.seen.get() != self.progress.get() {
             self.seen.set(self.progress.get());
             self.age.set(Duration::ZERO);
@@ -127,6 +135,18 @@ impl Watch {
             waker.wake();
         }
     }
+}
+
+/// Whether the peer has closed its end, also behind data that has not been read.
+fn hung_up(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: one descriptor is passed, valid for the call, which does not wait.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// What the connections of one core share.
@@ -185,6 +205,7 @@ impl<B: Backend> Core<B> {
             progress: Cell::new(0),
             waits: Cell::new(Stalled::No),
             dropped: Cell::new(false),
+            paused: Cell::new(None),
             waker: RefCell::new(None),
             listed: Cell::new(false),
             seen: Cell::new(0),
@@ -318,6 +339,9 @@ async fn run<B: Backend>(
     tokio::task::spawn_local(async move { helper.answer_bell().await });
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.sweep(stall).await });
+    if let Some(companion) = core.backend.companion(core.index) {
+        tokio::task::spawn_local(companion);
+    }
     // Counts the connections that are alive: each task holds a clone of the sender.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     loop {

@@ -43,7 +43,8 @@ pub fn datagrams<B: Backend>(
                 continue;
             }
             let conn = ConnInfo::new(0, peer, address);
-            if let Handled::Reply(reply, None) = backend.handle(&conn, message, clock.now()) {
+            if let Handled::Reply(reply, None) = backend.handle(&conn, message, clock.now().into())
+            {
                 let mut pieces = Vec::new();
                 reply.pieces(MARK, &mut pieces);
                 let answer: Vec<u8> = pieces.iter().flat_map(|p| p.iter().copied()).collect();

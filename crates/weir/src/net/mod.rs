@@ -26,6 +26,7 @@
 //! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
 //! - What all connections hold is charged to one [`Budget`]; when it is used up, nobody new is read from
 //!   until answers have left.
+//! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
 //! - A peer that does not take its answers, or stops within a request, is dropped after
 //!   [`limits::STALL`] (sooner when memory is short).
 
@@ -36,19 +37,23 @@ mod inbox;
 pub mod limits;
 mod listener;
 mod outbox;
+mod pacer;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
 use std::pin::Pin;
 
-use weir_base::{Lsn, Time};
-use weir_nfs::ConnInfo;
+use std::task::Context;
+
+use weir_base::Lsn;
+use weir_nfs::{Arrival, ConnInfo};
 
 pub use core::{Cores, Settings, Wakeups};
 pub use datagram::datagrams;
 pub use listener::{accept, listen};
 pub use outbox::{Pieces, Reply};
+pub use pacer::pace;
 
 /// A reply and the log record that has to be durable before it may be sent.
 pub type Answer<R> = (R, Option<Lsn>);
@@ -62,6 +67,9 @@ pub enum Handled<R> {
     Reply(R, Option<Lsn>),
     /// It waits for something, such as a device read.
     Later(Pending<R>),
+    /// It waits for the limits of its volume. Its memory is accounted to the client's credit ([`Backend::may_read`])
+    /// instead of what the connection may have under way, so that other requests are served meanwhile.
+    Held(Pending<R>),
     /// There is nothing to answer (a reply to nobody, a retransmission of a request that is
     /// still running).
     Drop,
@@ -75,7 +83,18 @@ pub trait Backend: Send + Sync + 'static {
     type Reply: Reply;
 
     /// Runs one request: `record` is a whole RPC message without its record mark.
-    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Time) -> Handled<Self::Reply>;
+    fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Self::Reply>;
+
+    /// Whether the client's credit allows more of its requests to be read. If not, the task of `cx` is woken when it is
+    /// worth asking again.
+    fn may_read(&self, _conn: &ConnInfo, _cx: &mut Context<'_>) -> bool {
+        true
+    }
+
+    /// What is to run on an event loop for ever, besides its connections.
+    fn companion(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        None
+    }
 
     /// Log records up to this number are durable.
     fn durable(&self) -> Lsn;

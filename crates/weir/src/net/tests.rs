@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_base::{Budget, Lsn, SystemClock, Time};
+use weir_base::{Budget, Lsn, SystemClock};
 
 use super::*;
 
@@ -58,7 +58,7 @@ impl Stub {
 impl Backend for Stub {
     type Reply = Bytes;
 
-    fn handle(&self, _conn: &ConnInfo, record: &[u8], _now: Time) -> Handled<Bytes> {
+    fn handle(&self, _conn: &ConnInfo, record: &[u8], _now: Arrival) -> Handled<Bytes> {
         self.handled.fetch_add(1, Ordering::SeqCst);
         let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
         match record.first() {

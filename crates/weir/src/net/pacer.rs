@@ -1,0 +1,115 @@
+//! An event loop's part in limits on throughput: it wakes when something is to be released.
+//!
+//! The event loop's own timers count in milliseconds, in which twenty operations of a limit of 20,000 a second would come
+//! at once; a timer descriptor (timerfd_create(2)) is good to some 50 µs. Setting it needs no wake-up: it is the
+//! kernel's, so any thread that finds something earlier to release on this lane sets it.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use weir_base::Clock;
+use weir_vfs::throttle::{Alarm, Throttle};
+
+struct Timer {
+    fd: OwnedFd,
+    clock: Arc<dyn Clock>,
+}
+
+impl Timer {
+    fn new(clock: Arc<dyn Clock>) -> io::Result<Timer> {
+        // SAFETY: plain system call.
+        let fd = unsafe {
+            libc::timerfd_create(
+                libc::CLOCK_MONOTONIC,
+                libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just created and is owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Timer { fd, clock })
+    }
+
+    /// Takes note that it has gone off. `WouldBlock` if it has not.
+    fn take(&self) -> io::Result<()> {
+        let mut count = 0u64;
+        // SAFETY: the kernel writes at most the eight bytes of `count`.
+        let read = unsafe {
+            libc::read(
+                self.fd.as_raw_fd(),
+                (&raw mut count).cast(),
+                size_of::<u64>(),
+            )
+        };
+        match read {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Alarm for Timer {
+    fn set(&self, at: u64) {
+        let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        // Nothing would disarm it.
+        let wait = at.saturating_sub(now).max(1);
+        let when = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: (wait / 1_000_000_000) as libc::time_t,
+                tv_nsec: (wait % 1_000_000_000) as libc::c_long,
+            },
+        };
+        // SAFETY: `when` is valid for the call; the descriptor is open. It fails on neither.
+        unsafe {
+            libc::timerfd_settime(
+                self.fd.as_raw_fd(),
+                0,
+                &raw const when,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+/// Releases what waits on a lane at its time, for ever. Runs on the lane's event loop.
+pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
+    let timer = match Timer::new(clock).and_then(|timer| {
+        // SAFETY: the descriptor is open as long as the timer, which is registered by value (through an `Arc` of it), and
+        // the timer answers with the same one always.
+        let registered =
+            unsafe { AsyncFd::register_with_interest(Arc::new(timer), Interest::READABLE) };
+        registered.map_err(io::Error::from)
+    }) {
+        Ok(timer) => timer,
+        Err(error) => {
+            // Without it, what waits would wait for the next request.
+            tracing::error!(%error, "no timer for limits on throughput");
+            return;
+        }
+    };
+    throttle.on_alarm(lane, Arc::clone(timer.get_ref()) as Arc<dyn Alarm>);
+    loop {
+        let Ok(mut ready) = timer.readable().await else {
+            return;
+        };
+        // Before it is read, not after: the next alarm may be set within `expire`.
+        let _ = ready.try_io(|timer| timer.get_ref().take());
+        drop(ready);
+        throttle.expire(lane);
+    }
+}
