@@ -1,1 +1,29 @@
 //! The HTTP surfaces: NetApp Volumes v1, Filestore v1, metrics.
+//!
+//! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What they send is read by
+//! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]),
+//! and answered in the shapes that they parse ([`lro`], [`error`]).
+
+mod app;
+pub mod error;
+mod fields;
+pub mod filestore;
+pub mod filter;
+mod gate;
+mod handlers;
+pub mod json;
+mod listen;
+pub mod lro;
+pub mod mask;
+mod mount;
+pub mod netapp;
+pub mod openapi;
+pub mod page;
+pub mod query;
+pub mod route;
+pub mod schema;
+mod tls;
+
+pub use app::{AppState, Ends, Gate, MAX_BODY, Metrics, Ontap, OntapRequest, router};
+pub use listen::{Access, Refused, serve};
+pub use tls::Tls;

@@ -1,0 +1,412 @@
+//! From an HTTP request to an answer: who asks, what for, with what body; and back.
+//!
+//! The order of the checks is the order of their cost to us and of what they give away: where the request comes from,
+//! whose token it carries, whether there is such a path, whether the role suffices; only then is a body read, and never
+//! more of it than [`MAX_BODY`].
+
+use crate::error::{ApiError, ApiResult};
+use crate::gate;
+use crate::handlers;
+use crate::query::Query;
+use crate::route::{self, Action, Api, NoRoute, Route, Verb};
+use crate::{lro, openapi};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use weir_control::{Actor, Control, Name, Role, Status, Surface};
+
+/// Bytes of a body. The largest that means anything, an export policy of long rules, is a tenth of it.
+pub const MAX_BODY: usize = 256 << 10;
+/// Bytes of all bodies that are being read or worked on.
+const MAX_BODIES: usize = 8 << 20;
+/// A body has to arrive within this.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Of a body that is refused for its size, so much is read and thrown away, for no longer than [`BODY_TIME`]: a client
+/// that is still sending would otherwise see its connection break instead of the answer.
+const MAX_DISCARD: u64 = 1 << 30;
+
+/// Metrics as text.
+pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// A request that passes through to a pool's ONTAP surface.
+#[derive(Debug)]
+pub struct OntapRequest {
+    /// The pool.
+    pub pool: Name,
+    /// The method.
+    pub verb: Verb,
+    /// What stands behind `ontap/`, such as `api/private/cli`.
+    pub path: String,
+    /// Parameters of the query.
+    pub query: Query,
+    /// The body, if there is one.
+    pub body: Value,
+    /// Who asks.
+    pub actor: Actor,
+}
+
+/// What answers `storagePools/*/ontap/**`.
+pub trait Ontap: Send + Sync {
+    /// The answer's body.
+    fn call(
+        &self,
+        request: OntapRequest,
+    ) -> Pin<Box<dyn Future<Output = ApiResult<Value>> + Send + '_>>;
+}
+
+/// Everything that answering takes. Cheap to clone.
+#[derive(Clone)]
+pub struct AppState(Arc<Inner>);
+
+struct Inner {
+    control: Arc<Control>,
+    nfs: SocketAddr,
+    metrics: Option<Metrics>,
+    ontap: Option<Arc<dyn Ontap>>,
+    bodies: Semaphore,
+}
+
+impl AppState {
+    /// Over a control plane. `nfs` is where clients mount from; with an unspecified address (`0.0.0.0`), they are told
+    /// the address at which they reached this listener.
+    pub fn new(control: Arc<Control>, nfs: SocketAddr) -> AppState {
+        AppState(Arc::new(Inner {
+            control,
+            nfs,
+            metrics: None,
+            ontap: None,
+            bodies: Semaphore::new(MAX_BODIES),
+        }))
+    }
+
+    /// With a source for `/metrics`.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Metrics) -> AppState {
+        self.changed(|i| i.metrics = Some(metrics))
+    }
+
+    /// With an ONTAP surface behind the pools.
+    #[must_use]
+    pub fn with_ontap(self, ontap: Arc<dyn Ontap>) -> AppState {
+        self.changed(|i| i.ontap = Some(ontap))
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Inner)) -> AppState {
+        let old = &self.0;
+        let mut inner = Inner {
+            control: Arc::clone(&old.control),
+            nfs: old.nfs,
+            metrics: old.metrics.clone(),
+            ontap: old.ontap.clone(),
+            bodies: Semaphore::new(MAX_BODIES),
+        };
+        change(&mut inner);
+        AppState(Arc::new(inner))
+    }
+
+    /// The control plane.
+    pub(crate) fn control(&self) -> &Control {
+        &self.0.control
+    }
+}
+
+impl std::fmt::Debug for AppState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppState")
+            .field("nfs", &self.0.nfs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Whoever reaches the listener, which is to be on a loopback address.
+    Loopback,
+    /// Holders of a token.
+    Tokens,
+}
+
+/// Both ends of the connection that a request came over.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The client's.
+    pub remote: SocketAddr,
+    /// Ours.
+    pub local: SocketAddr,
+}
+
+/// The service: everything that the listener serves.
+pub fn router(state: AppState, gate: Gate) -> Router {
+    Router::new().fallback(serve).with_state((state, gate))
+}
+
+async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+    match answer(&app, gate, request).await {
+        Ok(response) => response,
+        Err(e) => {
+            if e.code() >= 500 && e.status != Status::Unimplemented {
+                tracing::warn!(reason = %e.reason, "{}", e.message);
+            }
+            e.into_response()
+        }
+    }
+}
+
+async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Response> {
+    let (head, body) = request.into_parts();
+    let body = Unread(Some(body));
+    let ends = head.extensions.get::<Ends>().copied();
+    let from = ends.map(|e| e.remote.ip());
+    let actor = match gate {
+        Gate::Loopback => {
+            gate::same_machine(&head)?;
+            Actor {
+                address: from,
+                ..Actor::local()
+            }
+        }
+        Gate::Tokens => {
+            let token = gate::bearer(&head)?;
+            app.control()
+                .authenticate(token, from)
+                .await
+                .map_err(ApiError::refused)?
+        }
+    };
+    let verb = Verb::of(&head.method);
+    let path = head.uri.path();
+    if verb == Some(Verb::Get) {
+        if let Some(page) = plain(app, path) {
+            return Ok(page);
+        }
+    }
+    let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
+    let domain = domain(matched.route, &matched.parts);
+    let outcome = async {
+        gate::allows(&actor, matched.route)?;
+        let query = Query::parse(head.uri.query().unwrap_or_default())?;
+        if matched.route.action != Action::Ontap {
+            query.only(matched.route.parameters())?;
+        }
+        let enums = query.enums()?;
+        let (bytes, _held) = if matched.route.has_body() {
+            read(app, &head.headers, body).await?
+        } else {
+            (Bytes::new(), None)
+        };
+        let nfs = mount_address(app.0.nfs, ends);
+        let request = handlers::Asked {
+            app,
+            actor,
+            route: matched.route,
+            parts: matched.parts,
+            query,
+            enums,
+            body: bytes,
+            nfs,
+        };
+        handlers::handle(request).await
+    };
+    let value = outcome.await.map_err(|mut e| {
+        e.domain = domain;
+        e
+    })?;
+    Ok(json(StatusCode::OK, &value))
+}
+
+/// An answer in JSON.
+fn json(status: StatusCode, value: &Value) -> Response {
+    let mut r = (status, value.to_string()).into_response();
+    r.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json; charset=UTF-8"),
+    );
+    r
+}
+
+/// What is served apart from the APIs: metrics, and the APIs' own description.
+fn plain(app: &AppState, path: &str) -> Option<Response> {
+    let (kind, text) = match path {
+        "/metrics" => ("text/plain; version=0.0.4", app.0.metrics.as_ref()?()),
+        "/openapi/netapp-v1.json" => ("application/json", openapi::document(Api::Netapp)),
+        "/openapi/filestore-v1.json" => ("application/json", openapi::document(Api::Filestore)),
+        _ => return None,
+    };
+    let mut r = text.into_response();
+    r.headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    Some(r)
+}
+
+fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiError> {
+    let path = crate::json::abbreviate(path);
+    let (status, http, reason) = match why {
+        NoRoute::NoPath => (Status::NotFound, None, "NO_SUCH_PATH"),
+        NoRoute::NoMethod => (Status::Unimplemented, Some(405), "NO_SUCH_METHOD"),
+        NoRoute::Broken => (Status::InvalidArgument, None, "INVALID_PATH"),
+    };
+    let mut e = ApiError::new(
+        status,
+        reason,
+        format!("{method} {path} is nothing that this server answers"),
+    );
+    e.http = http;
+    e
+}
+
+fn domain(route: &Route, parts: &[String]) -> &'static str {
+    match route.api {
+        Api::Netapp => lro::domain(Surface::Netapp),
+        Api::Filestore => lro::domain(Surface::Filestore),
+        // Operations of both look alike from outside.
+        Api::Both if !parts.is_empty() => lro::domain(Surface::Netapp),
+        Api::Both | Api::Own => crate::error::OWN_DOMAIN,
+    }
+}
+
+/// The address that clients are told to mount from.
+fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
+    if !nfs.ip().is_unspecified() {
+        return nfs;
+    }
+    let ip = ends.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |e| e.local.ip());
+    SocketAddr::new(ip.to_canonical(), nfs.port())
+}
+
+/// A body that was not read: when the request is answered without it, what the client still sends is thrown away, so
+/// that it gets to read the answer.
+struct Unread(Option<Body>);
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let Some(body) = self.0.take() else { return };
+        if !http_body_ended(&body) && tokio::runtime::Handle::try_current().is_ok() {
+            tokio::spawn(discard(body));
+        }
+    }
+}
+
+fn http_body_ended(body: &Body) -> bool {
+    use axum::body::HttpBody as _;
+    body.is_end_stream()
+}
+
+async fn discard(body: Body) {
+    let mut stream = body.into_data_stream();
+    let drained = async {
+        let mut seen = 0u64;
+        while let Some(Ok(chunk)) = stream.next().await {
+            seen = seen.saturating_add(chunk.len() as u64);
+            if seen > MAX_DISCARD {
+                break;
+            }
+        }
+    };
+    // Whatever the client does, nobody waits for it any longer than this.
+    drop(tokio::time::timeout(BODY_TIME, drained).await);
+}
+
+fn too_large() -> Box<ApiError> {
+    let mut e = ApiError::new(
+        Status::InvalidArgument,
+        "PAYLOAD_TOO_LARGE",
+        format!("Request payload size exceeds the limit: {MAX_BODY} bytes."),
+    );
+    e.http = Some(StatusCode::PAYLOAD_TOO_LARGE.as_u16());
+    e
+}
+
+/// Reads a body, and holds its share of what all bodies may have.
+async fn read<'a>(
+    app: &'a AppState,
+    headers: &axum::http::HeaderMap,
+    mut body: Unread,
+) -> ApiResult<(Bytes, Option<SemaphorePermit<'a>>)> {
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|n| n > MAX_BODY as u64) {
+        return Err(too_large());
+    }
+    let Some(inner) = body.0.take() else {
+        return Ok((Bytes::new(), None));
+    };
+    let mut stream = inner.into_data_stream();
+    let mut held: Option<SemaphorePermit<'a>> = None;
+    let mut out: Vec<u8> = Vec::new();
+    let reading = async {
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|e| {
+                ApiError::new(
+                    Status::InvalidArgument,
+                    "BROKEN_BODY",
+                    format!("The body of the request broke off: {e}"),
+                )
+            })?;
+            if out.len().saturating_add(chunk.len()) > MAX_BODY {
+                return Err(too_large());
+            }
+            let permits = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            let more = app.0.bodies.try_acquire_many(permits).map_err(|_| {
+                ApiError::new(
+                    Status::Unavailable,
+                    "TOO_BUSY",
+                    "Too many requests are being read; try again",
+                )
+            })?;
+            match &mut held {
+                Some(h) => h.merge(more),
+                None => held = Some(more),
+            }
+            out.extend_from_slice(&chunk);
+        }
+        Ok(())
+    };
+    let result = tokio::time::timeout(BODY_TIME, reading).await;
+    match result {
+        Ok(Ok(())) => Ok((Bytes::from(out), held)),
+        Ok(Err(e)) => {
+            drop(Unread(Some(Body::from_stream(stream))));
+            Err(e)
+        }
+        Err(_) => {
+            let mut e = ApiError::new(
+                Status::DeadlineExceeded,
+                "SLOW_BODY",
+                "The body of the request did not arrive in time",
+            );
+            e.http = Some(StatusCode::REQUEST_TIMEOUT.as_u16());
+            Err(e)
+        }
+    }
+}
+
+/// Passes a request on to the ONTAP surface.
+pub(crate) async fn ontap(app: &AppState, request: OntapRequest) -> ApiResult<Value> {
+    match &app.0.ontap {
+        Some(o) => o.call(request).await,
+        None => Err(ApiError::unimplemented("ONTAP's own interface")),
+    }
+}
+
+/// The role that an action takes.
+pub(crate) fn role(route: &Route) -> Role {
+    match route.action {
+        Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
+            Role::Admin
+        }
+        _ if route.verb == Verb::Get => Role::Viewer,
+        _ => Role::Editor,
+    }
+}

@@ -1,0 +1,223 @@
+//! Errors in the shape that clients of the public APIs parse: an HTTP status and
+//! `{"error": {code, message, status, details: [ErrorInfo, BadRequest]}}`
+//! (<https://cloud.google.com/apis/design/errors>, google/rpc/error_details.proto).
+//!
+//! The pairing of status names and HTTP codes is google/rpc/code.proto's: clients decide from the code whether to try
+//! again (429, 499, 503, 504 they do; 400, 403, 404, 409 they do not).
+
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use weir_control::Refusal;
+pub use weir_control::Status;
+
+/// A field of the request that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The path of the field, such as `exportPolicy.rules[0].anonUid`.
+    pub field: String,
+    /// What is wrong with it.
+    pub description: String,
+}
+
+/// What a request is answered with when it is refused or fails.
+#[derive(Clone, Debug)]
+pub struct ApiError {
+    /// The canonical status.
+    pub status: Status,
+    /// An HTTP code other than the status's own (405, 413), where clients look at that.
+    pub http: Option<u16>,
+    /// For people.
+    pub message: String,
+    /// For programs: the rule's name, UPPER_SNAKE.
+    pub reason: String,
+    /// What the rule was about.
+    pub metadata: Vec<(String, String)>,
+    /// Which fields are wrong.
+    pub violations: Vec<Violation>,
+    /// `netapp.googleapis.com` or `file.googleapis.com`; the dispatcher fills it in.
+    pub domain: &'static str,
+}
+
+/// The domain of errors that belong to no API in particular.
+pub const OWN_DOMAIN: &str = "weir";
+
+impl ApiError {
+    /// An error without particulars.
+    pub fn new(
+        status: Status,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Box<ApiError> {
+        Box::new(ApiError {
+            status,
+            http: None,
+            message: message.into(),
+            reason: reason.into(),
+            metadata: Vec::new(),
+            violations: Vec::new(),
+            domain: OWN_DOMAIN,
+        })
+    }
+
+    /// The request's fields are wrong. The message is the first violation's description.
+    pub fn fields(violations: Vec<Violation>) -> Box<ApiError> {
+        let message = match violations.as_slice() {
+            [] => "Request contains an invalid argument.".to_owned(),
+            [one] => one.description.clone(),
+            [first, rest @ ..] => {
+                format!("{} ({} more in the details)", first.description, rest.len())
+            }
+        };
+        let mut e = ApiError::new(Status::InvalidArgument, "INVALID_FIELD", message);
+        e.violations = violations;
+        e
+    }
+
+    /// One field is wrong.
+    pub fn field(field: impl Into<String>, description: impl Into<String>) -> Box<ApiError> {
+        ApiError::fields(vec![Violation {
+            field: field.into(),
+            description: description.into(),
+        }])
+    }
+
+    /// There is no such resource.
+    pub fn not_found(name: &str) -> Box<ApiError> {
+        let mut e = ApiError::new(
+            Status::NotFound,
+            "RESOURCE_NOT_FOUND",
+            format!("Resource '{name}' was not found"),
+        );
+        e.metadata.push(("resource".to_owned(), name.to_owned()));
+        e
+    }
+
+    /// The API has it, this server does not.
+    pub fn unimplemented(what: &str) -> Box<ApiError> {
+        ApiError::new(
+            Status::Unimplemented,
+            "NOT_IMPLEMENTED",
+            format!("{what} is not implemented by this server"),
+        )
+    }
+
+    /// A refusal of the control plane. Where one field is to blame, its metadata names it.
+    pub fn refused(refusal: Refusal) -> Box<ApiError> {
+        let mut e = ApiError::new(refusal.status, refusal.reason, refusal.message);
+        for (k, v) in refusal.metadata {
+            if k == "field" {
+                e.violations.push(Violation {
+                    field: v.clone(),
+                    description: e.message.clone(),
+                });
+            }
+            e.metadata.push((k.into_owned(), v));
+        }
+        e
+    }
+
+    /// The HTTP status line's code.
+    pub fn code(&self) -> u16 {
+        self.http.unwrap_or(self.status.http())
+    }
+
+    /// The details: ErrorInfo always, BadRequest where fields are wrong.
+    pub fn details(&self) -> Value {
+        let metadata: Map<String, Value> = self
+            .metadata
+            .iter()
+            .map(|(k, v)| (k.clone(), json!(v)))
+            .collect();
+        let mut info = json!({
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": self.reason,
+            "domain": self.domain,
+        });
+        if let (false, Some(info)) = (metadata.is_empty(), info.as_object_mut()) {
+            info.insert("metadata".to_owned(), Value::Object(metadata));
+        }
+        let mut details = vec![info];
+        if !self.violations.is_empty() {
+            let violations: Vec<Value> = self
+                .violations
+                .iter()
+                .map(|v| json!({"field": v.field, "description": v.description}))
+                .collect();
+            details.push(json!({
+                "@type": "type.googleapis.com/google.rpc.BadRequest",
+                "fieldViolations": violations,
+            }));
+        }
+        Value::Array(details)
+    }
+
+    /// The body.
+    pub fn body(&self) -> Value {
+        json!({"error": {
+            "code": self.code(),
+            "message": self.message,
+            "status": self.status.as_str(),
+            "details": self.details(),
+        }})
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = axum::http::StatusCode::from_u16(self.code())
+            .unwrap_or(axum::http::StatusCode::INTERNAL_SERVER_ERROR);
+        let mut r = (status, axum::Json(self.body())).into_response();
+        if self.status == Status::Unauthenticated {
+            r.headers_mut().insert(
+                axum::http::header::WWW_AUTHENTICATE,
+                axum::http::HeaderValue::from_static("Bearer realm=\"weir\""),
+            );
+        }
+        r
+    }
+}
+
+/// What handlers return. Boxed: an error is large and rare.
+pub type ApiResult<T> = Result<T, Box<ApiError>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_is_the_one_that_clients_parse() {
+        let mut e = ApiError::field("capacityGib", "must be positive");
+        e.domain = "netapp.googleapis.com";
+        e.metadata.push(("rule".to_owned(), "x".to_owned()));
+        assert_eq!(
+            e.body(),
+            json!({"error": {
+                "code": 400,
+                "message": "must be positive",
+                "status": "INVALID_ARGUMENT",
+                "details": [
+                    {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "INVALID_FIELD",
+                     "domain": "netapp.googleapis.com", "metadata": {"rule": "x"}},
+                    {"@type": "type.googleapis.com/google.rpc.BadRequest",
+                     "fieldViolations": [{"field": "capacityGib", "description": "must be positive"}]},
+                ],
+            }})
+        );
+    }
+
+    #[test]
+    fn every_status_has_a_code_that_clients_expect() {
+        // google/rpc/code.proto, the comments "HTTP Mapping".
+        for (s, code) in [
+            (Status::FailedPrecondition, 400),
+            (Status::Unauthenticated, 401),
+            (Status::PermissionDenied, 403),
+            (Status::Aborted, 409),
+            (Status::ResourceExhausted, 429),
+            (Status::Unimplemented, 501),
+            (Status::Unavailable, 503),
+        ] {
+            assert_eq!(ApiError::new(s, "X", "").code(), code);
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Taking a message in normal form apart: what the model knows becomes typed, the rest stays as it was sent.
+
+use crate::error::{ApiError, ApiResult};
+use crate::json::{Object, abbreviate};
+use crate::schema::Message;
+use serde_json::Value;
+use weir_control::{Extra, Labels};
+
+/// Labels that a resource may have, and the bytes of a key or value (the public APIs' rules for labels).
+const MAX_LABELS: usize = 64;
+const MAX_LABEL: usize = 63;
+
+/// What a request says of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said<T> {
+    /// Nothing: it stays as it is.
+    Nothing,
+    /// That it is to be as if never set.
+    Clear,
+    /// A value.
+    Set(T),
+}
+
+impl<T> Said<T> {
+    /// The value; `None` for nothing and for clearing, which are the same where something is made.
+    pub fn value(self) -> Option<T> {
+        match self {
+            Said::Set(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// The value, where clearing means the type's default.
+    pub fn or_default(self) -> Option<T>
+    where
+        T: Default,
+    {
+        match self {
+            Said::Nothing => None,
+            Said::Clear => Some(T::default()),
+            Said::Set(v) => Some(v),
+        }
+    }
+
+    /// The value, where the resource cannot be without.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT: it would be cleared.
+    pub fn kept(self, field: &str) -> ApiResult<Option<T>> {
+        match self {
+            Said::Nothing => Ok(None),
+            Said::Clear => Err(ApiError::field(
+                field,
+                format!("'{field}' is required and cannot be cleared"),
+            )),
+            Said::Set(v) => Ok(Some(v)),
+        }
+    }
+
+    fn try_map<U>(self, f: impl FnOnce(T) -> ApiResult<U>) -> ApiResult<Said<U>> {
+        Ok(match self {
+            Said::Nothing => Said::Nothing,
+            Said::Clear => Said::Clear,
+            Said::Set(v) => Said::Set(f(v)?),
+        })
+    }
+}
+
+/// A message of which fields are taken one by one.
+#[derive(Debug)]
+pub struct Fields(Object);
+
+impl Fields {
+    /// Of a message in normal form, or of what a mask made of one.
+    pub fn new(mut object: Object) -> Fields {
+        object.remove("name");
+        Fields(object)
+    }
+
+    /// Puts a field back in.
+    pub fn put(&mut self, field: &str, value: Value) {
+        self.0.insert(field.to_owned(), value);
+    }
+
+    /// Takes a field, whatever its type.
+    pub fn take(&mut self, field: &str) -> Said<Value> {
+        match self.0.remove(field) {
+            None => Said::Nothing,
+            Some(Value::Null) => Said::Clear,
+            Some(v) => Said::Set(v),
+        }
+    }
+
+    /// Takes text.
+    pub fn text(&mut self, field: &str) -> Said<String> {
+        match self.take(field) {
+            Said::Set(Value::String(s)) => Said::Set(s),
+            Said::Nothing => Said::Nothing,
+            _ => Said::Clear,
+        }
+    }
+
+    /// Takes true or false.
+    pub fn flag(&mut self, field: &str) -> Said<bool> {
+        match self.take(field) {
+            Said::Set(v) => Said::Set(v.as_bool().unwrap_or(false)),
+            Said::Nothing => Said::Nothing,
+            Said::Clear => Said::Clear,
+        }
+    }
+
+    /// Takes a number that cannot be negative; 0 is what "not set" looks like on the wire.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT: it is negative.
+    pub fn count(&mut self, field: &str) -> ApiResult<Said<u64>> {
+        self.take(field).try_map(|v| {
+            v.as_u64().ok_or_else(|| {
+                ApiError::field(field, format!("'{field}' is {v}; it cannot be negative"))
+            })
+        })
+    }
+
+    /// Takes a rate, which is 0 or more.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT: it is negative.
+    pub fn rate(&mut self, field: &str) -> ApiResult<Said<f64>> {
+        self.take(field)
+            .try_map(|v| match v.as_f64().filter(|f| *f >= 0.0) {
+                Some(f) => Ok(f),
+                None => Err(ApiError::field(
+                    field,
+                    format!("'{field}' is {v}; it cannot be negative"),
+                )),
+            })
+    }
+
+    /// Takes a value of a set that the model has as a type.
+    ///
+    /// # Errors
+    /// UNIMPLEMENTED: the public API knows it, this server does not.
+    pub fn one_of<T>(
+        &mut self,
+        field: &str,
+        from_name: impl Fn(&str) -> Option<T>,
+    ) -> ApiResult<Said<T>> {
+        self.text(field)
+            .try_map(|s| from_name(&s).ok_or_else(|| not_here(field, &s)))
+    }
+
+    /// Takes the labels.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT: too many, or against their syntax.
+    pub fn labels(&mut self) -> ApiResult<Said<Labels>> {
+        self.take("labels").try_map(|v| {
+            let map = match v {
+                Value::Object(o) => o,
+                _ => Object::new(),
+            };
+            if map.len() > MAX_LABELS {
+                return Err(ApiError::field(
+                    "labels",
+                    format!("{} labels; a resource may have {MAX_LABELS}", map.len()),
+                ));
+            }
+            let mut out = Labels::new();
+            for (k, v) in map {
+                let v = match v {
+                    Value::String(s) => s,
+                    _ => String::new(),
+                };
+                check_label(&k, &v)?;
+                out.insert(k, v);
+            }
+            Ok(out)
+        })
+    }
+
+    /// A field of a feature that this server does not have: setting it would promise what nobody keeps. Null, false and
+    /// empty values promise nothing.
+    ///
+    /// # Errors
+    /// UNIMPLEMENTED.
+    pub fn without(&mut self, field: &str) -> ApiResult<()> {
+        let asks = |v: &Value| match v {
+            Value::Bool(b) => *b,
+            Value::Array(a) => !a.is_empty(),
+            Value::Object(o) => !o.is_empty(),
+            Value::String(s) => !s.is_empty(),
+            _ => false,
+        };
+        match self.take(field) {
+            Said::Set(v) if asks(&v) => Err({
+                let mut e = ApiError::unimplemented(&format!("'{field}'"));
+                e.metadata.push(("field".to_owned(), field.to_owned()));
+                e
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A field that cannot change once the resource is made; saying what it is already is no change.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT.
+    pub fn fixed(&mut self, field: &str, current: &Object) -> ApiResult<()> {
+        let empty = |v: &Value| matches!(v, Value::Null | Value::Bool(false));
+        let now = current.get(field).cloned().unwrap_or(Value::Null);
+        match self.0.remove(field) {
+            None => Ok(()),
+            Some(v) if v == now || (empty(&v) && empty(&now)) => Ok(()),
+            Some(_) => Err(ApiError::field(
+                field,
+                format!("'{field}' cannot be changed once the resource exists"),
+            )),
+        }
+    }
+
+    /// Everything that was not taken: the client's own fields. Nulls stay where a change is meant.
+    pub fn rest(self) -> Extra {
+        self.0
+    }
+}
+
+/// The value is the public API's, but nothing here does it.
+pub fn not_here(field: &str, value: &str) -> Box<ApiError> {
+    let mut e = ApiError::unimplemented(&format!("'{field}: {}'", abbreviate(value)));
+    e.metadata.push(("field".to_owned(), field.to_owned()));
+    e
+}
+
+/// Something that a new resource must have.
+///
+/// # Errors
+/// INVALID_ARGUMENT: it has not.
+pub fn required<T>(value: Option<T>, field: &str) -> ApiResult<T> {
+    value.ok_or_else(|| ApiError::field(field, format!("'{field}' is required")))
+}
+
+fn check_label(key: &str, value: &str) -> ApiResult<()> {
+    let allowed = |s: &str| {
+        s.chars()
+            .all(|c| (c.is_alphanumeric() && !c.is_uppercase()) || c == '_' || c == '-')
+    };
+    let starts = key.chars().next().is_some_and(char::is_alphabetic);
+    // Terraform and SnapMirror labels keep to these rules too.
+    if starts
+        && allowed(key)
+        && allowed(value)
+        && key.chars().count() <= MAX_LABEL
+        && value.chars().count() <= MAX_LABEL
+    {
+        return Ok(());
+    }
+    Err(ApiError::field(
+        format!("labels.{}", abbreviate(key)),
+        format!(
+            "Invalid label '{}={}': keys begin with a lower-case letter; keys and values have at most {MAX_LABEL} lower-case letters, digits, '_' and '-'",
+            abbreviate(key),
+            abbreviate(value)
+        ),
+    ))
+}
+
+/// The id of a new resource: letters, digits, `-` and `_`, beginning with a letter, ending with a letter or digit, at
+/// most 63 of them (the public API's rule for `volumeId`, and the underscore, which Terraform users are used to).
+///
+/// # Errors
+/// INVALID_ARGUMENT.
+pub fn check_id(parameter: &str, id: Option<&str>) -> ApiResult<String> {
+    let id = id.unwrap_or_default();
+    if id.is_empty() {
+        return Err(ApiError::field(
+            parameter,
+            format!("'{parameter}' is required"),
+        ));
+    }
+    let b = id.as_bytes();
+    let ok = b.len() <= 63
+        && b.first().is_some_and(u8::is_ascii_alphabetic)
+        && b.last().is_some_and(u8::is_ascii_alphanumeric)
+        && b.iter()
+            .all(|b| b.is_ascii_alphanumeric() || *b == b'-' || *b == b'_');
+    if ok {
+        return Ok(id.to_owned());
+    }
+    Err(ApiError::field(
+        parameter,
+        format!(
+            "Invalid '{parameter}' \"{}\": letters, digits, '-' and '_', at most 63, a letter first and a letter or digit last",
+            abbreviate(id)
+        ),
+    ))
+}
+
+/// Builds a resource for the wire. Empty text and maps are left out, as the JSON mapping leaves out defaults.
+#[derive(Debug, Default)]
+pub struct Made(Object);
+
+impl Made {
+    /// The client's own fields come first: what the server says itself overrides them.
+    pub fn over(extra: &Extra) -> Made {
+        Made(extra.clone())
+    }
+
+    /// Sets a field.
+    pub fn set(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
+        let value = value.into();
+        let empty = match &value {
+            Value::Null => true,
+            Value::String(s) => s.is_empty(),
+            Value::Array(a) => a.is_empty(),
+            Value::Object(o) => o.is_empty(),
+            _ => false,
+        };
+        if empty {
+            self.0.remove(field);
+        } else {
+            self.0.insert(field.to_owned(), value);
+        }
+        self
+    }
+
+    /// Sets a field unless the client's own form of it was kept.
+    pub fn set_unless_kept(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
+        if !self.0.contains_key(field) {
+            self.set(field, value);
+        }
+        self
+    }
+
+    /// Sets the labels.
+    pub fn labels(&mut self, labels: &Labels) -> &mut Made {
+        let map: Object = labels
+            .iter()
+            .map(|(k, v)| (k.clone(), Value::String(v.clone())))
+            .collect();
+        self.set("labels", map)
+    }
+
+    /// Everything that was set, of no message in particular.
+    pub fn all(self) -> Object {
+        self.0
+    }
+
+    /// The message.
+    pub fn done(self, message: &Message) -> Object {
+        let mut o = self.0;
+        // What an older version of this program kept and the table no longer knows stays hidden.
+        o.retain(|k, v| !v.is_null() && message.field(k).is_some());
+        o
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ids_and_labels_keep_to_their_syntax() {
+        for id in ["a", "v1", "my-vol_2", &"a".repeat(63)] {
+            assert_eq!(check_id("volumeId", Some(id)).unwrap(), id);
+        }
+        for id in [
+            "",
+            "1a",
+            "a-",
+            "-a",
+            "a.b",
+            "a/b",
+            "ä",
+            "a b",
+            &"a".repeat(64),
+        ] {
+            assert_eq!(
+                check_id("volumeId", Some(id)).unwrap_err().code(),
+                400,
+                "{id}"
+            );
+        }
+        for (k, v, ok) in [
+            ("team", "geo", true),
+            ("goog-terraform-provisioned", "true", true),
+            ("équipe", "géo-1_2", true),
+            ("snapmirror-label", "", true),
+            ("Team", "geo", false),
+            ("team", "Geo", false),
+            ("1team", "a", false),
+            ("", "a", false),
+            ("a b", "a", false),
+        ] {
+            assert_eq!(check_label(k, v).is_ok(), ok, "{k}={v}");
+        }
+    }
+
+    #[test]
+    fn what_a_mask_cleared_is_told_from_what_it_left_alone() {
+        let mut f = Fields::new(
+            json!({"name": "n", "description": null, "capacityGib": 5, "kerberosEnabled": true, "network": "x"})
+                .as_object()
+                .cloned()
+                .unwrap(),
+        );
+        assert_eq!(f.text("description"), Said::Clear);
+        assert_eq!(f.text("shareName"), Said::Nothing);
+        assert_eq!(f.count("capacityGib").unwrap(), Said::Set(5));
+        assert_eq!(f.without("kerberosEnabled").unwrap_err().code(), 501);
+        assert_eq!(Value::Object(f.rest()), json!({"network": "x"}));
+    }
+}

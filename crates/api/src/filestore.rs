@@ -1,0 +1,370 @@
+//! Filestore: the public API's resources to and from the model.
+
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, Made, Said, required};
+use crate::json::Object;
+use crate::netapp::id;
+use crate::schema::filestore as schema;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use weir_control::{
+    AccessType, ExportRule, Extra, Instance, InstanceChange, NewInstance, Performance, Protocol,
+    Snapshot, SquashMode, State, Status, View, rules,
+};
+
+/// Bytes in the MB that Filestore counts throughput in.
+const MB: u64 = 1_000_000;
+/// What an option without addresses stands for.
+const EVERYONE: &str = "*";
+
+/// Features that the public API has and this server does not.
+const NOT_HERE: &[&str] = &["replication"];
+
+/// An instance on the wire. `ip` is where its share can be mounted from.
+pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
+    let mut m = Made::over(&i.extra);
+    let state = match i.state {
+        State::Creating => "CREATING",
+        State::Deleting => "DELETING",
+        State::Restoring => "REVERTING",
+        State::Error => "ERROR",
+        // A change keeps an instance ready: the public API has no name for it.
+        State::Ready | State::Updating => "READY",
+    };
+    m.set("name", format!("{}/instances/{}", i.name.place, i.name.id))
+        .set("state", state)
+        .set("statusMessage", i.state_details.as_str())
+        .set("createTime", i.created.rfc3339())
+        .set("description", i.description.as_str())
+        .set("tier", &*i.tier)
+        .set("protocol", i.protocol.map(protocol_name))
+        .set("etag", etag(i.revision))
+        .set("fileShares", json!([share(i)]))
+        .set("networks", networks(i, ip))
+        .set("performanceConfig", i.performance.map(performance))
+        .set("tags", Value::Null)
+        .labels(&i.labels);
+    if let Some(l) = rules::instance_limits(&view.levels, i) {
+        m.set(
+            "performanceLimits",
+            json!({
+                "maxIops": l.read_iops.max(l.write_iops),
+                "maxReadIops": l.read_iops,
+                "maxWriteIops": l.write_iops,
+                "maxReadThroughputBps": l.read_mbps.saturating_mul(MB),
+                "maxWriteThroughputBps": l.write_mbps.saturating_mul(MB),
+            }),
+        );
+    }
+    if view
+        .levels
+        .tier(&i.tier)
+        .is_some_and(|t| !t.custom_performance.is_empty())
+    {
+        m.set("customPerformanceSupported", true);
+    }
+    if i.deletion_protected {
+        m.set("deletionProtectionEnabled", true);
+    }
+    m.done(&schema::INSTANCE)
+}
+
+/// The etag of a revision.
+pub fn etag(revision: u64) -> String {
+    format!("{revision:016x}")
+}
+
+fn protocol_name(p: Protocol) -> &'static str {
+    match p {
+        Protocol::Nfsv4 => "NFS_V4_1",
+        _ => "NFS_V3",
+    }
+}
+
+fn protocol(name: &str) -> Option<Protocol> {
+    match name {
+        "NFS_V3" => Some(Protocol::Nfsv3),
+        "NFS_V4_1" => Some(Protocol::Nfsv4),
+        _ => None,
+    }
+}
+
+fn performance(p: Performance) -> Value {
+    match p {
+        Performance::IopsPerTb(n) => json!({"iopsPerTb": {"maxIopsPerTb": n}}),
+        Performance::FixedIops(n) => json!({"fixedIops": {"maxIops": n}}),
+    }
+}
+
+fn networks(i: &Instance, ip: IpAddr) -> Value {
+    let mut all = match i.extra.get("networks") {
+        Some(Value::Array(all)) if !all.is_empty() => all.clone(),
+        _ => vec![json!({})],
+    };
+    for n in &mut all {
+        if let Some(o) = n.as_object_mut() {
+            o.insert("ipAddresses".to_owned(), json!([ip.to_string()]));
+        }
+    }
+    Value::Array(all)
+}
+
+fn share(i: &Instance) -> Value {
+    let mut m = Made::default();
+    m.set("name", &*i.share_name)
+        .set("capacityGb", i.capacity_gb);
+    if let Some(rules) = &i.export_rules {
+        let options: Vec<Value> = rules.iter().map(option).collect();
+        m.set("nfsExportOptions", options);
+    }
+    Value::Object(m.done(&schema::FILE_SHARE_CONFIG))
+}
+
+fn option(r: &ExportRule) -> Value {
+    let mut m = Made::over(&r.extra);
+    if r.allowed_clients != EVERYONE {
+        let ranges: Vec<&str> = r.allowed_clients.split(',').collect();
+        m.set("ipRanges", json!(ranges));
+    }
+    m.set("accessMode", r.access.map(AccessType::as_str))
+        .set("squashMode", r.squash.map(SquashMode::as_str))
+        .set("anonUid", r.anon_uid)
+        .set("anonGid", r.anon_gid);
+    Value::Object(m.done(&schema::NFS_EXPORT_OPTIONS))
+}
+
+/// An instance to be made.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field; UNIMPLEMENTED for what this server does not have.
+pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
+    let mut f = Fields::new(body);
+    for field in NOT_HERE {
+        f.without(field)?;
+    }
+    f.take("etag");
+    let mut share = required(one_share(f.take("fileShares"))?, "fileShares")?;
+    share.without("sourceBackup")?;
+    Ok(NewInstance {
+        tier: required(f.text("tier").value(), "tier")?,
+        share_name: required(share.text("name").value(), "fileShares[0].name")?,
+        capacity_gb: required(
+            share.count("capacityGb")?.value(),
+            "fileShares[0].capacityGb",
+        )?,
+        protocol: f.one_of("protocol", protocol)?.value(),
+        export_rules: options(&mut share)?,
+        performance: config(&mut f)?.value(),
+        deletion_protected: f.flag("deletionProtectionEnabled").value().unwrap_or(false),
+        description: f.text("description").value().unwrap_or_default(),
+        labels: f.labels()?.value().unwrap_or_default(),
+        extra: f.rest(),
+    })
+}
+
+/// Changes to an instance, out of what the mask left. `sent` is the whole body: its etag counts whatever the mask says.
+///
+/// # Errors
+/// As [`new_instance`]; ABORTED: the etag is of no revision.
+pub fn instance_change(
+    changed: Object,
+    sent_etag: Option<&str>,
+    current: &Object,
+) -> ApiResult<InstanceChange> {
+    let mut f = Fields::new(changed);
+    for field in NOT_HERE {
+        f.without(field)?;
+    }
+    f.take("etag");
+    for field in ["tier", "protocol", "kmsKeyName"] {
+        f.fixed(field, current)?;
+    }
+    let mut change = InstanceChange {
+        if_revision: match sent_etag.filter(|e| !e.is_empty()) {
+            None => None,
+            Some(e) => Some(u64::from_str_radix(e, 16).map_err(|_| stale())?),
+        },
+        performance: match config(&mut f)? {
+            Said::Nothing => None,
+            Said::Clear => Some(None),
+            Said::Set(p) => Some(Some(p)),
+        },
+        deletion_protected: f.flag("deletionProtectionEnabled").or_default(),
+        description: f.text("description").or_default(),
+        labels: f.labels()?.or_default(),
+        ..InstanceChange::default()
+    };
+    match f.take("fileShares") {
+        Said::Nothing => {}
+        said => {
+            let mut share = required(one_share(said)?, "fileShares")?;
+            let now = current
+                .get("fileShares")
+                .and_then(|s| s.get(0))
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default();
+            share.without("sourceBackup")?;
+            if let Said::Set(name) = share.text("name")
+                && now.get("name").and_then(Value::as_str) != Some(name.as_str())
+            {
+                return Err(ApiError::field(
+                    "fileShares[0].name",
+                    "'fileShares[0].name' cannot be changed once the instance exists",
+                ));
+            }
+            change.capacity_gb = share.count("capacityGb")?.value();
+            // Options that are not sent stay: proto3 cannot tell "none" from "not said", and taking "not said" for
+            // "none" would open the share to everyone whenever somebody grows it.
+            change.export_rules = options(&mut share)?;
+        }
+    }
+    change.extra = f.rest();
+    Ok(change)
+}
+
+fn stale() -> Box<ApiError> {
+    ApiError::new(
+        Status::Aborted,
+        "ETAG_MISMATCH",
+        "The etag is not that of the instance as it is now; read it again and repeat the change",
+    )
+}
+
+fn one_share(said: Said<Value>) -> ApiResult<Option<Fields>> {
+    let Some(Value::Array(list)) = said.value() else {
+        return Ok(None);
+    };
+    let count = list.len();
+    let mut list = list.into_iter();
+    match (list.next(), list.next()) {
+        (Some(Value::Object(o)), None) => {
+            // `Fields` leaves names out, since resources are named by their path; a share is named by its field.
+            let name = o.get("name").cloned();
+            let mut f = Fields::new(o);
+            if let Some(name) = name {
+                f.put("name", name);
+            }
+            Ok(Some(f))
+        }
+        _ => Err(ApiError::field(
+            "fileShares",
+            format!("{count} entries in 'fileShares'; an instance has exactly one"),
+        )),
+    }
+}
+
+fn config(f: &mut Fields) -> ApiResult<Said<Performance>> {
+    let mut c = match f.take("performanceConfig") {
+        Said::Nothing => return Ok(Said::Nothing),
+        Said::Set(Value::Object(o)) => o,
+        _ => return Ok(Said::Clear),
+    };
+    let mut inner = |group: &str, field: &str| -> ApiResult<Option<u64>> {
+        match c.remove(group) {
+            Some(Value::Object(o)) => {
+                let path = format!("performanceConfig.{group}.{field}");
+                let n = Fields::new(o).count(field)?.value();
+                Ok(Some(required(n, &path)?))
+            }
+            _ => Ok(None),
+        }
+    };
+    let per_tb = inner("iopsPerTb", "maxIopsPerTb")?.map(Performance::IopsPerTb);
+    let fixed = inner("fixedIops", "maxIops")?.map(Performance::FixedIops);
+    Ok(per_tb.or(fixed).map_or(Said::Clear, Said::Set))
+}
+
+fn options(share: &mut Fields) -> ApiResult<Option<Vec<ExportRule>>> {
+    let list = match share.take("nfsExportOptions").value() {
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        _ => return Ok(None),
+    };
+    let mut out = Vec::with_capacity(list.len());
+    for (i, o) in list.into_iter().enumerate() {
+        let at = |field: &str| format!("fileShares[0].nfsExportOptions[{i}].{field}");
+        let object = match o {
+            Value::Object(o) => o,
+            _ => Object::new(),
+        };
+        let mut f = Fields::new(object);
+        let mut extra = Extra::new();
+        let ranges: Vec<String> = match f.take("ipRanges").value() {
+            Some(Value::Array(a)) => a
+                .into_iter()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect(),
+            _ => Vec::new(),
+        };
+        if let Some(bad) = ranges
+            .iter()
+            .find(|r| r.contains(',') || r.trim().is_empty())
+        {
+            return Err(ApiError::field(
+                at("ipRanges"),
+                format!(
+                    "Invalid '{}' \"{bad}\": one address or network in each",
+                    at("ipRanges")
+                ),
+            ));
+        }
+        let clients = if ranges.is_empty() {
+            EVERYONE.to_owned()
+        } else {
+            ranges.join(",")
+        };
+        if clients == EVERYONE && !ranges.is_empty() {
+            extra.insert("ipRanges".to_owned(), json!(ranges));
+        }
+        let squash = f.one_of("squashMode", SquashMode::from_name)?.value();
+        let (anon_uid, anon_gid) = (
+            id(&at("anonUid"), f.take("anonUid"))?,
+            id(&at("anonGid"), f.take("anonGid"))?,
+        );
+        // The public API's rule.
+        if squash != Some(SquashMode::RootSquash) && (anon_uid.is_some() || anon_gid.is_some()) {
+            return Err(ApiError::field(
+                at("anonUid"),
+                format!(
+                    "'{}' and anonGid can only be set with ROOT_SQUASH",
+                    at("anonUid")
+                ),
+            ));
+        }
+        out.push(ExportRule {
+            allowed_clients: clients,
+            access: f.one_of("accessMode", access)?.value(),
+            // Filestore's default is that root stays root.
+            root_access: None,
+            nfsv3: None,
+            nfsv4: None,
+            squash,
+            anon_uid,
+            anon_gid,
+            extra,
+        });
+    }
+    Ok(Some(out))
+}
+
+fn access(name: &str) -> Option<AccessType> {
+    AccessType::from_name(name).filter(|a| *a != AccessType::ReadNone)
+}
+
+/// A snapshot of an instance on the wire. `used` is in bytes.
+pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
+    let mut m = Made::over(&s.extra);
+    let state = match s.state {
+        State::Creating => "CREATING",
+        State::Deleting => "DELETING",
+        _ => "READY",
+    };
+    m.set("name", s.name.to_string())
+        .set("state", state)
+        .set("createTime", s.created.rfc3339())
+        .set("description", s.description.as_str())
+        .set("filesystemUsedBytes", used)
+        .set("tags", Value::Null)
+        .labels(&s.labels);
+    m.done(&schema::SNAPSHOT)
+}

@@ -1,0 +1,186 @@
+//! Who may ask, and from where.
+//!
+//! Without tokens, the listener is on a loopback address, and whoever can connect is trusted. But browsers connect too,
+//! on behalf of whatever page they show: a page can post to 127.0.0.1, and a name that its owner first resolves to
+//! himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers always
+//! send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
+
+use crate::app::role;
+use crate::error::{ApiError, ApiResult};
+use crate::route::Route;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, header};
+use std::net::IpAddr;
+use weir_control::{Actor, Status};
+
+/// The token of a request.
+///
+/// # Errors
+/// UNAUTHENTICATED: there is none.
+pub fn bearer(head: &Parts) -> ApiResult<&str> {
+    let value = head
+        .headers
+        .get(header::AUTHORIZATION)
+        .and_then(|v| v.to_str().ok());
+    let token = value.and_then(|v| {
+        let (scheme, token) = v.split_once(' ')?;
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then_some(token.trim())
+            .filter(|t| !t.is_empty())
+    });
+    token.ok_or_else(|| {
+        ApiError::new(
+            Status::Unauthenticated,
+            "CREDENTIALS_MISSING",
+            "Request is missing required authentication credential. Expected a token: Authorization: Bearer TOKEN",
+        )
+    })
+}
+
+/// Whether a role suffices.
+///
+/// # Errors
+/// PERMISSION_DENIED.
+pub fn allows(actor: &Actor, route: &Route) -> ApiResult<()> {
+    let wanted = role(route);
+    if actor.role >= wanted {
+        return Ok(());
+    }
+    let mut e = ApiError::new(
+        Status::PermissionDenied,
+        "ROLE_INSUFFICIENT",
+        format!(
+            "This takes the role {}; the token '{}' has the role {}",
+            wanted.as_str(),
+            actor.name,
+            actor.role.as_str()
+        ),
+    );
+    e.metadata
+        .push(("role".to_owned(), wanted.as_str().to_owned()));
+    Err(e)
+}
+
+/// Refuses what a browser sends on behalf of somebody else's page.
+///
+/// # Errors
+/// PERMISSION_DENIED.
+pub fn same_machine(head: &Parts) -> ApiResult<()> {
+    let host = text(&head.headers, header::HOST);
+    let named = host.is_some_and(|h| !is_here(authority_host(h)));
+    let origin = text(&head.headers, header::ORIGIN);
+    let foreign = origin.is_some_and(|o| {
+        o.split_once("://")
+            .is_none_or(|(_, rest)| Some(rest) != host)
+    });
+    let cross = text(&head.headers, HeaderName::from_static("sec-fetch-site"))
+        .is_some_and(|s| s != "same-origin" && s != "none");
+    if !named && !foreign && !cross {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        Status::PermissionDenied,
+        "FOREIGN_ORIGIN",
+        "This listener answers requests that name it by address or as localhost, and none that a browser sends for another site's page",
+    ))
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    // Bytes that are no text are as foreign as can be.
+    headers.get(name).map(|v| v.to_str().unwrap_or("?"))
+}
+
+/// The host of `host:port` or `[v6]:port`.
+fn authority_host(authority: &str) -> &str {
+    match authority.strip_prefix('[').and_then(|r| r.split_once(']')) {
+        Some((v6, _)) => v6,
+        None => authority.rsplit_once(':').map_or(authority, |(h, _)| h),
+    }
+}
+
+fn is_here(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    fn head(headers: &[(&str, &str)]) -> Parts {
+        let mut b = Request::builder();
+        for (k, v) in headers {
+            b = b.header(*k, *v);
+        }
+        b.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn pages_of_others_are_kept_out() {
+        for (headers, ok) in [
+            (&[("host", "127.0.0.1:8049")][..], true),
+            (&[("host", "[::1]:8049")], true),
+            (&[("host", "localhost:8049")], true),
+            (&[("host", "10.0.0.1")], true),
+            (&[], true),
+            (&[("host", "evil.example:8049")], false),
+            (&[("host", "localhost.evil.example")], false),
+            (
+                &[
+                    ("host", "127.0.0.1:8049"),
+                    ("origin", "http://127.0.0.1:8049"),
+                ],
+                true,
+            ),
+            (
+                &[
+                    ("host", "127.0.0.1:8049"),
+                    ("origin", "http://evil.example"),
+                ],
+                false,
+            ),
+            (&[("host", "127.0.0.1:8049"), ("origin", "null")], false),
+            (
+                &[
+                    ("host", "127.0.0.1:8049"),
+                    ("origin", "http://127.0.0.1:80"),
+                ],
+                false,
+            ),
+            (
+                &[("host", "127.0.0.1:8049"), ("sec-fetch-site", "cross-site")],
+                false,
+            ),
+            (
+                &[
+                    ("host", "127.0.0.1:8049"),
+                    ("sec-fetch-site", "same-origin"),
+                ],
+                true,
+            ),
+        ] {
+            assert_eq!(same_machine(&head(headers)).is_ok(), ok, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_come_as_bearer() {
+        assert_eq!(
+            bearer(&head(&[("authorization", "Bearer abc")])).unwrap(),
+            "abc"
+        );
+        assert_eq!(
+            bearer(&head(&[("authorization", "bearer  abc ")])).unwrap(),
+            "abc"
+        );
+        for h in [
+            &[][..],
+            &[("authorization", "Basic abc")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "abc")],
+        ] {
+            assert_eq!(bearer(&head(h)).unwrap_err().code(), 401);
+        }
+    }
+}

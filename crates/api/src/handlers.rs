@@ -1,0 +1,519 @@
+//! What each method does.
+
+use crate::app::{AppState, OntapRequest, ontap};
+use crate::error::{ApiError, ApiResult};
+use crate::fields::check_id;
+use crate::json::{EnumsAs, Object, decode_body, encode};
+use crate::lro;
+use crate::mask::Mask;
+use crate::page::{ListParams, ListQuery, Page};
+use crate::query::Query;
+use crate::route::{Action, Kind, Route, name_of};
+use crate::schema::{Message, netapp as na};
+use crate::{filestore, netapp};
+use axum::body::Bytes;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_control::{
+    Actor, Mutation, Name, Operation, Place, Resource, SnapshotName, SnapshotOf, Status, Target,
+    View, Volume, Within,
+};
+
+/// How long an answer waits for work that is not quick: less than the ten seconds in which clients poll, and than any
+/// client's patience with a request.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// As a location: all of them.
+const EVERYWHERE: &str = "-";
+
+/// A request that may be answered.
+pub struct Asked<'a> {
+    /// The service.
+    pub app: &'a AppState,
+    /// Who asks.
+    pub actor: Actor,
+    /// What for.
+    pub route: &'static Route,
+    /// What the stars in the route's path stand for.
+    pub parts: Vec<String>,
+    /// The query.
+    pub query: Query,
+    /// How enums are to be written.
+    pub enums: EnumsAs,
+    /// The body.
+    pub body: Bytes,
+    /// Where clients mount from.
+    pub nfs: SocketAddr,
+}
+
+/// Answers it.
+///
+/// # Errors
+/// What the client is to be told.
+pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
+    match a.route.action {
+        Action::List(kind) => a.list(kind).await,
+        Action::Get(kind) => a.get(kind).await,
+        Action::Create(kind) => a.create(kind).await,
+        Action::Update(kind) => a.update(kind).await,
+        Action::Delete(kind) => a.delete(kind).await,
+        Action::Revert(kind) => a.revert(kind).await,
+        Action::SwitchPool => {
+            let name = a.name()?;
+            a.submit(Mutation::SwitchPool(name)).await
+        }
+        Action::ListLocations => a.locations(),
+        Action::GetLocation => {
+            let place = a.place()?;
+            Ok(location(&place.project, &place.location))
+        }
+        Action::ListOperations => a.operations(),
+        Action::GetOperation => {
+            let op = a.app.control().operation(&a.name()?);
+            let op = op.map_err(ApiError::refused)?;
+            Ok(a.operation(&op))
+        }
+        Action::DeleteOperation => {
+            let name = a.name()?;
+            let done = a.app.control().delete_operation(&name, &a.actor).await;
+            done.map_err(ApiError::refused)?;
+            Ok(json!({}))
+        }
+        // Best effort, says the public API: what is under way here is over before a cancellation could reach it.
+        Action::CancelOperation => {
+            let op = a.app.control().operation(&a.name()?);
+            op.map_err(ApiError::refused)?;
+            Ok(json!({}))
+        }
+        Action::Ontap => a.ontap().await,
+        Action::EmptyList(_) => {
+            a.place_or_everywhere()?;
+            Ok(json!({}))
+        }
+        Action::Missing => Err(ApiError::not_found(&name_of(a.route, &a.parts))),
+        Action::Unimplemented(what) => Err(ApiError::unimplemented(what)),
+        Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
+            Err(ApiError::unimplemented("Administration over HTTP"))
+        }
+    }
+}
+
+impl Asked<'_> {
+    fn part(&self, i: usize) -> &str {
+        self.parts.get(i).map_or("", String::as_str)
+    }
+
+    /// The place that the path names, where `-` is no place.
+    fn place(&self) -> ApiResult<Place> {
+        let place = self.place_or_everywhere()?;
+        if &*place.location == EVERYWHERE {
+            return Err(ApiError::field(
+                "name",
+                "Invalid location '-': only lists go through all locations",
+            ));
+        }
+        Ok(place)
+    }
+
+    fn place_or_everywhere(&self) -> ApiResult<Place> {
+        for part in [self.part(0), self.part(1)] {
+            let ok = part.len() <= 63
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+            if !ok {
+                let shown = crate::json::abbreviate(part);
+                return Err(ApiError::field(
+                    "name",
+                    format!("Invalid project or location '{shown}'"),
+                ));
+            }
+        }
+        Ok(Place::new(self.part(0), self.part(1)))
+    }
+
+    /// The resource that the path names, for those right below a place.
+    fn name(&self) -> ApiResult<Name> {
+        Ok(self.place()?.name(self.part(2)))
+    }
+
+    fn target(&self, kind: Kind) -> ApiResult<Target> {
+        let name = self.name()?;
+        Ok(match kind {
+            Kind::Pool => Target::Pool(name),
+            Kind::Volume => Target::Volume(name),
+            Kind::Instance => Target::Instance(name),
+            Kind::VolumeSnapshot => {
+                Target::Snapshot(name.snapshot(SnapshotOf::Volume, self.part(3)))
+            }
+            Kind::InstanceSnapshot => {
+                Target::Snapshot(name.snapshot(SnapshotOf::Instance, self.part(3)))
+            }
+        })
+    }
+
+    fn decode(&self, message: &'static Message) -> ApiResult<Object> {
+        decode_body(message, &self.body)
+    }
+
+    fn operation(&self, op: &Operation) -> Value {
+        let view = self.app.control().view();
+        Value::Object(lro::operation(&view, op, self.enums, self.nfs))
+    }
+
+    async fn submit(&self, mutation: Mutation) -> ApiResult<Value> {
+        let control = self.app.control();
+        let submitted = control.submit(mutation, &self.actor).await;
+        let mut op = submitted.map_err(ApiError::refused)?;
+        if !op.done() {
+            let waited = control.wait(&op.name, PATIENCE).await;
+            op = waited.map_err(ApiError::refused)?;
+        }
+        Ok(self.operation(&op))
+    }
+
+    /// A resource as it is, in normal form.
+    async fn current(&self, view: &View, target: &Target) -> ApiResult<Object> {
+        let control = self.app.control();
+        let r = view.resource(target);
+        Ok(
+            match r.ok_or_else(|| ApiError::not_found(&target.to_string()))? {
+                Resource::Pool(p) => netapp::pool(view, &p),
+                Resource::Volume(v) => {
+                    let used = control.volume_used(&v).await;
+                    netapp::volume(view, &v, Some(used), self.nfs)
+                }
+                Resource::Instance(i) => filestore::instance(view, &i, self.nfs.ip()),
+                Resource::Snapshot(s) => {
+                    let used = Some(control.snapshot_used(&s).await);
+                    match s.name.of {
+                        SnapshotOf::Volume => netapp::snapshot(&s, used),
+                        SnapshotOf::Instance => filestore::snapshot(&s, used),
+                    }
+                }
+            },
+        )
+    }
+
+    async fn get(&self, kind: Kind) -> ApiResult<Value> {
+        let target = self.target(kind)?;
+        let view = self.app.control().view();
+        let object = self.current(&view, &target).await?;
+        Ok(encode(kind.message(), &object, self.enums))
+    }
+
+    async fn create(&self, kind: Kind) -> ApiResult<Value> {
+        let place = self.place()?;
+        let parameter = kind.id_parameter();
+        let id = check_id(parameter, self.query.get(parameter))?;
+        let body = self.decode(kind.message())?;
+        let mutation = match kind {
+            Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(body)?),
+            Kind::Volume => {
+                Mutation::CreateVolume(place.name(&id), netapp::new_volume(&place, body)?)
+            }
+            Kind::Instance => {
+                Mutation::CreateInstance(place.name(&id), filestore::new_instance(body)?)
+            }
+            Kind::VolumeSnapshot => Mutation::CreateSnapshot(
+                self.snapshot(SnapshotOf::Volume, &id)?,
+                netapp::new_snapshot(body)?,
+            ),
+            Kind::InstanceSnapshot => Mutation::CreateSnapshot(
+                self.snapshot(SnapshotOf::Instance, &id)?,
+                netapp::new_snapshot(body)?,
+            ),
+        };
+        self.submit(mutation).await
+    }
+
+    fn snapshot(&self, of: SnapshotOf, id: &str) -> ApiResult<SnapshotName> {
+        Ok(self.name()?.snapshot(of, id))
+    }
+
+    async fn update(&self, kind: Kind) -> ApiResult<Value> {
+        let target = self.target(kind)?;
+        let body = self.decode(kind.message())?;
+        let mask = Mask::parse(kind.message(), self.query.get("updateMask"), &body)?;
+        let view = self.app.control().view();
+        let current = self.current(&view, &target).await?;
+        let changed = mask.apply(&current, &body);
+        if changed.is_empty() {
+            return Err(ApiError::field(
+                "updateMask",
+                "'updateMask' is required: it names the fields to change",
+            ));
+        }
+        let mutation = match target {
+            Target::Pool(name) => {
+                Mutation::UpdatePool(name, netapp::pool_change(changed, &current)?)
+            }
+            Target::Volume(name) => {
+                let change = netapp::volume_change(&name.place, changed, &current)?;
+                Mutation::UpdateVolume(name, change)
+            }
+            Target::Instance(name) => {
+                let etag = body.get("etag").and_then(Value::as_str);
+                let change = filestore::instance_change(changed, etag, &current)?;
+                Mutation::UpdateInstance(name, change)
+            }
+            Target::Snapshot(name) => {
+                Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
+            }
+        };
+        self.submit(mutation).await
+    }
+
+    async fn delete(&self, kind: Kind) -> ApiResult<Value> {
+        let force = self.query.flag("force")?;
+        let mutation = match self.target(kind)? {
+            Target::Pool(name) => Mutation::DeletePool(name),
+            Target::Volume(name) => Mutation::DeleteVolume { name, force },
+            Target::Instance(name) => Mutation::DeleteInstance { name, force },
+            Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
+        };
+        self.submit(mutation).await
+    }
+
+    async fn revert(&self, kind: Kind) -> ApiResult<Value> {
+        let name = self.name()?;
+        let (message, field) = match kind {
+            Kind::Instance => (
+                &crate::schema::filestore::REVERT_INSTANCE_REQUEST,
+                "targetSnapshotId",
+            ),
+            _ => (&na::REVERT_VOLUME_REQUEST, "snapshotId"),
+        };
+        let body = self.decode(message)?;
+        let sent = body.get(field).and_then(Value::as_str).unwrap_or_default();
+        // Some clients send the snapshot's full name.
+        let snapshot = sent.rsplit('/').next().unwrap_or_default().to_owned();
+        if snapshot.is_empty() {
+            return Err(ApiError::field(field, format!("'{field}' is required")));
+        }
+        let mutation = match kind {
+            Kind::Instance => Mutation::RevertInstance { name, snapshot },
+            _ => Mutation::RevertVolume { name, snapshot },
+        };
+        self.submit(mutation).await
+    }
+
+    fn list_query(&self, message: &'static Message) -> ApiResult<ListQuery> {
+        let params = ListParams {
+            page_size: self.query.get("pageSize"),
+            page_token: self.query.get("pageToken"),
+            filter: self.query.get("filter"),
+            order_by: self.query.get("orderBy"),
+        };
+        ListQuery::parse(message, &name_of(self.route, &self.parts), params)
+    }
+
+    async fn list(&self, kind: Kind) -> ApiResult<Value> {
+        let place = self.place_or_everywhere()?;
+        let q = self.list_query(kind.message())?;
+        let control = self.app.control();
+        let view = control.view();
+        let after = q.after().and_then(from_key);
+        let within = Within {
+            project: &place.project,
+            location: &place.location,
+            after: after.as_ref(),
+        };
+        let page = match kind {
+            Kind::Pool => objects(q.page(
+                view.pools(&within).map(|p| (key(&p.name), p)),
+                |(k, _)| k,
+                |(_, p)| netapp::pool(&view, p),
+            )),
+            Kind::Volume => self.volumes(&q, &view, &within).await,
+            Kind::Instance => objects(q.page(
+                view.instances(&within).map(|i| (key(&i.name), i)),
+                |(k, _)| k,
+                |(_, i)| filestore::instance(&view, i, self.nfs.ip()),
+            )),
+            Kind::VolumeSnapshot => self.snapshots(&q, &view, SnapshotOf::Volume).await?,
+            Kind::InstanceSnapshot => self.snapshots(&q, &view, SnapshotOf::Instance).await?,
+        };
+        let items: Vec<Value> = page
+            .0
+            .iter()
+            .map(|o| encode(kind.message(), o, self.enums))
+            .collect();
+        Ok(listed(kind.collection(), items, page.1))
+    }
+
+    /// Whether the filter or the order looks at a figure that only the node knows.
+    fn asks_for_use(&self) -> bool {
+        ["filter", "orderBy"].iter().any(|p| {
+            self.query
+                .get(p)
+                .is_some_and(|t| t.to_ascii_lowercase().contains("used"))
+        })
+    }
+
+    async fn volumes(
+        &self,
+        q: &ListQuery,
+        view: &View,
+        within: &Within<'_>,
+    ) -> (Vec<Object>, String) {
+        let control = self.app.control();
+        // What a volume holds is asked for only where it is shown, or where the client's question needs it of all.
+        let mut used: HashMap<u64, u64> = HashMap::new();
+        if self.asks_for_use() {
+            for v in view.volumes(within) {
+                used.insert(v.id, control.volume_used(v).await);
+            }
+        }
+        let page: Page<(String, &Arc<Volume>)> = q.page(
+            view.volumes(within).map(|v| (key(&v.name), v)),
+            |(k, _)| k,
+            |(_, v)| netapp::volume(view, v, used.get(&v.id).copied(), self.nfs),
+        );
+        let mut out = Vec::with_capacity(page.items.len());
+        for ((_, v), mut object) in page.items {
+            if !used.contains_key(&v.id) {
+                let bytes = control.volume_used(v).await;
+                object.insert("usedGib".to_owned(), json!(bytes.div_ceil(1 << 30)));
+            }
+            out.push(object);
+        }
+        (out, page.next)
+    }
+
+    async fn snapshots(
+        &self,
+        q: &ListQuery,
+        view: &View,
+        of: SnapshotOf,
+    ) -> ApiResult<(Vec<Object>, String)> {
+        let parent = self.name()?;
+        let target = match of {
+            SnapshotOf::Volume => Target::Volume(parent.clone()),
+            SnapshotOf::Instance => Target::Instance(parent.clone()),
+        };
+        if view.resource(&target).is_none() {
+            return Err(ApiError::not_found(&target.to_string()));
+        }
+        let control = self.app.control();
+        let mut used: HashMap<u64, u64> = HashMap::new();
+        // A volume has few snapshots; all of them are asked at once.
+        for s in view.snapshots(of, &parent, None) {
+            used.insert(s.id, control.snapshot_used(s).await);
+        }
+        let page = q.page(
+            view.snapshots(of, &parent, q.after())
+                .map(|s| (s.name.id.to_string(), s)),
+            |(k, _)| k,
+            |(_, s)| match of {
+                SnapshotOf::Volume => netapp::snapshot(s, used.get(&s.id).copied()),
+                SnapshotOf::Instance => filestore::snapshot(s, used.get(&s.id).copied()),
+            },
+        );
+        Ok(objects(page))
+    }
+
+    fn operations(&self) -> ApiResult<Value> {
+        let place = self.place_or_everywhere()?;
+        let q = self.list_query(&lro::OPERATION)?;
+        let view = self.app.control().view();
+        let after = q.after().and_then(from_key);
+        let within = Within {
+            project: &place.project,
+            location: &place.location,
+            after: after.as_ref(),
+        };
+        let (items, next) = objects(q.page(
+            view.operations(&within).map(|o| (key(&o.name), o)),
+            |(k, _)| k,
+            |(_, o)| lro::operation(&view, o, self.enums, self.nfs),
+        ));
+        let items = items.into_iter().map(Value::Object).collect();
+        Ok(listed("operations", items, next))
+    }
+
+    /// Locations exist because resources are in them; the one that the first start uses is always there.
+    fn locations(&self) -> ApiResult<Value> {
+        let project = self.part(0);
+        let view = self.app.control().view();
+        let within = Within {
+            project,
+            location: EVERYWHERE,
+            after: None,
+        };
+        let mut all = BTreeSet::from([Place::local().location]);
+        all.extend(view.pools(&within).map(|p| p.name.place.location.clone()));
+        all.extend(
+            view.instances(&within)
+                .map(|i| i.name.place.location.clone()),
+        );
+        let all: Vec<Value> = all.iter().map(|l| location(project, l)).collect();
+        Ok(json!({"locations": all}))
+    }
+
+    async fn ontap(self) -> ApiResult<Value> {
+        let pool = self.name()?;
+        if self.app.control().view().pool(&pool).is_none() {
+            let name = Target::Pool(pool).to_string();
+            return Err(ApiError::not_found(&name));
+        }
+        let body = if self.body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&self.body).map_err(|e| {
+                ApiError::new(
+                    Status::InvalidArgument,
+                    "INVALID_JSON",
+                    format!("Invalid JSON payload received. {e}"),
+                )
+            })?
+        };
+        let request = OntapRequest {
+            pool,
+            verb: self.route.verb,
+            path: self.part(3).to_owned(),
+            query: self.query,
+            body,
+            actor: self.actor,
+        };
+        ontap(self.app, request).await
+    }
+}
+
+fn objects<T>(page: Page<T>) -> (Vec<Object>, String) {
+    let items = page.items.into_iter().map(|(_, o)| o).collect();
+    (items, page.next)
+}
+
+/// An answer to a list; empty parts are left out, as the JSON mapping does.
+fn listed(collection: &str, items: Vec<Value>, next: String) -> Value {
+    let mut out = Object::new();
+    if !items.is_empty() {
+        out.insert(collection.to_owned(), Value::Array(items));
+    }
+    if !next.is_empty() {
+        out.insert("nextPageToken".to_owned(), Value::String(next));
+    }
+    Value::Object(out)
+}
+
+fn location(project: &str, id: &str) -> Value {
+    json!({"name": format!("projects/{project}/locations/{id}"), "locationId": id})
+}
+
+/// A name as text that sorts as names do: part by part. In the full name, a `-` within a location would sort before the
+/// `/` behind a shorter one.
+fn key(name: &Name) -> String {
+    format!(
+        "{}\0{}\0{}",
+        name.place.project, name.place.location, name.id
+    )
+}
+
+fn from_key(key: &str) -> Option<Name> {
+    let mut parts = key.split('\0');
+    let place = Place::new(parts.next()?, parts.next()?);
+    Some(place.name(parts.next()?))
+}

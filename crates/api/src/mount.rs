@@ -1,0 +1,57 @@
+//! How a volume is mounted, as its clients are told.
+//!
+//! The options are the ones that the tuning documents ask for: hard mounts, 1 MiB transfers, sixteen connections. What
+//! the kernel would choose anyway is left out, so that the line stays one that people read.
+
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+use weir_control::{Protocol, Volume};
+
+/// NFS's registered port: with another one, clients have to be told, and there is no portmapper to ask.
+const NFS_PORT: u16 = 2049;
+
+/// An address as it stands before the colon of an export.
+pub fn host(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(a) => a.to_string(),
+        IpAddr::V6(a) => format!("[{a}]"),
+    }
+}
+
+/// `mountOptions` of a volume.
+pub fn options(v: &Volume, nfs: SocketAddr) -> Value {
+    let ip = host(nfs.ip());
+    let share = &v.share_name;
+    let all = v.protocols.iter().map(|p| match p {
+        Protocol::Smb => json!({
+            "export": &**share,
+            "exportFull": format!("\\\\{}\\{share}", nfs.ip()),
+            "protocol": p.as_str(),
+            "ipAddress": nfs.ip().to_string(),
+            "instructions": format!("net use Z: \\\\{}\\{share}", nfs.ip()),
+        }),
+        Protocol::Nfsv3 | Protocol::Nfsv4 => json!({
+            "export": format!("/{share}"),
+            "exportFull": format!("{ip}:/{share}"),
+            "protocol": p.as_str(),
+            "ipAddress": nfs.ip().to_string(),
+            "instructions": command(*p, &ip, nfs.port(), share),
+        }),
+    });
+    Value::Array(all.collect())
+}
+
+fn command(p: Protocol, ip: &str, port: u16, share: &str) -> String {
+    let version = match p {
+        Protocol::Nfsv4 => "vers=4.1",
+        _ => "vers=3",
+    };
+    let ports = match (port, p) {
+        (NFS_PORT, _) => String::new(),
+        (port, Protocol::Nfsv4) => format!(",port={port}"),
+        (port, _) => format!(",port={port},mountport={port}"),
+    };
+    format!(
+        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o {version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{share} /mnt/{share}"
+    )
+}

@@ -1,0 +1,490 @@
+//! NetApp Volumes: the public API's resources to and from the model.
+
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, Made, Said, not_here, required};
+use crate::json::{Object, abbreviate};
+use crate::mount;
+use crate::schema::netapp as schema;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use weir_control::{
+    AccessType, ExportRule, Extra, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
+    Protocol, QosType, Snapshot, SnapshotChange, SnapshotName, SnapshotOf, SquashMode, View,
+    Volume, VolumeChange,
+};
+
+/// Bytes in a GiB.
+const GIB: u64 = 1 << 30;
+
+/// Features that the public API has and this server does not. What they promise (encryption of traffic, backups,
+/// caching, block devices) nobody would keep, so they are refused rather than stored.
+const NOT_HERE: &[&str] = &[
+    "kerberosEnabled",
+    "backupConfig",
+    "cacheParameters",
+    "hybridReplicationParameters",
+    "blockDevices",
+];
+
+/// A storage pool on the wire.
+pub fn pool(view: &View, p: &Pool) -> Object {
+    let f = view.pool_figures(p);
+    let mut m = Made::over(&p.extra);
+    m.set(
+        "name",
+        format!("{}/storagePools/{}", p.name.place, p.name.id),
+    )
+    .set("serviceLevel", &*p.service_level)
+    .set("capacityGib", p.capacity_gib)
+    .set("volumeCapacityGib", f.volume_capacity_gib)
+    .set("volumeCount", f.volume_count)
+    .set("state", p.state.as_str())
+    .set("stateDetails", p.state_details.as_str())
+    .set("createTime", p.created.rfc3339())
+    .set("description", p.description.as_str())
+    .set("qosType", p.qos_type.as_str())
+    // The total is a whole number on the wire; nothing is promised that is not there.
+    .set(
+        "totalThroughputMibps",
+        f.total_throughput_mibps.map(|t| t as i64),
+    )
+    .set("availableThroughputMibps", f.available_throughput_mibps)
+    .set("totalIops", f.total_iops)
+    .labels(&p.labels);
+    if p.custom_performance {
+        m.set("customPerformanceEnabled", true);
+    }
+    m.done(&schema::STORAGE_POOL)
+}
+
+/// A storage pool to be made.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn new_pool(body: Object) -> ApiResult<NewPool> {
+    let mut f = Fields::new(body);
+    Ok(NewPool {
+        service_level: required(f.text("serviceLevel").value(), "serviceLevel")?,
+        capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
+        qos_type: f.one_of("qosType", QosType::from_name)?.value(),
+        custom_performance: f.flag("customPerformanceEnabled").value().unwrap_or(false),
+        total_throughput_mibps: f.count("totalThroughputMibps")?.value().map(|t| t as f64),
+        total_iops: f.count("totalIops")?.value(),
+        description: f.text("description").value().unwrap_or_default(),
+        labels: f.labels()?.value().unwrap_or_default(),
+        extra: f.rest(),
+    })
+}
+
+/// Changes to a storage pool, out of what the mask left.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
+    let mut f = Fields::new(changed);
+    f.fixed("customPerformanceEnabled", current)?;
+    Ok(PoolChange {
+        capacity_gib: f.count("capacityGib")?.kept("capacityGib")?,
+        qos_type: f.one_of("qosType", QosType::from_name)?.kept("qosType")?,
+        total_throughput_mibps: f
+            .count("totalThroughputMibps")?
+            .kept("totalThroughputMibps")?
+            .map(|t| t as f64),
+        total_iops: f.count("totalIops")?.kept("totalIops")?,
+        service_level: f.text("serviceLevel").kept("serviceLevel")?,
+        description: f.text("description").or_default(),
+        labels: f.labels()?.or_default(),
+        extra: f.rest(),
+    })
+}
+
+/// A volume on the wire. `used` is in bytes; `nfs` is where it can be mounted from.
+pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Object {
+    let pool = view.pool_of(v);
+    let mut m = Made::over(&v.extra);
+    m.set("name", format!("{}/volumes/{}", v.name.place, v.name.id))
+        .set(
+            "state",
+            if v.read_only && v.state == weir_control::State::Ready {
+                "READ_ONLY"
+            } else {
+                v.state.as_str()
+            },
+        )
+        .set("stateDetails", v.state_details.as_str())
+        .set("createTime", v.created.rfc3339())
+        .set("shareName", &*v.share_name)
+        .set("storagePool", &*v.pool)
+        .set("capacityGib", v.capacity_gib)
+        .set("description", v.description.as_str())
+        .set("snapReserve", v.snap_reserve)
+        .set("snapshotPolicy", v.snapshot_policy.clone())
+        .set("throughputMibps", v.throughput_mibps)
+        .set_unless_kept("unixPermissions", format!("{:04o}", v.unix_permissions))
+        .labels(&v.labels);
+    if let Some(p) = pool {
+        m.set("serviceLevel", &*p.service_level);
+        for field in [
+            "network",
+            "psaRange",
+            "kmsConfig",
+            "activeDirectory",
+            "ldapEnabled",
+            "zone",
+            "replicaZone",
+        ] {
+            m.set(field, p.extra.get(field).cloned().unwrap_or(Value::Null));
+        }
+    }
+    if let Some(used) = used {
+        // Rounded up, so that only an empty volume is said to hold nothing.
+        m.set("usedGib", used.div_ceil(GIB));
+    }
+    if v.snapshot_directory {
+        m.set("snapshotDirectory", true);
+    }
+    if v.large {
+        m.set("largeCapacity", true);
+    }
+    if v.deletion_restricted {
+        m.set("restrictedActions", json!(["DELETE"]));
+    }
+    let protocols: Vec<&str> = v.protocols.iter().map(|p| p.as_str()).collect();
+    m.set("protocols", json!(protocols));
+    if let Some(rules) = &v.export_rules {
+        let rules: Vec<Value> = rules.iter().map(rule).collect();
+        // An empty policy shuts everybody out; that it is there has to be seen.
+        m.set("exportPolicy", json!({"rules": rules}));
+    }
+    if let Some(of) = &v.clone_of {
+        m.set(
+            "cloneDetails",
+            json!({"sourceSnapshot": of.to_string(), "sourceVolume": of.parent.full(of.of.collection())}),
+        );
+    }
+    m.set("mountOptions", mount::options(v, nfs));
+    m.done(&schema::VOLUME)
+}
+
+fn rule(r: &ExportRule) -> Value {
+    let mut m = Made::over(&r.extra);
+    m.set_unless_kept("allowedClients", r.allowed_clients.as_str())
+        .set("accessType", r.access.map(AccessType::as_str))
+        .set_unless_kept("hasRootAccess", r.root_access.map(|b| b.to_string()))
+        .set("nfsv3", r.nfsv3)
+        .set("nfsv4", r.nfsv4)
+        .set("squashMode", r.squash.map(SquashMode::as_str))
+        .set("anonUid", r.anon_uid);
+    Value::Object(m.done(&schema::SIMPLE_EXPORT_POLICY_RULE))
+}
+
+/// A volume to be made.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field; UNIMPLEMENTED for what this server does not have.
+pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
+    let mut f = Fields::new(body);
+    for field in NOT_HERE {
+        f.without(field)?;
+    }
+    let clone_of = source_of_clone(place, &mut f)?;
+    let (unix_permissions, original) = permissions(&mut f)?;
+    let mut new = NewVolume {
+        pool: pool_id(
+            place,
+            &required(f.text("storagePool").value(), "storagePool")?,
+        )?,
+        share_name: required(f.text("shareName").value(), "shareName")?,
+        capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
+        throughput_mibps: f.rate("throughputMibps")?.value().filter(|t| *t > 0.0),
+        large: f.flag("largeCapacity").value().unwrap_or(false),
+        protocols: required(protocols(&mut f)?.value(), "protocols")?,
+        export_rules: rules(&mut f)?.value(),
+        unix_permissions: unix_permissions.value(),
+        // Absent is false in the JSON mapping; gcloud says true where its user says nothing.
+        snapshot_directory: Some(f.flag("snapshotDirectory").value().unwrap_or(false)),
+        snap_reserve: f.rate("snapReserve")?.value(),
+        snapshot_policy: f.take("snapshotPolicy").value(),
+        deletion_restricted: restricted(&mut f).value().unwrap_or(false),
+        clone_of,
+        description: f.text("description").value().unwrap_or_default(),
+        labels: f.labels()?.value().unwrap_or_default(),
+        extra: f.rest(),
+    };
+    new.extra.extend(original);
+    Ok(new)
+}
+
+/// Changes to a volume, out of what the mask left.
+///
+/// # Errors
+/// As [`new_volume`].
+pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiResult<VolumeChange> {
+    let mut f = Fields::new(changed);
+    for field in NOT_HERE {
+        f.without(field)?;
+    }
+    for field in [
+        "shareName",
+        "largeCapacity",
+        "securityStyle",
+        "restoreParameters",
+        "largeCapacityConfig",
+        "multipleEndpoints",
+    ] {
+        f.fixed(field, current)?;
+    }
+    let pool = f.text("storagePool").kept("storagePool")?;
+    let (unix_permissions, original) = permissions(&mut f)?;
+    let mut change = VolumeChange {
+        pool: pool.map(|p| pool_id(place, &p)).transpose()?,
+        capacity_gib: f.count("capacityGib")?.kept("capacityGib")?,
+        throughput_mibps: f.rate("throughputMibps")?.kept("throughputMibps")?,
+        protocols: protocols(&mut f)?.kept("protocols")?,
+        export_rules: rules(&mut f)?.or_default(),
+        unix_permissions: unix_permissions.kept("unixPermissions")?,
+        snapshot_directory: f.flag("snapshotDirectory").or_default(),
+        snap_reserve: f.rate("snapReserve")?.or_default(),
+        snapshot_policy: match f.take("snapshotPolicy") {
+            Said::Nothing => None,
+            Said::Clear => Some(Value::Null),
+            Said::Set(v) => Some(v),
+        },
+        deletion_restricted: restricted(&mut f).or_default(),
+        description: f.text("description").or_default(),
+        labels: f.labels()?.or_default(),
+        extra: f.rest(),
+    };
+    change.extra.extend(original);
+    Ok(change)
+}
+
+/// The bare id of a pool that is named bare or in full; it has to be in the volume's own place.
+fn pool_id(place: &Place, name: &str) -> ApiResult<String> {
+    let here = format!("{place}/storagePools/");
+    let id = name.strip_prefix(&here).unwrap_or(name);
+    if id.is_empty() || id.contains('/') {
+        return Err(ApiError::field(
+            "storagePool",
+            format!(
+                "Invalid 'storagePool' \"{}\": the id of a pool in {place}, or its full name",
+                abbreviate(name)
+            ),
+        ));
+    }
+    Ok(id.to_owned())
+}
+
+fn source_of_clone(place: &Place, f: &mut Fields) -> ApiResult<Option<SnapshotName>> {
+    let Some(Value::Object(mut from)) = f.take("restoreParameters").value() else {
+        return Ok(None);
+    };
+    if from.contains_key("sourceBackup") {
+        return Err(not_here("restoreParameters.sourceBackup", "a backup"));
+    }
+    let Some(Value::String(name)) = from.remove("sourceSnapshot") else {
+        return Ok(None);
+    };
+    let rest = name.strip_prefix(&format!("{place}/volumes/"));
+    match rest.and_then(|r| r.split_once("/snapshots/")) {
+        Some((v, s)) if !v.is_empty() && !s.is_empty() && !v.contains('/') && !s.contains('/') => {
+            Ok(Some(place.name(v).snapshot(SnapshotOf::Volume, s)))
+        }
+        _ => Err(ApiError::field(
+            "restoreParameters.sourceSnapshot",
+            format!(
+                "Invalid 'restoreParameters.sourceSnapshot' \"{}\": the full name of a snapshot in {place}",
+                abbreviate(&name)
+            ),
+        )),
+    }
+}
+
+/// Permission bits from octal text, and the text itself where it is not the form that they are shown in: what a client
+/// sent comes back as it was.
+fn permissions(f: &mut Fields) -> ApiResult<(Said<u32>, Extra)> {
+    const FIELD: &str = "unixPermissions";
+    let mut original = Extra::new();
+    let said = match f.text(FIELD) {
+        Said::Nothing => Said::Nothing,
+        Said::Clear => Said::Clear,
+        Said::Set(s) => {
+            let digits = s.bytes().all(|b| (b'0'..=b'7').contains(&b)) && s.len() <= 5;
+            let bits = u32::from_str_radix(&s, 8)
+                .ok()
+                .filter(|b| digits && *b <= 0o7777);
+            let bits = bits.ok_or_else(|| {
+                ApiError::field(
+                    FIELD,
+                    format!(
+                        "Invalid '{FIELD}' \"{}\": octal digits such as 0755",
+                        abbreviate(&s)
+                    ),
+                )
+            })?;
+            let kept = if s == format!("{bits:04o}") {
+                Value::Null
+            } else {
+                Value::String(s)
+            };
+            original.insert(FIELD.to_owned(), kept);
+            Said::Set(bits)
+        }
+    };
+    Ok((said, original))
+}
+
+fn protocols(f: &mut Fields) -> ApiResult<Said<Vec<Protocol>>> {
+    let list = match f.take("protocols") {
+        Said::Set(Value::Array(list)) if !list.is_empty() => list,
+        Said::Nothing => return Ok(Said::Nothing),
+        _ => return Ok(Said::Clear),
+    };
+    let mut out = Vec::new();
+    for p in list {
+        let name = p.as_str().unwrap_or_default();
+        out.push(Protocol::from_name(name).ok_or_else(|| not_here("protocols", name))?);
+    }
+    Ok(Said::Set(out))
+}
+
+fn restricted(f: &mut Fields) -> Said<bool> {
+    match f.take("restrictedActions") {
+        Said::Nothing => Said::Nothing,
+        Said::Clear => Said::Clear,
+        // DELETE is the only action that there is.
+        Said::Set(v) => Said::Set(v.as_array().is_some_and(|a| !a.is_empty())),
+    }
+}
+
+fn rules(f: &mut Fields) -> ApiResult<Said<Vec<ExportRule>>> {
+    let mut policy = match f.take("exportPolicy") {
+        Said::Nothing => return Ok(Said::Nothing),
+        Said::Set(Value::Object(o)) => o,
+        _ => return Ok(Said::Clear),
+    };
+    let list = match policy.remove("rules") {
+        Some(Value::Array(list)) => list,
+        _ => Vec::new(),
+    };
+    let mut out = Vec::with_capacity(list.len());
+    for (i, r) in list.into_iter().enumerate() {
+        let object = match r {
+            Value::Object(o) => o,
+            _ => Object::new(),
+        };
+        out.push(one_rule(i, object)?);
+    }
+    Ok(Said::Set(out))
+}
+
+fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
+    let at = |field: &str| format!("exportPolicy.rules[{i}].{field}");
+    let mut f = Fields::new(object);
+    let mut extra = Extra::new();
+    for field in [
+        "kerberos5ReadOnly",
+        "kerberos5ReadWrite",
+        "kerberos5iReadOnly",
+        "kerberos5iReadWrite",
+        "kerberos5pReadOnly",
+        "kerberos5pReadWrite",
+    ] {
+        match f.flag(field) {
+            Said::Set(true) => return Err(not_here(&at(field), "true")),
+            // Returned as it came.
+            Said::Set(false) => {
+                extra.insert(field.to_owned(), Value::Bool(false));
+            }
+            _ => {}
+        }
+    }
+    let root_access = match f.text("hasRootAccess").value() {
+        None => None,
+        Some(s) => {
+            let b = match s.to_ascii_lowercase().as_str() {
+                "true" => true,
+                "false" => false,
+                _ => {
+                    return Err(ApiError::field(
+                        at("hasRootAccess"),
+                        format!(
+                            "Invalid '{}' \"{}\": true or false",
+                            at("hasRootAccess"),
+                            abbreviate(&s)
+                        ),
+                    ));
+                }
+            };
+            if s != b.to_string() {
+                extra.insert("hasRootAccess".to_owned(), Value::String(s));
+            }
+            Some(b)
+        }
+    };
+    let rule = ExportRule {
+        allowed_clients: f.text("allowedClients").value().unwrap_or_default(),
+        access: f.one_of("accessType", AccessType::from_name)?.value(),
+        root_access,
+        nfsv3: f.flag("nfsv3").value(),
+        nfsv4: f.flag("nfsv4").value(),
+        squash: f.one_of("squashMode", SquashMode::from_name)?.value(),
+        anon_uid: id(&at("anonUid"), f.take("anonUid"))?,
+        anon_gid: None,
+        extra,
+    };
+    Ok(rule)
+}
+
+/// A user or group id: 32 bits, unsigned.
+pub fn id(field: &str, said: Said<Value>) -> ApiResult<Option<u32>> {
+    match said.value() {
+        None => Ok(None),
+        Some(v) => match v.as_u64().and_then(|n| u32::try_from(n).ok()) {
+            Some(n) => Ok(Some(n)),
+            None => Err(ApiError::field(
+                field,
+                format!("Invalid '{field}' {v}: 0 to {}", u32::MAX),
+            )),
+        },
+    }
+}
+
+/// A snapshot on the wire. `used` is in bytes.
+pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
+    let mut m = Made::over(&s.extra);
+    m.set("name", s.name.to_string())
+        .set("state", s.state.as_str())
+        .set("stateDetails", s.state_details.as_str())
+        .set("createTime", s.created.rfc3339())
+        .set("description", s.description.as_str())
+        .set("usedBytes", used.map(|u| u as f64))
+        .labels(&s.labels);
+    m.done(&schema::SNAPSHOT)
+}
+
+/// A snapshot to be taken; the same for both APIs.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn new_snapshot(body: Object) -> ApiResult<NewSnapshot> {
+    let mut f = Fields::new(body);
+    Ok(NewSnapshot {
+        description: f.text("description").value().unwrap_or_default(),
+        labels: f.labels()?.value().unwrap_or_default(),
+        extra: f.rest(),
+    })
+}
+
+/// Changes to a snapshot's description; the same for both APIs.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field.
+pub fn snapshot_change(changed: Object) -> ApiResult<SnapshotChange> {
+    let mut f = Fields::new(changed);
+    Ok(SnapshotChange {
+        description: f.text("description").or_default(),
+        labels: f.labels()?.or_default(),
+        extra: f.rest(),
+    })
+}

@@ -1,0 +1,542 @@
+//! Lists in pages (AIP-158), in an order of the client's choice (AIP-132).
+//!
+//! A page token says behind which resource to go on: its name, and what it was ordered by. No state is kept for it, a
+//! page costs the same wherever it lies, and what is made or deleted between two pages neither repeats nor hides
+//! anything else. The token also carries a fingerprint of the question, because going on with another filter or order
+//! would answer neither question.
+
+use crate::error::{ApiError, ApiResult};
+use crate::filter::Filter;
+use crate::json::{Object, abbreviate};
+use crate::schema::{Kind, Message};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+
+/// Resources in a page when the client does not say.
+pub const DEFAULT_PAGE: usize = 500;
+/// Resources in a page at most, whatever the client says.
+pub const MAX_PAGE: usize = 1000;
+/// Fields to order by.
+const MAX_KEYS: usize = 8;
+
+/// What a list request asks.
+#[derive(Debug)]
+pub struct ListQuery {
+    filter: Option<Filter>,
+    order: Vec<Key>,
+    size: usize,
+    after: Option<Position>,
+    fingerprint: u64,
+}
+
+#[derive(Debug)]
+struct Key {
+    path: Vec<&'static str>,
+    descending: bool,
+}
+
+#[derive(Debug)]
+struct Position {
+    keys: Vec<Value>,
+    name: String,
+}
+
+/// A page of a list.
+#[derive(Debug, PartialEq)]
+pub struct Page<T> {
+    /// The resources, and each in normal form.
+    pub items: Vec<(T, Object)>,
+    /// Empty at the end.
+    pub next: String,
+}
+
+/// The parameters as they arrived.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ListParams<'a> {
+    /// `pageSize`
+    pub page_size: Option<&'a str>,
+    /// `pageToken`
+    pub page_token: Option<&'a str>,
+    /// `filter`
+    pub filter: Option<&'a str>,
+    /// `orderBy`
+    pub order_by: Option<&'a str>,
+}
+
+impl ListQuery {
+    /// Reads the parameters of a list of `message`s under `collection`.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT naming the parameter.
+    pub fn parse(
+        message: &'static Message,
+        collection: &str,
+        params: ListParams<'_>,
+    ) -> ApiResult<ListQuery> {
+        let filter_text = params.filter.unwrap_or_default();
+        let order_text = params.order_by.unwrap_or_default();
+        let filter = Filter::parse(message, filter_text)?;
+        let order = order(message, order_text)?;
+        let size = match params.page_size.unwrap_or_default() {
+            "" => DEFAULT_PAGE,
+            text => match text.parse::<i64>() {
+                Ok(0) => DEFAULT_PAGE,
+                Ok(n) if n > 0 => usize::try_from(n).unwrap_or(MAX_PAGE).min(MAX_PAGE),
+                _ => {
+                    return Err(ApiError::field(
+                        "pageSize",
+                        format!(
+                            "Invalid value at 'pageSize' (TYPE_INT32), \"{}\"",
+                            abbreviate(text)
+                        ),
+                    ));
+                }
+            },
+        };
+        let fingerprint = fingerprint(&[collection, filter_text, order_text]);
+        let after = match params.page_token.unwrap_or_default() {
+            "" => None,
+            token => Some(position(token, fingerprint, order.len()).ok_or_else(|| {
+                ApiError::field(
+                    "pageToken",
+                    "Invalid 'pageToken': it is not one that this list with this filter and order has handed out",
+                )
+            })?),
+        };
+        Ok(ListQuery {
+            filter,
+            order,
+            size,
+            after,
+            fingerprint,
+        })
+    }
+
+    /// The name behind which the page begins, where the order is that of the names: so that whoever has the resources
+    /// can begin there.
+    pub fn after(&self) -> Option<&str> {
+        let by_name = self.order.is_empty();
+        self.after
+            .as_ref()
+            .filter(|_| by_name)
+            .map(|a| a.name.as_str())
+    }
+
+    /// The page, out of resources that come in the order of their names. `object` makes the normal form; without an
+    /// order of the client's own it is called only for what the page holds or the filter has to see.
+    pub fn page<T>(
+        &self,
+        resources: impl Iterator<Item = T>,
+        name: impl Fn(&T) -> &str,
+        object: impl Fn(&T) -> Object,
+    ) -> Page<T> {
+        if self.order.is_empty() {
+            self.by_name(resources, name, object)
+        } else {
+            self.ordered(resources, name, object)
+        }
+    }
+
+    fn by_name<T>(
+        &self,
+        resources: impl Iterator<Item = T>,
+        name: impl Fn(&T) -> &str,
+        object: impl Fn(&T) -> Object,
+    ) -> Page<T> {
+        let mut items: Vec<(T, Object)> = Vec::new();
+        let mut last = String::new();
+        for r in resources {
+            let n = name(&r);
+            if self.after.as_ref().is_some_and(|a| n <= a.name.as_str()) {
+                continue;
+            }
+            let o = object(&r);
+            if self.filter.as_ref().is_some_and(|f| !f.matches(&o)) {
+                continue;
+            }
+            if items.len() == self.size {
+                let next = self.token(&[], &last);
+                return Page { items, next };
+            }
+            n.clone_into(&mut last);
+            items.push((r, o));
+        }
+        Page {
+            items,
+            next: String::new(),
+        }
+    }
+
+    fn ordered<T>(
+        &self,
+        resources: impl Iterator<Item = T>,
+        name: impl Fn(&T) -> &str,
+        object: impl Fn(&T) -> Object,
+    ) -> Page<T> {
+        let mut all: Vec<(Vec<Value>, String, (T, Object))> = resources
+            .filter_map(|r| {
+                let o = object(&r);
+                let passes = self.filter.as_ref().is_none_or(|f| f.matches(&o));
+                passes.then(|| (self.keys(&o), name(&r).to_owned(), (r, o)))
+            })
+            .collect();
+        all.sort_by(|a, b| self.compare((&a.0, &a.1), (&b.0, &b.1)));
+        let start = match &self.after {
+            None => 0,
+            Some(p) => all.partition_point(|x| {
+                self.compare((&x.0, &x.1), (&p.keys, &p.name)) != Ordering::Greater
+            }),
+        };
+        let end = start.saturating_add(self.size).min(all.len());
+        let next = match end.checked_sub(1).and_then(|i| all.get(i)) {
+            Some((keys, name, _)) if end < all.len() => self.token(keys, name),
+            _ => String::new(),
+        };
+        Page {
+            items: all.drain(start..end).map(|(_, _, item)| item).collect(),
+            next,
+        }
+    }
+
+    fn keys(&self, object: &Object) -> Vec<Value> {
+        self.order
+            .iter()
+            .map(|k| {
+                let mut at = None;
+                for (i, step) in k.path.iter().enumerate() {
+                    at = match i {
+                        0 => object.get(*step),
+                        _ => at.and_then(|v: &Value| v.get(*step)),
+                    };
+                }
+                at.cloned().unwrap_or(Value::Null)
+            })
+            .collect()
+    }
+
+    fn compare(&self, a: (&[Value], &str), b: (&[Value], &str)) -> Ordering {
+        for (i, key) in self.order.iter().enumerate() {
+            let o = compare_values(a.0.get(i), b.0.get(i));
+            let o = if key.descending { o.reverse() } else { o };
+            if o != Ordering::Equal {
+                return o;
+            }
+        }
+        a.1.cmp(b.1)
+    }
+
+    fn token(&self, keys: &[Value], name: &str) -> String {
+        URL_SAFE_NO_PAD.encode(json!([self.fingerprint, keys, name]).to_string())
+    }
+}
+
+/// Absent before present; numbers as numbers, text as text.
+fn compare_values(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    match (a, b) {
+        (Some(Value::Number(x)), Some(Value::Number(y))) => x
+            .as_f64()
+            .partial_cmp(&y.as_f64())
+            .unwrap_or(Ordering::Equal),
+        (Some(Value::String(x)), Some(Value::String(y))) => x.cmp(y),
+        (Some(Value::Bool(x)), Some(Value::Bool(y))) => x.cmp(y),
+        (a, b) => {
+            let set = |v: Option<&Value>| v.is_some_and(|v| !v.is_null());
+            set(a).cmp(&set(b))
+        }
+    }
+}
+
+fn order(message: &'static Message, text: &str) -> ApiResult<Vec<Key>> {
+    let bad = |why: &str| {
+        ApiError::field(
+            "orderBy",
+            format!("Invalid 'orderBy' \"{}\": {why}", abbreviate(text)),
+        )
+    };
+    let mut out = Vec::new();
+    if text.trim().is_empty() {
+        return Ok(out);
+    }
+    for part in text.split(',') {
+        let mut words = part.split_whitespace();
+        let field = words.next().unwrap_or_default();
+        let descending = match (words.next(), words.next()) {
+            (None, _) => false,
+            (Some("asc"), None) => false,
+            (Some("desc"), None) => true,
+            _ => return Err(bad("after a field comes nothing, 'asc' or 'desc'")),
+        };
+        let path = sortable(message, field).ok_or_else(|| {
+            bad(&format!(
+                "'{}' is not a field to order by",
+                abbreviate(field)
+            ))
+        })?;
+        if out.len() == MAX_KEYS {
+            return Err(bad("too many fields"));
+        }
+        out.push(Key { path, descending });
+    }
+    Ok(out)
+}
+
+/// The path of a field that has one value with an order.
+fn sortable(message: &'static Message, path: &str) -> Option<Vec<&'static str>> {
+    let mut at = message;
+    let mut out = Vec::new();
+    let mut rest = path;
+    loop {
+        let (name, tail) = match rest.split_once('.') {
+            Some((name, tail)) => (name, Some(tail)),
+            None => (rest, None),
+        };
+        let f = at.field(name).filter(|f| !f.repeated)?;
+        out.push(f.name);
+        match (f.kind, tail) {
+            (Kind::Message(inner), Some(tail)) => {
+                at = inner;
+                rest = tail;
+            }
+            (Kind::Message(_) | Kind::Labels | Kind::Any, _) | (_, Some(_)) => return None,
+            (_, None) => return Some(out),
+        }
+    }
+}
+
+fn position(token: &str, fingerprint: u64, keys: usize) -> Option<Position> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+    let (f, k, name): (u64, Vec<Value>, String) = serde_json::from_slice(&bytes).ok()?;
+    (f == fingerprint && k.len() == keys).then_some(Position { keys: k, name })
+}
+
+/// FNV-1a: it must come out the same after a restart, and it guards against mistakes, not against forgery; a forged
+/// token shows nothing that the list would not.
+fn fingerprint(parts: &[&str]) -> u64 {
+    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
+    for b in parts.iter().flat_map(|p| p.bytes().chain([0])) {
+        h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    }
+    h
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::netapp::VOLUME;
+
+    fn resources() -> Vec<Object> {
+        (0..25)
+            .map(|i| {
+                json!({"name": format!("v{i:02}"), "capacityGib": i % 4, "description": format!("d{}", i % 3)})
+                    .as_object()
+                    .cloned()
+                    .unwrap()
+            })
+            .collect()
+    }
+
+    fn names<T>(p: &Page<T>) -> Vec<String> {
+        p.items
+            .iter()
+            .map(|(_, o)| o["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    fn all(params: ListParams<'_>, between: impl Fn(usize, &mut Vec<Object>)) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut token = String::new();
+        let mut world = resources();
+        for turn in 0.. {
+            let q = ListQuery::parse(
+                &VOLUME,
+                "c",
+                ListParams {
+                    page_token: Some(&token),
+                    ..params
+                },
+            )
+            .unwrap();
+            let p = q.page(
+                world.iter(),
+                |o| o["name"].as_str().unwrap(),
+                |o| (*o).clone(),
+            );
+            out.extend(names(&p));
+            if p.next.is_empty() {
+                break;
+            }
+            token = p.next;
+            between(turn, &mut world);
+        }
+        out
+    }
+
+    #[test]
+    fn pages_put_together_are_the_list() {
+        for size in ["1", "7", "24", "25", "26", "0", ""] {
+            let page_size = Some(size);
+            let got = all(
+                ListParams {
+                    page_size,
+                    ..Default::default()
+                },
+                |_, _| {},
+            );
+            let want: Vec<String> = (0..25).map(|i| format!("v{i:02}")).collect();
+            assert_eq!(got, want, "{size}");
+            let got = all(
+                ListParams {
+                    page_size,
+                    order_by: Some("capacityGib desc, name"),
+                    filter: Some("description=d1"),
+                    ..Default::default()
+                },
+                |_, _| {},
+            );
+            let mut want: Vec<i32> = (0..25).filter(|i| i % 3 == 1).collect();
+            want.sort_by_key(|i| (-(i % 4), *i));
+            let want: Vec<String> = want.iter().map(|i| format!("v{i:02}")).collect();
+            assert_eq!(got, want, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_changes_between_pages_hides_nothing_else() {
+        for order_by in [
+            None,
+            Some("capacityGib"),
+            Some("description desc,capacityGib"),
+        ] {
+            let got = all(
+                ListParams {
+                    page_size: Some("4"),
+                    order_by,
+                    ..Default::default()
+                },
+                |turn, world| {
+                    // The last one that was shown goes away, and others come.
+                    if turn == 0 {
+                        world.retain(|o| {
+                            !["v03", "v12", "v22"].contains(&o["name"].as_str().unwrap())
+                        });
+                    }
+                },
+            );
+            let mut distinct = got.clone();
+            distinct.sort();
+            distinct.dedup();
+            assert_eq!(distinct.len(), got.len());
+            for i in (0..25).filter(|i| ![3, 12, 22].contains(i)) {
+                assert!(got.contains(&format!("v{i:02}")), "{i} of {order_by:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_are_named() {
+        let world = resources();
+        let page = ListQuery::parse(
+            &VOLUME,
+            "c",
+            ListParams {
+                page_size: Some("4"),
+                ..Default::default()
+            },
+        )
+        .unwrap()
+        .page(
+            world.iter(),
+            |o| o["name"].as_str().unwrap(),
+            |o| (*o).clone(),
+        );
+        for (params, field) in [
+            (
+                ListParams {
+                    page_size: Some("-1"),
+                    ..Default::default()
+                },
+                "pageSize",
+            ),
+            (
+                ListParams {
+                    page_size: Some("x"),
+                    ..Default::default()
+                },
+                "pageSize",
+            ),
+            (
+                ListParams {
+                    page_token: Some("nonsense"),
+                    ..Default::default()
+                },
+                "pageToken",
+            ),
+            (
+                ListParams {
+                    page_token: Some(&page.next),
+                    filter: Some("a"),
+                    ..Default::default()
+                },
+                "pageToken",
+            ),
+            (
+                ListParams {
+                    page_token: Some(&page.next),
+                    order_by: Some("name"),
+                    ..Default::default()
+                },
+                "pageToken",
+            ),
+            (
+                ListParams {
+                    filter: Some("("),
+                    ..Default::default()
+                },
+                "filter",
+            ),
+            (
+                ListParams {
+                    order_by: Some("nope"),
+                    ..Default::default()
+                },
+                "orderBy",
+            ),
+            (
+                ListParams {
+                    order_by: Some("name sideways"),
+                    ..Default::default()
+                },
+                "orderBy",
+            ),
+            (
+                ListParams {
+                    order_by: Some("labels"),
+                    ..Default::default()
+                },
+                "orderBy",
+            ),
+            (
+                ListParams {
+                    order_by: Some("name,,"),
+                    ..Default::default()
+                },
+                "orderBy",
+            ),
+        ] {
+            let e = ListQuery::parse(&VOLUME, "c", params).unwrap_err();
+            assert_eq!((e.code(), e.violations[0].field.as_str()), (400, field));
+        }
+        // Anything above the most is the most.
+        let q = ListQuery::parse(
+            &VOLUME,
+            "c",
+            ListParams {
+                page_size: Some("99999999999"),
+                ..Default::default()
+            },
+        );
+        assert_eq!(q.unwrap().size, MAX_PAGE);
+    }
+}

@@ -1,0 +1,474 @@
+//! Which requests there are: one table, from which requests are dispatched and the OpenAPI documents are made.
+//!
+//! A custom verb stands behind a colon in the last part of a path (AIP-136), where routers that match whole segments
+//! cannot see it; and both APIs share locations and operations. So the table is matched here, a few dozen rows one after
+//! the other, which costs less than reading the request's headers did.
+
+use crate::query::unescape;
+use crate::schema::{Message, filestore, netapp};
+
+/// HTTP methods that the APIs use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Read.
+    Get,
+    /// Make, or a custom verb.
+    Post,
+    /// Change.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl Verb {
+    /// From the method's name.
+    pub fn of(method: &axum::http::Method) -> Option<Verb> {
+        match method.as_str() {
+            "GET" => Some(Verb::Get),
+            "POST" => Some(Verb::Post),
+            "PATCH" => Some(Verb::Patch),
+            "DELETE" => Some(Verb::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// Which API's documents a row belongs to; its errors carry that API's domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// NetApp Volumes.
+    Netapp,
+    /// Filestore.
+    Filestore,
+    /// Both.
+    Both,
+    /// Weir's own: what no public API has.
+    Own,
+}
+
+/// Resources with the standard methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `storagePools`
+    Pool,
+    /// `volumes`
+    Volume,
+    /// `volumes/*/snapshots`
+    VolumeSnapshot,
+    /// `instances`
+    Instance,
+    /// `instances/*/snapshots`
+    InstanceSnapshot,
+}
+
+impl Kind {
+    /// Its message.
+    pub fn message(self) -> &'static Message {
+        match self {
+            Kind::Pool => &netapp::STORAGE_POOL,
+            Kind::Volume => &netapp::VOLUME,
+            Kind::VolumeSnapshot => &netapp::SNAPSHOT,
+            Kind::Instance => &filestore::INSTANCE,
+            Kind::InstanceSnapshot => &filestore::SNAPSHOT,
+        }
+    }
+
+    /// The parameter that names a new one.
+    pub fn id_parameter(self) -> &'static str {
+        match self {
+            Kind::Pool => "storagePoolId",
+            Kind::Volume => "volumeId",
+            Kind::Instance => "instanceId",
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshotId",
+        }
+    }
+
+    /// The collection, as a list's answer names it.
+    pub fn collection(self) -> &'static str {
+        match self {
+            Kind::Pool => "storagePools",
+            Kind::Volume => "volumes",
+            Kind::Instance => "instances",
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => "snapshots",
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A page of a collection.
+    List(Kind),
+    /// One resource.
+    Get(Kind),
+    /// A new one.
+    Create(Kind),
+    /// A change.
+    Update(Kind),
+    /// Its end.
+    Delete(Kind),
+    /// `storagePools/*:switch`
+    SwitchPool,
+    /// `volumes/*:revert`, `instances/*:revert`
+    Revert(Kind),
+    /// `locations`
+    ListLocations,
+    /// `locations/*`
+    GetLocation,
+    /// `operations`
+    ListOperations,
+    /// `operations/*`
+    GetOperation,
+    /// `operations/*`
+    DeleteOperation,
+    /// `operations/*:cancel`
+    CancelOperation,
+    /// `storagePools/*/ontap/**`
+    Ontap,
+    /// A collection that the API has and this server does not: empty.
+    EmptyList(&'static str),
+    /// One of such a collection: not found.
+    Missing,
+    /// Known to the API, absent here.
+    Unimplemented(&'static str),
+    /// Tokens, and what was changed by whom.
+    ListTokens,
+    /// A new token.
+    CreateToken,
+    /// Revokes a token.
+    DeleteToken,
+    /// A page of the audit log.
+    ListAudit,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Route {
+    /// The method.
+    pub verb: Verb,
+    /// The path behind the version; `*` is one part, `**` any number of them.
+    pub path: &'static str,
+    /// What it asks for.
+    pub action: Action,
+    /// Whose it is.
+    pub api: Api,
+}
+
+impl Route {
+    /// The parameters of the query.
+    pub fn parameters(&self) -> &'static [&'static str] {
+        match self.action {
+            Action::List(_) | Action::EmptyList(_) => &[
+                "pageSize",
+                "pageToken",
+                "filter",
+                "orderBy",
+                "returnPartialSuccess",
+            ],
+            Action::ListOperations => &["pageSize", "pageToken", "filter", "returnPartialSuccess"],
+            Action::ListLocations => &["pageSize", "pageToken", "filter", "extraLocationTypes"],
+            Action::ListAudit => &["pageSize", "pageToken"],
+            Action::Create(k) => match k {
+                Kind::Pool => &["storagePoolId"],
+                Kind::Volume => &["volumeId"],
+                Kind::Instance => &["instanceId"],
+                Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId"],
+            },
+            Action::CreateToken => &["tokenId"],
+            Action::Update(_) => &["updateMask"],
+            Action::Delete(Kind::Volume | Kind::Instance) => &["force"],
+            _ => &[],
+        }
+    }
+
+    /// Whether the body is read.
+    pub fn has_body(&self) -> bool {
+        matches!(self.verb, Verb::Post | Verb::Patch)
+    }
+}
+
+macro_rules! routes {
+    ($($verb:ident $api:ident $path:literal => $action:expr;)*) => {
+        &[$(Route { verb: Verb::$verb, path: $path, action: $action, api: Api::$api }),*]
+    };
+}
+
+/// The table.
+pub static ROUTES: &[Route] = routes! {
+    Get Both "projects/*/locations" => Action::ListLocations;
+    Get Both "projects/*/locations/*" => Action::GetLocation;
+    Get Both "projects/*/locations/*/operations" => Action::ListOperations;
+    Get Both "projects/*/locations/*/operations/*" => Action::GetOperation;
+    Delete Both "projects/*/locations/*/operations/*" => Action::DeleteOperation;
+    Post Both "projects/*/locations/*/operations/*:cancel" => Action::CancelOperation;
+
+    Get Netapp "projects/*/locations/*/storagePools" => Action::List(Kind::Pool);
+    Post Netapp "projects/*/locations/*/storagePools" => Action::Create(Kind::Pool);
+    Get Netapp "projects/*/locations/*/storagePools/*" => Action::Get(Kind::Pool);
+    Patch Netapp "projects/*/locations/*/storagePools/*" => Action::Update(Kind::Pool);
+    Delete Netapp "projects/*/locations/*/storagePools/*" => Action::Delete(Kind::Pool);
+    Post Netapp "projects/*/locations/*/storagePools/*:switch" => Action::SwitchPool;
+    Post Netapp "projects/*/locations/*/storagePools/*:validateDirectoryService" => Action::Unimplemented("Directory service");
+    Get Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
+    Post Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
+    Patch Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
+    Delete Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
+
+    Get Netapp "projects/*/locations/*/volumes" => Action::List(Kind::Volume);
+    Post Netapp "projects/*/locations/*/volumes" => Action::Create(Kind::Volume);
+    Get Netapp "projects/*/locations/*/volumes/*" => Action::Get(Kind::Volume);
+    Patch Netapp "projects/*/locations/*/volumes/*" => Action::Update(Kind::Volume);
+    Delete Netapp "projects/*/locations/*/volumes/*" => Action::Delete(Kind::Volume);
+    Post Netapp "projects/*/locations/*/volumes/*:revert" => Action::Revert(Kind::Volume);
+    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups");
+    Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("Peering of clusters");
+
+    Get Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::List(Kind::VolumeSnapshot);
+    Post Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::Create(Kind::VolumeSnapshot);
+    Get Netapp "projects/*/locations/*/volumes/*/snapshots/*" => Action::Get(Kind::VolumeSnapshot);
+    Patch Netapp "projects/*/locations/*/volumes/*/snapshots/*" => Action::Update(Kind::VolumeSnapshot);
+    Delete Netapp "projects/*/locations/*/volumes/*/snapshots/*" => Action::Delete(Kind::VolumeSnapshot);
+
+    Get Netapp "projects/*/locations/*/volumes/*/replications" => Action::EmptyList("replications");
+    Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
+    Get Netapp "projects/*/locations/*/activeDirectories" => Action::EmptyList("activeDirectories");
+    Get Netapp "projects/*/locations/*/kmsConfigs" => Action::EmptyList("kmsConfigs");
+    Get Netapp "projects/*/locations/*/backupVaults" => Action::EmptyList("backupVaults");
+    Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
+    Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
+    Get Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/activeDirectories/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/backupVaults/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
+    Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
+    Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
+    Post Netapp "projects/*/locations/*/volumes/*/replications" => Action::Unimplemented("Replication");
+    Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule");
+    Post Netapp "projects/*/locations/*/activeDirectories" => Action::Unimplemented("Active Directory");
+    Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management");
+    Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup");
+    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup");
+    Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group");
+
+    Get Filestore "projects/*/locations/*/instances" => Action::List(Kind::Instance);
+    Post Filestore "projects/*/locations/*/instances" => Action::Create(Kind::Instance);
+    Get Filestore "projects/*/locations/*/instances/*" => Action::Get(Kind::Instance);
+    Patch Filestore "projects/*/locations/*/instances/*" => Action::Update(Kind::Instance);
+    Delete Filestore "projects/*/locations/*/instances/*" => Action::Delete(Kind::Instance);
+    Post Filestore "projects/*/locations/*/instances/*:revert" => Action::Revert(Kind::Instance);
+    Post Filestore "projects/*/locations/*/instances/*:restore" => Action::Unimplemented("Restoring from backups");
+    Post Filestore "projects/*/locations/*/instances/*:promoteReplica" => Action::Unimplemented("Replication of instances");
+    Get Filestore "projects/*/locations/*/instances/*/snapshots" => Action::List(Kind::InstanceSnapshot);
+    Post Filestore "projects/*/locations/*/instances/*/snapshots" => Action::Create(Kind::InstanceSnapshot);
+    Get Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Get(Kind::InstanceSnapshot);
+    Patch Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Update(Kind::InstanceSnapshot);
+    Delete Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Delete(Kind::InstanceSnapshot);
+    Get Filestore "projects/*/locations/*/backups" => Action::EmptyList("backups");
+    Get Filestore "projects/*/locations/*/backups/*" => Action::Missing;
+    Post Filestore "projects/*/locations/*/backups" => Action::Unimplemented("Backup");
+
+    Get Own "tokens" => Action::ListTokens;
+    Post Own "tokens" => Action::CreateToken;
+    Delete Own "tokens/*" => Action::DeleteToken;
+    Get Own "auditEntries" => Action::ListAudit;
+};
+
+/// A request's path, found in the table.
+#[derive(Debug)]
+pub struct Matched {
+    /// The row.
+    pub route: &'static Route,
+    /// What the stars stand for, in order; what `**` stands for is one of them, with its slashes.
+    pub parts: Vec<String>,
+}
+
+/// Why a path is not in the table.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NoRoute {
+    /// Nothing has this path.
+    NoPath,
+    /// Something has, with another method.
+    NoMethod,
+    /// It is not a path.
+    Broken,
+}
+
+/// API versions that are answered alike; each client library and gcloud's tracks have their own.
+const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1", "v1p1alpha1"];
+
+/// Finds the row for a path such as `/v1/projects/p/locations/l/volumes/v:revert`.
+///
+/// # Errors
+/// See [`NoRoute`].
+pub fn find(verb: Option<Verb>, path: &str) -> Result<Matched, NoRoute> {
+    let rest = path.strip_prefix('/').unwrap_or(path);
+    let (version, rest) = rest.split_once('/').ok_or(NoRoute::NoPath)?;
+    if !VERSIONS.contains(&version) {
+        return Err(NoRoute::NoPath);
+    }
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let segments: Vec<String> = rest
+        .split('/')
+        .map(|s| unescape(s, false))
+        .collect::<Option<_>>()
+        .ok_or(NoRoute::Broken)?;
+    let mut other_method = false;
+    for route in ROUTES {
+        if let Some(parts) = captures(route.path, &segments) {
+            if Some(route.verb) == verb {
+                return Ok(Matched { route, parts });
+            }
+            other_method = true;
+        }
+    }
+    Err(if other_method {
+        NoRoute::NoMethod
+    } else {
+        NoRoute::NoPath
+    })
+}
+
+fn captures(pattern: &str, segments: &[String]) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = segments;
+    for p in pattern.split('/') {
+        if p == "**" {
+            parts.push(rest.join("/"));
+            return Some(parts);
+        }
+        let (first, tail) = rest.split_first()?;
+        rest = tail;
+        let verb = |s: &str| s.split_once(':').map(|(_, v)| v.to_owned());
+        match (p.strip_prefix('*'), verb(first)) {
+            (None, _) if p == first => {}
+            // A project of a domain is `example.com:name`; anywhere else a colon begins a verb.
+            (Some(""), None) => parts.push(first.clone()),
+            (Some(""), Some(_)) if parts.is_empty() => parts.push(first.clone()),
+            (Some(wanted), Some(v)) if wanted.strip_prefix(':') == Some(v.as_str()) => {
+                parts.push(first.split(':').next().unwrap_or_default().to_owned());
+            }
+            _ => return None,
+        }
+    }
+    (rest.is_empty() && parts.iter().all(|p| !p.is_empty())).then_some(parts)
+}
+
+/// The full name that a path of the table stands for, without version and verb.
+pub fn name_of(route: &Route, parts: &[String]) -> String {
+    let mut parts = parts.iter();
+    let mut out = String::new();
+    for p in route.path.split('/') {
+        if !out.is_empty() {
+            out.push('/');
+        }
+        if p.starts_with('*') {
+            out.push_str(parts.next().map_or("", String::as_str));
+        } else {
+            out.push_str(p);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_all_versions_are_found() {
+        for version in VERSIONS {
+            let m = find(
+                Some(Verb::Post),
+                &format!("/{version}/projects/p-1/locations/us-central1/volumes/v1:revert"),
+            )
+            .unwrap();
+            assert_eq!(m.route.action, Action::Revert(Kind::Volume));
+            assert_eq!(m.parts, ["p-1", "us-central1", "v1"]);
+            assert_eq!(
+                name_of(m.route, &m.parts),
+                "projects/p-1/locations/us-central1/volumes/v1"
+            );
+        }
+        let m = find(
+            Some(Verb::Get),
+            "/v1/projects/example.com:p/locations/-/instances",
+        )
+        .unwrap();
+        assert_eq!(m.parts, ["example.com:p", "-"]);
+        let m = find(
+            Some(Verb::Post),
+            "/v1/projects/p/locations/l/storagePools/mq/ontap/api/private/cli",
+        )
+        .unwrap();
+        assert_eq!(m.route.action, Action::Ontap);
+        assert_eq!(m.parts, ["p", "l", "mq", "api/private/cli"]);
+        let m = find(Some(Verb::Get), "/v1/projects/p/locations/l/volumes/a%20b").unwrap();
+        assert_eq!(m.parts, ["p", "l", "a b"]);
+    }
+
+    #[test]
+    fn other_paths_are_not() {
+        for (verb, path, why) in [
+            (Verb::Get, "/", NoRoute::NoPath),
+            (Verb::Get, "", NoRoute::NoPath),
+            (
+                Verb::Get,
+                "/v2/projects/p/locations/l/volumes",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Get,
+                "/v1/projects/p/locations/l/nothing",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Get,
+                "/v1/projects//locations/l/volumes",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Get,
+                "/v1/projects/p/locations/l/volumes/v/x/y",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Post,
+                "/v1/projects/p/locations/l/volumes/v:explode",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Post,
+                "/v1/projects/p/locations/l/volumes/:revert",
+                NoRoute::NoPath,
+            ),
+            (
+                Verb::Patch,
+                "/v1/projects/p/locations/l/volumes",
+                NoRoute::NoMethod,
+            ),
+            (
+                Verb::Get,
+                "/v1/projects/p/locations/l/volumes/%ff",
+                NoRoute::Broken,
+            ),
+        ] {
+            assert_eq!(find(Some(verb), path).unwrap_err(), why, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_reached_by_its_own_path() {
+        for route in ROUTES {
+            let path = route.path.replace("**", "a/b").replace('*', "x");
+            let m = find(Some(route.verb), &format!("/v1/{path}")).unwrap();
+            assert!(std::ptr::eq(m.route, route), "{route:?}");
+            assert!(
+                route.path.starts_with("projects/*/locations/*")
+                    || route.api == Api::Own
+                    || route.api == Api::Both
+            );
+        }
+    }
+}

@@ -1,0 +1,608 @@
+//! The messages of the NetApp Volumes API, version 1, as far as it is spoken here: names and types as its public definition has them.
+
+use super::{Enum, Kind, Message, field};
+
+/// `google.cloud.netapp.v1.StoragePool`.
+pub static STORAGE_POOL: Message = Message {
+    name: "google.cloud.netapp.v1.StoragePool",
+    fields: &[
+        field("name", Kind::String),
+        field("serviceLevel", Kind::Enum(&SERVICE_LEVEL)),
+        field("capacityGib", Kind::Int64),
+        field("volumeCapacityGib", Kind::Int64).output_only(),
+        field("volumeCount", Kind::Int32).output_only(),
+        field("state", Kind::Enum(&STORAGE_POOL_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("description", Kind::String),
+        field("labels", Kind::Labels),
+        field("network", Kind::String),
+        field("activeDirectory", Kind::String),
+        field("kmsConfig", Kind::String),
+        field("ldapEnabled", Kind::Bool),
+        field("psaRange", Kind::String),
+        field("encryptionType", Kind::Enum(&ENCRYPTION_TYPE)).output_only(),
+        field("globalAccessAllowed", Kind::Bool),
+        field("allowAutoTiering", Kind::Bool),
+        field("replicaZone", Kind::String),
+        field("zone", Kind::String),
+        field("satisfiesPzs", Kind::Bool).output_only(),
+        field("satisfiesPzi", Kind::Bool).output_only(),
+        field("customPerformanceEnabled", Kind::Bool),
+        field("totalThroughputMibps", Kind::Int64),
+        field("totalIops", Kind::Int64),
+        field("hotTierSizeGib", Kind::Int64),
+        field("enableHotTierAutoResize", Kind::Bool),
+        field("qosType", Kind::Enum(&QOS_TYPE)),
+        field("availableThroughputMibps", Kind::Double).output_only(),
+        field("coldTierSizeUsedGib", Kind::Int64).output_only(),
+        field("hotTierSizeUsedGib", Kind::Int64).output_only(),
+        field("type", Kind::Enum(&STORAGE_POOL_TYPE)),
+        field("mode", Kind::Enum(&MODE)),
+        field("scaleType", Kind::Enum(&SCALE_TYPE)),
+    ],
+};
+
+/// `google.cloud.netapp.v1.ServiceLevel`.
+pub static SERVICE_LEVEL: Enum = Enum {
+    name: "google.cloud.netapp.v1.ServiceLevel",
+    open: true,
+    values: &[
+        ("SERVICE_LEVEL_UNSPECIFIED", 0),
+        ("PREMIUM", 1),
+        ("EXTREME", 2),
+        ("STANDARD", 3),
+        ("FLEX", 4),
+    ],
+};
+
+/// `google.cloud.netapp.v1.StoragePool.State`.
+pub static STORAGE_POOL_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.StoragePool.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("READY", 1),
+        ("CREATING", 2),
+        ("DELETING", 3),
+        ("UPDATING", 4),
+        ("RESTORING", 5),
+        ("DISABLED", 6),
+        ("ERROR", 7),
+    ],
+};
+
+/// `google.cloud.netapp.v1.EncryptionType`.
+pub static ENCRYPTION_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.EncryptionType",
+    open: false,
+    values: &[
+        ("ENCRYPTION_TYPE_UNSPECIFIED", 0),
+        ("SERVICE_MANAGED", 1),
+        ("CLOUD_KMS", 2),
+    ],
+};
+
+/// `google.cloud.netapp.v1.QosType`.
+pub static QOS_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.QosType",
+    open: false,
+    values: &[("QOS_TYPE_UNSPECIFIED", 0), ("AUTO", 1), ("MANUAL", 2)],
+};
+
+/// `google.cloud.netapp.v1.StoragePoolType`.
+pub static STORAGE_POOL_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.StoragePoolType",
+    open: false,
+    values: &[
+        ("STORAGE_POOL_TYPE_UNSPECIFIED", 0),
+        ("FILE", 1),
+        ("UNIFIED", 2),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Mode`.
+pub static MODE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Mode",
+    open: false,
+    values: &[("MODE_UNSPECIFIED", 0), ("DEFAULT", 1), ("ONTAP", 2)],
+};
+
+/// `google.cloud.netapp.v1.ScaleType`.
+pub static SCALE_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.ScaleType",
+    open: false,
+    values: &[
+        ("SCALE_TYPE_UNSPECIFIED", 0),
+        ("SCALE_TYPE_DEFAULT", 1),
+        ("SCALE_TYPE_SCALEOUT", 2),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Volume`.
+pub static VOLUME: Message = Message {
+    name: "google.cloud.netapp.v1.Volume",
+    fields: &[
+        field("name", Kind::String),
+        field("state", Kind::Enum(&VOLUME_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("shareName", Kind::String),
+        field("psaRange", Kind::String).output_only(),
+        field("storagePool", Kind::String),
+        field("network", Kind::String).output_only(),
+        field("serviceLevel", Kind::Enum(&SERVICE_LEVEL)).output_only(),
+        field("capacityGib", Kind::Int64),
+        field("exportPolicy", Kind::Message(&EXPORT_POLICY)),
+        field("protocols", Kind::Enum(&PROTOCOLS)).repeated(),
+        field("smbSettings", Kind::Enum(&SMB_SETTINGS)).repeated(),
+        field("mountOptions", Kind::Message(&MOUNT_OPTION))
+            .repeated()
+            .output_only(),
+        field("unixPermissions", Kind::String),
+        field("labels", Kind::Labels),
+        field("description", Kind::String),
+        field("snapshotPolicy", Kind::Message(&SNAPSHOT_POLICY)),
+        field("snapReserve", Kind::Double),
+        field("snapshotDirectory", Kind::Bool),
+        field("usedGib", Kind::Int64).output_only(),
+        field("securityStyle", Kind::Enum(&SECURITY_STYLE)),
+        field("kerberosEnabled", Kind::Bool),
+        field("ldapEnabled", Kind::Bool).output_only(),
+        field("activeDirectory", Kind::String).output_only(),
+        field("restoreParameters", Kind::Message(&RESTORE_PARAMETERS)),
+        field("kmsConfig", Kind::String).output_only(),
+        field("encryptionType", Kind::Enum(&ENCRYPTION_TYPE)).output_only(),
+        field("hasReplication", Kind::Bool).output_only(),
+        field("backupConfig", Kind::Message(&BACKUP_CONFIG)),
+        field("restrictedActions", Kind::Enum(&RESTRICTED_ACTION)).repeated(),
+        field("largeCapacity", Kind::Bool),
+        field("multipleEndpoints", Kind::Bool),
+        field("tieringPolicy", Kind::Message(&TIERING_POLICY)),
+        field("replicaZone", Kind::String).output_only(),
+        field("zone", Kind::String).output_only(),
+        field("coldTierSizeGib", Kind::Int64).output_only(),
+        field(
+            "hybridReplicationParameters",
+            Kind::Message(&HYBRID_REPLICATION_PARAMETERS),
+        ),
+        field("throughputMibps", Kind::Double),
+        field("cacheParameters", Kind::Message(&CACHE_PARAMETERS)),
+        field("hotTierSizeUsedGib", Kind::Int64).output_only(),
+        field("blockDevices", Kind::Message(&BLOCK_DEVICE)).repeated(),
+        field("largeCapacityConfig", Kind::Message(&LARGE_CAPACITY_CONFIG)),
+        field("cloneDetails", Kind::Message(&VOLUME_CLONE_DETAILS)).output_only(),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Volume.State`.
+pub static VOLUME_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Volume.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("READY", 1),
+        ("CREATING", 2),
+        ("DELETING", 3),
+        ("UPDATING", 4),
+        ("RESTORING", 5),
+        ("DISABLED", 6),
+        ("ERROR", 7),
+        ("PREPARING", 8),
+        ("READ_ONLY", 9),
+    ],
+};
+
+/// `google.cloud.netapp.v1.ExportPolicy`.
+pub static EXPORT_POLICY: Message = Message {
+    name: "google.cloud.netapp.v1.ExportPolicy",
+    fields: &[field("rules", Kind::Message(&SIMPLE_EXPORT_POLICY_RULE)).repeated()],
+};
+
+/// `google.cloud.netapp.v1.SimpleExportPolicyRule`.
+pub static SIMPLE_EXPORT_POLICY_RULE: Message = Message {
+    name: "google.cloud.netapp.v1.SimpleExportPolicyRule",
+    fields: &[
+        field("allowedClients", Kind::String),
+        field("hasRootAccess", Kind::String),
+        field("accessType", Kind::Enum(&ACCESS_TYPE)),
+        field("nfsv3", Kind::Bool),
+        field("nfsv4", Kind::Bool),
+        field("kerberos5ReadOnly", Kind::Bool),
+        field("kerberos5ReadWrite", Kind::Bool),
+        field("kerberos5iReadOnly", Kind::Bool),
+        field("kerberos5iReadWrite", Kind::Bool),
+        field("kerberos5pReadOnly", Kind::Bool),
+        field("kerberos5pReadWrite", Kind::Bool),
+        field(
+            "squashMode",
+            Kind::Enum(&SIMPLE_EXPORT_POLICY_RULE_SQUASH_MODE),
+        ),
+        field("anonUid", Kind::Int64),
+    ],
+};
+
+/// `google.cloud.netapp.v1.AccessType`.
+pub static ACCESS_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.AccessType",
+    open: false,
+    values: &[
+        ("ACCESS_TYPE_UNSPECIFIED", 0),
+        ("READ_ONLY", 1),
+        ("READ_WRITE", 2),
+        ("READ_NONE", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.SimpleExportPolicyRule.SquashMode`.
+pub static SIMPLE_EXPORT_POLICY_RULE_SQUASH_MODE: Enum = Enum {
+    name: "google.cloud.netapp.v1.SimpleExportPolicyRule.SquashMode",
+    open: false,
+    values: &[
+        ("SQUASH_MODE_UNSPECIFIED", 0),
+        ("NO_ROOT_SQUASH", 1),
+        ("ROOT_SQUASH", 2),
+        ("ALL_SQUASH", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Protocols`.
+pub static PROTOCOLS: Enum = Enum {
+    name: "google.cloud.netapp.v1.Protocols",
+    open: false,
+    values: &[
+        ("PROTOCOLS_UNSPECIFIED", 0),
+        ("NFSV3", 1),
+        ("NFSV4", 2),
+        ("SMB", 3),
+        ("ISCSI", 4),
+        ("NVME", 5),
+    ],
+};
+
+/// `google.cloud.netapp.v1.SMBSettings`.
+pub static SMB_SETTINGS: Enum = Enum {
+    name: "google.cloud.netapp.v1.SMBSettings",
+    open: false,
+    values: &[
+        ("SMB_SETTINGS_UNSPECIFIED", 0),
+        ("ENCRYPT_DATA", 1),
+        ("BROWSABLE", 2),
+        ("CHANGE_NOTIFY", 3),
+        ("NON_BROWSABLE", 4),
+        ("OPLOCKS", 5),
+        ("SHOW_SNAPSHOT", 6),
+        ("SHOW_PREVIOUS_VERSIONS", 7),
+        ("ACCESS_BASED_ENUMERATION", 8),
+        ("CONTINUOUSLY_AVAILABLE", 9),
+    ],
+};
+
+/// `google.cloud.netapp.v1.MountOption`.
+pub static MOUNT_OPTION: Message = Message {
+    name: "google.cloud.netapp.v1.MountOption",
+    fields: &[
+        field("export", Kind::String),
+        field("exportFull", Kind::String),
+        field("protocol", Kind::Enum(&PROTOCOLS)),
+        field("instructions", Kind::String),
+        field("ipAddress", Kind::String),
+    ],
+};
+
+/// `google.cloud.netapp.v1.SnapshotPolicy`.
+pub static SNAPSHOT_POLICY: Message = Message {
+    name: "google.cloud.netapp.v1.SnapshotPolicy",
+    fields: &[
+        field("enabled", Kind::Bool),
+        field("hourlySchedule", Kind::Message(&HOURLY_SCHEDULE)),
+        field("dailySchedule", Kind::Message(&DAILY_SCHEDULE)),
+        field("weeklySchedule", Kind::Message(&WEEKLY_SCHEDULE)),
+        field("monthlySchedule", Kind::Message(&MONTHLY_SCHEDULE)),
+    ],
+};
+
+/// `google.cloud.netapp.v1.HourlySchedule`.
+pub static HOURLY_SCHEDULE: Message = Message {
+    name: "google.cloud.netapp.v1.HourlySchedule",
+    fields: &[
+        field("snapshotsToKeep", Kind::Double),
+        field("minute", Kind::Double),
+    ],
+};
+
+/// `google.cloud.netapp.v1.DailySchedule`.
+pub static DAILY_SCHEDULE: Message = Message {
+    name: "google.cloud.netapp.v1.DailySchedule",
+    fields: &[
+        field("snapshotsToKeep", Kind::Double),
+        field("minute", Kind::Double),
+        field("hour", Kind::Double),
+    ],
+};
+
+/// `google.cloud.netapp.v1.WeeklySchedule`.
+pub static WEEKLY_SCHEDULE: Message = Message {
+    name: "google.cloud.netapp.v1.WeeklySchedule",
+    fields: &[
+        field("snapshotsToKeep", Kind::Double),
+        field("minute", Kind::Double),
+        field("hour", Kind::Double),
+        field("day", Kind::String),
+    ],
+};
+
+/// `google.cloud.netapp.v1.MonthlySchedule`.
+pub static MONTHLY_SCHEDULE: Message = Message {
+    name: "google.cloud.netapp.v1.MonthlySchedule",
+    fields: &[
+        field("snapshotsToKeep", Kind::Double),
+        field("minute", Kind::Double),
+        field("hour", Kind::Double),
+        field("daysOfMonth", Kind::String),
+    ],
+};
+
+/// `google.cloud.netapp.v1.SecurityStyle`.
+pub static SECURITY_STYLE: Enum = Enum {
+    name: "google.cloud.netapp.v1.SecurityStyle",
+    open: false,
+    values: &[("SECURITY_STYLE_UNSPECIFIED", 0), ("NTFS", 1), ("UNIX", 2)],
+};
+
+/// `google.cloud.netapp.v1.RestoreParameters`.
+pub static RESTORE_PARAMETERS: Message = Message {
+    name: "google.cloud.netapp.v1.RestoreParameters",
+    fields: &[
+        field("sourceSnapshot", Kind::String).one_of("source"),
+        field("sourceBackup", Kind::String).one_of("source"),
+    ],
+};
+
+/// `google.cloud.netapp.v1.BackupConfig`.
+pub static BACKUP_CONFIG: Message = Message {
+    name: "google.cloud.netapp.v1.BackupConfig",
+    fields: &[
+        field("backupPolicies", Kind::String).repeated(),
+        field("backupVault", Kind::String),
+        field("scheduledBackupEnabled", Kind::Bool),
+        field("backupChainBytes", Kind::Int64).output_only(),
+    ],
+};
+
+/// `google.cloud.netapp.v1.RestrictedAction`.
+pub static RESTRICTED_ACTION: Enum = Enum {
+    name: "google.cloud.netapp.v1.RestrictedAction",
+    open: false,
+    values: &[("RESTRICTED_ACTION_UNSPECIFIED", 0), ("DELETE", 1)],
+};
+
+/// `google.cloud.netapp.v1.TieringPolicy`.
+pub static TIERING_POLICY: Message = Message {
+    name: "google.cloud.netapp.v1.TieringPolicy",
+    fields: &[
+        field("tierAction", Kind::Enum(&TIERING_POLICY_TIER_ACTION)),
+        field("coolingThresholdDays", Kind::Int32),
+        field("hotTierBypassModeEnabled", Kind::Bool),
+    ],
+};
+
+/// `google.cloud.netapp.v1.TieringPolicy.TierAction`.
+pub static TIERING_POLICY_TIER_ACTION: Enum = Enum {
+    name: "google.cloud.netapp.v1.TieringPolicy.TierAction",
+    open: false,
+    values: &[
+        ("TIER_ACTION_UNSPECIFIED", 0),
+        ("ENABLED", 1),
+        ("PAUSED", 2),
+    ],
+};
+
+/// `google.cloud.netapp.v1.HybridReplicationParameters`.
+pub static HYBRID_REPLICATION_PARAMETERS: Message = Message {
+    name: "google.cloud.netapp.v1.HybridReplicationParameters",
+    fields: &[
+        field("replication", Kind::String),
+        field("peerVolumeName", Kind::String),
+        field("peerClusterName", Kind::String),
+        field("peerSvmName", Kind::String),
+        field("peerIpAddresses", Kind::String).repeated(),
+        field("clusterLocation", Kind::String),
+        field("description", Kind::String),
+        field("labels", Kind::Labels),
+        field(
+            "replicationSchedule",
+            Kind::Enum(&HYBRID_REPLICATION_SCHEDULE),
+        ),
+        field(
+            "hybridReplicationType",
+            Kind::Enum(&HYBRID_REPLICATION_PARAMETERS_VOLUME_HYBRID_REPLICATION_TYPE),
+        ),
+        field("largeVolumeConstituentCount", Kind::Int32),
+    ],
+};
+
+/// `google.cloud.netapp.v1.HybridReplicationSchedule`.
+pub static HYBRID_REPLICATION_SCHEDULE: Enum = Enum {
+    name: "google.cloud.netapp.v1.HybridReplicationSchedule",
+    open: false,
+    values: &[
+        ("HYBRID_REPLICATION_SCHEDULE_UNSPECIFIED", 0),
+        ("EVERY_10_MINUTES", 1),
+        ("HOURLY", 2),
+        ("DAILY", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType`.
+pub static HYBRID_REPLICATION_PARAMETERS_VOLUME_HYBRID_REPLICATION_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType",
+    open: false,
+    values: &[
+        ("VOLUME_HYBRID_REPLICATION_TYPE_UNSPECIFIED", 0),
+        ("MIGRATION", 1),
+        ("CONTINUOUS_REPLICATION", 2),
+        ("ONPREM_REPLICATION", 3),
+        ("REVERSE_ONPREM_REPLICATION", 4),
+    ],
+};
+
+/// `google.cloud.netapp.v1.CacheParameters`.
+pub static CACHE_PARAMETERS: Message = Message {
+    name: "google.cloud.netapp.v1.CacheParameters",
+    fields: &[
+        field("peerVolumeName", Kind::String),
+        field("peerClusterName", Kind::String),
+        field("peerSvmName", Kind::String),
+        field("peerIpAddresses", Kind::String).repeated(),
+        field("enableGlobalFileLock", Kind::Bool),
+        field("cacheConfig", Kind::Message(&CACHE_CONFIG)),
+        field("cacheState", Kind::Enum(&CACHE_PARAMETERS_CACHE_STATE)).output_only(),
+        field("command", Kind::String).output_only(),
+        field("peeringCommandExpiryTime", Kind::Timestamp).output_only(),
+        field("passphrase", Kind::String).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+    ],
+};
+
+/// `google.cloud.netapp.v1.CacheConfig`.
+pub static CACHE_CONFIG: Message = Message {
+    name: "google.cloud.netapp.v1.CacheConfig",
+    fields: &[
+        field("cachePrePopulate", Kind::Message(&CACHE_PRE_POPULATE)),
+        field("writebackEnabled", Kind::Bool),
+        field("cifsChangeNotifyEnabled", Kind::Bool),
+        field(
+            "cachePrePopulateState",
+            Kind::Enum(&CACHE_CONFIG_CACHE_PRE_POPULATE_STATE),
+        )
+        .output_only(),
+    ],
+};
+
+/// `google.cloud.netapp.v1.CachePrePopulate`.
+pub static CACHE_PRE_POPULATE: Message = Message {
+    name: "google.cloud.netapp.v1.CachePrePopulate",
+    fields: &[
+        field("pathList", Kind::String).repeated(),
+        field("excludePathList", Kind::String).repeated(),
+        field("recursion", Kind::Bool),
+    ],
+};
+
+/// `google.cloud.netapp.v1.CacheConfig.CachePrePopulateState`.
+pub static CACHE_CONFIG_CACHE_PRE_POPULATE_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.CacheConfig.CachePrePopulateState",
+    open: false,
+    values: &[
+        ("CACHE_PRE_POPULATE_STATE_UNSPECIFIED", 0),
+        ("NOT_NEEDED", 1),
+        ("IN_PROGRESS", 2),
+        ("COMPLETE", 3),
+        ("ERROR", 4),
+    ],
+};
+
+/// `google.cloud.netapp.v1.CacheParameters.CacheState`.
+pub static CACHE_PARAMETERS_CACHE_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.CacheParameters.CacheState",
+    open: false,
+    values: &[
+        ("CACHE_STATE_UNSPECIFIED", 0),
+        ("PENDING_CLUSTER_PEERING", 1),
+        ("PENDING_SVM_PEERING", 2),
+        ("PEERED", 3),
+        ("ERROR", 4),
+    ],
+};
+
+/// `google.cloud.netapp.v1.BlockDevice`.
+pub static BLOCK_DEVICE: Message = Message {
+    name: "google.cloud.netapp.v1.BlockDevice",
+    fields: &[
+        field("name", Kind::String),
+        field("hostGroups", Kind::String).repeated(),
+        field("identifier", Kind::String).output_only(),
+        field("sizeGib", Kind::Int64),
+        field("osType", Kind::Enum(&OS_TYPE)),
+    ],
+};
+
+/// `google.cloud.netapp.v1.OsType`.
+pub static OS_TYPE: Enum = Enum {
+    name: "google.cloud.netapp.v1.OsType",
+    open: false,
+    values: &[
+        ("OS_TYPE_UNSPECIFIED", 0),
+        ("LINUX", 1),
+        ("WINDOWS", 2),
+        ("ESXI", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.LargeCapacityConfig`.
+pub static LARGE_CAPACITY_CONFIG: Message = Message {
+    name: "google.cloud.netapp.v1.LargeCapacityConfig",
+    fields: &[field("constituentCount", Kind::Int32)],
+};
+
+/// `google.cloud.netapp.v1.Volume.CloneDetails`.
+pub static VOLUME_CLONE_DETAILS: Message = Message {
+    name: "google.cloud.netapp.v1.Volume.CloneDetails",
+    fields: &[
+        field("sourceSnapshot", Kind::String),
+        field("sourceVolume", Kind::String),
+        field("sharedSpaceGib", Kind::Int64),
+        field("splitState", Kind::Enum(&SPLIT_STATE)),
+    ],
+};
+
+/// `google.cloud.netapp.v1.SplitState`.
+pub static SPLIT_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.SplitState",
+    open: false,
+    values: &[
+        ("SPLIT_STATE_UNSPECIFIED", 0),
+        ("SPLIT_STATE_NOT_SPLITTING", 1),
+        ("SPLIT_STATE_IN_PROGRESS", 2),
+        ("SPLIT_STATE_FAILED", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Snapshot`.
+pub static SNAPSHOT: Message = Message {
+    name: "google.cloud.netapp.v1.Snapshot",
+    fields: &[
+        field("name", Kind::String),
+        field("state", Kind::Enum(&SNAPSHOT_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("description", Kind::String),
+        field("usedBytes", Kind::Double).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("labels", Kind::Labels),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Snapshot.State`.
+pub static SNAPSHOT_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Snapshot.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("READY", 1),
+        ("CREATING", 2),
+        ("DELETING", 3),
+        ("UPDATING", 4),
+        ("DISABLED", 5),
+        ("ERROR", 6),
+    ],
+};
+
+/// `google.cloud.netapp.v1.RevertVolumeRequest`.
+pub static REVERT_VOLUME_REQUEST: Message = Message {
+    name: "google.cloud.netapp.v1.RevertVolumeRequest",
+    fields: &[
+        field("name", Kind::String),
+        field("snapshotId", Kind::String),
+    ],
+};

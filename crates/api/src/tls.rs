@@ -1,0 +1,140 @@
+//! The certificate that the listener shows.
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::{self, ServerConfig};
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    /// Where the certificate is, for clients that are to trust it.
+    pub certificate: PathBuf,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+impl Tls {
+    /// Of files in PEM: the certificate with its chain, and its key.
+    ///
+    /// # Errors
+    /// They cannot be read, are not PEM, or do not belong together.
+    pub fn given(certificate: &Path, key: &Path) -> io::Result<Tls> {
+        let named = |p: &Path| {
+            let p = p.display().to_string();
+            move |e: rustls_pki_types::pem::Error| invalid(format!("{p}: {e}"))
+        };
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .map_err(named(certificate))?
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(named(certificate))?;
+        if chain.is_empty() {
+            return Err(invalid(format!(
+                "{}: no certificate in it",
+                certificate.display()
+            )));
+        }
+        let private = PrivateKeyDer::from_pem_file(key).map_err(named(key))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(invalid)?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls {
+            config: Arc::new(config),
+            certificate: certificate.to_owned(),
+        })
+    }
+
+    /// Of a folder: `api-cert.pem` and `api-key.pem` in it, which are made there the first time, signed by themselves,
+    /// for these names and addresses.
+    ///
+    /// # Errors
+    /// The files cannot be made or used.
+    pub fn generated(folder: &Path, names: &[String]) -> io::Result<Tls> {
+        let certificate = folder.join("api-cert.pem");
+        let key = folder.join("api-key.pem");
+        // The key is written first: where the certificate is, both are whole.
+        if !certificate.exists() {
+            let pair = KeyPair::generate().map_err(invalid)?;
+            let params = CertificateParams::new(names.to_vec()).map_err(invalid)?;
+            let made = params.self_signed(&pair).map_err(invalid)?;
+            write(&key, &pair.serialize_pem(), 0o600)?;
+            write(&certificate, &made.pem(), 0o644)?;
+        }
+        Tls::given(&certificate, &key)
+    }
+
+    pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        tokio_rustls::TlsAcceptor::from(Arc::clone(&self.config))
+    }
+}
+
+/// Writes a file so that it is there as a whole or not at all.
+fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    use std::io::Write as _;
+    let new = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_certificate_stays_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["localhost".to_owned(), "10.0.0.7".to_owned()];
+        let tls = Tls::generated(dir.path(), &names).unwrap();
+        let first = std::fs::read(&tls.certificate).unwrap();
+        let again = Tls::generated(dir.path(), &names).unwrap();
+        assert_eq!(std::fs::read(again.certificate).unwrap(), first);
+        use std::os::unix::fs::PermissionsExt as _;
+        let key = std::fs::metadata(dir.path().join("api-key.pem")).unwrap();
+        assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = Tls::generated(dir.path(), &["localhost".to_owned()]).unwrap();
+        let key = dir.path().join("api-key.pem");
+        let nothing = dir.path().join("nothing.pem");
+        assert!(
+            Tls::given(&nothing, &key)
+                .unwrap_err()
+                .to_string()
+                .contains("nothing.pem")
+        );
+        assert!(Tls::given(&tls.certificate, &nothing).is_err());
+        assert!(Tls::given(&key, &key).is_err());
+        std::fs::write(&nothing, "text").unwrap();
+        assert!(Tls::given(&tls.certificate, &nothing).is_err());
+    }
+}
