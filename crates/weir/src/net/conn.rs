@@ -165,6 +165,11 @@ impl<R: Reply> Traffic<R> {
         }
     }
 
+    /// The number of the first log record that a parked answer waits for.
+    fn first_due(&self) -> Option<Lsn> {
+        self.parked.iter().map(|(lsn, _)| *lsn).min()
+    }
+
     /// Turns all parked answers into failures.
     fn fail_parked(&mut self) {
         self.parked_bytes = 0;
@@ -444,7 +449,6 @@ impl<B: Backend> Conn<B> {
                 self.traffic.poll_waiting(cx, || core.backend.durable());
             }
             if !self.traffic.parked.is_empty() {
-                self.core.wait_for_log(&self.watch);
                 let durable = self.core.backend.durable();
                 self.traffic.release(durable);
                 if !self.traffic.parked.is_empty() && self.core.backend.log_failed() {
@@ -452,6 +456,9 @@ impl<B: Backend> Conn<B> {
                     let durable = self.core.backend.durable();
                     self.traffic.release(durable);
                     self.traffic.fail_parked();
+                }
+                if let Some(due) = self.traffic.first_due() {
+                    self.core.wait_for_log(&self.watch, due);
                 }
             }
             self.flush(cx)?;

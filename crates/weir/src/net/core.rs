@@ -1,10 +1,17 @@
 //! The event loops, one per core, and what the connections of one core share.
 //!
 //! Everything here except [`Wakeups`] and the budget belongs to one thread. A connection that
-//! waits for the intent log or for memory leaves its waker in its core's list; the log
-//! thread (or whoever gives memory back) only rings the core's bell once per event, and the core wakes the
-//! waiting connections, which look for themselves. So a log batch that completes a hundred
-//! requests costs one cross-thread wake-up per core.
+//! waits for the intent log or for memory leaves its waker in its core's list, with the log
+//! sequence number that it waits for; the log thread (or whoever gives memory back) only rings the
+//! core's bell once per event, and the core wakes the connections whose number has come.
+//! So a log batch that completes a hundred requests costs one cross-thread wake-up per core.
+//!
+//! Nor that one, most of the time: while answers wait for the log, the core looks at the log's
+//! progress between looking after its sockets, and sleeps only when nothing has happened for
+//! [`LOOKS`] times. Waking a thread on an idle core takes as long as half a write of the log, so
+//! a core that slept at once would add that to every durable operation. Between looks it gives
+//! its processor to whoever wants it. When looking was in vain (the log's device takes
+//! longer), it does without for the next [`SKIPS`] times.
 
 use std::cell::{Cell, RefCell};
 use std::net::TcpStream as StdStream;
@@ -17,10 +24,17 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::LocalSet;
-use weir_base::{Budget, Clock};
+use weir_base::{Budget, Clock, Lsn};
 
 use super::conn::Conn;
 use super::{Backend, limits};
+
+/// Times that a core looks for the log's progress before it sleeps: some 100 µs when
+/// nobody else wants the processor, two writes of a fast device.
+const LOOKS: u32 = 100;
+
+/// Times that a core sleeps at once after it looked in vain.
+const SKIPS: u32 = 32;
 
 /// What the event loops are started with.
 #[derive(Clone)]
@@ -39,10 +53,12 @@ pub struct Settings {
 #[derive(Default)]
 struct Bell {
     notify: Notify,
-    /// Some connection of the core waits for the log.
+    /// Some connection of the core waits for the log, and the core sleeps.
     log: AtomicBool,
     /// Some connection of the core waits for memory.
     memory: AtomicBool,
+    /// Memory was given back since the core last looked.
+    freed: AtomicBool,
 }
 
 /// Rings the cores when something that connections wait for has happened.
@@ -61,11 +77,11 @@ impl Wakeups {
 
     /// The intent log has become durable further than before, or has failed.
     pub fn log_advanced(&self) {
-        // Pairs with the fence in `Core::list`: either the connection sees the progress, or
-        // this sees the connection.
+        // Pairs with the fences in `Core`: either the core sees the progress, or this sees that
+        // the core sleeps.
         fence(Ordering::SeqCst);
         for bell in self.bells.iter() {
-            if bell.log.load(Ordering::SeqCst) {
+            if bell.log.load(Ordering::SeqCst) && bell.log.swap(false, Ordering::SeqCst) {
                 bell.notify.notify_one();
             }
         }
@@ -75,12 +91,16 @@ impl Wakeups {
     pub fn memory_released(&self) {
         fence(Ordering::SeqCst);
         for bell in self.bells.iter() {
-            if bell.memory.load(Ordering::SeqCst) {
+            if bell.memory.load(Ordering::SeqCst) && bell.memory.swap(false, Ordering::SeqCst) {
+                bell.freed.store(true, Ordering::SeqCst);
                 bell.notify.notify_one();
             }
         }
     }
 }
+
+/// The log never gets there.
+const NEVER: Lsn = Lsn(u64::MAX);
 
 /// Why a connection is ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +127,10 @@ pub(super) struct Watch {
     pub waker: RefCell<Option<Waker>>,
     /// True while the connection stands in its core's list of waiting ones.
     listed: Cell<bool>,
+    /// It is to be woken when the log is durable up to here.
+    due: Cell<Lsn>,
+    /// It is to be woken when memory was given back.
+    hungry: Cell<bool>,
     seen: Cell<u64>,
     age: Cell<Duration>,
 }
@@ -162,30 +186,73 @@ pub(super) struct Core<B: Backend> {
     connections: Cell<u64>,
     /// Connections that wait for the log or for memory.
     waiting: RefCell<Vec<Rc<Watch>>>,
+    /// The core looks after those by itself just now.
+    looking: Cell<bool>,
     watched: RefCell<Vec<Weak<Watch>>>,
     /// True when the server is stopping: connections finish what is under way and end.
     pub draining: Cell<bool>,
 }
 
 impl<B: Backend> Core<B> {
-    /// Wakes the connection at the next progress of the log. Look at `durable` after this.
-    pub fn wait_for_log(&self, who: &Rc<Watch>) {
-        self.list(who, |bell| &bell.log);
+    /// Wakes the connection when the log is durable up to `due`, or has failed; only the last
+    /// call counts.
+    pub fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
+        who.due.set(due);
+        self.list(who);
+        // Whoever looks will see it; nobody does before this thread comes to it.
+        if !self.looking.replace(true)
+            && let Some(bell) = self.bell()
+        {
+            bell.notify.notify_one();
+        }
     }
 
     /// Wakes the connection when memory was given back. Look at the budget after this.
     pub fn wait_for_memory(&self, who: &Rc<Watch>) {
-        self.list(who, |bell| &bell.memory);
+        who.hungry.set(true);
+        self.list(who);
+        if let Some(bell) = self.bell() {
+            bell.memory.store(true, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
     }
 
-    fn list(&self, who: &Rc<Watch>, what: impl Fn(&Bell) -> &AtomicBool) {
+    fn list(&self, who: &Rc<Watch>) {
         if !who.listed.replace(true) {
             self.waiting.borrow_mut().push(Rc::clone(who));
         }
-        if let Some(bell) = self.wakeups.bells.get(self.index) {
-            what(bell).store(true, Ordering::SeqCst);
+    }
+
+    fn bell(&self) -> Option<&Bell> {
+        self.wakeups.bells.get(self.index)
+    }
+
+    /// Wakes the connections for which what they waited for has come, and forgets those that
+    /// wait no more. Answers whether there were any of the former, and whether others still wait
+    /// for the log.
+    fn wake_due(&self, freed: bool) -> (bool, bool) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            return (false, false);
         }
-        fence(Ordering::SeqCst);
+        // In this order: what became durable before the failure is true.
+        let failed = self.backend.log_failed();
+        let durable = self.backend.durable();
+        let (mut woken, mut more) = (false, false);
+        waiting.retain(|who| {
+            let due = who.due.get();
+            if due <= durable || (failed && due != NEVER) || (freed && who.hungry.get()) {
+                who.listed.set(false);
+                who.due.set(NEVER);
+                who.hungry.set(false);
+                who.wake();
+                woken = true;
+                return false;
+            }
+            more |= due != NEVER;
+            true
+        });
+        (woken, more)
     }
 
     /// A number that no other connection of this run has.
@@ -208,6 +275,8 @@ impl<B: Backend> Core<B> {
             paused: Cell::new(None),
             waker: RefCell::new(None),
             listed: Cell::new(false),
+            due: Cell::new(NEVER),
+            hungry: Cell::new(false),
             seen: Cell::new(0),
             age: Cell::new(Duration::ZERO),
         });
@@ -217,17 +286,44 @@ impl<B: Backend> Core<B> {
 
     /// Answers the core's bell for ever.
     async fn answer_bell(&self) {
-        let Some(bell) = self.wakeups.bells.get(self.index) else {
+        let Some(bell) = self.bell() else {
             return;
         };
+        let mut skips = 0u32;
         loop {
             bell.notify.notified().await;
+            self.looking.set(true);
+            // No need to ring: progress is looked for before the next sleep.
             bell.log.store(false, Ordering::SeqCst);
-            bell.memory.store(false, Ordering::SeqCst);
-            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-            for who in waiting {
-                who.listed.set(false);
-                who.wake();
+            let mut looks = 0;
+            loop {
+                let freed = bell.freed.swap(false, Ordering::SeqCst);
+                let (woken, more) = self.wake_due(freed);
+                if !more {
+                    break;
+                }
+                if woken {
+                    if looks > 0 {
+                        skips = 0;
+                    }
+                    looks = 0;
+                } else if skips > 0 {
+                    skips -= 1;
+                    break;
+                } else if looks == LOOKS {
+                    skips = SKIPS;
+                    break;
+                }
+                looks += 1;
+                // Sockets and connections have their turn, then other threads.
+                tokio::task::yield_now().await;
+                std::thread::yield_now();
+            }
+            self.looking.set(false);
+            bell.log.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.wake_due(false).0 {
+                bell.notify.notify_one();
             }
         }
     }
@@ -299,6 +395,7 @@ impl Cores {
                         index,
                         connections: Cell::new(0),
                         waiting: RefCell::default(),
+                        looking: Cell::new(false),
                         watched: RefCell::default(),
                         draining: Cell::new(false),
                     });
