@@ -28,7 +28,7 @@ impl Path {
     pub fn parse(text: &str) -> Option<Path> {
         let (cluster, vserver, volume) = match text.split_once("://") {
             Some((cluster, rest)) => {
-                let (vserver, volume) = rest.split_once('/')?;
+                let (vserver, volume) = rest.split_once('/').filter(|_| !cluster.is_empty())?;
                 (cluster, vserver, volume)
             }
             None => {

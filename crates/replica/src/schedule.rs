@@ -1,0 +1,377 @@
+//! When something is due: every so many minutes, or at minutes of hours of days, as cron has it. UTC.
+//!
+//! What keeps a schedule honest over restarts and changes of the clock is that nothing is counted down: the last run's
+//! time is kept, and [`due`] compares the slot after it with the time now. Runs that were missed while nothing ran
+//! collapse into one. A clock that was set back does not make anything run twice within a slot, and one that was set
+//! back far does not silence a schedule: a last run that lies in the future counts as now.
+
+use serde::{Deserialize, Serialize};
+
+/// A set of small numbers, 0 ..= 63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Every number of the range.
+    pub const fn all(from: u32, to: u32) -> Numbers {
+        let mut bits = 0;
+        let mut at = from;
+        while at <= to {
+            bits |= 1 << at;
+            at += 1;
+        }
+        Numbers(bits)
+    }
+
+    /// One number.
+    pub const fn one(number: u32) -> Numbers {
+        Numbers(1 << number)
+    }
+
+    /// Those of a list; `None` if one is outside `from ..= to`, or there is none.
+    pub fn of(numbers: impl IntoIterator<Item = u32>, from: u32, to: u32) -> Option<Numbers> {
+        let mut bits = 0;
+        for number in numbers {
+            if !(from..=to).contains(&number) || number > 63 {
+                return None;
+            }
+            bits |= 1 << number;
+        }
+        (bits != 0).then_some(Numbers(bits))
+    }
+
+    /// Reads `*`, `*/5`, `1,15`, `1-5` and lists of these.
+    pub fn parse(text: &str, from: u32, to: u32) -> Option<Numbers> {
+        let mut bits = 0;
+        for part in text.split(',') {
+            let (range, step) = match part.split_once('/') {
+                Some((range, step)) => (range, step.parse().ok().filter(|step| *step > 0)?),
+                None => (part, 1),
+            };
+            let (low, high) = match range {
+                "*" => (from, to),
+                _ => match range.split_once('-') {
+                    Some((low, high)) => (low.parse().ok()?, high.parse().ok()?),
+                    None => {
+                        let one = range.parse().ok()?;
+                        (one, if part.contains('/') { to } else { one })
+                    }
+                },
+            };
+            if low < from || high > to || low > high {
+                return None;
+            }
+            bits |= Numbers::of((low..=high).step_by(step), from, to)?.0;
+        }
+        Some(Numbers(bits))
+    }
+
+    fn has(self, number: u32) -> bool {
+        number < 64 && self.0 >> number & 1 == 1
+    }
+}
+
+/// When something is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Schedule {
+    /// Every so many seconds, at multiples of them since 1970.
+    Every(u32),
+    /// At each minute that all sets hold; of days of the month and of the week either is enough where both are limited,
+    /// as in crontab(5).
+    At {
+        /// 0 ..= 59
+        minutes: Numbers,
+        /// 0 ..= 23
+        hours: Numbers,
+        /// 1 ..= 31
+        days: Numbers,
+        /// 1 ..= 12
+        months: Numbers,
+        /// 0 = Sunday ..= 6
+        weekdays: Numbers,
+    },
+}
+
+const EVERY_DAY: Numbers = Numbers::all(1, 31);
+const EVERY_MONTH: Numbers = Numbers::all(1, 12);
+const EVERY_WEEKDAY: Numbers = Numbers::all(0, 6);
+const EVERY_HOUR: Numbers = Numbers::all(0, 23);
+
+/// The longest that a slot can be away: 29 February on a given weekday comes within 40 years.
+const FARTHEST_DAYS: i64 = 366 * 40;
+
+impl Schedule {
+    /// Each hour at a minute.
+    pub const fn hourly(minute: u32) -> Schedule {
+        Schedule::At {
+            minutes: Numbers::one(minute),
+            hours: EVERY_HOUR,
+            days: EVERY_DAY,
+            months: EVERY_MONTH,
+            weekdays: EVERY_WEEKDAY,
+        }
+    }
+
+    /// Each day at a time.
+    pub const fn daily(hour: u32, minute: u32) -> Schedule {
+        Schedule::At {
+            minutes: Numbers::one(minute),
+            hours: Numbers::one(hour),
+            days: EVERY_DAY,
+            months: EVERY_MONTH,
+            weekdays: EVERY_WEEKDAY,
+        }
+    }
+
+    /// On days of the week at a time.
+    pub const fn weekly(weekdays: Numbers, hour: u32, minute: u32) -> Schedule {
+        Schedule::At {
+            minutes: Numbers::one(minute),
+            hours: Numbers::one(hour),
+            days: EVERY_DAY,
+            months: EVERY_MONTH,
+            weekdays,
+        }
+    }
+
+    /// On days of the month at a time.
+    pub const fn monthly(days: Numbers, hour: u32, minute: u32) -> Schedule {
+        Schedule::At {
+            minutes: Numbers::one(minute),
+            hours: Numbers::one(hour),
+            days,
+            months: EVERY_MONTH,
+            weekdays: EVERY_WEEKDAY,
+        }
+    }
+
+    /// The five fields of crontab(5): minute, hour, day of the month, month, day of the week.
+    pub fn cron(text: &str) -> Option<Schedule> {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
+            return None;
+        };
+        Some(Schedule::At {
+            minutes: Numbers::parse(minutes, 0, 59)?,
+            hours: Numbers::parse(hours, 0, 23)?,
+            days: Numbers::parse(days, 1, 31)?,
+            months: Numbers::parse(months, 1, 12)?,
+            weekdays: Numbers::parse(weekdays, 0, 6)?,
+        })
+    }
+
+    /// The first slot after `after`, seconds since 1970; `None` if there is none (30 February).
+    pub fn next(&self, after: i64) -> Option<i64> {
+        let Schedule::At { minutes, hours, .. } = self else {
+            let Schedule::Every(seconds) = self else {
+                return None;
+            };
+            let seconds = i64::from(*seconds).max(1);
+            return after
+                .div_euclid(seconds)
+                .checked_add(1)?
+                .checked_mul(seconds);
+        };
+        let first = after.div_euclid(60).checked_add(1)?;
+        let (day, minute) = (first.div_euclid(24 * 60), first.rem_euclid(24 * 60));
+        for ahead in 0..=FARTHEST_DAYS {
+            let today = day.checked_add(ahead)?;
+            if !self.on_day(today) {
+                continue;
+            }
+            let from = if ahead == 0 { minute } else { 0 };
+            let found = (from..24 * 60)
+                .find(|m| hours.has((m / 60) as u32) && minutes.has((m % 60) as u32));
+            if let Some(found) = found {
+                return today
+                    .checked_mul(24 * 60)?
+                    .checked_add(found)?
+                    .checked_mul(60);
+            }
+        }
+        None
+    }
+
+    fn on_day(&self, day: i64) -> bool {
+        let Schedule::At {
+            days,
+            months,
+            weekdays,
+            ..
+        } = self
+        else {
+            return true;
+        };
+        let (month, of_month) = civil(day);
+        // 1 January 1970 was a Thursday.
+        let of_week = (day + 4).rem_euclid(7) as u32;
+        let (in_month, in_week) = (days.has(of_month), weekdays.has(of_week));
+        let either = *days != EVERY_DAY && *weekdays != EVERY_WEEKDAY;
+        months.has(month)
+            && if either {
+                in_month || in_week
+            } else {
+                in_month && in_week
+            }
+    }
+}
+
+/// Month and day of the month of a day counted from 1 January 1970 (H. Hinnant, "chrono-compatible low-level date
+/// algorithms": years begin in March, so that the odd day comes last).
+fn civil(day: i64) -> (u32, u32) {
+    let shifted = day + 719_468;
+    let of_era = shifted.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (month as u32, of_month as u32)
+}
+
+/// Whether it is due at `now`, if it last ran at `last` (`None`: never; it waits for its first slot from `since` on).
+pub fn due(schedule: &Schedule, last: Option<i64>, since: i64, now: i64) -> bool {
+    let from = last.unwrap_or(since).min(now);
+    schedule.next(from).is_some_and(|slot| slot <= now)
+}
+
+/// The schedules that are there from the start, by ONTAP's names, with what they mean.
+pub fn named() -> Vec<(&'static str, Schedule, &'static str)> {
+    vec![
+        (
+            "5min",
+            Schedule::Every(300),
+            "@:00,:05,:10,:15,:20,:25,:30,:35,:40,:45,:50,:55",
+        ),
+        ("10min", Schedule::Every(600), "@:00,:10,:20,:30,:40,:50"),
+        ("hourly", Schedule::hourly(5), "@:05"),
+        (
+            "8hour",
+            Schedule::At {
+                minutes: Numbers::one(15),
+                hours: Numbers(1 << 2 | 1 << 10 | 1 << 18),
+                days: EVERY_DAY,
+                months: EVERY_MONTH,
+                weekdays: EVERY_WEEKDAY,
+            },
+            "@2:15,10:15,18:15",
+        ),
+        ("daily", Schedule::daily(0, 10), "@0:10"),
+        (
+            "weekly",
+            Schedule::weekly(Numbers::one(0), 0, 15),
+            "Sun@0:15",
+        ),
+        (
+            "monthly",
+            Schedule::monthly(Numbers::one(1), 0, 20),
+            "1@0:20",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 4 May 2023, 10:41:30, a Thursday.
+    const NOW: i64 = 1_683_196_890;
+    const DAY: i64 = 86_400;
+    const MIDNIGHT: i64 = NOW - NOW % DAY;
+
+    #[test]
+    fn slots() {
+        let at = |day: i64, hour: i64, minute: i64| {
+            Some(MIDNIGHT + day * DAY + hour * 3600 + minute * 60)
+        };
+        let of = |name: &str| named().into_iter().find(|(n, ..)| *n == name).unwrap().1;
+        assert_eq!(of("5min").next(NOW), at(0, 10, 45));
+        assert_eq!(of("hourly").next(NOW), at(0, 11, 5));
+        assert_eq!(of("8hour").next(NOW), at(0, 18, 15));
+        assert_eq!(of("daily").next(NOW), at(1, 0, 10));
+        assert_eq!(of("weekly").next(NOW), at(3, 0, 15), "Sunday, 7 May");
+        assert_eq!(of("monthly").next(NOW), at(28, 0, 20), "1 June");
+        let slot = of("daily").next(NOW).unwrap();
+        assert_eq!(
+            of("daily").next(slot),
+            Some(slot + DAY),
+            "a slot is not its own successor"
+        );
+        assert_eq!(
+            Schedule::cron("30 12 29 2 *").unwrap().next(NOW),
+            Some(1_709_209_800),
+            "29 February 2024, 12:30"
+        );
+        assert_eq!(Schedule::cron("0 0 30 2 *").unwrap().next(NOW), None);
+        // Either day counts where both are limited: the 6th, or a Monday.
+        let either = Schedule::cron("0 0 6 * 1").unwrap();
+        assert_eq!(either.next(NOW), at(2, 0, 0));
+        assert_eq!(either.next(NOW + 2 * DAY), at(4, 0, 0));
+    }
+
+    #[test]
+    fn what_cron_refuses() {
+        for text in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * * 13 *",
+            "* * * * 7",
+            "*/0 * * * *",
+            "5-1 * * * *",
+            "a * * * *",
+            "* * * * * *",
+            "1,,2 * * * *",
+        ] {
+            assert_eq!(Schedule::cron(text), None, "{text}");
+        }
+        assert_eq!(
+            Schedule::cron("*/15 8-10 * * 1-5").unwrap().next(NOW),
+            Some(NOW - NOW % 60 + 4 * 60),
+            "10:45, a Thursday"
+        );
+    }
+
+    #[test]
+    fn missed_runs_collapse_and_clocks_may_jump() {
+        let hourly = Schedule::hourly(5);
+        assert!(!due(&hourly, Some(NOW - 60), NOW - DAY, NOW));
+        assert!(due(&hourly, Some(NOW - 3600), NOW - DAY, NOW));
+        assert!(
+            due(&hourly, Some(NOW - 30 * DAY), 0, NOW),
+            "once, however many were missed"
+        );
+        assert!(!due(&hourly, Some(NOW), 0, NOW), "and then not again");
+        assert!(
+            !due(&hourly, None, NOW, NOW),
+            "never ran: its first slot is ahead"
+        );
+        assert!(due(&hourly, None, NOW - 3600, NOW));
+        // The clock was set back by a day: nothing runs twice in this slot, and the next slot is not a day away.
+        assert!(!due(&hourly, Some(NOW + DAY), 0, NOW));
+        assert!(due(&hourly, Some(NOW), 0, NOW + 3600));
+    }
+
+    #[test]
+    fn every_day_of_a_century_is_the_right_one() {
+        let (mut month, mut of_month, mut year) = (1, 1, 1970);
+        for day in 0..36_525 {
+            assert_eq!(civil(day), (month, of_month), "day {day}");
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let length = match month {
+                2 => 28 + u32::from(leap),
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            of_month += 1;
+            if of_month > length {
+                (of_month, month) = (1, month + 1);
+            }
+            if month > 12 {
+                (month, year) = (1, year + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! How fast transfers may go: a global limit on their sum, and below it each one's own.
+//!
+//! One [`Throttle`] is one direction of one node. Its tree has a root with the global limit and a leaf a transfer with
+//! the relationship's, so the tree of the shaper gives what SnapMirror's throttles promise: the sum stays below the
+//! global limit, each transfer below its own, and where the global one binds transfers share it evenly. A global limit
+//! that is changed holds for what is under way; a relationship's is fixed when its transfer begins.
+//!
+//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]) and either may go on, or is told by
+//! [`Throttle::release`] when it may.
+
+use weir_qos::{Direction, Limit, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
+
+/// What a transfer may ask for at once: the larger, the fewer wake-ups; the smaller, the smoother. At 4 KB/s, the least
+/// throttle, a piece takes 16 s.
+pub const PIECE: u64 = 64 << 10;
+
+/// How far transfers may run ahead of the steady rate.
+const BURST: Nanos = 10_000_000;
+
+/// A transfer's place in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place(NodeId);
+
+/// What became of a request for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Move them now.
+    Go,
+    /// Wait for [`Throttle::release`] to name this place.
+    Wait,
+    /// The place was left.
+    Gone,
+}
+
+/// One direction of one node.
+pub struct Throttle {
+    shaper: Shaper<()>,
+}
+
+fn limits(kbs: Option<u64>) -> Limits {
+    Limits {
+        total: Rate {
+            bytes: kbs.map(|kbs| kbs.saturating_mul(1024)),
+            ops: None,
+        },
+        burst: BURST,
+        ..Limits::default()
+    }
+}
+
+impl Throttle {
+    /// With a global limit in KB/s; `None` is no limit.
+    pub fn new(global: Option<u64>) -> Throttle {
+        Throttle {
+            shaper: Shaper::new(limits(global)),
+        }
+    }
+
+    /// Changes the global limit, for what is under way too.
+    pub fn set_global(&mut self, kbs: Option<u64>, now: Nanos) {
+        self.shaper.configure(self.shaper.root(), limits(kbs), now);
+    }
+
+    /// A transfer begins, with its own limit in KB/s.
+    pub fn join(&mut self, kbs: Option<u64>) -> Option<Place> {
+        self.shaper.add(self.shaper.root(), limits(kbs)).map(Place)
+    }
+
+    /// A transfer has ended.
+    pub fn leave(&mut self, place: Place, now: Nanos) {
+        self.shaper.remove(place.0, now);
+    }
+
+    /// Asks to move bytes, [`PIECE`] at most. One request a place at a time.
+    pub fn ask(&mut self, place: Place, bytes: u64, now: Nanos) -> Asked {
+        match self
+            .shaper
+            .submit(place.0, 0, Direction::Write, bytes, now, ())
+        {
+            Submitted::Start(()) => Asked::Go,
+            Submitted::Queued => Asked::Wait,
+            Submitted::Refused(()) => Asked::Gone,
+        }
+    }
+
+    /// The next transfer that may go on. Call it until it answers `None`.
+    pub fn release(&mut self, now: Nanos) -> Option<Place> {
+        self.shaper.release(now).map(|(node, ())| Place(node))
+    }
+
+    /// When [`Throttle::release`] will next have something; `None` while nobody waits.
+    pub fn next_release(&self) -> Option<Nanos> {
+        self.shaper.next_release()
+    }
+
+    /// Whether a transfer waits, and if so whether for the global limit (`true`) or its own.
+    pub fn bound_by_global(&self, place: Place, now: Nanos) -> Option<bool> {
+        let usage = self.shaper.usage(place.0, now)?;
+        (usage.queued > 0).then_some(usage.binding != Some(Limit::TotalBytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    /// Moves as much as may be until `until`; what each place moved.
+    fn run(
+        throttle: &mut Throttle,
+        places: &[Place],
+        from: Nanos,
+        until: Nanos,
+    ) -> BTreeMap<Place, u64> {
+        let mut moved = BTreeMap::new();
+        let mut waiting: Vec<Place> = Vec::new();
+        let mut now = from;
+        for place in places {
+            waiting.push(*place);
+        }
+        loop {
+            for place in std::mem::take(&mut waiting) {
+                // Counts what was let through, however often that is at once.
+                while throttle.ask(place, PIECE, now) == Asked::Go {
+                    *moved.entry(place).or_insert(0) += PIECE;
+                }
+            }
+            let Some(next) = throttle.next_release().filter(|next| *next < until) else {
+                break;
+            };
+            now = now.max(next);
+            while let Some(place) = throttle.release(now) {
+                *moved.entry(place).or_insert(0) += PIECE;
+                waiting.push(place);
+            }
+        }
+        moved
+    }
+
+    fn near(bytes: u64, kbs: u64, seconds: u64) {
+        let expected = kbs * 1024 * seconds;
+        let off = (bytes as f64 / expected as f64 - 1.0).abs();
+        assert!(off < 0.01, "{bytes} instead of {expected}");
+    }
+
+    #[test]
+    fn a_transfer_keeps_to_its_own_limit() {
+        let mut throttle = Throttle::new(None);
+        let a = throttle.join(Some(8192)).unwrap();
+        near(run(&mut throttle, &[a], 0, 60 * SECOND)[&a], 8192, 60);
+    }
+
+    #[test]
+    fn the_least_throttle_is_exact_over_hours() {
+        let mut throttle = Throttle::new(None);
+        let a = throttle.join(Some(4)).unwrap();
+        near(
+            run(&mut throttle, &[a], 0, 4 * 3600 * SECOND)[&a],
+            4,
+            4 * 3600,
+        );
+    }
+
+    #[test]
+    fn the_global_limit_is_on_the_sum_and_shared_evenly() {
+        let mut throttle = Throttle::new(Some(4096));
+        let places = [
+            throttle.join(None).unwrap(),
+            throttle.join(Some(100_000)).unwrap(),
+        ];
+        let moved = run(&mut throttle, &places, 0, 120 * SECOND);
+        for place in places {
+            near(moved[&place], 2048, 120);
+        }
+    }
+
+    #[test]
+    fn a_slow_relationship_leaves_the_rest_to_the_others() {
+        let mut throttle = Throttle::new(Some(4096));
+        let (slow, fast) = (
+            throttle.join(Some(1024)).unwrap(),
+            throttle.join(None).unwrap(),
+        );
+        let moved = run(&mut throttle, &[slow, fast], 0, 120 * SECOND);
+        near(moved[&slow], 1024, 120);
+        near(moved[&fast], 3072, 120);
+    }
+
+    #[test]
+    fn a_global_limit_changes_at_once() {
+        let mut throttle = Throttle::new(Some(4096));
+        let a = throttle.join(None).unwrap();
+        near(run(&mut throttle, &[a], 0, 30 * SECOND)[&a], 4096, 30);
+        throttle.set_global(Some(16_384), 30 * SECOND);
+        while throttle.release(30 * SECOND).is_some() {}
+        near(
+            run(&mut throttle, &[a], 30 * SECOND, 60 * SECOND)[&a],
+            16_384,
+            30,
+        );
+        throttle.set_global(None, 60 * SECOND);
+        while throttle.release(60 * SECOND).is_some() {}
+        assert_eq!(throttle.ask(a, 1 << 20, 60 * SECOND), Asked::Go);
+        assert_eq!(throttle.ask(a, 1 << 20, 60 * SECOND), Asked::Go);
+    }
+
+    #[test]
+    fn whoever_leaves_holds_nobody_up() {
+        let mut throttle = Throttle::new(Some(4));
+        let (a, b) = (throttle.join(None).unwrap(), throttle.join(None).unwrap());
+        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Go);
+        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Wait);
+        assert_eq!(throttle.bound_by_global(a, 0), Some(true));
+        throttle.leave(a, 0);
+        assert_eq!(throttle.next_release(), None);
+        assert_eq!(throttle.ask(a, PIECE, 0), Asked::Gone);
+        assert_eq!(throttle.ask(b, PIECE, 0), Asked::Wait);
+        assert_eq!(throttle.release(17 * SECOND), Some(Place(b.0)));
+    }
+}
