@@ -222,6 +222,11 @@ impl Volume {
         }
     }
 
+    /// Bytes of data in the last consistency point: at most seconds old, and read without any lock.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+    }
+
     /// The capacity limit in bytes; 0: none.
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)

@@ -4,6 +4,7 @@
 //! engine behind them).
 
 mod announce;
+mod backend;
 mod callbacks;
 mod check;
 mod cli;

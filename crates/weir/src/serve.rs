@@ -59,6 +59,7 @@ pub fn run(args: &Serve) -> Result<()> {
         &wakeups,
     )?;
 
+    storage.node().export_all()?;
     let settings = Settings {
         cores,
         budget: Budget::new(usize::try_from(network).unwrap_or(usize::MAX)),
@@ -97,7 +98,7 @@ pub fn run(args: &Serve) -> Result<()> {
         };
         let ready = Ready {
             address,
-            exports: storage.exports(),
+            exports: &storage.node().exports(),
             locks: registration.has_locks(),
         };
         announce(&ready, args)?;

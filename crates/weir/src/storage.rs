@@ -13,9 +13,10 @@ use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool};
 use weir_vfs::throttle::{CreditLimits, Throttle};
-use weir_vfs::{Export, HandleKey, Vfs};
+use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
 
+use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
 use crate::limits::WithLimits;
@@ -24,12 +25,6 @@ use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state::{self, LockHosts};
 use crate::{exports, os, resolve};
-
-/// The volume of a new aggregate, exported under its name.
-const FIRST_VOLUME: &str = "vol1";
-/// Owner and mode of a new volume's root directory: as the root of a new ext4 file system.
-const ROOT_OWNER: (u32, u32) = (0, 0);
-const ROOT_MODE: u32 = 0o755;
 
 /// How long locks can only be claimed again after a restart, so that clients have time to
 /// notice it: what Linux's own server takes for NLM.
@@ -59,7 +54,7 @@ pub struct Storage {
     control: Control,
     engine: Arc<Engine>,
     backend: Arc<Protocols>,
-    exports: Vec<String>,
+    node: Arc<Node>,
 }
 
 impl Storage {
@@ -101,12 +96,6 @@ impl Storage {
         let engine = Arc::new(
             Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
         );
-        if engine.volumes().is_empty() {
-            engine
-                .create_volume(FIRST_VOLUME, ROOT_OWNER, ROOT_MODE, clock.now(), &*rng)
-                .map_err(|error| anyhow!("making the first volume: {error:?}"))?;
-        }
-
         let throttle = Throttle::new(
             Arc::clone(clock),
             os::cores(),
@@ -114,17 +103,14 @@ impl Storage {
         );
         let key = HandleKey::new(state::handle_key(&args.data, &*rng)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle));
-        let exports: Vec<Export> = engine
-            .volumes()
-            .into_iter()
-            .map(|volume| {
-                let path = format!("/{}", volume.name());
-                Export::new(path, volume, rules.clone())
-            })
-            .collect();
-        let paths = exports.iter().map(|export| export.path.clone()).collect();
-        vfs.publish(exports);
         resolve::start(&vfs)?;
+        let node = Arc::new(Node::new(
+            Arc::clone(&engine),
+            Arc::clone(&vfs),
+            Arc::clone(clock),
+            Arc::clone(&rng),
+            rules,
+        ));
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
@@ -155,7 +141,7 @@ impl Storage {
             control,
             engine,
             backend,
-            exports: paths,
+            node,
         })
     }
 
@@ -169,9 +155,9 @@ impl Storage {
         Arc::clone(&self.backend.service)
     }
 
-    /// Paths of the exports.
-    pub fn exports(&self) -> &[String] {
-        &self.exports
+    /// The node, for the control plane.
+    pub fn node(&self) -> Arc<Node> {
+        Arc::clone(&self.node)
     }
 
     /// Takes a last consistency point and ends the engine.

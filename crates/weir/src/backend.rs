@@ -1,0 +1,348 @@
+//! The node as the control plane sees it: volumes of the engine, what is exported, what limits are in force.
+//!
+//! Everything here may wait for the disk and runs on threads of the control plane. What the data path sees of it is
+//! the export table, which is replaced in one step ([`weir_vfs::ExportTable`]): a publication is compared with the one
+//! before, and only what differs is made anew, so that a change among ten thousand volumes costs the comparison of
+//! ten thousand pointers.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir_base::{Clock, Rng, VolumeId};
+use weir_control::backend::{
+    Backend, BackendError, ExportRule, ExportSpec, Published, SnapshotState, Squash, VolumeSpec,
+    VolumeState,
+};
+use weir_vfs::volume::{FsError, SetAttr};
+use weir_vfs::{Clients, Cx, Export, Protocols, Rule, Vfs, Volume};
+use weir_volume::{Engine, Snapshot};
+
+/// Owner of a new volume's root directory: as of the root of a new ext4 file system.
+const ROOT_OWNER: (u32, u32) = (0, 0);
+
+/// The volume of a new aggregate, exported under its name, and the mode of its root.
+const FIRST_VOLUME: &str = "vol1";
+const ROOT_MODE: u32 = 0o755;
+
+type Outcome<T> = Result<T, BackendError>;
+
+/// See the module's head.
+pub struct Node {
+    engine: Arc<Engine>,
+    vfs: Arc<Vfs>,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    /// Rules of volumes that have no policy of their own.
+    default_rules: Vec<Rule>,
+    /// The engine's volumes by name, which is what the control plane calls their key.
+    volumes: Mutex<HashMap<String, Arc<Volume>>>,
+    /// What is exported, sorted by key. Held while a publication is made: they follow each other.
+    published: Mutex<Vec<(Arc<ExportSpec>, VolumeId)>>,
+}
+
+impl Node {
+    /// The node over an open engine; nothing is exported yet.
+    pub fn new(
+        engine: Arc<Engine>,
+        vfs: Arc<Vfs>,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+        default_rules: Vec<Rule>,
+    ) -> Node {
+        let volumes = engine.volumes().into_iter();
+        Node {
+            volumes: Mutex::new(volumes.map(|v| (v.name().to_owned(), v)).collect()),
+            published: Mutex::default(),
+            engine,
+            vfs,
+            clock,
+            rng,
+            default_rules,
+        }
+    }
+
+    /// Exports every volume under its own name; a new aggregate gets one.
+    pub fn export_all(&self) -> Outcome<()> {
+        if self.volumes.lock().is_empty() {
+            self.create_volume(&VolumeSpec {
+                key: FIRST_VOLUME.to_owned(),
+                capacity: None,
+                root_mode: ROOT_MODE,
+                clone_of: None,
+            })?;
+        }
+        let mut keys: Vec<String> = self.volumes.lock().keys().cloned().collect();
+        keys.sort_unstable();
+        let exports = keys.into_iter().map(|key| ExportSpec {
+            path: format!("/{key}"),
+            key,
+            rules: None,
+            snapshot_directory: false,
+            read_only: false,
+        });
+        self.publish(Arc::new(Published {
+            exports: exports.map(Arc::new).collect(),
+            ..Published::default()
+        }))
+    }
+
+    /// Paths of what is exported, in order.
+    pub fn exports(&self) -> Vec<String> {
+        let table = self.vfs.exports();
+        let mut paths: Vec<String> = table.iter().map(|e| e.path.clone()).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    fn find(&self, key: &str) -> Outcome<Arc<Volume>> {
+        let found = self.volumes.lock().get(key).cloned();
+        found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
+    }
+
+    fn export(&self, spec: &ExportSpec) -> Outcome<Export> {
+        let volume = self.find(&spec.key)?;
+        let rules = match &spec.rules {
+            None => self.default_rules.clone(),
+            Some(rules) => rules.iter().flat_map(|rule| rules_of(spec, rule)).collect(),
+        };
+        let mut export = Export::new(spec.path.clone(), volume, rules);
+        export.read_only = spec.read_only;
+        export.snapshot_directory = spec.snapshot_directory;
+        Ok(export)
+    }
+
+    /// Takes a volume out of what is exported.
+    fn withdraw(&self, key: &str) {
+        let mut published = self.published.lock();
+        if let Ok(at) = published.binary_search_by(|(spec, _)| spec.key.as_str().cmp(key)) {
+            let (_, id) = published.remove(at);
+            let table = self.vfs.exports().with(&[id], Vec::new());
+            self.vfs.publish_table(table);
+        }
+    }
+}
+
+/// A rule of a policy as the data path has it: one for each entry of its clients.
+fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
+    let parsed = rule.clients.iter().map(|text| Clients::parse(text));
+    let clients: Result<Vec<Clients>, String> = parsed.collect();
+    let (clients, no_access) = match clients {
+        Ok(clients) => (clients, rule.no_access),
+        // The catalog holds what was checked, so this takes somebody who edits it. Leaving the rule out might let
+        // a later one admit whom this one refuses; so it refuses everyone.
+        Err(why) => {
+            tracing::error!(path = %spec.path, %why, "an export rule cannot be read; from there on the policy refuses everyone");
+            (vec![Clients::Any], true)
+        }
+    };
+    let make = |clients| Rule {
+        clients,
+        protocols: Protocols {
+            nfsv3: rule.protocols.nfsv3,
+            nfsv4: rule.protocols.nfsv4,
+        },
+        no_access,
+        read_only: rule.read_only,
+        squash: match rule.squash {
+            Squash::None => weir_vfs::Squash::None,
+            Squash::Root => weir_vfs::Squash::Root,
+            Squash::All => weir_vfs::Squash::All,
+        },
+        anon_uid: rule.anon_uid,
+        anon_gid: rule.anon_gid,
+    };
+    clients.into_iter().map(make).collect()
+}
+
+fn failed(what: &str, key: &str) -> impl FnOnce(FsError) -> BackendError {
+    let place = format!("{what} {key}");
+    move |error| match error {
+        FsError::NotFound | FsError::Stale => BackendError::NotFound(place),
+        FsError::NoSpace | FsError::Quota => BackendError::NoSpace(format!("{place}: no room")),
+        FsError::ReadOnly => BackendError::Failed(format!(
+            "{place}: the aggregate is read-only after a failed write"
+        )),
+        error => BackendError::Failed(format!("{place}: {error}")),
+    }
+}
+
+fn state(volume: &Volume) -> VolumeState {
+    VolumeState {
+        key: volume.name().to_owned(),
+        number: u64::from(volume.id().0),
+        used: volume.used(),
+    }
+}
+
+fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
+    let created = snapshot.created;
+    SnapshotState {
+        name: snapshot.name.clone(),
+        created: i128::from(created.secs) * 1_000_000_000 + i128::from(created.nanos),
+        used: 0,
+    }
+}
+
+impl Backend for Node {
+    fn volumes(&self) -> Outcome<Vec<VolumeState>> {
+        Ok(self.volumes.lock().values().map(|v| state(v)).collect())
+    }
+
+    fn volume(&self, key: &str) -> Outcome<VolumeState> {
+        self.find(key).map(|volume| state(&volume))
+    }
+
+    fn create_volume(&self, spec: &VolumeSpec) -> Outcome<VolumeState> {
+        let key = spec.key.as_str();
+        if let Ok(volume) = self.find(key) {
+            return Ok(state(&volume));
+        }
+        if spec.clone_of.is_some() {
+            return Err(BackendError::Precondition(
+                "volumes cannot be made from snapshots yet".to_owned(),
+            ));
+        }
+        let now = self.clock.now();
+        let made = self
+            .engine
+            .create_volume(key, ROOT_OWNER, spec.root_mode, now, &*self.rng);
+        let volume = match made {
+            // Somebody else made it between the two.
+            Err(FsError::Exists) => self.engine.volume(key).ok_or(FsError::NotFound),
+            made => made,
+        };
+        let volume = volume.map_err(failed("volume", key))?;
+        self.volumes
+            .lock()
+            .insert(key.to_owned(), Arc::clone(&volume));
+        self.set_capacity(key, spec.capacity)?;
+        Ok(state(&volume))
+    }
+
+    fn delete_volume(&self, key: &str) -> Outcome<()> {
+        self.withdraw(key);
+        Err(BackendError::Precondition(format!(
+            "volume {key} cannot be deleted yet"
+        )))
+    }
+
+    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Outcome<()> {
+        let volume = self.find(key)?;
+        // 0 is no limit to the engine; a capacity of nothing is not among what can be asked for.
+        let limit = capacity.map_or(0, |bytes| bytes.max(1));
+        if volume.limit() == limit {
+            return Ok(());
+        }
+        self.engine
+            .set_limit(&volume, limit)
+            .map_err(failed("volume", key))
+    }
+
+    fn set_root_mode(&self, key: &str, mode: u32) -> Outcome<()> {
+        let volume = self.find(key)?;
+        let mut cx = Cx::new(self.clock.now());
+        let set = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
+        let root = volume.root();
+        volume
+            .drive_blocking(&mut cx, |cx| match volume.getattr(cx, root)?.mode == mode {
+                true => Ok(None),
+                false => volume.setattr(cx, root, &set, None).map(|done| done.lsn),
+            })
+            .and_then(|lsn| self.engine.wait_durable(lsn))
+            .map_err(failed("volume", key))
+    }
+
+    fn snapshots(&self, key: &str) -> Outcome<Vec<SnapshotState>> {
+        let volume = self.find(key)?;
+        Ok(volume.snapshots().iter().map(snapshot_state).collect())
+    }
+
+    fn snapshot_create(&self, key: &str, name: &str) -> Outcome<SnapshotState> {
+        let volume = self.find(key)?;
+        match volume.snapshot_create(name, self.clock.now()) {
+            Ok(()) | Err(FsError::Exists) => {}
+            Err(error) => return Err(failed("snapshot", name)(error)),
+        }
+        let snapshots = volume.snapshots();
+        let found = snapshots.iter().find(|s| s.name == name);
+        found
+            .map(snapshot_state)
+            .ok_or_else(|| BackendError::NotFound(format!("snapshot {name}")))
+    }
+
+    fn snapshot_delete(&self, key: &str, name: &str) -> Outcome<()> {
+        match self.find(key)?.snapshot_delete(name) {
+            Ok(()) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(failed("snapshot", name)(error)),
+        }
+    }
+
+    fn revert(&self, key: &str, _snapshot: &str) -> Outcome<()> {
+        self.find(key)?;
+        Err(BackendError::Precondition(
+            "volumes cannot be reverted yet".to_owned(),
+        ))
+    }
+
+    fn publish(&self, next: Arc<Published>) -> Outcome<()> {
+        let mut published = self.published.lock();
+        let mut specs: Vec<&Arc<ExportSpec>> = next.exports.iter().collect();
+        if !specs.is_sorted_by(|a, b| a.key < b.key) {
+            specs.sort_by(|a, b| a.key.cmp(&b.key));
+            specs.dedup_by(|a, b| a.key == b.key);
+        }
+        let mut gone = Vec::new();
+        let mut new = Vec::new();
+        let mut list = Vec::with_capacity(specs.len());
+        let mut before = published.iter().peekable();
+        for spec in specs {
+            let mut same = None;
+            while let Some((old, id)) = before.peek() {
+                let order = old.key.cmp(&spec.key);
+                if order == Ordering::Greater {
+                    break;
+                }
+                match order {
+                    Ordering::Equal if Arc::ptr_eq(old, spec) || old == spec => same = Some(*id),
+                    Ordering::Equal => {}
+                    _ => gone.push(*id),
+                }
+                before.next();
+            }
+            let id = match same {
+                Some(id) => id,
+                None => match self.export(spec) {
+                    Ok(export) => {
+                        let id = export.volume.id();
+                        new.push(Arc::new(export));
+                        id
+                    }
+                    // That is no reason to keep all others from being served; the next publication tries again.
+                    Err(error) => {
+                        tracing::error!(path = %spec.path, %error, "a volume cannot be served");
+                        continue;
+                    }
+                },
+            };
+            list.push((Arc::clone(spec), id));
+        }
+        gone.extend(before.map(|(_, id)| *id));
+        // First the limits: no volume is served without its own.
+        self.vfs.throttle.apply(&next.plan);
+        if !(gone.is_empty() && new.is_empty()) {
+            let table = self.vfs.exports().with(&gone, new);
+            self.vfs.publish_table(table);
+        }
+        *published = list;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "backend_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+use super::*;
+use std::net::IpAddr;
+use weir_base::{SeededRng, SystemClock};
+use weir_store::{Aggregate, Env, FramePool, MemDevice};
+use weir_vfs::{HandleKey, Protocol, Verdict};
+use weir_volume::EngineOptions;
+
+fn node() -> Node {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(1));
+    let env = Env {
+        pool: FramePool::new(4096).unwrap(),
+        clock: Arc::clone(&clock),
+        rng: Arc::clone(&rng),
+    };
+    let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
+    let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+    let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
+    let vfs = Vfs::new(HandleKey::new([7; 16]));
+    let rules = vec![Rule::open(weir_vfs::Squash::None)];
+    Node::new(Arc::new(engine), vfs, clock, rng, rules)
+}
+
+fn volume(node: &Node, key: &str) -> VolumeState {
+    let spec = VolumeSpec {
+        key: key.to_owned(),
+        capacity: Some(1 << 30),
+        root_mode: 0o750,
+        clone_of: None,
+    };
+    node.create_volume(&spec).unwrap()
+}
+
+fn spec(key: &str, path: &str) -> ExportSpec {
+    ExportSpec {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        rules: None,
+        snapshot_directory: false,
+        read_only: false,
+    }
+}
+
+fn rule(clients: &str) -> ExportRule {
+    ExportRule {
+        clients: clients.split(',').map(str::to_owned).collect(),
+        read_only: false,
+        no_access: false,
+        protocols: weir_control::backend::Protocols {
+            nfsv3: true,
+            nfsv4: true,
+        },
+        squash: Squash::Root,
+        anon_uid: 7,
+        anon_gid: 8,
+    }
+}
+
+fn publish(node: &Node, exports: &[Arc<ExportSpec>]) {
+    let exports = exports.to_vec();
+    node.publish(Arc::new(Published {
+        exports,
+        ..Published::default()
+    }))
+    .unwrap();
+}
+
+/// Whether a client may use what `path` leads to.
+fn admits(node: &Node, path: &str, client: &str) -> Option<bool> {
+    let table = node.vfs.exports();
+    let (export, _) = table.of_path(path)?;
+    let client: IpAddr = client.parse().unwrap();
+    let verdict = export.verdict(client, Protocol::Nfsv3, &node.vfs.names);
+    Some(matches!(verdict, Verdict::Rule(_)))
+}
+
+#[test]
+fn calls_may_be_repeated() {
+    let node = node();
+    let made = volume(&node, "v-1");
+    assert_eq!(volume(&node, "v-1"), made);
+    assert_eq!(node.volumes().unwrap(), std::slice::from_ref(&made));
+    assert_eq!(node.volume("v-1"), Ok(made));
+    let missing = BackendError::NotFound("volume v-2".to_owned());
+    assert_eq!(node.volume("v-2"), Err(missing.clone()));
+    assert_eq!(node.set_capacity("v-2", None), Err(missing.clone()));
+    assert_eq!(node.set_root_mode("v-2", 0), Err(missing));
+
+    let root = || {
+        let volume = node.find("v-1").unwrap();
+        let mut cx = Cx::new(node.clock.now());
+        volume.getattr(&mut cx, volume.root()).unwrap()
+    };
+    assert_eq!(root().mode, 0o750);
+    for _ in 0..2 {
+        node.set_root_mode("v-1", 0o1777).unwrap();
+        node.set_capacity("v-1", Some(2 << 30)).unwrap();
+    }
+    assert_eq!(root().mode, 0o1777);
+    assert_eq!(root().change, 2, "what is so already is left alone");
+    assert_eq!(node.find("v-1").unwrap().limit(), 2 << 30);
+}
+
+#[test]
+fn publications_add_change_and_take_away() {
+    let node = node();
+    for key in ["v-1", "v-2", "v-3"] {
+        volume(&node, key);
+    }
+    let one = Arc::new(spec("v-1", "/one"));
+    let two = Arc::new(ExportSpec {
+        rules: Some(vec![rule("10.0.0.1,10.0.1.0/24"), rule("10.0.2.1")]),
+        ..spec("v-2", "/two")
+    });
+    publish(&node, &[Arc::clone(&one), Arc::clone(&two)]);
+    assert_eq!(node.exports(), ["/one", "/two"]);
+    assert_eq!(admits(&node, "/one", "10.9.9.9"), Some(true));
+    for (client, yes) in [
+        ("10.0.0.1", true),
+        ("10.0.1.7", true),
+        ("10.0.2.1", true),
+        ("10.0.0.2", false),
+    ] {
+        assert_eq!(admits(&node, "/two", client), Some(yes), "{client}");
+    }
+    let before = node
+        .vfs
+        .exports()
+        .of_path("/one")
+        .map(|(e, _)| e as *const Export);
+    let closed = ExportSpec {
+        rules: Some(Vec::new()),
+        ..spec("v-2", "/zwei")
+    };
+    let three = spec("v-3", "/three");
+    let next = [one, Arc::new(closed), Arc::new(three)];
+    publish(&node, &next);
+    assert_eq!(node.exports(), ["/one", "/three", "/zwei"]);
+    assert_eq!(admits(&node, "/zwei", "10.0.0.1"), Some(false));
+    let after = node
+        .vfs
+        .exports()
+        .of_path("/one")
+        .map(|(e, _)| e as *const Export);
+    assert_eq!(before, after, "what did not change is kept");
+
+    // Two that change places.
+    let [one, two, three] = next;
+    let swapped = [
+        Arc::new(spec("v-1", &two.path)),
+        Arc::new(spec("v-2", &one.path)),
+        three,
+    ];
+    publish(&node, &swapped);
+    assert_eq!(node.exports(), ["/one", "/three", "/zwei"]);
+    let leads_to = |path: &str| {
+        let table = node.vfs.exports();
+        table.of_path(path).map(|(e, _)| e.volume.name().to_owned())
+    };
+    assert_eq!(leads_to("/one").as_deref(), Some("v-2"));
+    assert_eq!(leads_to("/zwei").as_deref(), Some("v-1"));
+    publish(&node, &[]);
+    assert!(node.exports().is_empty());
+}
+
+#[test]
+fn what_cannot_be_served_keeps_nobody_else_from_it() {
+    let node = node();
+    volume(&node, "v-1");
+    volume(&node, "v-2");
+    let damaged = ExportSpec {
+        rules: Some(vec![rule("10.0.0.1"), rule("10.0.0.0/99"), rule("*")]),
+        ..spec("v-2", "/damaged")
+    };
+    let all = [
+        Arc::new(spec("v-1", "/one")),
+        Arc::new(damaged),
+        Arc::new(spec("v-3", "/missing")),
+    ];
+    publish(&node, &all);
+    assert_eq!(node.exports(), ["/damaged", "/one"]);
+    assert_eq!(admits(&node, "/damaged", "10.0.0.1"), Some(true));
+    assert_eq!(admits(&node, "/damaged", "10.0.0.2"), Some(false));
+    // Once it is there, the same publication serves it.
+    volume(&node, "v-3");
+    publish(&node, &all);
+    assert_eq!(node.exports(), ["/damaged", "/missing", "/one"]);
+}
