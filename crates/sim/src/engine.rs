@@ -139,7 +139,7 @@ pub fn errno(error: FsError) -> Errno {
         FsError::Perm => Errno::Perm,
         FsError::Access => Errno::Access,
         FsError::NotSupported => Errno::NotSupported,
-        FsError::Delay => Errno::Delay,
+        FsError::Delay | FsError::Busy => Errno::Delay,
     }
 }
 

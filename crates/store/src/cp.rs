@@ -64,6 +64,8 @@ pub struct CpWriter {
     freed: Vec<Run>,
     retain: Option<Generation>,
     retained: Vec<Run>,
+    /// What is this old belongs to another volume.
+    foreign: Generation,
     written: u64,
     /// The allocator's image has been changed.
     touched: bool,
@@ -83,6 +85,7 @@ impl CpWriter {
             freed: Vec::new(),
             retain: None,
             retained: Vec::new(),
+            foreign: Generation(0),
             written: 0,
             touched: false,
             open: true,
@@ -93,6 +96,27 @@ impl CpWriter {
     /// The consistency point's number: the birth of all that it writes.
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Ends a part of the consistency point whose roots are to be told from what
+    /// follows by the birth of their blocks: a snapshot was made here. What is written
+    /// from now on has a later birth. The parity stays: it chooses the superblock's slot.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if there are no more numbers.
+    pub fn divide(&mut self) -> Result<(), StoreError> {
+        let next = self.generation.0.checked_add(2);
+        self.generation = next
+            .map(Generation)
+            .ok_or_else(|| StoreError::Format("generations are used up".into()))?;
+        Ok(())
+    }
+
+    /// From now on, what was born at or before `until` is neither freed nor collected
+    /// when it is replaced: it belongs to the volume that this one is a clone of.
+    /// Generation 0: everything is the volume's own.
+    pub fn foreign(&mut self, until: Generation) {
+        self.foreign = until;
     }
 
     /// Blocks written so far.
@@ -168,6 +192,9 @@ impl CpWriter {
 
     /// Notes that the live tree no longer refers to these blocks.
     pub fn freed_run(&mut self, run: Run) {
+        if run.birth <= self.foreign {
+            return;
+        }
         let list = match self.retain {
             Some(newest) if run.birth <= newest => &mut self.retained,
             _ => &mut self.freed,
@@ -187,7 +214,9 @@ impl CpWriter {
     /// Frees blocks whatever their birth: those of a dead list.
     pub fn release(&mut self, run: Run) {
         let retain = self.retain.take();
+        let foreign = std::mem::replace(&mut self.foreign, Generation(0));
         self.freed_run(run);
+        self.foreign = foreign;
         self.retain = retain;
     }
 

@@ -15,6 +15,7 @@
 
 mod apply;
 mod diff;
+mod reap;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -30,6 +31,7 @@ use crate::node::{Key, NodeView};
 
 pub use apply::{Edit, NodeSink, apply};
 pub use diff::diff;
+pub use reap::{Reaper, reap};
 pub use walk::{Visitor, walk, walk_from};
 
 /// Leaves that a scan asks for at once when the next one is not in memory.

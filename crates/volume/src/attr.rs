@@ -83,7 +83,7 @@ impl Volume {
         };
         self.core.admit(SMALL_OP)?;
         let inode = self.inode(cx, ino)?;
-        let pass = self.core.gate.enter();
+        let pass = self.enter()?;
         let mut st = inode.state.write();
         let st = &mut *st;
         alive(st)?;
@@ -175,10 +175,7 @@ impl Volume {
             return Err(FsError::Invalid.into());
         }
         let attr = self.attr_of(ino, &st);
-        for delta in [st.active.as_deref(), st.frozen.as_deref()]
-            .into_iter()
-            .flatten()
-        {
+        for delta in st.layers() {
             if let Some(target) = &delta.symlink {
                 return Ok((target.to_vec(), attr));
             }

@@ -1,10 +1,11 @@
-//! The aggregate's own tree: volumes, their snapshots, and dead lists.
+//! The aggregate's own tree: volumes, their snapshots, and work to be continued.
 //!
-//! Keys begin with the volume's number where a volume's tree has an inode number.
+//! Keys begin with the volume's number where a volume's tree has an inode number;
+//! number 0 stands for the aggregate as a whole.
 
 use std::collections::BTreeMap;
 
-use weir_base::{BlockAddr, Generation, Ino, Time, VolumeId};
+use weir_base::{Generation, Ino, Time, VolumeId};
 use weir_store::node::Key;
 use weir_store::tree::{ROOT_SIZE, TreeRoot};
 
@@ -18,16 +19,33 @@ pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
 pub(crate) mod kind {
     /// The volume record (sub 0).
     pub(crate) const VOLUME: u8 = 1;
-    /// A snapshot (sub = its number).
+    /// A snapshot (sub = its place in the chain).
     pub(crate) const SNAPSHOT: u8 = 2;
-    /// A piece of a dead list (sub = snapshot number << 32 | sequence).
-    pub(crate) const DEAD: u8 = 3;
+    /// Work to be continued (sub = its number).
+    pub(crate) const JOB: u8 = 4;
+    /// Of the aggregate: the number that the next volume gets (sub 0).
+    pub(crate) const NEXT_VOLUME: u8 = 5;
 }
 
 /// Longest name of a volume or snapshot in bytes.
 pub const MAX_VOLUME_NAME: usize = 255;
 
-const VERSION: u8 = 1;
+/// Longest label of a snapshot in bytes.
+pub const MAX_LABEL: usize = 255;
+
+/// Volumes without snapshots were once written without what belongs to those.
+const FIRST_VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// What a clone shares with another volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) volume: VolumeId,
+    /// The snapshot's identity.
+    pub(crate) snapshot: u32,
+    /// What was born until then belongs to the origin.
+    pub(crate) generation: Generation,
+}
 
 /// A volume as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,10 +56,15 @@ pub(crate) struct VolumeRec {
     pub(crate) next_ino: u64,
     /// Capacity in bytes; 0: none.
     pub(crate) limit: u64,
-    /// Data blocks and tree nodes.
+    /// Data blocks.
     pub(crate) used: u64,
-    /// Number that the next snapshot gets.
+    /// Identity and place that the next snapshot gets.
     pub(crate) next_snapshot: u32,
+    /// The tree of what only snapshots refer to.
+    pub(crate) dead: TreeRoot,
+    /// Blocks in it.
+    pub(crate) dead_blocks: u64,
+    pub(crate) origin: Option<Origin>,
 }
 
 impl VolumeRec {
@@ -49,8 +72,13 @@ impl VolumeRec {
         Key::new(u64::from(id.0), kind::VOLUME, 0)
     }
 
+    /// What was born until then belongs to others.
+    pub(crate) fn foreign(&self) -> Generation {
+        self.origin.map_or(Generation(0), |o| o.generation)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(80 + self.name.len());
+        let mut out = Vec::with_capacity(130 + self.name.len());
         out.put_u8(VERSION);
         out.put(&self.root.encode());
         out.put_u64(self.key.0);
@@ -59,43 +87,72 @@ impl VolumeRec {
         out.put_u64(self.limit);
         out.put_u64(self.used);
         out.put_u32(self.next_snapshot);
+        out.put(&self.dead.encode());
+        out.put_u64(self.dead_blocks);
+        out.put_u32(self.origin.map_or(0, |o| o.volume.0));
+        out.put_u32(self.origin.map_or(0, |o| o.snapshot));
+        out.put_u64(self.foreign().0);
         out.put(self.name.as_bytes());
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<VolumeRec> {
         let mut r = Reader::new(bytes);
-        if r.u8()? != VERSION {
+        let version = r.u8()?;
+        if version != VERSION && version != FIRST_VERSION {
             return None;
         }
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let key = HashKey(r.u64()?, r.u64()?);
         let (next_ino, limit, used) = (r.u64()?, r.u64()?, r.u64()?);
         let next_snapshot = r.u32()?;
-        Some(VolumeRec {
+        let mut rec = VolumeRec {
             root,
             key,
             next_ino,
             limit,
             used,
             next_snapshot,
-            name: name(r.rest())?,
-        })
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 0,
+            origin: None,
+            name: String::new(),
+        };
+        if version == VERSION {
+            rec.dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
+            rec.dead_blocks = r.u64()?;
+            let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
+            let generation = Generation(r.u64()?);
+            rec.origin = (volume.0 != 0).then_some(Origin {
+                volume,
+                snapshot,
+                generation,
+            });
+        }
+        rec.name = name(r.rest())?;
+        Some(rec)
     }
 }
 
 /// A snapshot as it is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SnapshotRec {
+    /// Identity: never changes, never used again.
+    pub(crate) id: u32,
+    /// Place in the chain, which dead blocks refer to. Changes when the volume is
+    /// reverted to this snapshot. In the order of identities.
     pub(crate) number: u32,
     pub(crate) name: String,
+    /// A word for replication policies; empty: none.
+    pub(crate) label: String,
     pub(crate) root: TreeRoot,
-    /// The consistency point that it is of: blocks born later are not in it.
+    /// Blocks born later are not in it.
     pub(crate) generation: Generation,
     pub(crate) created: Time,
-    /// Number of pieces of its dead list: blocks that it refers to and that were
-    /// freed while it was the newest snapshot.
-    pub(crate) dead_pieces: u32,
+    /// Data blocks of its tree.
+    pub(crate) used: u64,
+    /// Blocks that only this snapshot refers to.
+    pub(crate) unique: u64,
 }
 
 impl SnapshotRec {
@@ -103,19 +160,18 @@ impl SnapshotRec {
         Key::new(u64::from(id.0), kind::SNAPSHOT, u64::from(number))
     }
 
-    pub(crate) fn dead_key(id: VolumeId, number: u32, piece: u32) -> Key {
-        let sub = u64::from(number) << 32 | u64::from(piece);
-        Key::new(u64::from(id.0), kind::DEAD, sub)
-    }
-
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.name.len());
+        let mut out = Vec::with_capacity(70 + self.name.len() + self.label.len());
         out.put_u8(VERSION);
+        out.put_u32(self.id);
         out.put(&self.root.encode());
         out.put_u64(self.generation.0);
         out.put_i64(self.created.secs);
         out.put_u32(self.created.nanos);
-        out.put_u32(self.dead_pieces);
+        out.put_u64(self.used);
+        out.put_u64(self.unique);
+        out.put_u16(self.label.len() as u16);
+        out.put(self.label.as_bytes());
         out.put(self.name.as_bytes());
         out
     }
@@ -125,85 +181,222 @@ impl SnapshotRec {
         if r.u8()? != VERSION {
             return None;
         }
+        let id = r.u32()?;
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let generation = Generation(r.u64()?);
         let created = Time {
             secs: r.i64()?,
             nanos: r.u32()?,
         };
+        let (used, unique) = (r.u64()?, r.u64()?);
+        let label = usize::from(r.u16()?);
+        let label = label_of(r.bytes(label)?)?;
         Some(SnapshotRec {
+            id,
             number: u32::try_from(number).ok()?,
             root,
             generation,
             created,
-            dead_pieces: r.u32()?,
+            used,
+            unique,
+            label,
             name: name(r.rest())?,
         })
     }
 }
 
-fn name(bytes: &[u8]) -> Option<String> {
+pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     if bytes.is_empty() || bytes.len() > MAX_VOLUME_NAME {
         return None;
     }
     String::from_utf8(bytes.to_vec()).ok()
 }
 
-/// A volume's catalog entries in memory.
+pub(crate) fn label_of(bytes: &[u8]) -> Option<String> {
+    if bytes.len() > MAX_LABEL {
+        return None;
+    }
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+/// Snapshots that dead blocks belong to, by their places in the chain. Both ends
+/// are inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Places {
+    /// The newest snapshot that refers to the blocks.
+    pub(crate) died: (u32, u32),
+    /// The oldest one.
+    pub(crate) born: (u32, u32),
+}
+
+impl Places {
+    pub(crate) fn contains(&self, died: u64, born: u32) -> bool {
+        let within =
+            |n: u64, (from, to): (u32, u32)| (u64::from(from)..=u64::from(to)).contains(&n);
+        within(died, self.died) && within(u64::from(born), self.born)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.died.0, self.died.1, self.born.0, self.born.1] {
+            out.put_u32(n);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<Places> {
+        Some(Places {
+            died: (r.u32()?, r.u32()?),
+            born: (r.u32()?, r.u32()?),
+        })
+    }
+}
+
+/// Work that consistency points do in bounded steps. A step and what remains after it
+/// become durable together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Job {
+    /// Frees what a tree does not share with what is as old as `since`.
+    Reap {
+        root: TreeRoot,
+        since: Generation,
+        from: Key,
+    },
+    /// Frees a deleted volume's dead blocks and their tree, but not the blocks at
+    /// `spared`, which the volume's own tree refers to again.
+    ReapDead {
+        root: TreeRoot,
+        from: Key,
+        spared: Vec<Places>,
+    },
+    /// Frees the blocks at these places: nothing refers to them.
+    Free(Places),
+    /// Forgets the blocks at these places: the volume refers to them again.
+    Forget(Places),
+    /// Copies what a clone shares with its origin, from this key on.
+    Split { from: Key },
+}
+
+impl Job {
+    pub(crate) fn key(id: VolumeId, number: u64) -> Key {
+        Key::new(u64::from(id.0), kind::JOB, number)
+    }
+
+    /// It works on a tree that its volume is still using.
+    pub(crate) fn needs_volume(&self) -> bool {
+        matches!(self, Job::Free(_) | Job::Forget(_) | Job::Split { .. })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.put_u8(VERSION);
+        match self {
+            Job::Reap { root, since, from } => {
+                out.put_u8(1);
+                out.put(&root.encode());
+                out.put_u64(since.0);
+                out.put(&from.encode());
+            }
+            Job::ReapDead { root, from, spared } => {
+                out.put_u8(2);
+                out.put(&root.encode());
+                out.put(&from.encode());
+                for places in spared {
+                    places.encode(&mut out);
+                }
+            }
+            Job::Free(places) => {
+                out.put_u8(3);
+                places.encode(&mut out);
+            }
+            Job::Forget(places) => {
+                out.put_u8(4);
+                places.encode(&mut out);
+            }
+            Job::Split { from } => {
+                out.put_u8(5);
+                out.put(&from.encode());
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Job> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != VERSION {
+            return None;
+        }
+        let kind = r.u8()?;
+        let root = |r: &mut Reader<'_>| Some(TreeRoot::decode(&r.array::<ROOT_SIZE>()?));
+        let key = |r: &mut Reader<'_>| Some(Key::decode(&r.array()?));
+        let job = match kind {
+            1 => Job::Reap {
+                root: root(&mut r)?,
+                since: Generation(r.u64()?),
+                from: key(&mut r)?,
+            },
+            2 => {
+                let (root, from) = (root(&mut r)?, key(&mut r)?);
+                let mut spared = Vec::new();
+                while !r.is_empty() {
+                    spared.push(Places::decode(&mut r)?);
+                }
+                Job::ReapDead { root, from, spared }
+            }
+            3 => Job::Free(Places::decode(&mut r)?),
+            4 => Job::Forget(Places::decode(&mut r)?),
+            5 => Job::Split { from: key(&mut r)? },
+            _ => return None,
+        };
+        r.is_empty().then_some(job)
+    }
+}
+
+/// The value of the aggregate's record.
+pub(crate) fn encode_next_volume(next: u32) -> Vec<u8> {
+    let mut out = Vec::with_capacity(5);
+    out.put_u8(VERSION);
+    out.put_u32(next);
+    out
+}
+
+pub(crate) fn decode_next_volume(bytes: &[u8]) -> Option<u32> {
+    let mut r = Reader::new(bytes);
+    if r.u8()? != VERSION {
+        return None;
+    }
+    let next = r.u32()?;
+    r.is_empty().then_some(next)
+}
+
+/// What consistency points know of a volume. Nobody else waits for its lock.
 pub(crate) struct Catalog {
     /// As stored last.
     pub(crate) rec: VolumeRec,
     /// It has been stored at all.
     pub(crate) stored: bool,
-    /// Snapshots to be made by the next consistency point.
-    pub(crate) pending_create: Vec<(String, Time)>,
-    /// Snapshots to be deleted by it.
-    pub(crate) pending_delete: Vec<u32>,
-    /// Snapshots by number, oldest first.
+    /// Snapshots by their place in the chain, oldest first.
     pub(crate) snapshots: BTreeMap<u32, SnapshotRec>,
     /// Removed inodes whose records are still being deleted.
     pub(crate) orphans: Vec<Ino>,
 }
 
 impl Catalog {
-    /// The generation of the newest snapshot.
-    pub(crate) fn newest_snapshot(&self) -> Option<Generation> {
-        self.snapshots.values().next_back().map(|s| s.generation)
+    /// The newest snapshot.
+    pub(crate) fn newest(&self) -> Option<&SnapshotRec> {
+        self.snapshots.values().next_back()
     }
-}
 
-/// Blocks that the current tree no longer refers to and a snapshot does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DeadRun {
-    pub(crate) addr: BlockAddr,
-    pub(crate) count: u32,
-    pub(crate) birth: Generation,
-}
-
-/// Runs in one piece of a dead list: 20 bytes each.
-pub(crate) const DEAD_RUNS: usize = weir_base::limits::MAX_VALUE / 20;
-
-pub(crate) fn encode_dead(runs: &[DeadRun]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(runs.len() * 20);
-    for run in runs {
-        out.put_u64(run.addr.0);
-        out.put_u64(run.birth.0);
-        out.put_u32(run.count);
+    /// The place of the snapshot with this identity.
+    pub(crate) fn place_of(&self, id: u32) -> Option<u32> {
+        // Places are in the order of identities, and seldom differ.
+        let at = |number: &u32| self.snapshots.get(number).is_some_and(|s| s.id == id);
+        if at(&id) {
+            return Some(id);
+        }
+        self.snapshots
+            .values()
+            .find(|s| s.id == id)
+            .map(|s| s.number)
     }
-    out
-}
-
-pub(crate) fn decode_dead(bytes: &[u8]) -> Option<Vec<DeadRun>> {
-    let mut r = Reader::new(bytes);
-    let mut runs = Vec::with_capacity(bytes.len() / 20);
-    while !r.is_empty() {
-        runs.push(DeadRun {
-            addr: BlockAddr(r.u64()?),
-            birth: Generation(r.u64()?),
-            count: r.u32()?,
-        });
-    }
-    Some(runs)
 }
 
 #[cfg(test)]
@@ -212,7 +405,7 @@ mod tests {
 
     #[test]
     fn records_round_trip() {
-        let v = VolumeRec {
+        let mut v = VolumeRec {
             name: "vol1".into(),
             root: TreeRoot::EMPTY,
             key: HashKey(1, 2),
@@ -220,32 +413,71 @@ mod tests {
             limit: 4,
             used: 5,
             next_snapshot: 6,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 7,
+            origin: None,
         };
+        assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        v.origin = Some(Origin {
+            volume: VolumeId(8),
+            snapshot: 9,
+            generation: Generation(10),
+        });
         assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
         assert_eq!(VolumeRec::decode(&v.encode()[..20]), None);
         let s = SnapshotRec {
-            number: 9,
+            id: 9,
+            number: 12,
             name: "before".into(),
+            label: "daily".into(),
             root: TreeRoot::EMPTY,
             generation: Generation(7),
             created: Time { secs: -1, nanos: 2 },
-            dead_pieces: 8,
+            used: 8,
+            unique: 10,
         };
-        assert_eq!(SnapshotRec::decode(9, &s.encode()), Some(s));
+        assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s));
+    }
+
+    /// As written before there were snapshots.
+    #[test]
+    fn a_volume_of_the_first_version_is_read() {
+        let mut bytes = vec![1];
+        bytes.put(&TreeRoot::EMPTY.encode());
+        for n in [1, 2, 3, 4, 5] {
+            bytes.put_u64(n);
+        }
+        bytes.put_u32(1);
+        bytes.put(b"vol1");
+        let rec = VolumeRec::decode(&bytes).unwrap();
+        assert_eq!((rec.name.as_str(), rec.limit, rec.used), ("vol1", 4, 5));
+        assert_eq!((rec.next_snapshot, rec.dead_blocks), (1, 0));
     }
 
     #[test]
-    fn dead_lists_round_trip() {
-        let runs: Vec<DeadRun> = (0..DEAD_RUNS as u64)
-            .map(|i| DeadRun {
-                addr: BlockAddr(i * 10),
-                count: i as u32,
-                birth: Generation(i),
-            })
-            .collect();
-        let bytes = encode_dead(&runs);
-        assert!(bytes.len() <= weir_base::limits::MAX_VALUE);
-        assert_eq!(decode_dead(&bytes), Some(runs));
-        assert_eq!(decode_dead(&bytes[1..]), None);
+    fn jobs_round_trip() {
+        let places = Places {
+            died: (1, 2),
+            born: (0, u32::MAX),
+        };
+        let (root, from) = (TreeRoot::EMPTY, Key::new(1, 2, 3));
+        let since = Generation(4);
+        for job in [
+            Job::Reap { root, since, from },
+            Job::ReapDead {
+                root,
+                from,
+                spared: vec![places; 3],
+            },
+            Job::Free(places),
+            Job::Forget(places),
+            Job::Split { from },
+        ] {
+            let bytes = job.encode();
+            assert_eq!(Job::decode(&bytes).as_ref(), Some(&job));
+            assert_eq!(Job::decode(&bytes[..bytes.len() - 1]), None);
+        }
+        assert!(places.contains(2, 7) && !places.contains(3, 7));
+        assert_eq!(decode_next_volume(&encode_next_volume(9)), Some(9));
     }
 }

@@ -10,7 +10,7 @@ use weir_store::Frame;
 
 use crate::attr::SMALL_OP;
 use crate::cx::Cx;
-use crate::delta::{Delta, Layer};
+use crate::delta::Layer;
 use crate::edit::Edits;
 use crate::inode::State;
 use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
@@ -36,7 +36,7 @@ impl Volume {
             0 => u64::MAX,
             _ => off.saturating_add(len - 1) / block,
         };
-        let pass = self.core.gate.enter();
+        let pass = self.enter()?;
         let mut st = inode.state.write();
         alive(&st)?;
         match st.rec.kind {
@@ -73,7 +73,7 @@ impl Volume {
         edits.inode(ino, &st.rec);
         edits.pages(ino, pages.iter().map(|(b, f)| (*b, f)));
         let lsn = self.core.append(edits)?;
-        for delta in layers(&st) {
+        for delta in st.layers() {
             if let Some(data) = &delta.data {
                 for (block, _) in &pages {
                     data.mark_logged(*block);
@@ -88,26 +88,18 @@ impl Volume {
     }
 }
 
-fn layers(st: &State) -> impl Iterator<Item = &Delta> {
-    [st.active.as_deref(), st.frozen.as_deref()]
-        .into_iter()
-        .flatten()
-}
-
 /// The visible pages in a range that the log does not have, in order; if there
 /// are more than `most`, not all of them but more than `most`.
 fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, Frame); 4]> {
     let mut found: SmallVec<[(u64, Frame); 4]> = SmallVec::new();
-    if let Some(data) = st.active.as_deref().and_then(|d| d.data.as_deref()) {
-        let pages = data.unlogged_in(first..=last).take(most + 1);
-        found.extend(pages.map(|(block, page)| (block, page.frame.clone())));
-    }
-    if let Some(data) = st.frozen.as_deref().and_then(|d| d.data.as_deref()) {
+    for (depth, layer) in st.layers().enumerate() {
+        let Some(data) = layer.data.as_deref() else {
+            continue;
+        };
         // What a newer layer hides is not to be made durable again.
         let visible = |block: u64| {
-            st.active
-                .as_deref()
-                .is_none_or(|a| matches!(a.block(block), Layer::Below))
+            let mut above = st.layers().take(depth);
+            above.all(|a| matches!(a.block(block), Layer::Below))
         };
         let pages = data
             .unlogged_in(first..=last)

@@ -19,9 +19,9 @@
 //! ahead waits for the next bit of progress. That makes clients as fast as the
 //! device, smoothly, and needs no clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use weir_base::{BLOCK_SIZE, Lsn, Rng, VolumeId};
@@ -34,6 +34,7 @@ use crate::engine::EngineOptions;
 use crate::event::Event;
 use crate::gate::Gate;
 use crate::inode::Table;
+use crate::job::Jobs;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::Volume;
 
@@ -80,6 +81,19 @@ pub(crate) struct Core {
     pub(crate) stopping: AtomicBool,
     /// Something has changed since the last consistency point began.
     pub(crate) changed: AtomicBool,
+    /// The volumes in which.
+    pub(crate) changed_volumes: Mutex<BTreeSet<VolumeId>>,
+    /// Volumes that the next consistency point deletes.
+    pub(crate) doomed: Mutex<Vec<Arc<Volume>>>,
+    /// The number that the next volume gets, and that the tree says it gets.
+    pub(crate) next_volume: AtomicU32,
+    pub(crate) stored_next_volume: AtomicU32,
+    /// Work in the background; consistency points alone look at it.
+    pub(crate) jobs: Mutex<Jobs>,
+    /// There is some.
+    pub(crate) backlog: AtomicBool,
+    /// Microseconds that the last piece of it took.
+    pub(crate) step_micros: AtomicU64,
     pub(crate) fsid_base: u64,
     verifier: AtomicU64,
     /// The last record that was appended.
@@ -112,6 +126,13 @@ impl Core {
             // would release records of the log that are not applied yet.
             stopping: AtomicBool::new(true),
             changed: AtomicBool::new(false),
+            changed_volumes: Mutex::default(),
+            doomed: Mutex::default(),
+            next_volume: AtomicU32::new(1),
+            stored_next_volume: AtomicU32::new(1),
+            jobs: Mutex::default(),
+            backlog: AtomicBool::new(false),
+            step_micros: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             verifier: AtomicU64::new(rng.next_u64()),
             last: AtomicU64::new(0),
@@ -131,6 +152,12 @@ impl Core {
 
     pub(crate) fn is_poisoned(&self) -> bool {
         self.agg.poisoned().is_some()
+    }
+
+    /// Notes that the next consistency point has to look at this volume.
+    pub(crate) fn note_changed(&self, id: VolumeId) {
+        self.changed_volumes.lock().insert(id);
+        self.changed.store(true, Ordering::Relaxed);
     }
 
     /// Total and available blocks of the aggregate.

@@ -2,30 +2,37 @@
 //!
 //! 1. The gate is closed for an instant: the epoch advances, the log is cut, the
 //!    lists of changed inodes are taken. What follows runs beside operations.
-//! 2. The overlays of the ended epoch are frozen and merged into new trees.
-//! 3. When everything is durable, the superblock makes it current, and the log is
+//! 2. The overlays of the ended segments are frozen and merged into new trees. A
+//!    volume has one segment, and one more for each snapshot that was made since the
+//!    last consistency point: its end is what the snapshot is of ([`crate::snapshot`]).
+//! 3. Work in the background gets its share ([`crate::job`]).
+//! 4. When everything is durable, the superblock makes it current, and the log is
 //!    released up to the cut.
-//! 4. The new roots are published, and only then the frozen overlays are dropped:
+//! 5. The new roots are published, and only then the frozen overlays are dropped:
 //!    a reader always finds a change in one or the other.
+//!
+//! Only volumes in which something has changed are looked at.
 //!
 //! An error leaves the old trees and the log as they are. The aggregate is
 //! poisoned then: nothing more can be promised, but everything can be read, and
 //! after a restart the log has all that was acknowledged.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::Ino;
+use weir_base::{Generation, Ino, VolumeId};
 use weir_store::aggregate::Blocking;
-use weir_store::tree::{self, Edit, NodeSource, Stop};
+use weir_store::node::Key;
+use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 
-use crate::catalog::AGGREGATE_TREE;
+use crate::catalog::{self, AGGREGATE_TREE, Catalog, Job, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::delta::Delta;
 use crate::inode::Inode;
 use crate::merge::Merge;
-use crate::snapshot::VolumeState;
+use crate::snapshot::{Changes, Sealed};
 use crate::volume::{RootState, Volume};
 
 /// Times that a consistency point tries to read a node. Giving up poisons the
@@ -55,20 +62,52 @@ impl NodeSource for Patient<'_> {
     }
 }
 
+/// A segment of a volume's history, taken to be merged.
+struct Part {
+    segment: u64,
+    inodes: Vec<Arc<Inode>>,
+}
+
 /// What the gate's closing takes from a volume.
 struct Taken {
     vol: Arc<Volume>,
-    inodes: Vec<Arc<Inode>>,
+    sealed: Vec<Sealed>,
+    last: Part,
     next_ino: u64,
+    changes: Changes,
+}
+
+/// What merging a segment gave: its overlays are dropped when the roots are published.
+struct Done {
+    inodes: Vec<Arc<Inode>>,
+    deltas: Vec<(Ino, Arc<Delta>)>,
+    inode_blocks: Vec<(usize, u64)>,
 }
 
 /// What merging changed of a volume, to be published.
 struct Built {
     vol: Arc<Volume>,
-    root: Arc<RootState>,
-    inodes: Vec<Arc<Inode>>,
-    deltas: Vec<(Ino, Arc<Delta>)>,
-    inode_blocks: Vec<(usize, u64)>,
+    root: TreeRoot,
+    segment: u64,
+    parts: Vec<Done>,
+    changes: Changes,
+    /// The snapshots that are not as they were.
+    snapshots: Vec<SnapshotRec>,
+    reverted: bool,
+}
+
+/// The edits of the aggregate's tree; of several for one key the last one counts.
+#[derive(Default)]
+pub(crate) struct Edits(BTreeMap<Key, Edit>);
+
+impl Edits {
+    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.0.insert(key, Edit::Put(key, value));
+    }
+
+    pub(crate) fn del(&mut self, key: Key) {
+        self.0.insert(key, Edit::Del(key));
+    }
 }
 
 /// Makes one consistency point. Waits while another is being made.
@@ -92,158 +131,349 @@ pub(crate) fn run(core: &Arc<Core>) {
     }
 }
 
+fn take(vol: Arc<Volume>) -> Taken {
+    let inodes = std::mem::take(&mut *vol.dirty.lock());
+    let sealed = std::mem::take(&mut *vol.sealed.lock());
+    let changes = vol.snaps.lock().take_changes();
+    Taken {
+        sealed,
+        last: Part {
+            segment: vol.segment.fetch_add(1, Ordering::Relaxed),
+            inodes,
+        },
+        next_ino: vol.next_ino.load(Ordering::Relaxed),
+        changes,
+        vol,
+    }
+}
+
 fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
-    let parity = core.gate.epoch() % 2;
-    let (epoch, (cut, taken)) = core.gate.advance(|| {
+    let (epoch, (cut, taken, doomed)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace();
-        let take = |vol: &Arc<Volume>| {
-            let [even, odd] = &vol.dirty;
-            let list = if parity == 0 { even } else { odd };
-            Taken {
-                inodes: std::mem::take(&mut *list.lock()),
-                next_ino: vol.next_ino.load(Ordering::Relaxed),
-                vol: Arc::clone(vol),
-            }
-        };
-        let taken: Vec<Taken> = core.volumes.read().values().map(take).collect();
-        (core.agg.log().cut(), taken)
+        let volumes = core.volumes.read();
+        let ids: BTreeSet<VolumeId> = std::mem::take(&mut *core.changed_volumes.lock());
+        let taken: Vec<Taken> = ids
+            .into_iter()
+            .filter_map(|id| volumes.get(&id).map(|vol| take(Arc::clone(vol))))
+            .collect();
+        let doomed: Vec<Taken> = std::mem::take(&mut *core.doomed.lock())
+            .into_iter()
+            .map(take)
+            .collect();
+        (core.agg.log().cut(), taken, doomed)
     });
 
     let mut cp = core.agg.begin()?;
     let src = Patient(core.agg.source());
-    let mut edits: Vec<Edit> = Vec::new();
-    let mut merged = Vec::new();
-    for t in taken {
-        merged.push(merge(t, epoch, &mut cp, &src, &mut edits)?);
+    let mut jobs = core.jobs.lock();
+    let mut edits = Edits::default();
+    let mut built = Vec::new();
+    let mut dropped = Vec::new();
+    for t in doomed {
+        jobs.bury_volume(&t.vol, &mut edits);
+        dropped.push(discard(t));
     }
-    edits.sort_unstable_by_key(Edit::key);
+    for t in taken {
+        built.push(merge(t, &mut cp, &src, &mut edits, &mut jobs)?);
+    }
+    jobs.step(core, &mut cp, &src, &mut edits)?;
+    let next = core.next_volume.load(Ordering::Relaxed);
+    if core.stored_next_volume.swap(next, Ordering::Relaxed) != next {
+        let key = Key::new(0, catalog::kind::NEXT_VOLUME, 0);
+        edits.put(key, catalog::encode_next_volume(next));
+    }
     let root = tree::apply(
         &mut cp,
         &src,
         AGGREGATE_TREE,
         &core.agg.root(),
-        edits.into_iter(),
+        edits.0.into_values(),
     )?;
-    let life = core.agg.commit(cp, root, cut)?;
+    let before = core.agg.life();
+    core.agg.commit(cp, root, cut)?;
 
-    let built: Vec<Built> = merged
-        .into_iter()
-        .map(|m| {
-            let root = RootState::new(m.root, Arc::clone(&life));
-            m.vol.root.store(Arc::clone(&root));
-            Built {
-                vol: m.vol,
-                root,
-                inodes: m.inodes,
-                deltas: m.deltas,
-                inode_blocks: m.inode_blocks,
-            }
-        })
-        .collect();
-    let more = built
-        .iter()
-        .any(|b| !b.vol.catalog.lock().orphans.is_empty());
+    let mut more = false;
     for b in built {
-        publish(b);
+        let vol = Arc::clone(&b.vol);
+        publish(core, b, &before);
+        if !vol.catalog.lock().orphans.is_empty() {
+            // Removed files are still being deleted: the next one goes on with it.
+            core.note_changed(vol.id);
+            more = true;
+        }
     }
+    for vol in dropped {
+        vol.root.load().supersede(Arc::clone(&before));
+        vol.root.store(RootState::new(TreeRoot::EMPTY));
+    }
+    for id in jobs.splits() {
+        core.note_changed(id);
+    }
+    core.backlog.store(!jobs.is_empty(), Ordering::Release);
+    drop(jobs);
     if more {
-        // Removed files are still being deleted: the next one goes on with it.
-        core.changed.store(true, Ordering::Relaxed);
         core.want(core.gate.epoch());
     }
     Ok(epoch)
 }
 
-struct MergedVolume {
-    vol: Arc<Volume>,
-    root: tree::TreeRoot,
-    inodes: Vec<Arc<Inode>>,
-    deltas: Vec<(Ino, Arc<Delta>)>,
-    inode_blocks: Vec<(usize, u64)>,
+/// Drops the overlays of a deleted volume.
+fn discard(taken: Taken) -> Arc<Volume> {
+    let Taken {
+        vol, sealed, last, ..
+    } = taken;
+    let sealed = sealed.into_iter().flat_map(|s| s.inodes);
+    for inode in sealed.chain(last.inodes) {
+        let mut st = inode.state.write();
+        st.dead = true;
+        let frozen = std::mem::take(&mut st.frozen);
+        let active = st.active.take();
+        drop(st);
+        for delta in frozen {
+            vol.discharge(&delta);
+        }
+        if let Some(delta) = active {
+            vol.discharge(&delta);
+        }
+    }
+    vol
 }
 
 fn merge(
     taken: Taken,
-    epoch: u64,
     cp: &mut CpWriter,
     src: &Patient<'_>,
-    edits: &mut Vec<Edit>,
-) -> Result<MergedVolume, StoreError> {
+    edits: &mut Edits,
+    jobs: &mut crate::job::Jobs,
+) -> Result<Built, StoreError> {
     let Taken {
         vol,
-        mut inodes,
+        sealed,
+        last,
         next_ino,
+        changes,
     } = taken;
-    inodes.sort_unstable_by_key(|i| i.ino);
-    let mut deltas = Vec::with_capacity(inodes.len());
-    for inode in &inodes {
-        let mut st = inode.state.write();
-        if st.active.as_ref().is_some_and(|d| d.epoch == epoch) {
-            st.freeze();
-        }
-        if let Some(frozen) = &st.frozen {
-            deltas.push((inode.ino, Arc::clone(frozen)));
+    let mut catalog = vol.catalog.lock();
+    let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
+    let rec_before = catalog.rec.clone();
+    let mut volume = Merging {
+        vol: &vol,
+        catalog: &mut catalog,
+        cp: &mut *cp,
+        src,
+        // With several segments, the attributes that an overlay was frozen with do
+        // not know what the segments before did to the file's blocks.
+        alone: sealed.is_empty(),
+        parts: Vec::new(),
+        segment: last.segment,
+        known: HashMap::new(),
+    };
+    for s in sealed {
+        volume.part(Part {
+            segment: s.segment,
+            inodes: s.inodes,
+        })?;
+        volume.catalog.rec.next_ino = s.next_ino;
+        let generation = volume.cp.generation();
+        volume.catalog.make_snapshot(s.made, generation);
+        volume.cp.divide()?;
+    }
+    volume.part(last)?;
+    let (parts, segment) = (volume.parts, volume.segment);
+    catalog.rec.next_ino = next_ino;
+    catalog.rec.limit = vol.limit.load(Ordering::Relaxed);
+    catalog.rec.next_snapshot = changes.next;
+    for (id, name, label) in &changes.named {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.name.clone_from(name);
+            s.label.clone_from(label);
         }
     }
-    let old = vol.root.load().root;
-    let mut catalog = vol.catalog.lock();
-    catalog.delete_snapshots(&vol, cp, src, edits)?;
-    cp.retain(catalog.newest_snapshot());
-    let orphans = std::mem::take(&mut catalog.orphans);
-    let merged = Merge::new(&vol, cp, src, old).run(&orphans, &deltas)?;
-    let retained = cp.take_retained();
-    cp.retain(None);
-    catalog.orphans = merged.orphans;
-    let used = vol
-        .used
-        .load(Ordering::Relaxed)
-        .saturating_add_signed(merged.blocks);
-    vol.used.store(used, Ordering::Relaxed);
-    let state = VolumeState {
-        root: merged.root,
-        next_ino,
-        limit: vol.limit.load(Ordering::Relaxed),
-        used,
-        retained,
-    };
-    catalog.record(&vol, cp.generation(), state, edits);
+    for id in &changes.gone {
+        jobs.drop_snapshot(&vol, &mut catalog, cp, src, edits, *id)?;
+    }
+    let mut reverted = false;
+    if let Some((id, number)) = changes.revert {
+        reverted = jobs.revert(&vol, &mut catalog, cp, src, edits, id, number)?;
+    }
+    if reverted {
+        catalog.orphans = crate::engine::read_orphans(src, &catalog.rec.root)?;
+    }
+    vol.used.store(catalog.rec.used, Ordering::Relaxed);
+    vol.dead_blocks
+        .store(catalog.rec.dead_blocks, Ordering::Relaxed);
+    let snapshots = record(&vol, &mut catalog, &rec_before, &before, edits);
+    let root = catalog.rec.root;
     drop(catalog);
-    Ok(MergedVolume {
+    Ok(Built {
         vol,
-        root: merged.root,
-        inodes,
-        deltas,
-        inode_blocks: merged.inode_blocks,
+        root,
+        segment,
+        parts,
+        changes,
+        snapshots,
+        reverted,
     })
 }
 
-/// Drops the frozen overlays of a volume whose new root is published.
-fn publish(built: Built) {
+/// Puts what has changed of a volume's records; answers the snapshots that have.
+fn record(
+    vol: &Volume,
+    catalog: &mut Catalog,
+    rec_before: &VolumeRec,
+    before: &[SnapshotRec],
+    edits: &mut Edits,
+) -> Vec<SnapshotRec> {
+    let old: BTreeMap<u32, &SnapshotRec> = before.iter().map(|s| (s.number, s)).collect();
+    for number in old.keys().filter(|n| !catalog.snapshots.contains_key(*n)) {
+        edits.del(SnapshotRec::key(vol.id, *number));
+    }
+    let mut changed = Vec::new();
+    for (number, snapshot) in &catalog.snapshots {
+        if old.get(number).is_none_or(|was| *was != snapshot) {
+            edits.put(SnapshotRec::key(vol.id, *number), snapshot.encode());
+            changed.push(snapshot.clone());
+        }
+    }
+    if !catalog.stored || catalog.rec != *rec_before {
+        edits.put(VolumeRec::key(vol.id), catalog.rec.encode());
+        catalog.stored = true;
+    }
+    changed
+}
+
+/// Merging the segments of one volume.
+struct Merging<'a> {
+    vol: &'a Volume,
+    catalog: &'a mut Catalog,
+    cp: &'a mut CpWriter,
+    src: &'a Patient<'a>,
+    alone: bool,
+    parts: Vec<Done>,
+    segment: u64,
+    /// Data blocks of the inodes merged so far, if there are several segments.
+    known: HashMap<Ino, u64>,
+}
+
+impl Merging<'_> {
+    fn part(&mut self, part: Part) -> Result<(), StoreError> {
+        let Part {
+            segment,
+            mut inodes,
+        } = part;
+        inodes.sort_unstable_by_key(|i| i.ino);
+        let mut deltas = Vec::with_capacity(inodes.len());
+        for inode in &inodes {
+            let mut st = inode.state.write();
+            if st.active.as_ref().is_some_and(|d| d.segment == segment) {
+                st.freeze();
+            }
+            if let Some(frozen) = st.frozen.iter().find(|d| d.segment == segment) {
+                deltas.push((inode.ino, Arc::clone(frozen)));
+            }
+        }
+        let foreign = self.catalog.rec.foreign();
+        self.cp.foreign(foreign);
+        self.cp.retain(self.catalog.newest().map(|s| s.generation));
+        let orphans = std::mem::take(&mut self.catalog.orphans);
+        let known = (!self.alone).then_some(&mut self.known);
+        let merge = Merge::new(self.vol, self.cp, self.src, self.catalog.rec.root, known);
+        let merged = merge.run(&orphans, &deltas)?;
+        let retained = self.cp.take_retained();
+        self.cp.retain(None);
+        self.cp.foreign(Generation(0));
+        let rec = &mut self.catalog.rec;
+        rec.root = merged.root;
+        rec.used = rec.used.saturating_add_signed(merged.blocks);
+        self.catalog.orphans = merged.orphans;
+        let mut buried = self.catalog.bury(self.src, retained)?;
+        if !buried.is_empty() {
+            buried.sort_unstable_by_key(Edit::key);
+            let rec = &mut self.catalog.rec;
+            rec.dead = tree::apply(
+                self.cp,
+                self.src,
+                self.vol.id,
+                &rec.dead,
+                buried.into_iter(),
+            )?;
+        }
+        self.parts.push(Done {
+            inodes,
+            deltas,
+            inode_blocks: merged.inode_blocks,
+        });
+        Ok(())
+    }
+}
+
+/// Publishes a volume's new root and drops the overlays that it has taken in.
+fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
     let Built {
         vol,
         root,
-        inodes,
-        deltas,
-        inode_blocks,
+        segment,
+        parts,
+        changes,
+        snapshots,
+        reverted,
     } = built;
-    let mut blocks = inode_blocks.into_iter().peekable();
-    let mut inodes = inodes.into_iter();
-    for (i, (ino, delta)) in deltas.into_iter().enumerate() {
-        let count = blocks.next_if(|(at, _)| *at == i).map(|(_, n)| n);
-        let Some(inode) = inodes.by_ref().find(|inode| inode.ino == ino) else {
+    if reverted {
+        // Until the new root stands, nothing is loaded; what was loaded before is
+        // not used any more.
+        vol.swapping.store(true, Ordering::SeqCst);
+        vol.table.retire(false);
+        for part in &parts {
+            drop_overlays(&vol, part, segment);
+        }
+    }
+    let old = vol.root.load_full();
+    if old.root != root {
+        old.supersede(Arc::clone(before));
+        vol.root.store(RootState::new(root));
+    }
+    drop(old);
+    vol.snaps.lock().publish(changes, snapshots, before);
+    if reverted {
+        vol.swapping.store(false, Ordering::SeqCst);
+        vol.hold.store(0, Ordering::SeqCst);
+        core.progress.happen();
+        return;
+    }
+    for part in &parts {
+        drop_overlays(&vol, part, segment);
+    }
+}
+
+/// Drops the overlays up to `segment` of these inodes.
+fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
+    let mut blocks = part.inode_blocks.iter().peekable();
+    let mut inodes = part.inodes.iter();
+    for (i, (ino, delta)) in part.deltas.iter().enumerate() {
+        let count = blocks.next_if(|(at, _)| *at == i).map(|(_, n)| *n);
+        let Some(inode) = inodes.by_ref().find(|inode| inode.ino == *ino) else {
             continue;
         };
         let mut st = inode.state.write();
         if let Some(count) = count {
             st.rec.blocks = count;
         }
-        st.frozen = None;
-        if st.active.is_none() {
+        st.frozen.retain(|d| d.segment > segment);
+        if st.active.is_none() && st.frozen.is_empty() {
             st.unlogged = false;
         }
         drop(st);
-        vol.discharge(&delta);
+        vol.discharge(delta);
     }
-    drop(root);
+}
+
+/// A job of a volume, for the aggregate's tree.
+pub(crate) fn put_job(edits: &mut Edits, id: VolumeId, number: u64, job: Option<&Job>) {
+    match job {
+        Some(job) => edits.put(Job::key(id, number), job.encode()),
+        None => edits.del(Job::key(id, number)),
+    }
 }

@@ -34,10 +34,7 @@ enum Overlay {
 }
 
 fn overlay(st: &State, block: u64) -> Overlay {
-    for delta in [st.active.as_deref(), st.frozen.as_deref()]
-        .into_iter()
-        .flatten()
-    {
+    for delta in st.layers() {
         match Delta::block(delta, block) {
             Layer::Page(page) => {
                 return Overlay::Page(Base {
@@ -52,8 +49,8 @@ fn overlay(st: &State, block: u64) -> Overlay {
     Overlay::Tree
 }
 
-fn has_data(delta: Option<&Delta>) -> bool {
-    delta.is_some_and(|d| d.data.is_some() || d.fresh)
+fn has_data(delta: &Delta) -> bool {
+    delta.data.is_some() || delta.fresh
 }
 
 /// Only regular files have data; directories are told apart because protocols do.
@@ -158,7 +155,7 @@ impl Volume {
         last: u64,
     ) -> Result<SmallVec<[Frame; 16]>, Stop> {
         let mut pages = SmallVec::with_capacity((last - first + 1) as usize);
-        let layered = has_data(st.active.as_deref()) || has_data(st.frozen.as_deref());
+        let layered = st.layers().any(has_data);
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut window: Option<(u64, Option<tree::Value>)> = None;
         // The deltas are consulted before the root is loaded: a root is published
@@ -294,7 +291,7 @@ impl Volume {
             .admit(if stable { count * BLOCK + 512 } else { 0 })?;
         let mut frames = self.fill_frames(off, data)?;
 
-        let pass = self.core.gate.enter();
+        let pass = self.enter()?;
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;

@@ -1,11 +1,11 @@
 //! The overlay of one inode: what changed since a consistency point.
 //!
 //! A delta is a layer over the tree: a key that it mentions hides the tree's
-//! record, a tombstone hides it with nothing. An inode has at most two: the
-//! *active* one, which operations write, and the *frozen* one, which a running
-//! consistency point merges into the tree. Readers look at active, frozen, tree,
-//! in that order. A frozen delta is never changed again, so the consistency point
-//! reads it without a lock.
+//! record, a tombstone hides it with nothing. An inode has one *active* delta, which
+//! operations write, and *frozen* ones of segments that have ended: a segment ends
+//! when a consistency point begins or a snapshot is made. Readers look at active,
+//! frozen from the newest to the oldest, tree, in that order. A frozen delta is never
+//! changed again, so a consistency point reads it without a lock.
 //!
 //! File data is a map from block number to page. A truncation is one number, the
 //! first block from which on everything *below* this layer is hidden; what is
@@ -151,7 +151,7 @@ impl FileDelta {
 #[derive(Debug)]
 pub(crate) enum Name {
     /// It is there, and no layer below mentions its cookie. So when it is removed
-    /// in the same epoch nothing has to be remembered: names that come and go
+    /// in the same segment nothing has to be remembered: names that come and go
     /// (temporary files, renames) leave no tombstones behind.
     New(Dirent),
     /// It is there, whatever the layers below say.
@@ -170,12 +170,12 @@ impl Name {
     }
 }
 
-/// All changes to one inode in one epoch.
+/// All changes to one inode in one segment.
 #[derive(Debug)]
 pub(crate) struct Delta {
-    /// The epoch that the changes belong to.
-    pub(crate) epoch: u64,
-    /// The attributes at the end of the epoch: set when the delta is frozen.
+    /// The segment of the volume's history that the changes belong to.
+    pub(crate) segment: u64,
+    /// The attributes at the end of the segment: set when the delta is frozen.
     pub(crate) rec: Option<InodeRec>,
     /// The tree has nothing of this inode when this delta is merged.
     pub(crate) fresh: bool,
@@ -213,9 +213,9 @@ impl Charge {
 }
 
 impl Delta {
-    pub(crate) fn new(epoch: u64) -> Delta {
+    pub(crate) fn new(segment: u64) -> Delta {
         Delta {
-            epoch,
+            segment,
             rec: None,
             fresh: false,
             dead: false,

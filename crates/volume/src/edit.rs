@@ -14,9 +14,10 @@
 //! all; cutting is idempotent as it is.
 
 use smallvec::SmallVec;
-use weir_base::{Ino, VolumeId};
+use weir_base::{Ino, Time, VolumeId};
 use weir_store::Frame;
 
+use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 use crate::codec::{Put, Reader};
 use crate::record::{DirentRef, InodeRec};
 
@@ -30,6 +31,9 @@ mod tag {
     pub(super) const SYMLINK: u8 = 5;
     pub(super) const PAGES: u8 = 6;
     pub(super) const CUT: u8 = 7;
+    pub(super) const SNAPSHOT_MADE: u8 = 8;
+    pub(super) const SNAPSHOT_GONE: u8 = 9;
+    pub(super) const SNAPSHOT_NAMED: u8 = 10;
 }
 
 /// One edit, decoded.
@@ -54,6 +58,28 @@ pub(crate) enum Edit<'a> {
     Pages { ino: Ino, first: u64, count: u16 },
     /// The file ends at `size`; what was behind reads as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
+    /// About a snapshot: the only edit of its record.
+    Snapshot(SnapshotEdit<'a>),
+}
+
+/// What happened to a snapshot, which its identity names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SnapshotEdit<'a> {
+    /// It was made: of everything that stands in the log before this.
+    Made {
+        id: u32,
+        created: Time,
+        name: &'a str,
+        label: &'a str,
+    },
+    /// It was removed.
+    Gone { id: u32 },
+    /// It is called this.
+    Named {
+        id: u32,
+        name: &'a str,
+        label: &'a str,
+    },
 }
 
 /// A log record under construction.
@@ -110,6 +136,39 @@ impl Edits {
         self.meta.put_u8(tag::CUT);
         self.meta.put_u64(ino.0);
         self.meta.put_u64(size);
+    }
+
+    pub(crate) fn snapshot(&mut self, edit: SnapshotEdit<'_>) {
+        match edit {
+            SnapshotEdit::Made {
+                id,
+                created,
+                name,
+                label,
+            } => {
+                self.meta.put_u8(tag::SNAPSHOT_MADE);
+                self.meta.put_u64(u64::from(id));
+                self.meta.put_i64(created.secs);
+                self.meta.put_u32(created.nanos);
+                self.names(name, label);
+            }
+            SnapshotEdit::Gone { id } => {
+                self.meta.put_u8(tag::SNAPSHOT_GONE);
+                self.meta.put_u64(u64::from(id));
+            }
+            SnapshotEdit::Named { id, name, label } => {
+                self.meta.put_u8(tag::SNAPSHOT_NAMED);
+                self.meta.put_u64(u64::from(id));
+                self.names(name, label);
+            }
+        }
+    }
+
+    fn names(&mut self, name: &str, label: &str) {
+        for text in [name, label] {
+            self.meta.put_u16(text.len() as u16);
+            self.meta.put(text.as_bytes());
+        }
     }
 
     /// Pages given as (file block, page) in ascending order.
@@ -213,8 +272,41 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             ino,
             size: r.u64()?,
         },
+        tag::SNAPSHOT_MADE => {
+            let id = u32::try_from(ino.0).ok()?;
+            let created = Time {
+                secs: r.i64()?,
+                nanos: r.u32().filter(|n| *n < 1_000_000_000)?,
+            };
+            let (name, label) = names(r)?;
+            Edit::Snapshot(SnapshotEdit::Made {
+                id,
+                created,
+                name,
+                label,
+            })
+        }
+        tag::SNAPSHOT_GONE => {
+            let id = u32::try_from(ino.0).ok()?;
+            Edit::Snapshot(SnapshotEdit::Gone { id })
+        }
+        tag::SNAPSHOT_NAMED => {
+            let id = u32::try_from(ino.0).ok()?;
+            let (name, label) = names(r)?;
+            Edit::Snapshot(SnapshotEdit::Named { id, name, label })
+        }
         _ => return None,
     })
+}
+
+fn names<'a>(r: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
+    let mut text = |most: usize| {
+        let len = usize::from(r.u16()?);
+        let bytes = r.bytes(len).filter(|_| len <= most)?;
+        std::str::from_utf8(bytes).ok()
+    };
+    let name = text(MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
+    Some((name, text(MAX_LABEL)?))
 }
 
 /// Whether a record's bytes are well formed: the entry for fuzzing and for

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,17 +15,23 @@ use weir_store::StoreError;
 use weir_store::aggregate::Aggregate;
 use weir_store::aggregate::Replay;
 use weir_store::node::Key;
+use weir_store::tree::{NodeSource, TreeRoot};
 
 use crate::admission::Promise;
-use crate::catalog::{self, Catalog, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::catalog::{self, Catalog, Job, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::hash::HashKey;
 use crate::inode::Inode;
+use crate::job::Jobs;
 use crate::merge::scan;
 use crate::record::{FIRST_INO, InodeRec, ROOT_INO, kind};
 use crate::recovery::{self, Recovered};
+use crate::snapshot::Snaps;
 use crate::types::{FileKind, FsError};
 use crate::volume::{RootState, Volume};
+
+/// The least rest of work in the background between two pieces.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// How an engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +65,7 @@ impl Default for EngineOptions {
 /// An open aggregate with its volumes. Dropping it stops its thread without a
 /// last consistency point: what was acknowledged is in the log.
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     thread: Mutex<Option<JoinHandle<()>>>,
     recovered: Recovered,
 }
@@ -76,17 +82,7 @@ impl Engine {
         options: EngineOptions,
     ) -> Result<Engine, StoreError> {
         let core = Core::new(agg, rng, &options);
-        for (id, rec, snapshots) in read_catalog(&core)? {
-            let root = RootState::new(rec.root, core.agg.life());
-            let vol = Volume::new(Arc::clone(&core), id, rec, root);
-            {
-                let mut catalog = vol.catalog.lock();
-                catalog.stored = true;
-                catalog.snapshots = snapshots;
-                catalog.orphans = read_orphans(&vol)?;
-            }
-            core.volumes.write().insert(id, Arc::new(vol));
-        }
+        restore(&core)?;
         let recovered = recovery::replay(&core, replay.records)?;
         core.stopping.store(false, Ordering::Release);
         if recovered.records > 0 {
@@ -164,18 +160,20 @@ impl Engine {
             if volumes.values().any(|v| v.name == name) {
                 return Err(FsError::Exists);
             }
-            let id = VolumeId(volumes.keys().next_back().map_or(1, |last| last.0 + 1));
+            let id = self.core.next_volume_id()?;
             let rec = VolumeRec {
                 name: name.to_owned(),
-                root: weir_store::tree::TreeRoot::EMPTY,
+                root: TreeRoot::EMPTY,
                 key,
                 next_ino: FIRST_INO,
                 limit: 0,
                 used: 0,
                 next_snapshot: 1,
+                dead: TreeRoot::EMPTY,
+                dead_blocks: 0,
+                origin: None,
             };
-            let root = RootState::new(rec.root, self.core.agg.life());
-            let vol = Arc::new(Volume::new(Arc::clone(&self.core), id, rec, root));
+            let vol = Arc::new(Volume::new(Arc::clone(&self.core), id, rec));
             let inode = Arc::new(Inode::new(ROOT_INO, top));
             vol.touch(&pass, &inode, &mut inode.state.write(), &mut promise)
                 .fresh = true;
@@ -194,6 +192,7 @@ impl Engine {
     /// `ReadOnly`.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) -> Result<(), FsError> {
         vol.limit.store(bytes, Ordering::Relaxed);
+        self.core.note_changed(vol.id);
         self.cp_now()
     }
 
@@ -262,6 +261,22 @@ impl Drop for Engine {
 }
 
 impl Core {
+    /// A number for a new volume: never one that another had, whose handles clients may
+    /// still have.
+    pub(crate) fn next_volume_id(&self) -> Result<VolumeId, FsError> {
+        let more = |n: u32| n.checked_add(1);
+        self.next_volume
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map(VolumeId)
+            .map_err(|_| FsError::NoSpace)
+    }
+
+    /// How long work in the background rests: nine times as long as it worked.
+    fn pause(&self) -> Duration {
+        let worked = self.step_micros.load(Ordering::Relaxed);
+        Duration::from_micros(worked.saturating_mul(9)).max(LEAST_PAUSE)
+    }
+
     pub(crate) fn cp_now(self: &Arc<Self>) -> Result<(), FsError> {
         let epoch = self.gate.epoch();
         self.relieve(crate::types::Pressure::Epoch(epoch));
@@ -279,13 +294,18 @@ fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>, StoreErr
         .name("weir-cp".into())
         .spawn(move || {
             while !core.stopping.load(Ordering::Acquire) {
-                let due = core.work.wait_for(interval, || {
+                let backlog = core.backlog.load(Ordering::Acquire);
+                let pause = match backlog {
+                    true => core.pause().min(interval),
+                    false => interval,
+                };
+                let due = core.work.wait_for(pause, || {
                     core.wanted().is_some() || core.stopping.load(Ordering::Acquire)
                 });
                 if core.stopping.load(Ordering::Acquire) {
                     break;
                 }
-                if due || core.changed.load(Ordering::Relaxed) {
+                if due || backlog || core.changed.load(Ordering::Relaxed) {
                     if core.is_poisoned() {
                         // Nothing will ever be done again; wait for the end.
                         core.progress.happen();
@@ -300,48 +320,105 @@ fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>, StoreErr
         .map_err(|e| StoreError::Format(format!("cannot start a thread: {e}").into()))
 }
 
-type Entry = (VolumeId, VolumeRec, BTreeMap<u32, SnapshotRec>);
-
-fn read_catalog(core: &Core) -> Result<Vec<Entry>, StoreError> {
-    let src = core.agg.source();
-    let mut volumes: Vec<Entry> = Vec::new();
-    let mut bad = false;
-    scan(
-        &src,
-        &core.agg.root(),
-        Key::MIN,
-        Key::MAX,
-        &mut |key, value| {
-            match key.kind {
-                catalog::kind::VOLUME => match (u32::try_from(key.ino), VolumeRec::decode(value)) {
-                    (Ok(id), Some(rec)) => volumes.push((VolumeId(id), rec, BTreeMap::new())),
-                    _ => bad = true,
-                },
-                catalog::kind::SNAPSHOT => {
-                    match (volumes.last_mut(), SnapshotRec::decode(key.sub, value)) {
-                        (Some((id, _, list)), Some(rec)) if u64::from(id.0) == key.ino => {
-                            list.insert(rec.number, rec);
-                        }
-                        _ => bad = true,
-                    }
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        },
-    )?;
-    if bad {
-        return Err(StoreError::Format("a volume's record is malformed".into()));
-    }
-    Ok(volumes)
+/// What the aggregate's tree says.
+#[derive(Default)]
+struct Read {
+    volumes: Vec<(VolumeId, VolumeRec, BTreeMap<u32, SnapshotRec>)>,
+    jobs: Jobs,
+    next_volume: u32,
 }
 
-fn read_orphans(vol: &Volume) -> Result<Vec<Ino>, StoreError> {
-    let src = vol.core.agg.source();
+impl Read {
+    fn take(&mut self, key: Key, value: &[u8]) -> Option<()> {
+        let id = VolumeId(u32::try_from(key.ino).ok()?);
+        match key.kind {
+            catalog::kind::VOLUME => {
+                let rec = VolumeRec::decode(value)?;
+                self.volumes.push((id, rec, BTreeMap::new()));
+            }
+            catalog::kind::SNAPSHOT => {
+                let (of, _, list) = self.volumes.last_mut()?;
+                let rec = SnapshotRec::decode(key.sub, value).filter(|_| *of == id)?;
+                list.insert(rec.number, rec);
+            }
+            catalog::kind::JOB => self.jobs.restore(id, key.sub, Job::decode(value)?),
+            catalog::kind::NEXT_VOLUME => {
+                self.next_volume = catalog::decode_next_volume(value)?;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Makes the volumes of the aggregate's tree.
+fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
+    let src = core.agg.source();
+    let mut read = Read::default();
+    let mut bad = None;
+    let root = core.agg.root();
+    scan(
+        &src,
+        &root,
+        Key::MIN,
+        Key::MAX,
+        &mut |key, value| match read.take(key, value) {
+            Some(()) => ControlFlow::Continue(()),
+            None => {
+                bad = Some(key);
+                ControlFlow::Break(())
+            }
+        },
+    )?;
+    if let Some(key) = bad {
+        let what = format!("the record {key} of the aggregate is malformed");
+        return Err(StoreError::Format(what.into()));
+    }
+    let mut next = read.next_volume.max(1);
+    core.stored_next_volume
+        .store(read.next_volume, Ordering::Relaxed);
+    let mut volumes = core.volumes.write();
+    for (id, rec, snapshots) in read.volumes {
+        next = next.max(id.0.saturating_add(1));
+        let orphans = read_orphans(&src, &rec.root)?;
+        let vol = Volume::new(Arc::clone(core), id, rec);
+        vol.snaps.lock().restore(&snapshots);
+        {
+            let mut catalog = vol.catalog.lock();
+            catalog.stored = true;
+            catalog.snapshots = snapshots;
+            if !orphans.is_empty() {
+                core.note_changed(id);
+            }
+            catalog.orphans = orphans;
+        }
+        volumes.insert(id, Arc::new(vol));
+    }
+    for vol in volumes.values() {
+        let origin = vol.catalog.lock().rec.origin;
+        if let Some(origin) = origin
+            && let Some(parent) = volumes.get(&origin.volume)
+        {
+            parent.snaps.lock().count_clone(origin.snapshot, true);
+        }
+    }
+    for id in read.jobs.splits() {
+        if let Some(vol) = volumes.get(&id) {
+            vol.splitting.store(true, Ordering::Release);
+            core.note_changed(id);
+        }
+    }
+    core.next_volume.store(next, Ordering::Relaxed);
+    core.backlog.store(!read.jobs.is_empty(), Ordering::Release);
+    *core.jobs.lock() = read.jobs;
+    Ok(())
+}
+
+/// The removed inodes of a tree whose records are still to be deleted.
+pub(crate) fn read_orphans(src: &impl NodeSource, root: &TreeRoot) -> Result<Vec<Ino>, StoreError> {
     let mut orphans = Vec::new();
     let key = |sub| Key::new(0, kind::ORPHAN, sub);
-    let root = vol.root.load_full();
-    scan(&src, &root.root, key(0), key(u64::MAX), &mut |key, _| {
+    scan(src, root, key(0), key(u64::MAX), &mut |key, _| {
         orphans.push(Ino(key.sub));
         ControlFlow::Continue(())
     })?;
@@ -350,19 +427,23 @@ fn read_orphans(vol: &Volume) -> Result<Vec<Ino>, StoreError> {
 
 impl Volume {
     /// A volume with nothing in memory.
-    pub(crate) fn new(
-        core: Arc<Core>,
-        id: VolumeId,
-        rec: VolumeRec,
-        root: Arc<RootState>,
-    ) -> Volume {
+    pub(crate) fn new(core: Arc<Core>, id: VolumeId, rec: VolumeRec) -> Volume {
         Volume {
             id,
             name: rec.name.clone(),
             key: rec.key,
-            root: ArcSwap::new(root),
+            root: ArcSwap::new(RootState::new(rec.root)),
             table: core.inodes.inodes(),
-            dirty: [Mutex::default(), Mutex::default()],
+            dirty: Mutex::default(),
+            segment: AtomicU64::new(1),
+            sealed: Mutex::default(),
+            snaps: Mutex::new(Snaps::new(rec.next_snapshot)),
+            admin: Mutex::new(()),
+            hold: AtomicU64::new(0),
+            dead_blocks: AtomicU64::new(rec.dead_blocks),
+            splitting: AtomicBool::new(false),
+            swapping: AtomicBool::new(false),
+            snapshot: 0,
             next_ino: AtomicU64::new(rec.next_ino),
             limit: AtomicU64::new(rec.limit),
             used: AtomicU64::new(rec.used),
@@ -370,8 +451,6 @@ impl Volume {
             catalog: Mutex::new(Catalog {
                 rec,
                 stored: false,
-                pending_create: Vec::new(),
-                pending_delete: Vec::new(),
                 snapshots: BTreeMap::new(),
                 orphans: Vec::new(),
             }),

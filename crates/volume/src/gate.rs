@@ -74,6 +74,15 @@ impl Gate {
         }
     }
 
+    /// Closes the gate, waits until nobody is inside, and runs `then`, which sees
+    /// every operation wholly or not at all. The epoch stays.
+    pub(crate) fn close<T>(&self, then: impl FnOnce() -> T) -> T {
+        let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
+        let result = then();
+        drop(held);
+        result
+    }
+
     /// Closes the gate, waits until nobody is inside, runs `cut` and advances the
     /// epoch. Answers the epoch that ended and `cut`'s result.
     pub(crate) fn advance<T>(&self, cut: impl FnOnce() -> T) -> (u64, T) {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Ino};
 
 use crate::delta::Delta;
@@ -37,8 +38,11 @@ pub(crate) struct State {
     /// Changes of the current epoch, or of an older one that a consistency point
     /// has not frozen yet.
     pub(crate) active: Option<Box<Delta>>,
-    /// Changes that a running consistency point is merging.
-    pub(crate) frozen: Option<Arc<Delta>>,
+    /// Changes of ended segments that are not in the tree yet, oldest first: the one
+    /// that a running consistency point merges, and one for each snapshot since.
+    pub(crate) frozen: SmallVec<[Arc<Delta>; 1]>,
+    /// The volume has been reverted: this object is not the inode any more.
+    pub(crate) moved: bool,
 }
 
 impl State {
@@ -76,18 +80,22 @@ impl State {
     /// which some replace blocks; so never more than the file's length.
     fn used(&self) -> u64 {
         let pages = |d: &Delta| d.data.as_ref().map_or(0, |f| f.pages().len() as u64);
-        let dirty =
-            self.active.as_deref().map_or(0, pages) + self.frozen.as_deref().map_or(0, pages);
+        let dirty: u64 = self.layers().map(pages).sum();
         let blocks = (self.rec.blocks + dirty).min(blocks_of(self.rec.size));
         blocks * BLOCK_SIZE as u64
     }
 
-    /// Makes the changes of an ended epoch the frozen ones.
+    /// The layers over the tree, newest first.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &Delta> {
+        let frozen = self.frozen.iter().rev().map(|delta| &**delta);
+        self.active.as_deref().into_iter().chain(frozen)
+    }
+
+    /// Makes the changes of an ended segment the newest frozen ones.
     pub(crate) fn freeze(&mut self) {
         if let Some(mut delta) = self.active.take() {
-            debug_assert!(self.frozen.is_none(), "one consistency point at a time");
             delta.rec = Some(self.rec);
-            self.frozen = Some(Arc::from(delta));
+            self.frozen.push(Arc::from(delta));
         }
     }
 }
@@ -117,7 +125,8 @@ impl Inode {
                 dead: false,
                 unlogged: false,
                 active: None,
-                frozen: None,
+                frozen: SmallVec::new(),
+                moved: false,
             }),
             used: AtomicBool::new(false),
         }
@@ -257,6 +266,25 @@ impl Inodes {
         let name = self.name(inode.ino);
         let mut shard = self.table.shard(name).lock();
         shard.insert(name, inode, self.table.room);
+    }
+
+    /// Forgets all inodes of the view. Whoever still holds one of them is told that it
+    /// is gone (`dead`), or to look it up again. Nothing is inserted meanwhile.
+    pub(crate) fn retire(&self, dead: bool) {
+        for shard in &self.table.shards {
+            let mut gone = Vec::new();
+            shard.0.lock().map.retain(|name, inode| {
+                if name.instance == self.instance {
+                    gone.push(Arc::clone(inode));
+                }
+                name.instance != self.instance
+            });
+            for inode in gone {
+                let mut st = inode.state.write();
+                st.dead |= dead;
+                st.moved |= !dead;
+            }
+        }
     }
 
     /// Inodes in memory, of all views.

@@ -5,7 +5,7 @@
 //! it waits for anything else). Every change that must be durable is in the intent
 //! log before its answer; consistency points merge overlays into new trees in the
 //! background. A reading order for this crate: `types`, `record`, `delta`, `inode`,
-//! `volume`, `data`, `names`, `merge`, `cp`, `recovery`.
+//! `volume`, `data`, `names`, `merge`, `cp`, `snapshot`, `dead`, `job`, `recovery`.
 
 mod admission;
 mod attr;
@@ -17,6 +17,7 @@ mod core;
 mod cp;
 mod cx;
 mod data;
+mod dead;
 mod delta;
 mod edit;
 mod engine;
@@ -24,6 +25,8 @@ mod event;
 mod gate;
 mod hash;
 mod inode;
+mod job;
+mod lifecycle;
 mod merge;
 mod names;
 mod readdir;
@@ -35,13 +38,13 @@ mod snapshot;
 mod types;
 mod volume;
 
-pub use catalog::MAX_VOLUME_NAME;
+pub use catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 pub use cx::Cx;
 pub use edit::{EditError, verify_record};
 pub use engine::{Engine, EngineOptions};
 pub use recovery::Recovered;
 pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
-pub use snapshot::{Difference, Part, Snapshot};
+pub use snapshot::{Difference, MAX_SNAPSHOTS, Part, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
     ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,

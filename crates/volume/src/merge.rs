@@ -11,6 +11,7 @@
 //! inode disappears at once, an orphan record remembers the rest, and the next
 //! consistency points go on with it.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -66,14 +67,26 @@ pub(crate) struct Merge<'a, S> {
     budget: u64,
     blocks: i64,
     orphans: Vec<Ino>,
+    /// Data blocks of inodes merged before, if overlays do not know them themselves.
+    known: Option<&'a mut HashMap<Ino, u64>>,
     /// Bytes of overlays dealt with, and how many of them have been reported.
     progress: u64,
     reported: u64,
 }
 
 impl<'a, S: NodeSource> Merge<'a, S> {
-    pub(crate) fn new(vol: &'a Volume, cp: &'a mut CpWriter, src: &'a S, old: TreeRoot) -> Self {
+    /// `known`: the overlays were frozen before earlier ones of the same inodes were
+    /// merged, so the number of data blocks that they have is outdated; it is here, or
+    /// in the tree.
+    pub(crate) fn new(
+        vol: &'a Volume,
+        cp: &'a mut CpWriter,
+        src: &'a S,
+        old: TreeRoot,
+        known: Option<&'a mut HashMap<Ino, u64>>,
+    ) -> Self {
         Merge {
+            known,
             vol,
             cp,
             src,
@@ -177,12 +190,22 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let Some(mut rec) = delta.rec else {
             return Err(StoreError::Format("overlay without attributes".into()));
         };
+        if let Some(known) = &self.known {
+            rec.blocks = match known.get(&ino) {
+                Some(blocks) => *blocks,
+                None if delta.fresh => 0,
+                None => self.stored_blocks(ino)?,
+            };
+        }
         let mut result = None;
         if let Some(data) = &delta.data {
             let change = self.file(ino, delta.fresh, data)?;
             self.blocks += change;
             rec.blocks = rec.blocks.saturating_add_signed(change);
             result = Some(rec.blocks);
+        }
+        if let Some(known) = &mut self.known {
+            known.insert(ino, rec.blocks);
         }
         let mut value = Vec::with_capacity(InodeRec::LEN);
         rec.encode(&mut value);
@@ -205,6 +228,17 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         Ok(result)
+    }
+
+    fn stored_blocks(&self, ino: Ino) -> Result<u64, StoreError> {
+        let key = Key::new(ino.0, kind::INODE, 0);
+        match get(self.src, &self.old, &key)? {
+            Some(value) => {
+                let rec = InodeRec::decode(&value).ok_or_else(|| damaged(key))?;
+                Ok(rec.blocks)
+            }
+            None => Ok(0),
+        }
     }
 
     /// Deletes the records of a removed inode, as many as the budget allows;

@@ -299,7 +299,7 @@ impl Volume {
         self.core
             .admit(SMALL_OP + new.target.map_or(0, |t| t.len() as u64))?;
 
-        let pass = self.core.gate.enter();
+        let pass = self.enter()?;
         let mut st = parent.state.write();
         let st = &mut *st;
         alive_dir(st)?;
@@ -380,7 +380,7 @@ impl Volume {
         let mut promise = self.promise(cx, NAME_BLOCKS)?;
         self.core.admit(SMALL_OP)?;
 
-        let pass = self.core.gate.enter();
+        let pass = self.enter()?;
         let mut locked = Locked::new(&[&parent, &inode]);
         alive_dir(locked.get(dir)?)?;
         let child = locked.get(ino)?;
@@ -482,7 +482,7 @@ impl Volume {
             let mut promise = self.promise_for_delete(cx, NAME_BLOCKS)?;
             self.core.admit(SMALL_OP)?;
 
-            let pass = self.core.gate.enter();
+            let pass = self.enter()?;
             let mut locked = Locked::new(&[&parent, &inode]);
             let st = locked.get(dir)?;
             alive_dir(st)?;

@@ -181,8 +181,7 @@ impl Volume {
         room: usize,
         out: &mut Vec<Collected>,
     ) -> Result<bool, Stop> {
-        let fresh = |d: Option<&crate::delta::Delta>| d.is_some_and(|d| d.fresh);
-        if fresh(st.active.as_deref()) || fresh(st.frozen.as_deref()) {
+        if st.layers().any(|d| d.fresh) {
             return Ok(true);
         }
         let root = self.root.load();
@@ -263,8 +262,8 @@ impl Volume {
 
 /// The overlays' entries in a range, merged; `None` for one that is removed.
 struct OverlayEntries<'a> {
-    active: std::iter::Peekable<EntryRange<'a>>,
-    frozen: std::iter::Peekable<EntryRange<'a>>,
+    /// Newest first.
+    layers: SmallVec<[std::iter::Peekable<EntryRange<'a>>; 2]>,
 }
 
 type EntryRange<'a> = Box<dyn Iterator<Item = (u64, &'a Name)> + 'a>;
@@ -272,35 +271,32 @@ type EntryRange<'a> = Box<dyn Iterator<Item = (u64, &'a Name)> + 'a>;
 impl<'a> OverlayEntries<'a> {
     /// Entries with cookies above `from` up to `upto`.
     fn new(st: &'a State, from: u64, upto: u64) -> Self {
-        let range = |d: Option<&'a crate::delta::Delta>| -> EntryRange<'a> {
-            match d {
-                Some(d) if from < upto => {
-                    Box::new(d.names().range(from + 1..=upto).map(|(c, e)| (*c, e)))
-                }
-                _ => Box::new(std::iter::empty()),
+        let mut layers = SmallVec::new();
+        if from < upto {
+            for delta in st.layers() {
+                let range = delta.names().range(from + 1..=upto).map(|(c, e)| (*c, e));
+                layers.push((Box::new(range) as EntryRange<'a>).peekable());
             }
-        };
-        OverlayEntries {
-            active: range(st.active.as_deref()).peekable(),
-            frozen: range(st.frozen.as_deref()).peekable(),
         }
+        OverlayEntries { layers }
     }
 
     fn peek(&mut self) -> Option<u64> {
-        let a = self.active.peek().map(|(c, _)| *c);
-        let f = self.frozen.peek().map(|(c, _)| *c);
-        match (a, f) {
-            (Some(a), Some(f)) => Some(a.min(f)),
-            (a, f) => a.or(f),
-        }
+        self.layers
+            .iter_mut()
+            .filter_map(|layer| layer.peek().map(|(cookie, _)| *cookie))
+            .min()
     }
 
     /// The next entry; `None` if it is a removal.
     fn next(&mut self) -> Option<Collected> {
         let at = self.peek()?;
-        let active = self.active.next_if(|(c, _)| *c == at);
-        let frozen = self.frozen.next_if(|(c, _)| *c == at);
-        let (cookie, entry) = active.or(frozen)?;
+        let mut newest = None;
+        for layer in &mut self.layers {
+            let found = layer.next_if(|(c, _)| *c == at);
+            newest = newest.or(found);
+        }
+        let (cookie, entry) = newest?;
         let entry = entry.entry().cloned();
         entry.map(|entry| Collected { cookie, entry })
     }

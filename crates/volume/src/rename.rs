@@ -83,7 +83,7 @@ impl Volume {
             let mut promise = self.promise(cx, NAME_BLOCKS)?;
             self.core.admit(SMALL_OP)?;
 
-            let pass = self.core.gate.enter();
+            let pass = self.enter()?;
             let mut inodes = vec![&source_dir, &target_dir, &moved];
             inodes.extend(replaced.as_ref());
             let mut locked = Locked::new(&inodes);

@@ -1,44 +1,72 @@
-//! Snapshots: roots that are kept, dead lists, and the difference of two roots.
+//! Snapshots, as users make, see and remove them.
 //!
-//! Making a snapshot is writing down a root. From then on a block that the volume
-//! drops is freed only if it was born after the newest snapshot; if not, the
-//! snapshot refers to it, and it is noted in that snapshot's *dead list* (Matthew
-//! Ahrens, "Is it magic? How ZFS implements snapshots", 2005). The list of
-//! snapshot S so holds what died between S and its successor, and deleting S is
-//! deciding for each block on it: born after S's predecessor P, nobody else refers
-//! to it and it is freed; born before, P refers to it, and it moves to P's list.
-//! That costs what the list holds, however large the volume is.
+//! **Making one** must not wait for a consistency point, which takes as long as there
+//! is data to write. So it ends the volume's *segment*: with the gate closed, which
+//! takes microseconds, a record goes into the intent log, the list of changed inodes is
+//! put aside, and the segment's number advances. What is changed from then on goes to
+//! new overlays above the old ones, which nobody changes any more. The snapshot is
+//! durable when its record is: replay ends the segment at the same place. The next
+//! consistency point merges the segments one after the other, and the root that it has
+//! between two of them is the snapshot's. The cost is the same however large the volume
+//! is, and in space it is one record.
 //!
-//! Requests are carried out by the next consistency point, which makes them
-//! atomic and durable with everything before them.
+//! What was written without stability and not committed is in the snapshot, too, but as
+//! in the volume itself a crash before the next consistency point loses it.
+//!
+//! Each segment makes readers of what it has changed look into one layer more. So after
+//! some of them a consistency point is asked for, and after many it is waited for.
+//!
+//! **Deleting one** is a record in the log and a removal from the list here. What only
+//! it referred to is freed in the background ([`crate::dead`], [`crate::job`]).
+//!
+//! **Reading one** is reading a volume that cannot be changed and has its root. Such a
+//! view is made when it is first asked for, and some are kept.
 
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{Generation, Ino, Time};
-use weir_store::cp::Run;
+use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time};
 use weir_store::node::Key;
-use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
-use weir_store::{CpWriter, StoreError};
+use weir_store::tree::{self, TreeRoot};
+use weir_store::{RootLife, StoreError};
 
-use crate::catalog::{
-    Catalog, DEAD_RUNS, DeadRun, MAX_VOLUME_NAME, SnapshotRec, VolumeRec, decode_dead, encode_dead,
-};
-use crate::merge::{blocking, scan};
+use crate::catalog::{Catalog, MAX_LABEL, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::edit::{Edits, SnapshotEdit};
+use crate::inode::Inode;
+use crate::merge::blocking;
 use crate::record::kind;
-use crate::types::FsError;
-use crate::volume::{RootState, Volume};
+use crate::types::{FsError, Pressure, Stop};
+use crate::volume::{GONE, RootState, Volume};
+
+/// Most snapshots of one volume. A thousand and more is what users have; the records
+/// of so many take a few megabytes.
+pub const MAX_SNAPSHOTS: usize = 16_384;
+
+/// Segments after which a consistency point is asked for, and waited for.
+const SEALED_SOON: usize = 4;
+const SEALED_MOST: usize = 48;
+
+/// Views of snapshots that a volume keeps.
+const VIEWS: usize = 32;
 
 /// A snapshot, as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Number within the volume; later ones are greater.
-    pub number: u32,
+    /// Identity within the volume; later ones are greater. Never changes, never used again.
+    pub id: u32,
     /// Name.
     pub name: String,
+    /// The word by which replication policies choose; empty: none.
+    pub label: String,
     /// When it was made.
     pub created: Time,
+    /// Bytes that only this snapshot holds, as of the last consistency point.
+    pub used: u64,
+    /// Bytes of file data that the volume had.
+    pub referenced: u64,
+    /// Clones that depend on it.
+    pub clones: u32,
 }
 
 /// One difference between two roots of a volume.
@@ -69,216 +97,534 @@ pub enum Part {
     Other,
 }
 
-/// What a consistency point knows of a volume when its tree is merged.
-pub(crate) struct VolumeState {
-    pub(crate) root: TreeRoot,
-    pub(crate) next_ino: u64,
-    pub(crate) limit: u64,
-    pub(crate) used: u64,
-    pub(crate) retained: Vec<Run>,
+/// What is known of a snapshot from the moment it is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) created: Time,
 }
 
-impl Catalog {
-    /// Carries out requested deletions. Before the volume's own merge.
-    pub(crate) fn delete_snapshots(
-        &mut self,
-        vol: &Volume,
-        cp: &mut CpWriter,
-        src: &impl NodeSource,
-        edits: &mut Vec<Edit>,
-    ) -> Result<(), StoreError> {
-        for number in std::mem::take(&mut self.pending_delete) {
-            let Some(doomed) = self.snapshots.remove(&number) else {
-                continue;
-            };
-            let older = self
-                .snapshots
-                .range_mut(..number)
-                .next_back()
-                .map(|(_, s)| s);
-            let since = older.as_ref().map_or(Generation(0), |s| s.generation);
-            let mut moved = Vec::new();
-            let root = vol.core.agg.root();
-            let from = SnapshotRec::dead_key(vol.id, number, 0);
-            let to = SnapshotRec::dead_key(vol.id, number, u32::MAX);
-            let mut list = Vec::new();
-            scan(src, &root, from, to, &mut |key, value| {
-                list.push((key, decode_dead(value)));
-                ControlFlow::Continue(())
-            })?;
-            for (key, runs) in list {
-                let runs =
-                    runs.ok_or_else(|| StoreError::Format("a dead list is malformed".into()))?;
-                for run in runs {
-                    if run.birth > since {
-                        cp.release(Run {
-                            addr: run.addr,
-                            count: run.count,
-                            birth: run.birth,
-                        });
-                    } else {
-                        moved.push(run);
-                    }
-                }
-                edits.push(Edit::Del(key));
-            }
-            if let Some(older) = older {
-                append_dead(vol, older, &moved, edits);
-                edits.push(Edit::Put(
-                    SnapshotRec::key(vol.id, older.number),
-                    older.encode(),
-                ));
-            }
-            edits.push(Edit::Del(SnapshotRec::key(vol.id, doomed.number)));
+/// A segment that a snapshot has ended.
+pub(crate) struct Sealed {
+    pub(crate) segment: u64,
+    pub(crate) inodes: Vec<Arc<Inode>>,
+    pub(crate) next_ino: u64,
+    pub(crate) made: Made,
+}
+
+/// A snapshot in memory.
+struct Info {
+    name: String,
+    label: String,
+    created: Time,
+    /// `None` until a consistency point has made it.
+    stored: Option<Stored>,
+    clones: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Stored {
+    root: TreeRoot,
+    used: u64,
+    unique: u64,
+}
+
+impl From<&SnapshotRec> for Stored {
+    fn from(rec: &SnapshotRec) -> Stored {
+        Stored {
+            root: rec.root,
+            used: rec.used,
+            unique: rec.unique,
         }
+    }
+}
+
+/// The snapshots of a volume, as users see them.
+#[derive(Default)]
+pub(crate) struct Snaps {
+    /// Identity (and place) of the next one.
+    next: u32,
+    list: BTreeMap<u32, Info>,
+    /// Views that are kept, the last used one last.
+    views: Vec<(u32, Arc<Volume>)>,
+    /// For the next consistency point: renamed ones, removed ones, and the one to
+    /// revert to with its new place.
+    named: BTreeSet<u32>,
+    gone: Vec<u32>,
+    gone_views: Vec<Arc<Volume>>,
+    revert: Option<(u32, u32)>,
+}
+
+/// What a consistency point is to do about snapshots, besides making them.
+pub(crate) struct Changes {
+    pub(crate) next: u32,
+    /// Identity, name, label.
+    pub(crate) named: Vec<(u32, String, String)>,
+    pub(crate) gone: Vec<u32>,
+    /// Identity and new place of the snapshot that the volume becomes.
+    pub(crate) revert: Option<(u32, u32)>,
+    views: Vec<Arc<Volume>>,
+}
+
+impl Snaps {
+    pub(crate) fn new(next: u32) -> Snaps {
+        Snaps {
+            next,
+            ..Snaps::default()
+        }
+    }
+
+    pub(crate) fn restore(&mut self, snapshots: &BTreeMap<u32, SnapshotRec>) {
+        for rec in snapshots.values() {
+            let info = Info {
+                name: rec.name.clone(),
+                label: rec.label.clone(),
+                created: rec.created,
+                stored: Some(rec.into()),
+                clones: 0,
+            };
+            self.list.insert(rec.id, info);
+        }
+    }
+
+    /// One clone more, or fewer, depends on a snapshot.
+    pub(crate) fn count_clone(&mut self, id: u32, more: bool) {
+        if let Some(info) = self.list.get_mut(&id) {
+            info.clones = match more {
+                true => info.clones.saturating_add(1),
+                false => info.clones.saturating_sub(1),
+            };
+        }
+    }
+
+    pub(crate) fn has_clones(&self) -> bool {
+        self.list.values().any(|s| s.clones > 0)
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        let found = self.list.iter().find(|(_, s)| s.name == name);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Asks for the volume to become what it was at this snapshot.
+    pub(crate) fn begin_revert(&mut self, name: &str) -> Result<(), FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        if self.list.range(id + 1..).any(|(_, s)| s.clones > 0) {
+            return Err(FsError::Busy);
+        }
+        let place = self.next;
+        self.next = self.next.checked_add(1).ok_or(FsError::NoSpace)?;
+        self.revert = Some((id, place));
         Ok(())
     }
 
-    /// Writes down the volume as it is after its merge, and the snapshots that
-    /// were asked for.
-    pub(crate) fn record(
+    /// Called while the gate is closed.
+    pub(crate) fn take_changes(&mut self) -> Changes {
+        let named = std::mem::take(&mut self.named);
+        let named = named.into_iter().filter_map(|id| {
+            let info = self.list.get(&id)?;
+            Some((id, info.name.clone(), info.label.clone()))
+        });
+        Changes {
+            named: named.collect(),
+            gone: std::mem::take(&mut self.gone),
+            revert: self.revert.take(),
+            views: std::mem::take(&mut self.gone_views),
+            next: self.next,
+        }
+    }
+
+    /// Takes in what a consistency point has made of them. `life` is of the one before.
+    pub(crate) fn publish(
         &mut self,
-        vol: &Volume,
-        generation: Generation,
-        state: VolumeState,
-        edits: &mut Vec<Edit>,
+        changes: Changes,
+        changed: Vec<SnapshotRec>,
+        life: &Arc<RootLife>,
     ) {
-        if let Some(newest) = self.snapshots.values_mut().next_back()
-            && !state.retained.is_empty()
-        {
-            let runs: Vec<DeadRun> = state
-                .retained
-                .iter()
-                .map(|r| DeadRun {
-                    addr: r.addr,
-                    count: r.count,
-                    birth: r.birth,
-                })
-                .collect();
-            append_dead(vol, newest, &runs, edits);
-            let key = SnapshotRec::key(vol.id, newest.number);
-            edits.retain(|e| e.key() != key);
-            edits.push(Edit::Put(key, newest.encode()));
+        for rec in &changed {
+            if let Some(info) = self.list.get_mut(&rec.id) {
+                info.stored = Some(rec.into());
+            }
         }
-        for (name, created) in std::mem::take(&mut self.pending_create) {
-            let number = self.rec.next_snapshot;
-            self.rec.next_snapshot += 1;
-            let snapshot = SnapshotRec {
-                number,
-                name,
-                root: state.root,
-                generation,
-                created,
-                dead_pieces: 0,
-            };
-            edits.push(Edit::Put(
-                SnapshotRec::key(vol.id, number),
-                snapshot.encode(),
-            ));
-            self.snapshots.insert(number, snapshot);
+        let mut views = changes.views;
+        if let Some((id, _)) = changes.revert {
+            let later = self.list.split_off(&id.saturating_add(1));
+            for id in later.into_keys() {
+                self.named.remove(&id);
+                views.extend(self.take_view(id));
+            }
         }
-        let rec = VolumeRec {
-            root: state.root,
-            next_ino: state.next_ino,
-            limit: state.limit,
-            used: state.used,
-            ..self.rec.clone()
-        };
-        if !self.stored || rec != self.rec {
-            edits.push(Edit::Put(VolumeRec::key(vol.id), rec.encode()));
-            self.stored = true;
+        for view in views {
+            view.retire(life);
         }
-        self.rec = rec;
+    }
+
+    fn take_view(&mut self, id: u32) -> Option<Arc<Volume>> {
+        let at = self.views.iter().position(|(of, _)| *of == id)?;
+        Some(self.views.remove(at).1)
+    }
+
+    /// Removes one from the list.
+    fn remove(&mut self, id: u32) {
+        self.list.remove(&id);
+        self.named.remove(&id);
+        self.gone.push(id);
+        let view = self.take_view(id);
+        self.gone_views.extend(view);
     }
 }
 
-/// Adds runs to a snapshot's dead list. The snapshot's own record is put by the
-/// caller.
-fn append_dead(vol: &Volume, snapshot: &mut SnapshotRec, runs: &[DeadRun], edits: &mut Vec<Edit>) {
-    for piece in runs.chunks(DEAD_RUNS) {
-        let key = SnapshotRec::dead_key(vol.id, snapshot.number, snapshot.dead_pieces);
-        snapshot.dead_pieces += 1;
-        edits.push(Edit::Put(key, encode_dead(piece)));
+impl Catalog {
+    /// The volume as it is now becomes a snapshot.
+    pub(crate) fn make_snapshot(&mut self, made: Made, generation: Generation) {
+        if self.place_of(made.id).is_some() {
+            return;
+        }
+        let snapshot = SnapshotRec {
+            id: made.id,
+            number: made.id,
+            name: made.name,
+            label: made.label,
+            root: self.rec.root,
+            generation,
+            created: made.created,
+            used: self.rec.used,
+            unique: 0,
+        };
+        self.snapshots.insert(made.id, snapshot);
     }
+}
+
+fn check_name(name: &str) -> Result<(), FsError> {
+    if name.is_empty() || name == "." || name == ".." || name.bytes().any(|b| b == b'/' || b == 0) {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > MAX_VOLUME_NAME {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+fn check_label(label: &str) -> Result<(), FsError> {
+    if label.len() > MAX_LABEL {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
 }
 
 impl Volume {
-    /// Makes a snapshot of everything that has been answered until now. Waits for
-    /// the consistency point that does it.
+    /// Makes a snapshot of everything that has been answered until now, without a
+    /// label. See [`Volume::snapshot_take`].
     ///
     /// # Errors
-    /// `Exists`, `Invalid` for an empty name, `NameTooLong`, `ReadOnly`.
+    /// As there.
     pub fn snapshot_create(&self, name: &str, now: Time) -> Result<(), FsError> {
-        if name.is_empty() {
-            return Err(FsError::Invalid);
+        self.snapshot_take(name, "", now).map(|_| ())
+    }
+
+    /// Makes a snapshot of everything that has been answered until now, and answers its
+    /// identity. It is durable when this returns. Waits for the log, and for a
+    /// consistency point only if very many have just been made.
+    ///
+    /// # Errors
+    /// `Exists`; `Invalid` for an empty name, `.`, `..`, or one with `/` or NUL;
+    /// `NameTooLong` (also for a label); `NoSpace` if the volume has as many as it can
+    /// have; `Busy` while it is being split from its origin; `ReadOnly`; `Stale`.
+    pub fn snapshot_take(&self, name: &str, label: &str, now: Time) -> Result<u32, FsError> {
+        check_name(name)?;
+        check_label(label)?;
+        loop {
+            match self.try_take(name, label, now) {
+                Ok((id, lsn)) => {
+                    self.durable(lsn)?;
+                    return Ok(id);
+                }
+                Err(stop) => self.wait_to_retry(stop)?,
+            }
         }
-        if name.len() > MAX_VOLUME_NAME {
-            return Err(FsError::NameTooLong);
+    }
+
+    fn wait_to_retry(&self, stop: Stop) -> Result<(), FsError> {
+        self.resume_blocking(&mut crate::cx::Cx::new(Time::EPOCH), stop)
+    }
+
+    fn durable(&self, lsn: Lsn) -> Result<(), FsError> {
+        let log = self.core.agg.log();
+        log.wait_blocking(lsn).map_err(|_| FsError::Io)
+    }
+
+    fn try_take(&self, name: &str, label: &str, now: Time) -> Result<(u32, Lsn), Stop> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        if self.splitting.load(Ordering::Acquire) {
+            return Err(FsError::Busy.into());
         }
+        let sealed = self.sealed.lock().len();
+        if sealed >= SEALED_MOST {
+            return Err(Stop::Wait(Pressure::Epoch(self.core.gate.epoch())));
+        }
+        self.core.admit(1024)?;
+        let made = {
+            let snaps = self.snaps.lock();
+            if snaps.find(name).is_some() {
+                return Err(FsError::Exists.into());
+            }
+            if snaps.list.len() >= MAX_SNAPSHOTS || snaps.next == u32::MAX {
+                return Err(FsError::NoSpace.into());
+            }
+            Made {
+                id: snaps.next,
+                name: name.to_owned(),
+                label: label.to_owned(),
+                created: now,
+            }
+        };
+        let id = made.id;
+        let mut edits = Edits::new(self.id, 600);
+        edits.snapshot(SnapshotEdit::Made {
+            id,
+            created: now,
+            name,
+            label,
+        });
+        let lsn = self.core.gate.close(|| {
+            if self.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale.into());
+            }
+            let lsn = self.core.append(edits)?;
+            self.seal(made);
+            Ok::<_, Stop>(lsn)
+        })?;
+        if sealed + 1 >= SEALED_SOON {
+            self.core.want(self.core.gate.epoch());
+        }
+        Ok((id, lsn))
+    }
+
+    /// Ends the segment with this snapshot. Nobody is inside the gate.
+    pub(crate) fn seal(&self, made: Made) {
+        let inodes = std::mem::take(&mut *self.dirty.lock());
+        let info = Info {
+            name: made.name.clone(),
+            label: made.label.clone(),
+            created: made.created,
+            stored: None,
+            clones: 0,
+        };
         {
-            let mut catalog = self.catalog.lock();
-            let pending = catalog.pending_create.iter().any(|(n, _)| n == name);
-            if pending || catalog.snapshots.values().any(|s| s.name == name) {
+            let mut snaps = self.snaps.lock();
+            snaps.next = snaps.next.max(made.id.saturating_add(1));
+            snaps.list.insert(made.id, info);
+        }
+        self.sealed.lock().push(Sealed {
+            segment: self.segment.fetch_add(1, Ordering::Relaxed),
+            inodes,
+            next_ino: self.next_ino.load(Ordering::Relaxed),
+            made,
+        });
+        self.core.note_changed(self.id);
+    }
+
+    /// Applies what the log says of a snapshot; doing it again changes nothing.
+    pub(crate) fn replay_snapshot(&self, edit: SnapshotEdit<'_>) {
+        match edit {
+            SnapshotEdit::Made {
+                id,
+                created,
+                name,
+                label,
+            } => {
+                // One that is there, or was, has been made by a consistency point.
+                let old = self.snaps.lock().next > id;
+                if !old {
+                    self.seal(Made {
+                        id,
+                        created,
+                        name: name.to_owned(),
+                        label: label.to_owned(),
+                    });
+                }
+            }
+            SnapshotEdit::Gone { id } => {
+                let mut snaps = self.snaps.lock();
+                if snaps.list.contains_key(&id) {
+                    snaps.remove(id);
+                }
+            }
+            SnapshotEdit::Named { id, name, label } => {
+                let mut snaps = self.snaps.lock();
+                if let Some(info) = snaps.list.get_mut(&id) {
+                    name.clone_into(&mut info.name);
+                    label.clone_into(&mut info.label);
+                    snaps.named.insert(id);
+                }
+            }
+        }
+        self.core.note_changed(self.id);
+    }
+
+    /// Deletes a snapshot. Durable when this returns; the space comes back in the
+    /// background.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if a clone depends on it; `ReadOnly`; `Stale`.
+    pub fn snapshot_delete(&self, name: &str) -> Result<(), FsError> {
+        self.change(|snaps, edits| {
+            let id = snaps.find(name).ok_or(FsError::NotFound)?;
+            if snaps.list.get(&id).is_some_and(|s| s.clones > 0) {
+                return Err(FsError::Busy);
+            }
+            edits.snapshot(SnapshotEdit::Gone { id });
+            Ok(Change::Remove(id))
+        })
+    }
+
+    /// Renames a snapshot. Durable when this returns.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `Invalid`, `NameTooLong`, `ReadOnly`, `Stale`.
+    pub fn snapshot_rename(&self, name: &str, to: &str) -> Result<(), FsError> {
+        check_name(to)?;
+        self.change(|snaps, edits| {
+            let id = snaps.find(name).ok_or(FsError::NotFound)?;
+            if snaps.find(to).is_some_and(|other| other != id) {
                 return Err(FsError::Exists);
             }
-            catalog.pending_create.push((name.to_owned(), now));
-        }
-        self.core.cp_now()
+            let label = snaps.list.get(&id).map_or("", |s| &s.label);
+            edits.snapshot(SnapshotEdit::Named {
+                id,
+                name: to,
+                label,
+            });
+            Ok(Change::Name(id, to.to_owned(), label.to_owned()))
+        })
     }
 
-    /// Deletes a snapshot. Waits for the consistency point that does it.
+    /// Gives a snapshot another label; empty: none. Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`, `ReadOnly`.
-    pub fn snapshot_delete(&self, name: &str) -> Result<(), FsError> {
-        {
-            let mut catalog = self.catalog.lock();
-            let number = catalog
-                .snapshots
-                .values()
-                .find(|s| s.name == name)
-                .map(|s| s.number)
-                .ok_or(FsError::NotFound)?;
-            catalog.pending_delete.push(number);
-        }
-        self.core.cp_now()
+    /// `NotFound`, `NameTooLong`, `ReadOnly`, `Stale`.
+    pub fn snapshot_label(&self, name: &str, label: &str) -> Result<(), FsError> {
+        check_label(label)?;
+        self.change(|snaps, edits| {
+            let id = snaps.find(name).ok_or(FsError::NotFound)?;
+            edits.snapshot(SnapshotEdit::Named { id, name, label });
+            Ok(Change::Name(id, name.to_owned(), label.to_owned()))
+        })
     }
 
-    /// The snapshots, oldest first.
-    pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.catalog
-            .lock()
-            .snapshots
-            .values()
-            .map(|s| Snapshot {
-                number: s.number,
-                name: s.name.clone(),
-                created: s.created,
-            })
-            .collect()
+    /// Changes something about a snapshot that is one record in the log: `plan` says
+    /// what, and writes it down.
+    fn change(
+        &self,
+        mut plan: impl FnMut(&Snaps, &mut Edits) -> Result<Change, FsError>,
+    ) -> Result<(), FsError> {
+        loop {
+            match self.try_change(&mut plan) {
+                Ok(lsn) => return self.durable(lsn),
+                Err(stop) => self.wait_to_retry(stop)?,
+            }
+        }
+    }
+
+    fn try_change(
+        &self,
+        plan: &mut impl FnMut(&Snaps, &mut Edits) -> Result<Change, FsError>,
+    ) -> Result<Lsn, Stop> {
+        let _admin = self.admin.lock();
+        self.writable()?;
+        self.core.admit(1024)?;
+        let _pass = self.enter()?;
+        let mut snaps = self.snaps.lock();
+        let mut edits = Edits::new(self.id, 600);
+        let change = plan(&snaps, &mut edits)?;
+        let lsn = self.core.append(edits)?;
+        match change {
+            Change::Remove(id) => snaps.remove(id),
+            Change::Name(id, name, label) => {
+                if let Some(info) = snaps.list.get_mut(&id) {
+                    (info.name, info.label) = (name, label);
+                    snaps.named.insert(id);
+                }
+            }
+        }
+        drop(snaps);
+        self.core.note_changed(self.id);
+        Ok(lsn)
     }
 
     /// A snapshot as a volume that cannot be changed.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`, `ReadOnly`.
     pub fn open_snapshot(&self, name: &str) -> Result<Arc<Volume>, FsError> {
-        let catalog = self.catalog.lock();
-        let snapshot = catalog
-            .snapshots
-            .values()
-            .find(|s| s.name == name)
-            .ok_or(FsError::NotFound)?;
-        let root = RootState::new(snapshot.root, self.core.agg.life());
-        let rec = VolumeRec {
-            root: snapshot.root,
-            ..catalog.rec.clone()
+        let find = || self.snaps.lock().find(name).ok_or(FsError::NotFound);
+        let id = find()?;
+        loop {
+            match self.view(id) {
+                Ok(view) => return Ok(view),
+                Err(Stop::Fail(FsError::Stale)) => return Err(FsError::NotFound),
+                Err(stop) => self.wait_to_retry(stop)?,
+            }
+        }
+    }
+
+    /// The snapshot with this identity as a volume that cannot be changed.
+    ///
+    /// # Errors
+    /// `Stale` if there is none; a wait for the consistency point that makes it.
+    pub fn view(&self, id: u32) -> Result<Arc<Volume>, Stop> {
+        let mut snaps = self.snaps.lock();
+        if let Some(at) = snaps.views.iter().rposition(|(of, _)| *of == id) {
+            let found = snaps.views.remove(at);
+            let view = Arc::clone(&found.1);
+            snaps.views.push(found);
+            return Ok(view);
+        }
+        let Some(info) = snaps.list.get(&id) else {
+            return Err(FsError::Stale.into());
         };
-        let mut view = Volume::new(Arc::clone(&self.core), self.id, rec, root);
+        let Some(stored) = info.stored else {
+            return Err(Stop::Wait(Pressure::Epoch(self.core.gate.epoch())));
+        };
+        let rec = VolumeRec {
+            name: self.name.clone(),
+            root: stored.root,
+            key: self.key,
+            next_ino: 0,
+            limit: 0,
+            used: stored.used,
+            next_snapshot: 0,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 0,
+            origin: None,
+        };
+        let mut view = Volume::new(Arc::clone(&self.core), self.id, rec);
         view.read_only = true;
-        view.used
-            .store(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
-        Ok(Arc::new(view))
+        view.snapshot = id;
+        let view = Arc::new(view);
+        if snaps.views.len() >= VIEWS {
+            // Whoever still uses it keeps it; nothing of it is lost.
+            let (_, old) = snaps.views.remove(0);
+            let still_used = Arc::strong_count(&old) > 1;
+            if still_used {
+                // It must hear of the snapshot's end, so it is the one that stays.
+                snaps.views.push((old.snapshot, old));
+            }
+        }
+        snaps.views.push((id, Arc::clone(&view)));
+        Ok(view)
+    }
+
+    /// Nothing leads to this view's or volume's root any more; `life` is of the last
+    /// consistency point that had it. What is still being read keeps its blocks.
+    pub(crate) fn retire(&self, life: &Arc<RootLife>) {
+        self.hold.store(GONE, Ordering::SeqCst);
+        self.table.retire(true);
+        self.root.load().supersede(Arc::clone(life));
+        self.root.store(RootState::new(TreeRoot::EMPTY));
     }
 
     /// What differs between the committed trees of two views of one volume, at a
@@ -302,6 +648,32 @@ impl Volume {
         .map_err(blocking)?;
         Ok(out)
     }
+
+    /// The snapshots, oldest first.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let snaps = self.snaps.lock();
+        let all = snaps.list.iter().map(|(id, info)| listed(*id, info));
+        all.collect()
+    }
+
+    /// The snapshot of this name.
+    pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
+        let snaps = self.snaps.lock();
+        let id = snaps.find(name)?;
+        snaps.list.get(&id).map(|info| listed(id, info))
+    }
+
+    /// Bytes that snapshots hold and the volume itself does not refer to any more, as
+    /// of the last consistency point.
+    pub fn snapshot_used(&self) -> u64 {
+        self.dead_blocks.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+    }
+}
+
+/// What is done about a snapshot besides making it.
+enum Change {
+    Remove(u32),
+    Name(u32, String, String),
 }
 
 fn part_of(key: &Key) -> Part {
@@ -311,5 +683,17 @@ fn part_of(key: &Key) -> Part {
         kind::DIRENT => Part::Entry(key.sub),
         kind::EXTENT => Part::Data(key.sub),
         _ => Part::Other,
+    }
+}
+
+fn listed(id: u32, info: &Info) -> Snapshot {
+    Snapshot {
+        id,
+        name: info.name.clone(),
+        label: info.label.clone(),
+        created: info.created,
+        used: info.stored.map_or(0, |s| s.unique) * BLOCK_SIZE as u64,
+        referenced: info.stored.map_or(0, |s| s.used) * BLOCK_SIZE as u64,
+        clones: info.clones,
     }
 }

@@ -354,6 +354,8 @@ pub enum FsError {
     NotSupported,
     /// Try again later.
     Delay,
+    /// Something else depends on it: a clone on a snapshot.
+    Busy,
 }
 
 impl std::fmt::Display for FsError {
@@ -380,6 +382,7 @@ impl std::fmt::Display for FsError {
             FsError::Access => "permission denied",
             FsError::NotSupported => "not supported",
             FsError::Delay => "try again later",
+            FsError::Busy => "in use",
         })
     }
 }

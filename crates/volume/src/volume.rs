@@ -1,8 +1,8 @@
 //! One volume: its tree, the inodes in memory, and what all operations share.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLockWriteGuard};
@@ -22,18 +22,33 @@ use crate::gate::Pass;
 use crate::hash::{DISAMBIGUATORS, HashKey, first_cookie};
 use crate::inode::{Inode, Inodes, State};
 use crate::record::{DirentRef, InodeRec, ROOT_INO, kind};
-use crate::types::{Attr, FileKind, FsError, Stop};
+use crate::snapshot::{Sealed, Snaps};
+use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
 
 /// A committed tree. While it is held, none of its blocks is reused.
+///
+/// As long as it is the root of its volume or snapshot nothing that it refers to is
+/// freed. When it no longer is, whoever takes its place gives it the life of the last
+/// consistency point that had it, and from then on it is that which keeps the blocks.
+/// So a volume that nobody changes keeps nothing.
 pub(crate) struct RootState {
     pub(crate) root: TreeRoot,
-    /// Keeps the blocks that later consistency points free.
-    _life: Arc<RootLife>,
+    life: OnceLock<Arc<RootLife>>,
 }
 
 impl RootState {
-    pub(crate) fn new(root: TreeRoot, life: Arc<RootLife>) -> Arc<RootState> {
-        Arc::new(RootState { root, _life: life })
+    pub(crate) fn new(root: TreeRoot) -> Arc<RootState> {
+        Arc::new(RootState {
+            root,
+            life: OnceLock::new(),
+        })
+    }
+
+    /// It is about to lose its place; `life` is of the last consistency point that
+    /// had it. Before blocks that only it refers to can be reused.
+    pub(crate) fn supersede(&self, life: Arc<RootLife>) {
+        // The first is the one: a root is superseded once.
+        let _ = self.life.set(life);
     }
 }
 
@@ -45,8 +60,19 @@ pub struct Volume {
     pub(crate) key: HashKey,
     pub(crate) root: ArcSwap<RootState>,
     pub(crate) table: Inodes,
-    /// Inodes with an overlay, by the parity of the epoch it belongs to.
-    pub(crate) dirty: [Mutex<Vec<Arc<Inode>>>; 2],
+    /// Inodes with changes of the current segment.
+    pub(crate) dirty: Mutex<Vec<Arc<Inode>>>,
+    /// The number of the current segment: it changes while the gate is closed.
+    pub(crate) segment: AtomicU64,
+    /// Segments that a snapshot has ended, for the next consistency point.
+    pub(crate) sealed: Mutex<Vec<Sealed>>,
+    /// The snapshots, as users see them.
+    pub(crate) snaps: Mutex<Snaps>,
+    /// Held by whoever changes the volume as a whole, or its snapshots.
+    pub(crate) admin: Mutex<()>,
+    /// 0: operations may change the volume; [`GONE`]: it is deleted; otherwise they
+    /// wait for this consistency point, which reverts it.
+    pub(crate) hold: AtomicU64,
     pub(crate) next_ino: AtomicU64,
     /// Capacity in bytes; 0: no limit.
     pub(crate) limit: AtomicU64,
@@ -54,14 +80,25 @@ pub struct Volume {
     pub(crate) used: AtomicU64,
     /// Blocks that overlays of this volume may come to need.
     pub(crate) charged: AtomicU64,
+    /// Blocks that only snapshots refer to.
+    pub(crate) dead_blocks: AtomicU64,
     /// What is stored of the volume beside its tree; locked by consistency points.
     pub(crate) catalog: Mutex<Catalog>,
     /// Held by renames that move a directory to another parent, so that no two
     /// of them can make a cycle together.
     pub(crate) renames: Mutex<()>,
+    /// A clone that is being split from its origin.
+    pub(crate) splitting: AtomicBool,
+    /// A revert is being published: nothing may be loaded.
+    pub(crate) swapping: AtomicBool,
     /// A snapshot's view: nothing can be changed.
     pub(crate) read_only: bool,
+    /// The snapshot's identity; 0: the volume itself.
+    pub(crate) snapshot: u32,
 }
+
+/// See [`Volume::hold`].
+pub(crate) const GONE: u64 = u64::MAX;
 
 /// Several inodes, locked for writing in the order of their numbers.
 pub(crate) struct Locked<'a> {
@@ -159,6 +196,10 @@ pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop 
 
 /// Whether an inode still exists.
 pub(crate) fn alive(st: &State) -> Result<(), Stop> {
+    if st.moved {
+        // Nothing to wait for: the repetition finds the inode that took its place.
+        return Err(Stop::Wait(Pressure::Epoch(0)));
+    }
     if st.dead {
         return Err(Stop::Fail(FsError::Stale));
     }
@@ -218,10 +259,16 @@ impl Volume {
         ROOT_INO
     }
 
-    /// Identifies the volume to clients: from the aggregate's identity and the
-    /// volume's number, so that it survives restarts.
+    /// The snapshot that this is a view of; `None` for the volume itself.
+    pub fn snapshot_id(&self) -> Option<u32> {
+        (self.snapshot != 0).then_some(self.snapshot)
+    }
+
+    /// Identifies the volume, or the snapshot, to clients: from the aggregate's
+    /// identity and the volume's and the snapshot's number, so that it survives
+    /// restarts.
     pub fn fsid(&self) -> u64 {
-        self.core.fsid_base ^ u64::from(self.id.0)
+        self.core.fsid_base ^ u64::from(self.id.0) ^ u64::from(self.snapshot) << 32
     }
 
     /// Changes when data written without stability may have been lost: at each
@@ -241,6 +288,16 @@ impl Volume {
             return Err(Stop::Fail(FsError::ReadOnly));
         }
         Ok(())
+    }
+
+    /// Passes the gate to change something.
+    pub(crate) fn enter(&self) -> Result<Pass<'_>, Stop> {
+        let pass = self.core.gate.enter();
+        match self.hold.load(Ordering::Relaxed) {
+            0 => Ok(pass),
+            GONE => Err(Stop::Fail(FsError::Stale)),
+            epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
+        }
     }
 
     /// Turns the store's stop into ours.
@@ -279,6 +336,13 @@ impl Volume {
     #[cold]
     fn load(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
         loop {
+            match self.hold.load(Ordering::Acquire) {
+                GONE => return Err(Stop::Fail(FsError::Stale)),
+                epoch if epoch > 0 && self.swapping.load(Ordering::Acquire) => {
+                    return Err(Stop::Wait(Pressure::Epoch(epoch)));
+                }
+                _ => {}
+            }
             let root = self.root.load_full();
             let src = Source {
                 cache: self.core.agg.cache(),
@@ -286,7 +350,11 @@ impl Volume {
             };
             let key = Key::new(ino.0, kind::INODE, 0);
             let value = tree::get(&src, &root.root, &key).map_err(|s| self.stop(cx, &root, s))?;
-            let current = || Arc::ptr_eq(&root, &self.root.load());
+            let current = || {
+                Arc::ptr_eq(&root, &self.root.load())
+                    && !self.swapping.load(Ordering::SeqCst)
+                    && self.hold.load(Ordering::SeqCst) != GONE
+            };
             let Some(value) = value else {
                 // Absent from an outdated tree means nothing.
                 if let Some(inode) = self.table.get(ino) {
@@ -319,10 +387,7 @@ impl Volume {
         let mut decided = [0u64; 4];
         let mut taken = [0u64; 4];
         let bit = |cookie: u64| ((cookie >> 6 & 3) as usize, 1u64 << (cookie & 63));
-        for delta in [st.active.as_deref(), st.frozen.as_deref()]
-            .into_iter()
-            .flatten()
-        {
+        for delta in st.layers() {
             let before = decided;
             for (cookie, entry) in delta.names().range(first..=last) {
                 let (word, mask) = bit(*cookie);
@@ -393,26 +458,28 @@ impl Volume {
     }
 
     /// The active overlay for a change under `pass`. Must be called before
-    /// `st.rec` is changed: it may freeze what an ended epoch left behind.
+    /// `st.rec` is changed: it may freeze what an ended segment left behind.
     pub(crate) fn touch<'s>(
         &self,
-        pass: &Pass<'_>,
+        _pass: &Pass<'_>,
         inode: &Arc<Inode>,
         st: &'s mut State,
         promise: &mut Promise<'_>,
     ) -> &'s mut Delta {
-        let epoch = pass.epoch();
-        if st.active.as_ref().is_some_and(|d| d.epoch != epoch) {
+        let segment = self.segment.load(Ordering::Relaxed);
+        if st.active.as_ref().is_some_and(|d| d.segment != segment) {
             st.freeze();
         }
         if st.active.is_none() {
-            let [even, odd] = &self.dirty;
-            let list = if epoch.is_multiple_of(2) { even } else { odd };
-            list.lock().push(Arc::clone(inode));
+            let mut dirty = self.dirty.lock();
+            if dirty.is_empty() {
+                self.core.note_changed(self.id);
+            }
+            dirty.push(Arc::clone(inode));
         }
 
         (st.active.get_or_insert_with(|| {
-            let mut delta = Box::new(Delta::new(epoch));
+            let mut delta = Box::new(Delta::new(segment));
             // A leaf and its share of the path above.
             self.charge(&mut delta, promise.take(2), DELTA_BYTES);
             delta

@@ -57,7 +57,7 @@ impl From<FsError> for Status {
             FsError::Perm => Status::Perm,
             FsError::Access => Status::Acces,
             FsError::NotSupported => Status::NotSupp,
-            FsError::Delay => Status::Jukebox,
+            FsError::Delay | FsError::Busy => Status::Jukebox,
         }
     }
 }

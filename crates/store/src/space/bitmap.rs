@@ -50,6 +50,13 @@ impl Bitmap {
         })
     }
 
+    /// Clears the bits that are set in `other`.
+    pub(crate) fn remove(&mut self, other: &Bitmap) {
+        for (word, mask) in self.0.iter_mut().zip(&other.0) {
+            *word &= !mask;
+        }
+    }
+
     pub(crate) fn set(&mut self, at: u32, count: u32) {
         for (word, mask) in Self::masks(at, count) {
             if let Some(word) = self.0.get_mut(word) {

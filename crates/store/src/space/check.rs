@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::layout::{self, CHUNK_BLOCKS};
 
 /// The blocks that have been found to be referred to.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Usage {
     chunks: Vec<Option<Box<Bitmap>>>,
 }
@@ -43,6 +43,31 @@ impl Usage {
             }
         }
         twice
+    }
+
+    /// How many of these blocks something refers to.
+    pub fn count(&self, addr: BlockAddr, count: u32) -> u32 {
+        let ones = |(chunk, bit, len): (u32, u32, u32)| match self.chunks.get(chunk as usize) {
+            Some(Some(map)) => map.ones(bit, len),
+            _ => 0,
+        };
+        parts(addr, count).map(ones).sum()
+    }
+
+    /// Blocks that something here refers to, and nothing in `others`.
+    pub fn alone(&self, others: &[&Usage]) -> u64 {
+        let mut blocks = 0;
+        for (number, chunk) in (0u32..).zip(&self.chunks) {
+            let Some(own) = chunk else { continue };
+            let mut rest = own.clone();
+            for other in others {
+                if let Some(Some(map)) = other.chunks.get(number as usize) {
+                    rest.remove(map);
+                }
+            }
+            blocks += u64::from(rest.ones(0, CHUNK_BLOCKS));
+        }
+        blocks
     }
 
     fn claimed(&self, number: u32) -> Box<Bitmap> {

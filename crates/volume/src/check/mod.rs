@@ -15,6 +15,7 @@
 //! disagrees with the trees is rebuilt from them, if all of them can be read. The
 //! rest is reported and left as it is.
 
+mod dead;
 mod repair;
 mod tree;
 
@@ -24,12 +25,14 @@ use std::sync::Arc;
 
 use weir_base::{BlockAddr, Ino, VolumeId};
 use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
+use weir_store::cache::Cache;
 use weir_store::log::Log;
 use weir_store::space::{Mismatch, Usage};
 use weir_store::{Device, FramePool, StoreError};
 
-use crate::catalog::{self, AGGREGATE_TREE, SnapshotRec, VolumeRec};
+use crate::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
 
+use self::dead::Claims;
 use self::tree::{Catalog, TreeCheck};
 
 /// How thorough a check is.
@@ -320,34 +323,95 @@ fn examine(
         );
         check.walk_catalog(&superblock.root, &mut catalog);
     }
-    for (id, mut entry) in catalog.volumes {
-        report.volumes += 1;
-        let mut of_volume = Usage::new();
-        let Some(rec) = entry.rec.take() else {
-            report.faults.push(Fault::Inode {
-                volume: id,
-                ino: Ino(0),
-                what: "snapshots of a volume that does not exist".into(),
-            });
-            continue;
-        };
-        let live = (rec.root, true);
-        let roots = std::iter::once(live).chain(entry.snapshots.iter().map(|s| (s.root, false)));
-        for (root, is_live) in roots {
-            let mut of_root = Usage::new();
-            let mut check = TreeCheck::new(
-                id,
-                &inspection.cache,
-                &mut report,
-                [&mut of_root, &mut of_volume, &mut total],
-                options.data,
-            );
-            check.walk_volume(&root, &rec, is_live);
-        }
-        report.snapshots += entry.snapshots.len() as u64;
+    let cache = &inspection.cache;
+    for (id, entry) in catalog.volumes {
+        examine_volume(cache, id, entry, &mut report, &mut total, options);
     }
     compare(inspection, &total, &mut report)?;
     Ok((report, total))
+}
+
+fn examine_volume(
+    cache: &Arc<Cache>,
+    id: VolumeId,
+    entry: VolumeEntry,
+    report: &mut Report,
+    total: &mut Usage,
+    options: CheckOptions,
+) {
+    let fault = |report: &mut Report, what: String| {
+        report.faults.push(Fault::Inode {
+            volume: id,
+            ino: Ino(0),
+            what,
+        });
+    };
+    let mut of_volume = Usage::new();
+    if let Some(rec) = &entry.rec {
+        report.volumes += 1;
+        report.snapshots += entry.snapshots.len() as u64;
+        let mut of_snapshots = Usage::new();
+        // Each root is compared with its neighbours in time: what only one has.
+        let roots = entry.snapshots.iter().map(|s| (s.root, Some(s)));
+        let roots: Vec<_> = roots.chain([(rec.root, None)]).collect();
+        let mut before = Usage::new();
+        let mut current: Option<(Usage, &SnapshotRec)> = None;
+        let mut of_live = Usage::new();
+        for (root, snapshot) in roots {
+            if snapshot.is_none() {
+                // The volume itself comes last.
+                of_snapshots = of_volume.clone();
+            }
+            let mut of_root = Usage::new();
+            let usage = [&mut of_root, &mut of_volume, &mut *total];
+            let mut check = TreeCheck::new(id, cache, report, usage, options.data);
+            let used = check.walk_volume(&root, rec, snapshot.is_none());
+            let counted = snapshot.map_or(rec.used, |s| s.used);
+            if used.is_some_and(|used| used != counted) {
+                fault(
+                    report,
+                    format!("{used:?} data blocks, but {counted} are counted"),
+                );
+            }
+            if let Some((usage, s)) = current.take() {
+                let own = usage.alone(&[&before, &of_root]);
+                if own != s.unique {
+                    fault(
+                        report,
+                        format!(
+                            "snapshot {} alone has {own} blocks, not {}",
+                            s.name, s.unique
+                        ),
+                    );
+                }
+                before = usage;
+            }
+            match snapshot {
+                Some(s) => current = Some((of_root, s)),
+                None => of_live = of_root,
+            }
+        }
+        let mut claims = Claims {
+            volume: id,
+            cache,
+            report,
+            total,
+        };
+        let dead = claims.read_dead(&rec.dead, weir_store::node::Key::MIN);
+        let usage = [&of_snapshots, &of_live];
+        claims.compare(dead, &entry.jobs, &entry.snapshots, rec.dead_blocks, usage);
+    } else if !entry.snapshots.is_empty() || entry.jobs.iter().any(Job::needs_volume) {
+        fault(report, "records of a volume that does not exist".into());
+    }
+    let mut claims = Claims {
+        volume: id,
+        cache,
+        report,
+        total,
+    };
+    for job in &entry.jobs {
+        claims.job(job);
+    }
 }
 
 fn compare(inspection: &Inspection, usage: &Usage, report: &mut Report) -> Result<(), StoreError> {
@@ -410,6 +474,7 @@ fn read_log(
 struct VolumeEntry {
     rec: Option<VolumeRec>,
     snapshots: Vec<SnapshotRec>,
+    jobs: Vec<Job>,
 }
 
 type Volumes = BTreeMap<VolumeId, VolumeEntry>;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_base::{BlockAddr, Generation, Ino, VolumeId};
 use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::space::Usage;
@@ -11,7 +11,7 @@ use weir_store::tree::{self, NodeSource, Stop, TreeRoot, Visitor};
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
-use crate::catalog::{self, SnapshotRec, VolumeRec, decode_dead};
+use crate::catalog::{self, Job, SnapshotRec, VolumeRec};
 use crate::hash::{HashKey, first_cookie};
 use crate::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, kind,
@@ -22,13 +22,14 @@ use crate::types::FileKind;
 #[derive(Default)]
 pub(super) struct Catalog {
     pub(super) volumes: Volumes,
+    pub(super) next_volume: Option<u32>,
 }
 
 /// Data blocks read at once.
 const BATCH: usize = 256;
 
 /// Nodes, read as they are needed.
-struct Reader<'a>(&'a Cache);
+pub(super) struct Reader<'a>(pub(super) &'a Cache);
 
 impl NodeSource for Reader<'_> {
     fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
@@ -46,6 +47,8 @@ pub(super) struct TreeCheck<'a> {
     of_volume: &'a mut Usage,
     total: &'a mut Usage,
     data: bool,
+    /// What was born until then belongs to the volume that this one is a clone of.
+    foreign: Generation,
     queue: Vec<(BlockPtr, Ino, u64)>,
 }
 
@@ -67,6 +70,7 @@ impl<'a> TreeCheck<'a> {
             of_volume,
             total,
             data,
+            foreign: Generation(0),
             queue: Vec::new(),
         }
     }
@@ -76,8 +80,15 @@ impl<'a> TreeCheck<'a> {
         tree::walk(&src, root, &mut CatalogVisitor { check: self, out });
     }
 
-    pub(super) fn walk_volume(&mut self, root: &TreeRoot, rec: &VolumeRec, live: bool) {
+    /// Answers the number of data blocks, if all could be read.
+    pub(super) fn walk_volume(
+        &mut self,
+        root: &TreeRoot,
+        rec: &VolumeRec,
+        live: bool,
+    ) -> Option<u64> {
         let src = Reader(self.cache);
+        self.foreign = rec.foreign();
         let mut visitor = VolumeVisitor {
             check: self,
             key: rec.key,
@@ -88,16 +99,26 @@ impl<'a> TreeCheck<'a> {
             names: HashMap::new(),
             orphans: Vec::new(),
             blind: false,
+            used: 0,
         };
         tree::walk(&src, root, &mut visitor);
         visitor.finish_inode();
         visitor.finish();
+        let used = (!visitor.blind).then_some(visitor.used);
         self.verify_data();
+        used
     }
 
     /// Notes a reference; what other roots of the same volume share is no fault.
     /// Answers whether this volume has not been seen to refer to it before.
-    fn claim(&mut self, addr: BlockAddr) -> bool {
+    fn claim(&mut self, addr: BlockAddr, birth: Generation) -> bool {
+        if birth <= self.foreign {
+            // Checked with the origin, which must have it.
+            if self.total.count(addr, 1) == 0 {
+                self.inode_fault(0, format!("block {addr} that the origin does not have"));
+            }
+            return false;
+        }
         let twice = self.of_root.claim(addr, 1) > 0;
         let new = self.of_volume.claim(addr, 1) == 0;
         if twice || (new && self.total.claim(addr, 1) > 0) {
@@ -120,7 +141,7 @@ impl<'a> TreeCheck<'a> {
     }
 
     fn node(&mut self, ptr: &BlockPtr) -> bool {
-        let new = self.claim(ptr.addr);
+        let new = self.claim(ptr.addr, ptr.birth);
         self.report.nodes += u64::from(new);
         true
     }
@@ -143,7 +164,7 @@ impl<'a> TreeCheck<'a> {
     }
 
     fn data_block(&mut self, ino: u64, block: u64, stored: Stored) {
-        let new = self.claim(stored.addr);
+        let new = self.claim(stored.addr, stored.birth);
         self.report.blocks += u64::from(new);
         if new && self.data {
             self.queue
@@ -185,6 +206,14 @@ impl Visitor for CatalogVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
+        if key.ino == 0 && key.kind == catalog::kind::NEXT_VOLUME {
+            self.out.next_volume = catalog::decode_next_volume(value);
+            if self.out.next_volume.is_none() {
+                self.check
+                    .inode_fault(0, "malformed record of the aggregate");
+            }
+            return;
+        }
         let Some(id) = volume_of(key.ino) else {
             return self.check.inode_fault(key.ino, "impossible volume number");
         };
@@ -201,7 +230,13 @@ impl Visitor for CatalogVisitor<'_, '_> {
                 }
                 None => false,
             },
-            catalog::kind::DEAD => decode_dead(value).is_some(),
+            catalog::kind::JOB => match Job::decode(value) {
+                Some(job) => {
+                    entry.jobs.push(job);
+                    true
+                }
+                None => false,
+            },
             _ => false,
         };
         if !ok {
@@ -257,6 +292,8 @@ struct VolumeVisitor<'c, 'a> {
     orphans: Vec<u64>,
     /// A node could not be read: what is missing may be there.
     blind: bool,
+    /// Data blocks.
+    used: u64,
 }
 
 impl Visitor for VolumeVisitor<'_, '_> {
@@ -296,6 +333,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
             kind::EXTENT => match Window::decode(value) {
                 Some(window) if key.sub % crate::record::WINDOW == 0 && !window.is_empty() => {
                     current.blocks += window.stored();
+                    self.used += window.stored();
                     for (block, slot) in (key.sub..).zip(&window.blocks) {
                         if let Some(stored) = slot {
                             self.check.data_block(key.ino, block, *stored);

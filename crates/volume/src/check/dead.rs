@@ -1,0 +1,265 @@
+//! Checking what only snapshots refer to, what is still being freed, and the sums that
+//! are kept of both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_base::{Generation, Ino, VolumeId};
+use weir_store::cache::Cache;
+use weir_store::cp::Run;
+use weir_store::node::Key;
+use weir_store::space::Usage;
+use weir_store::tree::{self, TreeRoot, Visitor};
+use weir_store::{BlockPtr, StoreError};
+
+use super::tree::Reader;
+use super::{Fault, Report};
+use crate::catalog::{Job, Places, SnapshotRec};
+use crate::dead::{self, Sum, born_of};
+use crate::record::{Window, kind};
+
+/// A volume's dead blocks, as its dead tree has them.
+#[derive(Default)]
+pub(super) struct Dead {
+    /// By D and B: the sum, and the blocks that are noted.
+    groups: BTreeMap<(u32, u32), (Option<Sum>, u64)>,
+    runs: Vec<(u32, u32, Run)>,
+    bad: bool,
+}
+
+/// Walks trees for the blocks that they take, without looking at what they mean.
+pub(super) struct Claims<'a> {
+    pub(super) volume: VolumeId,
+    pub(super) cache: &'a Arc<Cache>,
+    pub(super) report: &'a mut Report,
+    pub(super) total: &'a mut Usage,
+}
+
+impl Claims<'_> {
+    fn fault(&mut self, what: impl Into<String>) {
+        self.report.faults.push(Fault::Inode {
+            volume: self.volume,
+            ino: Ino(0),
+            what: what.into(),
+        });
+    }
+
+    fn claim(&mut self, run: Run) {
+        if self.total.claim(run.addr, run.count) > 0 {
+            self.report.faults.push(Fault::TwoOwners {
+                tree: self.volume,
+                addr: run.addr,
+                count: run.count,
+            });
+        }
+    }
+
+    /// Reads the dead tree of a volume and claims its nodes.
+    pub(super) fn read_dead(&mut self, root: &TreeRoot, from: Key) -> Dead {
+        let mut dead = Dead::default();
+        let src = Reader(self.cache);
+        let mut visitor = DeadVisitor {
+            claims: self,
+            dead: &mut dead,
+        };
+        tree::walk_from(&src, root, from, &mut visitor);
+        if dead.bad {
+            self.fault("malformed record of dead blocks");
+        }
+        dead
+    }
+
+    /// Checks dead blocks against what the snapshots (`of_snapshots`) and the volume
+    /// itself (`of_live`) refer to, and against the sums; claims what nobody refers to
+    /// any more and is to be freed.
+    pub(super) fn compare(
+        &mut self,
+        dead: Dead,
+        jobs: &[Job],
+        snapshots: &[SnapshotRec],
+        dead_blocks: u64,
+        [of_snapshots, of_live]: [&Usage; 2],
+    ) {
+        let within = |places: &Places, d: u32, b: u32| places.contains(u64::from(d), b);
+        let freed = |d, b| {
+            jobs.iter()
+                .any(|j| matches!(j, Job::Free(p) if within(p, d, b)))
+        };
+        let again = |d, b| {
+            jobs.iter()
+                .any(|j| matches!(j, Job::Forget(p) if within(p, d, b)))
+        };
+        for (d, b, run) in &dead.runs {
+            if freed(*d, *b) {
+                self.claim(*run);
+                continue;
+            }
+            let live = of_live.count(run.addr, run.count);
+            if again(*d, *b) {
+                if live != run.count {
+                    self.fault(format!("block {} is not in the volume again", run.addr));
+                }
+                continue;
+            }
+            if live != 0 {
+                self.fault(format!("block {} is noted as dead and is not", run.addr));
+            }
+            if of_snapshots.count(run.addr, run.count) != run.count {
+                self.fault(format!("dead block {} is in no snapshot", run.addr));
+            }
+        }
+        let mut sum_of_all = 0;
+        let mut unique: BTreeMap<u32, u64> = BTreeMap::new();
+        for ((d, b), (sum, blocks)) in &dead.groups {
+            if freed(*d, *b) || again(*d, *b) {
+                if sum.is_some() {
+                    self.fault("a sum of dead blocks that are no snapshot's");
+                }
+                continue;
+            }
+            if sum.is_none_or(|s| s.blocks != *blocks) {
+                self.fault(format!("a sum of dead blocks is not {blocks}"));
+            }
+            sum_of_all += blocks;
+            let mut holders = snapshots.iter().filter(|s| (*b..=*d).contains(&s.number));
+            match (holders.next(), holders.next()) {
+                (Some(one), None) => *unique.entry(one.number).or_default() += blocks,
+                (Some(_), Some(_)) => {}
+                (None, _) => self.fault("dead blocks without a snapshot"),
+            }
+        }
+        if sum_of_all != dead_blocks {
+            self.fault(format!(
+                "{sum_of_all} dead blocks, but {dead_blocks} are counted"
+            ));
+        }
+        for s in snapshots {
+            let own = unique.get(&s.number).copied().unwrap_or(0);
+            if own != s.unique {
+                self.fault(format!(
+                    "snapshot {}: {own} blocks of its own, but {} are counted",
+                    s.name, s.unique
+                ));
+            }
+        }
+    }
+
+    /// Claims what a job is still going to free by itself.
+    pub(super) fn job(&mut self, job: &Job) {
+        match job {
+            Job::Reap { root, since, from } => {
+                let src = Reader(self.cache);
+                let mut visitor = ReapVisitor {
+                    claims: self,
+                    since: *since,
+                };
+                tree::walk_from(&src, root, *from, &mut visitor);
+            }
+            Job::ReapDead { root, from, spared } => {
+                let dead = self.read_dead(root, *from);
+                let kept = |d: u32, b| spared.iter().any(|p| p.contains(u64::from(d), b));
+                for (d, b, run) in dead.runs {
+                    if !kept(d, b) {
+                        self.claim(run);
+                    }
+                }
+            }
+            Job::Free(_) | Job::Forget(_) | Job::Split { .. } => {}
+        }
+    }
+
+    fn node_fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.report.faults.push(Fault::Node {
+            tree: self.volume,
+            addr: ptr.addr,
+            from: Ino(first.ino),
+            what: error.to_string(),
+        });
+    }
+}
+
+fn node_run(ptr: &BlockPtr) -> Run {
+    Run {
+        addr: ptr.addr,
+        count: 1,
+        birth: ptr.birth,
+    }
+}
+
+struct DeadVisitor<'v, 'a> {
+    claims: &'v mut Claims<'a>,
+    dead: &'v mut Dead,
+}
+
+impl Visitor for DeadVisitor<'_, '_> {
+    fn node(&mut self, ptr: &BlockPtr, _level: u8) -> bool {
+        self.claims.claim(node_run(ptr));
+        self.claims.report.nodes += 1;
+        true
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        let (Ok(died), born) = (u32::try_from(key.ino), born_of(&key)) else {
+            self.dead.bad = true;
+            return;
+        };
+        let group = self.dead.groups.entry((died, born)).or_default();
+        match key.kind {
+            dead::kind::SUM => match Sum::decode(value) {
+                Some(sum) => group.0 = Some(sum),
+                None => self.dead.bad = true,
+            },
+            dead::kind::PIECE => match dead::decode(value) {
+                Some(runs) => {
+                    for run in runs {
+                        group.1 += u64::from(run.count);
+                        self.dead.runs.push((died, born, run));
+                    }
+                }
+                None => self.dead.bad = true,
+            },
+            _ => self.dead.bad = true,
+        }
+    }
+
+    fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.claims.node_fault(ptr, first, error);
+    }
+}
+
+struct ReapVisitor<'v, 'a> {
+    claims: &'v mut Claims<'a>,
+    since: Generation,
+}
+
+impl Visitor for ReapVisitor<'_, '_> {
+    fn node(&mut self, ptr: &BlockPtr, _level: u8) -> bool {
+        if ptr.birth <= self.since {
+            return false;
+        }
+        self.claims.claim(node_run(ptr));
+        true
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        if key.kind != kind::EXTENT {
+            return;
+        }
+        let Some(window) = Window::decode(value) else {
+            return;
+        };
+        for stored in window.blocks.iter().flatten() {
+            if stored.birth > self.since {
+                self.claims.claim(Run {
+                    addr: stored.addr,
+                    count: 1,
+                    birth: stored.birth,
+                });
+            }
+        }
+    }
+
+    fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
+        self.claims.node_fault(ptr, first, error);
+    }
+}

@@ -1,0 +1,210 @@
+//! Deleting volumes, snapshots and reverts: everything comes back, at every step.
+
+mod common;
+
+use common::*;
+use weir_volume::{Engine, FsError, Stability};
+
+fn free(engine: &Engine) -> u64 {
+    engine.aggregate().space().stats().free
+}
+
+/// Runs the background until nothing is left to do.
+fn settle(engine: &Engine) {
+    engine.cp_now().unwrap();
+    while engine.reclaiming() {
+        engine.cp_now().unwrap();
+    }
+    // What was freed last becomes available with the next one.
+    engine.cp_now().unwrap();
+    engine.cp_now().unwrap();
+}
+
+#[test]
+fn a_deleted_volume_gives_everything_back() {
+    let m = Machine::new(31);
+    let (engine, vol1) = m.format();
+    settle(&engine);
+    let before = free(&engine);
+    let vol = engine
+        .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+        .unwrap();
+    let root = vol.root();
+    let f = create(&vol, root, "f");
+    for i in 0..20u8 {
+        write(
+            &vol,
+            f,
+            u64::from(i) << 20,
+            &vec![i; 1 << 20],
+            Stability::Unstable,
+        );
+        let g = create(&vol, root, &format!("g{i}"));
+        write(&vol, g, 0, &[i; 5000], Stability::FileSync);
+        if i % 4 == 0 {
+            vol.snapshot_create(&format!("s{i}"), now()).unwrap();
+        }
+        if i % 3 == 0 {
+            engine.cp_now().unwrap();
+        }
+    }
+    let id = vol.id();
+    // Changes that no consistency point has seen yet go with it.
+    write(&vol, f, 0, &[9; 100_000], Stability::Unstable);
+    engine.delete_volume("second").unwrap();
+    engine.delete_volume("second").unwrap();
+    assert_eq!(
+        run(&vol, |cx| vol.getattr(cx, f)).map(|_| ()),
+        Err(FsError::Stale)
+    );
+    assert_eq!(
+        run(&vol, |cx| vol.getattr(cx, root)).map(|_| ()),
+        Err(FsError::Stale)
+    );
+    assert_eq!(
+        run(&vol, |cx| vol.remove(cx, root, b"f")).map(|_| ()),
+        Err(FsError::Stale)
+    );
+    assert_eq!(vol.snapshot_create("x", now()), Err(FsError::Stale));
+    assert!(engine.volume("second").is_none());
+    drop(vol);
+    crash(engine, vol1);
+    assert!(m.check().clean(), "{}", m.check());
+    let (engine, vol1) = m.open();
+    assert_eq!(engine.volumes().len(), 1);
+    settle(&engine);
+    assert!(free(&engine) + 4 >= before, "{} of {before}", free(&engine));
+    let third = engine
+        .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+        .unwrap();
+    assert!(third.id() > id, "numbers are not used again");
+    drop(third);
+    crash(engine, vol1);
+    assert!(m.check().clean(), "{}", m.check());
+}
+
+#[test]
+fn a_revert_is_the_past_again() {
+    let m = Machine::new(32);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let f = create(&vol, root, "f");
+    write(&vol, f, 0, &[1; 300_000], Stability::FileSync);
+    vol.snapshot_create("first", now()).unwrap();
+    write(&vol, f, 0, &[2; 100_000], Stability::FileSync);
+    vol.snapshot_create("second", now()).unwrap();
+    settle(&engine);
+    let at_second = free(&engine);
+    write(&vol, f, 0, &[3; 1_000_000], Stability::Unstable);
+    let g = create(&vol, root, "g");
+    vol.snapshot_create("third", now()).unwrap();
+    run(&vol, |cx| vol.remove(cx, root, b"f")).unwrap();
+    assert_eq!(engine.revert("vol1", "nothing"), Err(FsError::NotFound));
+    engine.revert("vol1", "second").unwrap();
+    let names: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!(read(&vol, f, 0, 100_000), vec![2; 100_000]);
+    assert_eq!(read(&vol, f, 100_000, 1 << 20), vec![1; 200_000]);
+    assert_eq!(
+        run(&vol, |cx| vol.getattr(cx, g)).map(|_| ()),
+        Err(FsError::Stale)
+    );
+    settle(&engine);
+    assert!(
+        free(&engine) + 4 >= at_second,
+        "{} of {at_second}",
+        free(&engine)
+    );
+    // And on from there.
+    let h = create(&vol, root, "h");
+    assert!(h > g);
+    write(&vol, f, 0, &[4; 150_000], Stability::FileSync);
+    vol.snapshot_create("fourth", now()).unwrap();
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
+    let (engine, vol) = m.open();
+    for (name, byte, len) in [
+        ("first", 1, 300_000),
+        ("second", 2, 100_000),
+        ("fourth", 4, 150_000),
+    ] {
+        let view = vol.open_snapshot(name).unwrap();
+        assert_eq!(read(&view, f, 0, len), vec![byte; len], "{name}");
+    }
+    settle(&engine);
+    for name in ["second", "first", "fourth"] {
+        vol.snapshot_delete(name).unwrap();
+        settle(&engine);
+        assert_eq!(read(&vol, f, 0, 150_000), vec![4; 150_000]);
+    }
+    assert_eq!(vol.snapshot_used(), 0);
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
+}
+
+#[test]
+fn a_snapshot_is_durable_before_a_consistency_point() {
+    let m = Machine::new(33);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let f = create(&vol, root, "f");
+    for i in 1..=9u8 {
+        write(&vol, f, 0, &vec![i; 10_000], Stability::FileSync);
+        create(&vol, root, &format!("x{i}"));
+        vol.snapshot_take(&format!("s{i}"), "daily", now()).unwrap();
+    }
+    vol.snapshot_delete("s4").unwrap();
+    vol.snapshot_rename("s5", "five").unwrap();
+    vol.snapshot_label("s6", "weekly").unwrap();
+    assert_eq!(vol.snapshot_create("five", now()), Err(FsError::Exists));
+    assert_eq!(vol.snapshot_rename("s6", "five"), Err(FsError::Exists));
+    assert_eq!(vol.snapshot_delete("s4"), Err(FsError::NotFound));
+    write(&vol, f, 0, &[99; 10_000], Stability::FileSync);
+    crash(engine, vol);
+    let (engine, vol) = m.open();
+    let list = vol.snapshots();
+    let names: Vec<&str> = list.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["s1", "s2", "s3", "five", "s6", "s7", "s8", "s9"]);
+    assert!(
+        list.iter()
+            .all(|s| s.label == if s.name == "s6" { "weekly" } else { "daily" })
+    );
+    for (name, byte) in [("s1", 1), ("five", 5), ("s9", 9)] {
+        let view = vol.open_snapshot(name).unwrap();
+        assert_eq!(read(&view, f, 0, 10_000), vec![byte; 10_000]);
+        assert_eq!(common::names(&view, root).len(), usize::from(byte) + 1);
+    }
+    assert_eq!(read(&vol, f, 0, 10_000), vec![99; 10_000]);
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
+}
+
+#[test]
+fn what_a_snapshot_holds_is_known() {
+    let m = Machine::new(34);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let f = create(&vol, root, "f");
+    write(&vol, f, 0, &[0; 40 * 4096], Stability::Unstable);
+    for i in 1..=4u8 {
+        vol.snapshot_create(&format!("s{i}"), now()).unwrap();
+        // The first ten blocks are new in each.
+        write(&vol, f, 0, &vec![i; 10 * 4096], Stability::Unstable);
+    }
+    settle(&engine);
+    let used = |name: &str| vol.snapshot(name).unwrap().used / 4096;
+    for name in ["s1", "s2", "s3", "s4"] {
+        // Ten blocks, and a few nodes.
+        assert!((10..14).contains(&used(name)), "{name}: {}", used(name));
+    }
+    assert!((40..56).contains(&(vol.snapshot_used() / 4096)));
+    vol.snapshot_delete("s2").unwrap();
+    engine.cp_now().unwrap();
+    assert!((30..42).contains(&(vol.snapshot_used() / 4096)));
+    assert!(
+        (10..14).contains(&used("s1")),
+        "nothing was shared by two alone"
+    );
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
+}
