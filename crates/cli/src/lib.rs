@@ -1,1 +1,73 @@
-//! The command line as a client of the HTTP surfaces.
+//! Weir's command line as a client of its HTTP surfaces: the NetApp Volumes and Filestore
+//! commands of gcloud, word for word where Weir has the thing.
+//!
+//! Reading order: `args` (what can be said), `session` (what a command has at hand), `commands`
+//! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read).
+
+pub mod args;
+mod commands;
+mod context;
+mod error;
+mod filter;
+mod flags_file;
+mod format;
+mod http;
+mod mount;
+mod session;
+mod values;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+pub use args::Command;
+pub use session::Io;
+
+/// The variables of the environment.
+pub type Environment = HashMap<String, String>;
+
+/// The command line's arguments with flags files put in place.
+///
+/// # Errors
+/// A flags file that cannot be read or is none.
+pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, String> {
+    flags_file::expand(given)
+}
+
+/// Runs a command with this process's streams and environment. `whole` is the whole command line,
+/// for shell completion.
+pub fn run(command: &Command, whole: clap::Command) -> ExitCode {
+    let environment: Environment = std::env::vars().collect();
+    let stdin = std::io::stdin();
+    let mut answer = || {
+        let mut line = String::new();
+        stdin.read_line(&mut line).ok().map(|_| line)
+    };
+    let mut io = Io {
+        out: &mut std::io::stdout(),
+        err: &mut std::io::stderr(),
+        progress: std::io::stderr().is_terminal(),
+        answer: stdin.is_terminal().then_some(&mut answer as _),
+    };
+    ExitCode::from(run_with(command, whole, &environment, &mut io))
+}
+
+/// Runs a command with the streams and the environment given; returns the exit code: 0, or 1 for
+/// a failure (2, for a command line that cannot be parsed, is clap's).
+pub fn run_with(
+    command: &Command,
+    whole: clap::Command,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> u8 {
+    let outcome = commands::run(command, whole, environment, io);
+    match outcome.and_then(|()| io.out.flush().map_err(error::Error::from)) {
+        Ok(()) => 0,
+        Err(error) => {
+            // Nobody is left to tell when even this cannot be written.
+            let _ = io.err.write_all(error.lines(&command.path()).as_bytes());
+            1
+        }
+    }
+}

@@ -29,6 +29,9 @@ pub enum Command {
     Bench(Box<weir_bench::BenchArgs>),
     /// Say what of this Linux client's NFS and SMB settings costs speed or safety, and how to fix it
     Doctor(weir_doctor::args::Args),
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Client(Box<weir_cli::Command>),
 }
 
 /// `weir serve`

@@ -1,0 +1,167 @@
+//! `gcloud filestore`.
+
+use std::collections::BTreeMap;
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::{Async, LabelChanges, Listed, Locations, Named, Operations};
+use crate::values::{self, Dict};
+
+/// `weir filestore`
+#[derive(Debug, Subcommand)]
+pub enum Filestore {
+    /// Instances: a tier, a share, a capacity
+    Instances {
+        /// What to do
+        #[command(subcommand)]
+        command: Instances,
+    },
+    /// Long-running operations
+    Operations {
+        /// What to do
+        #[command(subcommand)]
+        command: Operations,
+    },
+    /// Locations
+    Locations {
+        /// What to do
+        #[command(subcommand)]
+        command: Locations,
+    },
+}
+
+/// `weir filestore instances`
+#[derive(Debug, Subcommand)]
+pub enum Instances {
+    /// Create an instance
+    Create(Box<InstanceCreate>),
+    /// List instances
+    List(Listed),
+    /// Show an instance
+    Describe(Named),
+    /// Change an instance
+    Update(Box<InstanceUpdate>),
+    /// Delete an instance and what is in it
+    Delete(InstanceDelete),
+}
+
+/// `weir filestore instances create`
+#[derive(Debug, Args)]
+pub struct InstanceCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// basic-hdd, basic-ssd, high-scale-ssd, zonal, regional, enterprise, or a tier of the server's own
+    #[arg(long, value_name = "TIER", default_value = "basic-hdd", value_parser = values::enumerator)]
+    pub tier: String,
+    /// nfs-v3 or nfs-v4-1
+    #[arg(long, value_name = "PROTOCOL", default_value = "nfs-v3", value_parser = values::enumerator)]
+    pub protocol: String,
+    /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
+    #[arg(long, value_name = "SHARE", value_parser = file_share)]
+    pub file_share: Dict,
+    /// name=NETWORK[,reserved-ip-range=RANGE][,connect-mode=MODE]; kept for clients that look at it
+    #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
+    pub network: Dict,
+    /// max-iops=N or max-iops-per-tb=N
+    #[arg(long, value_name = "PERFORMANCE", value_parser = performance)]
+    pub performance: Option<Dict>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// `weir filestore instances update`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("share").args(["clear_nfs_export_options"]).requires("file_share"))]
+pub struct InstanceUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// name=NAME,capacity=CAPACITY (GB or with a unit); nfs-export-options through --flags-file
+    #[arg(long, value_name = "SHARE", value_parser = file_share)]
+    pub file_share: Option<Dict>,
+    /// Everybody may mount it again
+    #[arg(long)]
+    pub clear_nfs_export_options: bool,
+    /// max-iops=N or max-iops-per-tb=N
+    #[arg(long, value_name = "PERFORMANCE", value_parser = performance)]
+    pub performance: Option<Dict>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+}
+
+/// `weir filestore instances delete`
+#[derive(Debug, Args)]
+pub struct InstanceDelete {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// Delete its snapshots as well
+    #[arg(long)]
+    pub force: bool,
+}
+
+fn file_share(text: &str) -> Result<Dict, String> {
+    let keys = ["capacity", "name", "nfs-export-options"];
+    let share = values::dict(text)?.only(&keys)?;
+    share.required("name")?;
+    values::gib(&share.required("capacity")?)?;
+    Ok(share)
+}
+
+fn network(text: &str) -> Result<Dict, String> {
+    let network = values::dict(text)?.only(&["connect-mode", "name", "reserved-ip-range"])?;
+    network.required("name")?;
+    Ok(network)
+}
+
+fn performance(text: &str) -> Result<Dict, String> {
+    let keys = ["max-iops", "max-iops-per-tb"];
+    let performance = values::dict(text)?.only(&keys)?;
+    if performance.0.len() != 1 {
+        return Err("one of max-iops and max-iops-per-tb is needed".to_owned());
+    }
+    for key in keys {
+        if performance.integer(key)?.is_some_and(|n| n < 1) {
+            return Err(format!("{key} is at least 1"));
+        }
+    }
+    Ok(performance)
+}
+
+impl Filestore {
+    /// The command's last words.
+    pub fn verb(&self) -> String {
+        match self {
+            Self::Instances { command } => {
+                let verb = match command {
+                    Instances::Create(_) => "create",
+                    Instances::List(_) => "list",
+                    Instances::Describe(_) => "describe",
+                    Instances::Update(_) => "update",
+                    Instances::Delete(_) => "delete",
+                };
+                format!("instances.{verb}")
+            }
+            Self::Operations { command } => format!("operations.{}", command.verb()),
+            Self::Locations { command } => format!("locations.{}", command.verb()),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What can be said on the command line: gcloud's words and flags.
+
+mod filestore;
+mod netapp;
+mod server;
+
+pub use filestore::{Filestore, InstanceCreate, InstanceDelete, InstanceUpdate, Instances};
+pub use netapp::{
+    Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
+    Snapshots, StoragePools, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
+};
+pub use server::{Audit, Config, Tokens};
+
+pub(crate) use netapp::RULE_KEYS;
+
+use clap::{Args, Subcommand};
+
+/// The commands that talk to a server's API, and those that prepare for it.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Storage pools: capacity and throughput to make volumes of
+    StoragePools {
+        /// What to do
+        #[command(subcommand)]
+        command: StoragePools,
+    },
+    /// Volumes, their snapshots, and how to mount them
+    Volumes {
+        /// What to do
+        #[command(subcommand)]
+        command: Volumes,
+    },
+    /// Filestore instances
+    Filestore {
+        /// What to do
+        #[command(subcommand)]
+        command: Filestore,
+    },
+    /// Long-running operations
+    Operations {
+        /// What to do
+        #[command(subcommand)]
+        command: Operations,
+    },
+    /// Locations that have resources
+    Locations {
+        /// What to do
+        #[command(subcommand)]
+        command: Locations,
+    },
+    /// The same commands under gcloud's word for them: `gcloud netapp …` is `weir netapp …`
+    #[command(hide = true)]
+    Netapp {
+        /// What to do
+        #[command(subcommand)]
+        command: Netapp,
+    },
+    /// Access tokens of the API
+    Tokens {
+        /// What to do
+        #[command(subcommand)]
+        command: Tokens,
+    },
+    /// Who changed what, newest first
+    Audit(Audit),
+    /// Settings of this command line: where the server is, project, location
+    Config {
+        /// What to do
+        #[command(subcommand)]
+        command: Config,
+    },
+    /// Print a script that completes commands and flags in a shell
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `weir netapp …`
+#[derive(Debug, Subcommand)]
+pub enum Netapp {
+    /// Storage pools
+    StoragePools {
+        /// What to do
+        #[command(subcommand)]
+        command: StoragePools,
+    },
+    /// Volumes
+    Volumes {
+        /// What to do
+        #[command(subcommand)]
+        command: Volumes,
+    },
+    /// Long-running operations
+    Operations {
+        /// What to do
+        #[command(subcommand)]
+        command: Operations,
+    },
+    /// Locations
+    Locations {
+        /// What to do
+        #[command(subcommand)]
+        command: Locations,
+    },
+}
+
+/// Where the help shows them.
+const COMMON: &str = "Common flags";
+
+/// Flags of every command.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Common {
+    /// The project [default: weir]
+    #[arg(help_heading = COMMON, long, value_name = "PROJECT")]
+    pub project: Option<String>,
+    /// How to print: table, json, yaml, csv, value, flattened, list or none, with a projection as
+    /// in gcloud: 'table(name.basename(),state)'
+    #[arg(help_heading = COMMON, long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Ask nothing
+    #[arg(help_heading = COMMON, long, short)]
+    pub quiet: bool,
+    /// The server's API [default: http://127.0.0.1:8049]
+    #[arg(help_heading = COMMON, long, value_name = "URL")]
+    pub server: Option<String>,
+    /// The certificate by which to know the server, in place of public ones (PEM)
+    #[arg(help_heading = COMMON, long, value_name = "FILE")]
+    pub ca_cert: Option<String>,
+    /// A file with the token to send; the variable WEIR_TOKEN may hold it as well
+    #[arg(help_heading = COMMON, long, value_name = "FILE")]
+    pub access_token_file: Option<String>,
+    /// More flags, from a YAML or JSON file
+    // Put in place before parsing; here for the help.
+    #[arg(help_heading = COMMON, long, value_name = "FILE")]
+    pub flags_file: Option<String>,
+}
+
+/// The location of a resource.
+#[derive(Debug, Clone, Default, Args)]
+pub struct At {
+    /// The location [default: local; lists take all]
+    #[arg(long, visible_aliases = ["zone", "region"], value_name = "LOCATION")]
+    pub location: Option<String>,
+}
+
+/// Flags of lists.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Listing {
+    /// Only what an expression holds for, such as 'serviceLevel=PREMIUM AND labels.env:*'
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Fields to sort by, ~FIELD for descending
+    #[arg(long, value_name = "FIELD", value_delimiter = ',')]
+    pub sort_by: Vec<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Ask the server for so many at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub page_size: Option<u32>,
+    /// Print addresses only
+    #[arg(long)]
+    pub uri: bool,
+}
+
+/// What to describe or to delete.
+#[derive(Debug, Clone, Args)]
+pub struct Named {
+    /// Its name, or its full name projects/…/locations/…/…
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: At,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Args)]
+pub struct Listed {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: At,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// Whether to wait.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Async {
+    /// Do not wait until it is done
+    #[arg(long = "async")]
+    pub no_wait: bool,
+}
+
+/// Changes of labels.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LabelChanges {
+    /// Labels to add or to change, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::values::labels)]
+    pub update_labels: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels to remove
+    #[arg(long, value_name = "KEY", value_parser = crate::values::list)]
+    pub remove_labels: Option<crate::values::List>,
+    /// Remove all labels
+    #[arg(long, conflicts_with = "remove_labels")]
+    pub clear_labels: bool,
+}
+
+impl Command {
+    /// The words of the command, joined with dots.
+    pub fn path(&self) -> String {
+        match self {
+            Self::StoragePools { command } => format!("storage-pools.{}", command.verb()),
+            Self::Volumes { command } => format!("volumes.{}", command.verb()),
+            Self::Filestore { command } => format!("filestore.{}", command.verb()),
+            Self::Operations { command } => format!("operations.{}", command.verb()),
+            Self::Locations { command } => format!("locations.{}", command.verb()),
+            Self::Netapp { command } => match command {
+                Netapp::StoragePools { command } => format!("storage-pools.{}", command.verb()),
+                Netapp::Volumes { command } => format!("volumes.{}", command.verb()),
+                Netapp::Operations { command } => format!("operations.{}", command.verb()),
+                Netapp::Locations { command } => format!("locations.{}", command.verb()),
+            },
+            Self::Tokens { command } => format!("tokens.{}", command.verb()),
+            Self::Audit(_) => "audit".to_owned(),
+            Self::Config { command } => format!("config.{}", command.verb()),
+            Self::Completion { .. } => "completion".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! `gcloud netapp`: storage pools, volumes, snapshots, operations, locations.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+
+use super::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use crate::values::{self, Dict, Gib, List, Mibps};
+
+/// `weir storage-pools`
+#[derive(Debug, Subcommand)]
+pub enum StoragePools {
+    /// Create a storage pool
+    Create(Box<PoolCreate>),
+    /// List storage pools
+    List(Listed),
+    /// Show a storage pool
+    Describe(Named),
+    /// Change a storage pool
+    Update(Box<PoolUpdate>),
+    /// Delete a storage pool that has no volumes
+    Delete(DeleteOne),
+}
+
+/// What to delete.
+#[derive(Debug, Args)]
+pub struct DeleteOne {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+}
+
+/// `weir storage-pools create`
+#[derive(Debug, Args)]
+pub struct PoolCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The capacity, in GiB or with a unit (2TiB)
+    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
+    pub capacity: Gib,
+    /// standard, premium, extreme, flex, or a level of the server's own
+    #[arg(long, value_name = "SERVICE_LEVEL", value_parser = values::enumerator)]
+    pub service_level: String,
+    /// auto: a volume's throughput follows its capacity; manual: it is set for each volume
+    #[arg(long, value_name = "QOS_TYPE", value_parser = values::enumerator)]
+    pub qos_type: Option<String>,
+    /// name=NETWORK[,psa-range=RANGE]; kept for clients that look at it
+    #[arg(long, value_name = "NETWORK", default_value = "name=default", value_parser = network)]
+    pub network: Dict,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Throughput and IOPS apart from capacity (flex)
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub custom_performance_enabled: Option<bool>,
+    /// Throughput of the pool, in MiB/s or with a unit (custom performance)
+    #[arg(long, value_name = "THROUGHPUT", value_parser = values::mibps)]
+    pub total_throughput: Option<Mibps>,
+    /// IOPS of the pool (custom performance)
+    #[arg(long, value_name = "IOPS")]
+    pub total_iops: Option<u64>,
+}
+
+fn network(text: &str) -> Result<Dict, String> {
+    let network = values::dict(text)?.only(&["name", "psa-range"])?;
+    network.required("name")?;
+    Ok(network)
+}
+
+/// `weir storage-pools update`
+#[derive(Debug, Args)]
+pub struct PoolUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The capacity, in GiB or with a unit (2TiB)
+    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
+    pub capacity: Option<Gib>,
+    /// manual: throughput is set for each volume from now on
+    #[arg(long, value_name = "QOS_TYPE", value_parser = values::enumerator)]
+    pub qos_type: Option<String>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+    /// Throughput of the pool, in MiB/s or with a unit (custom performance)
+    #[arg(long, value_name = "THROUGHPUT", value_parser = values::mibps)]
+    pub total_throughput: Option<Mibps>,
+    /// IOPS of the pool (custom performance)
+    #[arg(long, value_name = "IOPS")]
+    pub total_iops: Option<u64>,
+}
+
+/// `weir volumes`
+#[derive(Debug, Subcommand)]
+pub enum Volumes {
+    /// Create a volume
+    Create(Box<VolumeCreate>),
+    /// List volumes
+    List(Listed),
+    /// Show a volume
+    Describe(Named),
+    /// Change a volume, online: capacity, throughput, pool, export policy, …
+    Update(Box<VolumeUpdate>),
+    /// Delete a volume and what is in it
+    Delete(VolumeDelete),
+    /// Set a volume back to a snapshot
+    Revert(VolumeRevert),
+    /// Print how to mount a volume
+    MountHelp(Named),
+    /// Snapshots of volumes
+    Snapshots {
+        /// What to do
+        #[command(subcommand)]
+        command: Snapshots,
+    },
+}
+
+/// Fields of a volume that creation and change have in common.
+#[derive(Debug, Args)]
+pub struct VolumeFields {
+    /// Limit of the throughput in MiB/s (pools with manual QoS)
+    #[arg(long, value_name = "MIBPS")]
+    pub throughput_mibps: Option<f64>,
+    /// Who may mount it, in order (repeat for several rules):
+    /// allowed-clients=ADDRESS|NETWORK|HOST,…[,access-type=READ_ONLY|READ_WRITE|READ_NONE]
+    /// [,has-root-access=true|false][,nfsv3=BOOLEAN][,nfsv4=BOOLEAN][,squash-mode=MODE]
+    /// [,anon-uid=UID]
+    #[arg(long, value_name = "RULE", value_parser = export_rule)]
+    pub export_policy: Vec<Dict>,
+    /// Permissions of its root folder, in octal
+    #[arg(long, value_name = "MODE")]
+    pub unix_permissions: Option<String>,
+    /// Whether clients see .snapshot
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub snapshot_directory: Option<bool>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub schedules: Schedules,
+    /// Per cent of the capacity that only snapshots may use
+    #[arg(long, value_name = "PERCENT")]
+    pub snap_reserve: Option<f64>,
+    /// unix or ntfs
+    #[arg(long, value_name = "STYLE", value_parser = values::enumerator)]
+    pub security_style: Option<String>,
+    /// Whether Kerberos is used
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub enable_kerberos: Option<bool>,
+    /// Settings of SMB, such as browsable,show_snapshot
+    #[arg(long, value_name = "SETTING", value_parser = values::enumerators)]
+    pub smb_settings: Option<List>,
+    /// Actions that are refused: delete
+    #[arg(long, value_name = "ACTION", value_parser = values::enumerators)]
+    pub restricted_actions: Option<List>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+}
+
+/// Snapshots that are made by themselves.
+#[derive(Debug, Args)]
+pub struct Schedules {
+    /// Every hour: snapshots-to-keep=N[,minute=M]
+    #[arg(long, value_name = "SCHEDULE", value_parser = hourly)]
+    pub snapshot_hourly: Option<Dict>,
+    /// Every day: snapshots-to-keep=N[,minute=M][,hour=H]
+    #[arg(long, value_name = "SCHEDULE", value_parser = daily)]
+    pub snapshot_daily: Option<Dict>,
+    /// Every week: snapshots-to-keep=N[,minute=M][,hour=H][,day=DAY]
+    #[arg(long, value_name = "SCHEDULE", value_parser = weekly)]
+    pub snapshot_weekly: Option<Dict>,
+    /// Every month: snapshots-to-keep=N[,minute=M][,hour=H][,day=1,15]
+    #[arg(long, value_name = "SCHEDULE", value_parser = weekly)]
+    pub snapshot_monthly: Option<Dict>,
+}
+
+/// The keys of a rule of an export policy and the fields that they are.
+pub(crate) const RULE_KEYS: &[(&str, &str)] = &[
+    ("access-type", "accessType"),
+    ("allowed-clients", "allowedClients"),
+    ("anon-uid", "anonUid"),
+    ("has-root-access", "hasRootAccess"),
+    ("kerberos-5-read-only", "kerberos5ReadOnly"),
+    ("kerberos-5-read-write", "kerberos5ReadWrite"),
+    ("kerberos-5i-read-only", "kerberos5iReadOnly"),
+    ("kerberos-5i-read-write", "kerberos5iReadWrite"),
+    ("kerberos-5p-read-only", "kerberos5pReadOnly"),
+    ("kerberos-5p-read-write", "kerberos5pReadWrite"),
+    ("nfsv3", "nfsv3"),
+    ("nfsv4", "nfsv4"),
+    ("squash-mode", "squashMode"),
+];
+
+fn export_rule(text: &str) -> Result<Dict, String> {
+    let keys: Vec<&str> = RULE_KEYS.iter().map(|(key, _)| *key).collect();
+    let rule = values::dict(text)?.only(&keys)?;
+    for key in keys
+        .iter()
+        .filter(|k| k.starts_with("kerberos") || k.starts_with("nfs"))
+    {
+        rule.boolean(key)?;
+    }
+    rule.integer("anon-uid")?;
+    Ok(rule)
+}
+
+fn schedule(text: &str, keys: &[&str]) -> Result<Dict, String> {
+    let schedule = values::dict(text)?.only(keys)?;
+    for key in ["snapshots-to-keep", "minute", "hour"] {
+        schedule.integer(key)?;
+    }
+    Ok(schedule)
+}
+
+fn hourly(text: &str) -> Result<Dict, String> {
+    schedule(text, &["snapshots-to-keep", "minute"])
+}
+
+fn daily(text: &str) -> Result<Dict, String> {
+    schedule(text, &["snapshots-to-keep", "minute", "hour"])
+}
+
+fn weekly(text: &str) -> Result<Dict, String> {
+    schedule(text, &["snapshots-to-keep", "minute", "hour", "day"])
+}
+
+/// `weir volumes create`
+#[derive(Debug, Args)]
+pub struct VolumeCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The capacity, in GiB or with a unit (2TiB)
+    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
+    pub capacity: Gib,
+    /// The pool to make it in
+    #[arg(long, value_name = "STORAGE_POOL")]
+    pub storage_pool: String,
+    /// nfsv3, nfsv4, smb, or several
+    #[arg(long, value_name = "PROTOCOL,…", value_parser = values::protocols)]
+    pub protocols: List,
+    /// The name under which clients mount it
+    #[arg(long, value_name = "SHARE_NAME")]
+    pub share_name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub fields: VolumeFields,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Fill it with a snapshot (full name)
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub source_snapshot: Option<String>,
+    /// A large volume: up to 30 GiB/s
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub large_capacity: Option<bool>,
+    /// Several addresses to mount it from (large volumes)
+    #[arg(long, value_name = "BOOLEAN", value_parser = values::boolean)]
+    pub multiple_endpoints: Option<bool>,
+}
+
+/// `weir volumes update`
+#[derive(Debug, Args)]
+pub struct VolumeUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The capacity, in GiB or with a unit (2TiB)
+    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
+    pub capacity: Option<Gib>,
+    /// Another pool to move it to, online
+    #[arg(long, value_name = "STORAGE_POOL")]
+    pub storage_pool: Option<String>,
+    /// nfsv3, nfsv4, smb, or several
+    #[arg(long, value_name = "PROTOCOL,…", value_parser = values::protocols)]
+    pub protocols: Option<List>,
+    /// The name under which clients mount it
+    #[arg(long, value_name = "SHARE_NAME")]
+    pub share_name: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub fields: VolumeFields,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+}
+
+/// `weir volumes delete`
+#[derive(Debug, Args)]
+pub struct VolumeDelete {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// Delete its snapshots as well
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `weir volumes revert`
+#[derive(Debug, Args)]
+pub struct VolumeRevert {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The snapshot
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub snapshot: String,
+}
+
+/// `weir volumes snapshots`
+#[derive(Debug, Subcommand)]
+pub enum Snapshots {
+    /// Create a snapshot
+    Create(SnapshotCreate),
+    /// List the snapshots of a volume
+    List(SnapshotList),
+    /// Show a snapshot
+    Describe(SnapshotNamed),
+    /// Change a snapshot's labels or description
+    Update(SnapshotUpdate),
+    /// Delete a snapshot
+    Delete(SnapshotDelete),
+}
+
+/// A snapshot.
+#[derive(Debug, Args)]
+pub struct SnapshotNamed {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+}
+
+/// `weir volumes snapshots list`
+#[derive(Debug, Args)]
+pub struct SnapshotList {
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: At,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir volumes snapshots create`
+#[derive(Debug, Args)]
+pub struct SnapshotCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: SnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// `weir volumes snapshots update`
+#[derive(Debug, Args)]
+pub struct SnapshotUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: SnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+}
+
+/// `weir volumes snapshots delete`
+#[derive(Debug, Args)]
+pub struct SnapshotDelete {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: SnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+}
+
+/// `weir operations`
+#[derive(Debug, Subcommand)]
+pub enum Operations {
+    /// List operations
+    List(Listed),
+    /// Show an operation
+    Describe(Named),
+    /// Wait until an operation is done
+    Wait(Named),
+    /// Ask for an operation to be given up
+    Cancel(Named),
+    /// Forget an operation that is done
+    Delete(Named),
+}
+
+/// `weir locations`
+#[derive(Debug, Subcommand)]
+pub enum Locations {
+    /// List locations
+    List(LocationList),
+    /// Show a location
+    Describe(LocationNamed),
+}
+
+/// `weir locations list`
+#[derive(Debug, Args)]
+pub struct LocationList {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir locations describe`
+#[derive(Debug, Args)]
+pub struct LocationNamed {
+    /// The location
+    #[arg(value_name = "LOCATION")]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+impl StoragePools {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+        }
+    }
+}
+
+impl Volumes {
+    /// The command's last words.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+            Self::Revert(_) => "revert",
+            Self::MountHelp(_) => "mount-help",
+            Self::Snapshots { command } => match command {
+                Snapshots::Create(_) => "snapshots.create",
+                Snapshots::List(_) => "snapshots.list",
+                Snapshots::Describe(_) => "snapshots.describe",
+                Snapshots::Update(_) => "snapshots.update",
+                Snapshots::Delete(_) => "snapshots.delete",
+            },
+        }
+    }
+}
+
+impl Operations {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Wait(_) => "wait",
+            Self::Cancel(_) => "cancel",
+            Self::Delete(_) => "delete",
+        }
+    }
+}
+
+impl Locations {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What gcloud has no words for: tokens and the audit log of a server, settings of this command
+//! line.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{Common, Listing};
+
+/// `weir tokens`
+#[derive(Debug, Subcommand)]
+pub enum Tokens {
+    /// Create a token and print it; it is not shown again
+    Create(TokenCreate),
+    /// List tokens
+    List(TokenList),
+    /// Revoke a token
+    Revoke(TokenRevoke),
+}
+
+/// What a token's holder may do.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Role {
+    /// Look
+    Viewer,
+    /// Look and change resources
+    Editor,
+    /// All, tokens and the audit log included
+    Admin,
+}
+
+/// `weir tokens create`
+#[derive(Debug, Args)]
+pub struct TokenCreate {
+    /// The token's name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What its holder may do
+    #[arg(long, value_enum)]
+    pub role: Role,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir tokens list`
+#[derive(Debug, Args)]
+pub struct TokenList {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir tokens revoke`
+#[derive(Debug, Args)]
+pub struct TokenRevoke {
+    /// The token's name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir audit`
+#[derive(Debug, Args)]
+pub struct Audit {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir config`
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Set a setting: server, project, location, token-file or ca-cert
+    Set {
+        /// The setting
+        name: String,
+        /// Its value
+        value: String,
+    },
+    /// Take a setting back
+    Unset {
+        /// The setting
+        name: String,
+    },
+    /// Show the settings
+    List,
+}
+
+impl Tokens {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Revoke(_) => "revoke",
+        }
+    }
+}
+
+impl Config {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Set { .. } => "set",
+            Self::Unset { .. } => "unset",
+            Self::List => "list",
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Filestore instances.
+
+use serde_json::{Value, json};
+
+use super::{Body, last, open, open_named, operations, own};
+use crate::Environment;
+use crate::args::{Filestore, InstanceCreate, InstanceUpdate, Instances};
+use crate::error::Error;
+use crate::format::{Format, Kind};
+use crate::http::Method;
+use crate::session::{Change, Io, Session};
+use crate::values::{Dict, enumerator, gib};
+
+const INSTANCES: &str = "table(name.basename():label=INSTANCE_NAME:sort=1,
+    name.segment(3):label=LOCATION, tier, fileShares[0].capacityGb:label=CAPACITY_GB,
+    fileShares[0].name.yesno(no=\"N/A\"):label=FILE_SHARE_NAME,
+    networks[0].ipAddresses[0]:label=IP_ADDRESS, state, createTime.date())";
+
+/// `weir filestore`
+pub fn run(command: &Filestore, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    match command {
+        Filestore::Instances { command } => instances(command, environment, io),
+        Filestore::Operations { command } => operations::operations(command, environment, io),
+        Filestore::Locations { command } => operations::locations(command, environment, io),
+    }
+}
+
+fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    match command {
+        Instances::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let parent = s.listed(&args.at);
+            s.list(&parent, "instances", &args.listing, &own(INSTANCES)?)
+        }
+        Instances::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name("instances", &named.name)?;
+            s.describe(&name)
+        }
+        Instances::Create(args) => create(args, &mut open_named(&args.named, environment, io)?),
+        Instances::Update(args) => update(args, &mut open_named(&args.named, environment, io)?),
+        Instances::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("instances", &args.named.name)?;
+            s.confirm(&format!(
+                "You are about to delete Filestore instance {name}."
+            ))?;
+            s.change(Change {
+                method: Method::Delete,
+                done: format!("Deleted instance [{}].", last(&name)),
+                name,
+                query: vec![("force", args.force.to_string())],
+                body: None,
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
+        }
+    }
+}
+
+fn create(args: &InstanceCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("instances", &args.named.name)?;
+    let mut network = Body::default();
+    network.set("network", args.network.text("name"));
+    network.set("reservedIpRange", args.network.text("reserved-ip-range"));
+    let mode = args.network.text("connect-mode");
+    network.set(
+        "connectMode",
+        Some(mode.unwrap_or_else(|| "DIRECT_PEERING".to_owned())),
+    );
+    let mut body = Body::default();
+    body.set("tier", Some(args.tier.as_str()));
+    body.set("protocol", Some(args.protocol.as_str()));
+    body.set("fileShares", Some(json!([share(&args.file_share)?])));
+    body.set("networks", Some(json!([network.0])));
+    body.set(
+        "performanceConfig",
+        args.performance.as_ref().and_then(performance),
+    );
+    body.set("description", args.description.as_deref());
+    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    s.change(Change {
+        method: Method::Post,
+        name: name
+            .rsplit_once('/')
+            .map_or("", |(parent, _)| parent)
+            .to_owned(),
+        query: vec![("instanceId", last(&name).to_owned())],
+        body: Some(Value::Object(body.0)),
+        no_wait: args.wait.no_wait,
+        done: format!("Created instance [{}].", last(&name)),
+        format: &Format::plain(Kind::None),
+    })
+}
+
+fn update(args: &InstanceUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("instances", &args.named.name)?;
+    let current = s.get(&name)?;
+    let mut body = Body::default();
+    if let Some(flag) = &args.file_share {
+        let mut new = share(flag)?;
+        let old = current
+            .pointer("/fileShares/0")
+            .cloned()
+            .unwrap_or_default();
+        let (old_name, new_name) = (old.get("name"), new.get("name"));
+        if old_name != new_name {
+            return Err(Error::Other(format!(
+                "Must update an existing file share. Existing file share is named [{}]. \
+                 Requested update had name [{}].",
+                old_name.map(crate::format::text).unwrap_or_default(),
+                new_name.map(crate::format::text).unwrap_or_default()
+            )));
+        }
+        // Options that are not given stay.
+        let kept = old
+            .get("nfsExportOptions")
+            .filter(|_| !args.clear_nfs_export_options);
+        if let (Value::Object(map), Some(kept)) = (&mut new, kept) {
+            map.entry("nfsExportOptions")
+                .or_insert_with(|| kept.clone());
+        }
+        body.set("fileShares", Some(json!([new])));
+    }
+    body.set(
+        "performanceConfig",
+        args.performance.as_ref().and_then(performance),
+    );
+    body.set("description", args.description.as_deref());
+    body.set("labels", Session::labels(&current, &args.labels));
+    let mask = body.mask()?;
+    body.set("name", Some(name.as_str()));
+    // What the server compares so that no change is lost that was made in between.
+    body.set("etag", current.get("etag").cloned());
+    s.change(Change {
+        method: Method::Patch,
+        done: format!("Updated instance [{}].", last(&name)),
+        name,
+        query: vec![("updateMask", mask)],
+        body: Some(Value::Object(body.0)),
+        no_wait: args.wait.no_wait,
+        format: &Format::plain(Kind::None),
+    })
+}
+
+fn share(flag: &Dict) -> Result<Value, Error> {
+    let mut share = Body::default();
+    share.set("name", flag.text("name"));
+    let capacity = gib(&flag.required("capacity")?)?;
+    share.int64("capacityGb", Some(capacity.0));
+    match flag.0.get("nfs-export-options") {
+        None => {}
+        Some(Value::Array(options)) => {
+            let options: Result<Vec<Value>, String> = options.iter().map(export_options).collect();
+            share.set("nfsExportOptions", Some(Value::Array(options?)));
+        }
+        Some(_) => {
+            return Err(Error::Other(
+                "argument --file-share: nfs-export-options is a list; see --flags-file".to_owned(),
+            ));
+        }
+    }
+    Ok(Value::Object(share.0))
+}
+
+/// Options of an export, their keys spelt as gcloud's files spell them, with `-` or `_`.
+fn export_options(options: &Value) -> Result<Value, String> {
+    let Value::Object(map) = options else {
+        return Err("each of nfs-export-options is a mapping".to_owned());
+    };
+    let map = map
+        .iter()
+        .map(|(k, v)| (k.replace('_', "-"), v.clone()))
+        .collect();
+    let keys = [
+        "access-mode",
+        "anon-gid",
+        "anon-uid",
+        "ip-ranges",
+        "security-flavors",
+        "squash-mode",
+    ];
+    let options = Dict(map).only(&keys)?;
+    let mut out = Body::default();
+    for (key, field) in [("access-mode", "accessMode"), ("squash-mode", "squashMode")] {
+        out.set(
+            field,
+            options.text(key).map(|t| enumerator(&t)).transpose()?,
+        );
+    }
+    for (key, field) in [
+        ("ip-ranges", "ipRanges"),
+        ("security-flavors", "securityFlavors"),
+    ] {
+        let value = options.0.get(key).cloned();
+        out.set(
+            field,
+            value.map(|v| if v.is_array() { v } else { json!([v]) }),
+        );
+    }
+    out.int64("anonUid", options.integer("anon-uid")?);
+    out.int64("anonGid", options.integer("anon-gid")?);
+    Ok(Value::Object(out.0))
+}
+
+fn performance(flag: &Dict) -> Option<Value> {
+    match flag.text("max-iops") {
+        Some(iops) => Some(json!({"fixedIops": {"maxIops": iops}})),
+        None => Some(json!({"iopsPerTb": {"maxIopsPerTb": flag.text("max-iops-per-tb")?}})),
+    }
+}

@@ -1,0 +1,108 @@
+//! What the commands do.
+
+mod filestore;
+mod netapp;
+mod operations;
+mod server;
+
+use serde_json::{Map, Value};
+
+use crate::Environment;
+use crate::args::{At, Command, Common, Named, Netapp};
+use crate::error::Error;
+use crate::format::{self, Format};
+use crate::session::{Io, Session};
+
+/// Runs a command.
+///
+/// # Errors
+/// Whatever it fails with.
+pub fn run(
+    command: &Command,
+    whole: clap::Command,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    match command {
+        Command::StoragePools { command }
+        | Command::Netapp {
+            command: Netapp::StoragePools { command },
+        } => netapp::pools(command, environment, io),
+        Command::Volumes { command }
+        | Command::Netapp {
+            command: Netapp::Volumes { command },
+        } => netapp::volumes(command, environment, io),
+        Command::Operations { command }
+        | Command::Netapp {
+            command: Netapp::Operations { command },
+        } => operations::operations(command, environment, io),
+        Command::Locations { command }
+        | Command::Netapp {
+            command: Netapp::Locations { command },
+        } => operations::locations(command, environment, io),
+        Command::Filestore { command } => filestore::run(command, environment, io),
+        Command::Tokens { command } => server::tokens(command, environment, io),
+        Command::Audit(args) => server::audit(args, environment, io),
+        Command::Config { command } => server::config(command, environment, io),
+        Command::Completion { shell } => {
+            let mut whole = whole;
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut whole, "weir", &mut script);
+            Ok(io.out.write_all(&script)?)
+        }
+    }
+}
+
+/// A format of the program's own.
+fn own(text: &str) -> Result<Format, Error> {
+    Ok(format::parse(text)?)
+}
+
+fn open<'s, 'io>(
+    common: &Common,
+    at: &At,
+    environment: &Environment,
+    io: &'s mut Io<'io>,
+) -> Result<Session<'s, 'io>, Error> {
+    Session::open(common, at, environment, io)
+}
+
+fn open_named<'s, 'io>(
+    named: &Named,
+    environment: &Environment,
+    io: &'s mut Io<'io>,
+) -> Result<Session<'s, 'io>, Error> {
+    open(&named.common, &named.at, environment, io)
+}
+
+/// A body that takes the fields that there are.
+#[derive(Default)]
+struct Body(Map<String, Value>);
+
+impl Body {
+    fn set(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value.into());
+        }
+    }
+
+    /// An int64 field, which travels as a string.
+    fn int64(&mut self, name: &str, value: Option<impl ToString>) {
+        self.set(name, value.map(|v| v.to_string()));
+    }
+
+    /// The fields, comma-separated: the mask of a change.
+    fn mask(&self) -> Result<String, Error> {
+        if self.0.is_empty() {
+            return Err(Error::Other(
+                "nothing to change: give a flag that changes something".to_owned(),
+            ));
+        }
+        Ok(self.0.keys().cloned().collect::<Vec<_>>().join(","))
+    }
+}
+
+/// The last part of a full name.
+fn last(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}

@@ -1,0 +1,401 @@
+//! Storage pools, volumes, snapshots.
+
+use serde_json::{Value, json};
+
+use super::{Body, last, open, open_named, own};
+use crate::Environment;
+use crate::args::{
+    PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeCreate, VolumeFields,
+    VolumeUpdate, Volumes,
+};
+use crate::error::Error;
+use crate::format::{Format, Kind};
+use crate::http::Method;
+use crate::mount;
+use crate::session::{Change, Io, Session};
+use crate::values::Dict;
+
+const POOLS: &str = "table(name.basename():label=STORAGE_POOL_NAME:sort=1,
+    name.segment(3):label=LOCATION, serviceLevel, capacityGib, network, state, volumeCapacityGib)";
+
+const VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
+    name.segment(3):label=LOCATION, storagePool, capacityGib:label=CAPACITY_GB, serviceLevel,
+    shareName, state)";
+
+/// `weir storage-pools`
+pub fn pools(
+    command: &StoragePools,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    match command {
+        StoragePools::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let parent = s.listed(&args.at);
+            s.list(&parent, "storagePools", &args.listing, &own(POOLS)?)
+        }
+        StoragePools::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name("storagePools", &named.name)?;
+            s.describe(&name)
+        }
+        StoragePools::Create(args) => {
+            create_pool(args, &mut open_named(&args.named, environment, io)?)
+        }
+        StoragePools::Update(args) => {
+            update_pool(args, &mut open_named(&args.named, environment, io)?)
+        }
+        StoragePools::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("storagePools", &args.named.name)?;
+            s.confirm(&format!("You are about to delete a Storage Pool {name}."))?;
+            s.change(Change {
+                method: Method::Delete,
+                done: format!("Deleted storage pool [{}].", last(&name)),
+                name,
+                query: Vec::new(),
+                body: None,
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
+        }
+    }
+}
+
+fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("storagePools", &args.named.name)?;
+    let mut body = Body::default();
+    body.set("serviceLevel", Some(args.service_level.as_str()));
+    body.int64("capacityGib", Some(args.capacity.0));
+    body.set("qosType", args.qos_type.as_deref());
+    body.set("network", args.network.text("name"));
+    body.set("psaRange", args.network.text("psa-range"));
+    body.set("description", args.description.as_deref());
+    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    body.set("customPerformanceEnabled", args.custom_performance_enabled);
+    body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
+    body.int64("totalIops", args.total_iops);
+    create(
+        s,
+        &name,
+        "storagePoolId",
+        body,
+        args.wait.no_wait,
+        "storage pool",
+    )
+}
+
+/// Creates a resource of a full name.
+fn create(
+    s: &mut Session<'_, '_>,
+    name: &str,
+    id: &'static str,
+    mut body: Body,
+    no_wait: bool,
+    what: &str,
+) -> Result<(), Error> {
+    body.set("name", Some(name));
+    let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+    s.change(Change {
+        method: Method::Post,
+        name: parent.to_owned(),
+        query: vec![(id, last(name).to_owned())],
+        body: Some(Value::Object(body.0)),
+        no_wait,
+        done: format!("Created {what} [{}].", last(name)),
+        format: &Format::plain(Kind::None),
+    })
+}
+
+/// Changes the fields of a body.
+fn update(
+    s: &mut Session<'_, '_>,
+    name: String,
+    mut body: Body,
+    no_wait: bool,
+    what: &str,
+) -> Result<(), Error> {
+    let mask = body.mask()?;
+    body.set("name", Some(name.as_str()));
+    s.change(Change {
+        method: Method::Patch,
+        done: format!("Updated {what} [{}].", last(&name)),
+        name,
+        query: vec![("updateMask", mask)],
+        body: Some(Value::Object(body.0)),
+        no_wait,
+        format: &Format::plain(Kind::None),
+    })
+}
+
+fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("storagePools", &args.named.name)?;
+    let current = s.get(&name)?;
+    let mut body = Body::default();
+    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    body.set("qosType", args.qos_type.as_deref());
+    body.set("description", args.description.as_deref());
+    body.set("labels", Session::labels(&current, &args.labels));
+    body.int64("totalThroughputMibps", args.total_throughput.map(|t| t.0));
+    body.int64("totalIops", args.total_iops);
+    update(s, name, body, args.wait.no_wait, "storage pool")
+}
+
+/// `weir volumes`
+pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    match command {
+        Volumes::List(args) => {
+            let mut s = open(&args.common, &args.at, environment, io)?;
+            let parent = s.listed(&args.at);
+            s.list(&parent, "volumes", &args.listing, &own(VOLUMES)?)
+        }
+        Volumes::Describe(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name("volumes", &named.name)?;
+            s.describe(&name)
+        }
+        Volumes::Create(args) => {
+            create_volume(args, &mut open_named(&args.named, environment, io)?)
+        }
+        Volumes::Update(args) => {
+            update_volume(args, &mut open_named(&args.named, environment, io)?)
+        }
+        Volumes::Delete(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("volumes", &args.named.name)?;
+            s.confirm(&format!("You are about to delete a Volume [{name}]."))?;
+            s.change(Change {
+                method: Method::Delete,
+                done: format!("Deleted volume [{}].", last(&name)),
+                name,
+                query: vec![("force", args.force.to_string())],
+                body: None,
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
+        }
+        Volumes::Revert(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("volumes", &args.named.name)?;
+            s.confirm(&format!(
+                "You are about to revert Volume {name} back to Snapshot {}.",
+                args.snapshot
+            ))?;
+            s.change(Change {
+                method: Method::Post,
+                done: format!("Reverted volume [{}].", last(&name)),
+                name: format!("{name}:revert"),
+                query: Vec::new(),
+                body: Some(json!({"snapshotId": last(&args.snapshot)})),
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::Yaml),
+            })
+        }
+        Volumes::MountHelp(named) => {
+            let mut s = open_named(named, environment, io)?;
+            let name = s.name("volumes", &named.name)?;
+            let volume = s.get(&name)?;
+            let help = mount::help(&volume).ok_or_else(|| {
+                Error::Other(format!(
+                    "Volume [{}] has no NFS export to mount yet (its state: {}).",
+                    last(&name),
+                    volume
+                        .get("state")
+                        .map(crate::format::text)
+                        .unwrap_or_default()
+                ))
+            })?;
+            s.put(&help)
+        }
+        Volumes::Snapshots { command } => snapshots(command, environment, io),
+    }
+}
+
+fn create_volume(args: &VolumeCreate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("volumes", &args.named.name)?;
+    let mut body = Body::default();
+    body.set("storagePool", Some(args.storage_pool.as_str()));
+    body.int64("capacityGib", Some(args.capacity.0));
+    body.set("protocols", Some(json!(args.protocols.0)));
+    body.set("shareName", Some(args.share_name.as_str()));
+    fields(&args.fields, &mut body)?;
+    // gcloud's default.
+    body.set(
+        "snapshotDirectory",
+        Some(args.fields.snapshot_directory.unwrap_or(true)),
+    );
+    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    let source = |snapshot: &String| json!({"sourceSnapshot": snapshot});
+    body.set(
+        "restoreParameters",
+        args.source_snapshot.as_ref().map(source),
+    );
+    body.set("largeCapacity", args.large_capacity);
+    body.set("multipleEndpoints", args.multiple_endpoints);
+    create(s, &name, "volumeId", body, args.wait.no_wait, "volume")
+}
+
+fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("volumes", &args.named.name)?;
+    let current = s.get(&name)?;
+    let mut body = Body::default();
+    body.set("storagePool", args.storage_pool.as_deref());
+    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    body.set("protocols", args.protocols.as_ref().map(|p| json!(p.0)));
+    body.set("shareName", args.share_name.as_deref());
+    fields(&args.fields, &mut body)?;
+    body.set("labels", Session::labels(&current, &args.labels));
+    update(s, name, body, args.wait.no_wait, "volume")
+}
+
+fn fields(args: &VolumeFields, body: &mut Body) -> Result<(), Error> {
+    if args
+        .throughput_mibps
+        .is_some_and(|t| !t.is_finite() || t < 0.0)
+    {
+        return Err(Error::Other(
+            "argument --throughput-mibps: a throughput is a positive number".to_owned(),
+        ));
+    }
+    body.set("throughputMibps", args.throughput_mibps);
+    if !args.export_policy.is_empty() {
+        let rules: Result<Vec<Value>, String> = args.export_policy.iter().map(rule).collect();
+        body.set("exportPolicy", Some(json!({"rules": rules?})));
+    }
+    body.set("unixPermissions", args.unix_permissions.as_deref());
+    body.set("snapshotDirectory", args.snapshot_directory);
+    body.set("snapshotPolicy", schedules(&args.schedules)?);
+    body.set("snapReserve", args.snap_reserve);
+    body.set("securityStyle", args.security_style.as_deref());
+    body.set("kerberosEnabled", args.enable_kerberos);
+    body.set(
+        "smbSettings",
+        args.smb_settings.as_ref().map(|l| json!(l.0)),
+    );
+    body.set(
+        "restrictedActions",
+        args.restricted_actions.as_ref().map(|l| json!(l.0)),
+    );
+    body.set("description", args.description.as_deref());
+    Ok(())
+}
+
+/// A rule of an export policy.
+fn rule(rule: &Dict) -> Result<Value, String> {
+    let mut out = Body::default();
+    for (key, field) in crate::args::RULE_KEYS {
+        match *key {
+            "allowed-clients" => out.set(field, rule.text(key)),
+            "has-root-access" => out.set(field, rule.text(key).map(|t| t.to_lowercase())),
+            "access-type" | "squash-mode" => {
+                let value = rule.text(key).map(|t| crate::values::enumerator(&t));
+                out.set(field, value.transpose()?);
+            }
+            "anon-uid" => out.int64(field, rule.integer(key)?),
+            _ => out.set(field, rule.boolean(key)?),
+        }
+    }
+    Ok(Value::Object(out.0))
+}
+
+fn schedules(args: &Schedules) -> Result<Option<Value>, String> {
+    let mut policy = Body::default();
+    for (name, schedule) in [
+        ("hourlySchedule", &args.snapshot_hourly),
+        ("dailySchedule", &args.snapshot_daily),
+        ("weeklySchedule", &args.snapshot_weekly),
+        ("monthlySchedule", &args.snapshot_monthly),
+    ] {
+        let Some(schedule) = schedule else { continue };
+        let mut out = Body::default();
+        out.set("snapshotsToKeep", schedule.integer("snapshots-to-keep")?);
+        out.set("minute", schedule.integer("minute")?);
+        out.set("hour", schedule.integer("hour")?);
+        let day = if name == "monthlySchedule" {
+            "daysOfMonth"
+        } else {
+            "day"
+        };
+        out.set(day, schedule.text("day"));
+        policy.set(name, Some(Value::Object(out.0)));
+    }
+    if policy.0.is_empty() {
+        return Ok(None);
+    }
+    policy.set("enabled", Some(true));
+    Ok(Some(Value::Object(policy.0)))
+}
+
+/// The full name of a volume's snapshots.
+fn of_volume(s: &Session<'_, '_>, volume: Option<&String>, to: &str) -> Result<String, Error> {
+    let volume = volume.ok_or_else(|| {
+        Error::Other(format!(
+            "Missing required argument [--volume]: Requires a volume to {to}"
+        ))
+    })?;
+    s.name("volumes", volume)
+}
+
+fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    if let Snapshots::List(args) = command {
+        let mut s = open(&args.common, &args.at, environment, io)?;
+        let volume = of_volume(&s, args.volume.as_ref(), "list snapshots of")?;
+        return s.list(
+            &volume,
+            "snapshots",
+            &args.listing,
+            &Format::plain(Kind::Yaml),
+        );
+    }
+    let (snapshot, verb) = match command {
+        Snapshots::Create(args) => (&args.snapshot, "create snapshot of"),
+        Snapshots::Describe(args) => (args, "describe snapshot of"),
+        Snapshots::Update(args) => (&args.snapshot, "update snapshot of"),
+        Snapshots::Delete(args) => (&args.snapshot, "delete snapshot of"),
+        Snapshots::List(_) => return Ok(()),
+    };
+    let mut s = open_named(&snapshot.named, environment, io)?;
+    let name = if snapshot.named.name.starts_with("projects/") {
+        s.name("snapshots", &snapshot.named.name)?
+    } else {
+        let volume = of_volume(&s, snapshot.volume.as_ref(), verb)?;
+        // For the check of the name alone.
+        s.name("snapshots", &snapshot.named.name)?;
+        format!("{volume}/snapshots/{}", snapshot.named.name)
+    };
+    match command {
+        Snapshots::Create(args) => {
+            let mut body = Body::default();
+            body.set("description", args.description.as_deref());
+            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            create(
+                &mut s,
+                &name,
+                "snapshotId",
+                body,
+                args.wait.no_wait,
+                "snapshot",
+            )
+        }
+        Snapshots::Update(args) => {
+            let current = s.get(&name)?;
+            let mut body = Body::default();
+            body.set("description", args.description.as_deref());
+            body.set("labels", Session::labels(&current, &args.labels));
+            update(&mut s, name, body, args.wait.no_wait, "snapshot")
+        }
+        Snapshots::Delete(args) => {
+            s.confirm(&format!("You are about to delete a Snapshot {name}."))?;
+            s.change(Change {
+                method: Method::Delete,
+                done: format!("Deleted snapshot [{}].", last(&name)),
+                name,
+                query: Vec::new(),
+                body: None,
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
+        }
+        Snapshots::Describe(_) | Snapshots::List(_) => s.describe(&name),
+    }
+}

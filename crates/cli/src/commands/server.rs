@@ -1,0 +1,76 @@
+//! Tokens, the audit log, settings.
+
+use serde_json::{Value, json};
+
+use super::{open, own};
+use crate::Environment;
+use crate::args::{At, Audit, Config, Tokens};
+use crate::context::{File, SETTINGS, setting};
+use crate::error::Error;
+use crate::format::yaml_document;
+use crate::http::Method;
+use crate::session::Io;
+
+const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.date())";
+
+const AUDIT: &str = "table(time.date():label=TIME, actor, method, resource, outcome)";
+
+/// `weir tokens`
+pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let at = At::default();
+    match command {
+        Tokens::Create(args) => {
+            let mut s = open(&args.common, &at, environment, io)?;
+            let role = format!("{:?}", args.role).to_uppercase();
+            let query = [("tokenId", args.name.clone())];
+            let made = s.call(Method::Post, "tokens", &query, Some(&json!({"role": role})))?;
+            s.say(&format!(
+                "Created token [{}]. It is not shown again.",
+                args.name
+            ))?;
+            // The secret alone, so that it can go to a file.
+            s.print(&made, &own("value(token)")?)
+        }
+        Tokens::List(args) => {
+            let mut s = open(&args.common, &at, environment, io)?;
+            s.list("", "tokens", &args.listing, &own(TOKENS)?)
+        }
+        Tokens::Revoke(args) => {
+            let mut s = open(&args.common, &at, environment, io)?;
+            s.confirm(&format!("You are about to revoke token [{}].", args.name))?;
+            let name = args.name.strip_prefix("tokens/").unwrap_or(&args.name);
+            s.call(Method::Delete, &format!("tokens/{name}"), &[], None)?;
+            s.say(&format!("Revoked token [{name}]."))
+        }
+    }
+}
+
+/// `weir audit`
+pub fn audit(args: &Audit, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let mut s = open(&args.common, &At::default(), environment, io)?;
+    s.list("", "auditEntries", &args.listing, &own(AUDIT)?)
+}
+
+/// `weir config`
+pub fn config(command: &Config, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
+    let mut file = File::read(environment)?;
+    let (name, value) = match command {
+        Config::List => {
+            let effective: Value = SETTINGS
+                .iter()
+                .filter_map(|(name, ..)| {
+                    let value = setting(name, None, environment, &file)?;
+                    Some(((*name).to_owned(), Value::from(value)))
+                })
+                .collect();
+            return Ok(io.out.write_all(yaml_document(&effective).as_bytes())?);
+        }
+        Config::Set { name, value } => (name, Some(value.as_str())),
+        Config::Unset { name } => (name, None),
+    };
+    file.set(name, value)?;
+    let word = if value.is_some() { "Updated" } else { "Unset" };
+    Ok(io
+        .err
+        .write_all(format!("{word} setting [{name}].\n").as_bytes())?)
+}

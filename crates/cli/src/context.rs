@@ -1,0 +1,113 @@
+//! Where the server is and whose resources are meant: flags, then the environment, then a file
+//! that `weir config` keeps, then what a server on this machine starts with.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::Environment;
+
+/// The settings, the variable of the environment that overrides each, and what holds without any.
+pub const SETTINGS: &[(&str, &str, Option<&str>)] = &[
+    ("server", "WEIR_SERVER", Some("http://127.0.0.1:8049")),
+    ("project", "WEIR_PROJECT", Some("weir")),
+    ("location", "WEIR_LOCATION", Some("local")),
+    ("token-file", "WEIR_TOKEN_FILE", None),
+    ("ca-cert", "WEIR_CA_CERT", None),
+];
+
+/// The file's settings.
+#[derive(Debug, Default)]
+pub struct File {
+    path: Option<PathBuf>,
+    settings: BTreeMap<String, String>,
+}
+
+impl File {
+    /// Reads `$WEIR_CONFIG`, or `weir/config.toml` in the user's configuration folder. No file is
+    /// as good as an empty one.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is not TOML, or has settings that there are not.
+    pub fn read(environment: &Environment) -> Result<Self, String> {
+        let get = |name: &str| environment.get(name).filter(|v| !v.is_empty());
+        let path = get("WEIR_CONFIG").map(PathBuf::from).or_else(|| {
+            let folder = get("XDG_CONFIG_HOME").map(PathBuf::from);
+            let folder = folder.or_else(|| Some(PathBuf::from(get("HOME")?).join(".config")));
+            Some(folder?.join("weir").join("config.toml"))
+        });
+        let mut file = Self {
+            path,
+            settings: BTreeMap::new(),
+        };
+        let Some(path) = &file.path else {
+            return Ok(file);
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(file),
+            Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+        };
+        let settings: BTreeMap<String, String> = toml::from_str(&text)
+            .map_err(|error| format!("{}: {}", path.display(), error.message()))?;
+        for name in settings.keys() {
+            known(name).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        file.settings = settings;
+        Ok(file)
+    }
+
+    /// A setting of the file.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// Sets or removes a setting, and writes the file.
+    ///
+    /// # Errors
+    /// No such setting, or no place to write it.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        known(name)?;
+        match value {
+            Some(value) => self.settings.insert(name.to_owned(), value.to_owned()),
+            None => self.settings.remove(name),
+        };
+        let path = self
+            .path
+            .as_ref()
+            .ok_or("neither HOME nor WEIR_CONFIG is set")?;
+        let cannot = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(cannot)?;
+        }
+        let text = toml::to_string(&self.settings).map_err(|error| error.to_string())?;
+        let new = path.with_extension("toml.new");
+        std::fs::write(&new, text).map_err(cannot)?;
+        std::fs::rename(&new, path).map_err(cannot)
+    }
+}
+
+fn known(name: &str) -> Result<(), String> {
+    if SETTINGS.iter().any(|(n, ..)| *n == name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = SETTINGS.iter().map(|(n, ..)| *n).collect();
+    Err(format!(
+        "there is no setting [{name}]; the settings are {}",
+        names.join(", ")
+    ))
+}
+
+/// A setting: the flag, or the environment's, or the file's, or the default.
+pub fn setting(
+    name: &str,
+    flag: Option<&str>,
+    environment: &Environment,
+    file: &File,
+) -> Option<String> {
+    let (_, variable, default) = SETTINGS.iter().find(|(n, ..)| *n == name)?;
+    flag.or_else(|| environment.get(*variable).map(String::as_str))
+        .or_else(|| file.get(name))
+        .or(*default)
+        .filter(|value| !value.is_empty())
+        .map(str::to_owned)
+}

@@ -1,0 +1,98 @@
+//! What can go wrong, and how it is said: as gcloud says it.
+
+use serde_json::Value;
+
+use crate::format::yaml_document;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The server refused
+    Api {
+        /// The canonical code, such as `FAILED_PRECONDITION`
+        status: String,
+        /// For the user
+        message: String,
+        /// `google.rpc` error details
+        details: Vec<Value>,
+    },
+    /// The server could not be asked, or did not answer as it should
+    Unreachable(String),
+    /// The command is wrong, or something on this machine is
+    Other(String),
+}
+
+impl Error {
+    /// The lines to print for a command such as `volumes.create`.
+    pub fn lines(&self, command: &str) -> String {
+        match self {
+            Self::Api {
+                status,
+                message,
+                details,
+            } => {
+                let mut out = format!("ERROR: (weir.{command}) {status}: {message}\n");
+                if !details.is_empty() {
+                    out.push_str(&yaml_document(&Value::Array(details.clone())));
+                }
+                out
+            }
+            Self::Unreachable(message) => {
+                format!("ERROR: (weir.{command}) UNAVAILABLE: {message}\n")
+            }
+            Self::Other(message) => format!("ERROR: (weir.{command}) {message}\n"),
+        }
+    }
+
+    /// The error in an answer's body or in an operation. Codes of operations are the canonical
+    /// ones; those of answers are HTTP's, with the canonical one's name beside them.
+    pub fn from_body(error: &Value, http: Option<u16>) -> Self {
+        let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+        let code = error.get("code").and_then(Value::as_i64);
+        let status = text("status").unwrap_or_else(|| match (http, code) {
+            (Some(http), _) => format!("HTTP {http}"),
+            (None, Some(code)) => canonical(code).to_owned(),
+            (None, None) => canonical(2).to_owned(),
+        });
+        let details = error.get("details").and_then(Value::as_array).cloned();
+        Self::Api {
+            status,
+            message: text("message").unwrap_or_else(|| "no message".to_owned()),
+            details: details.unwrap_or_default(),
+        }
+    }
+}
+
+/// The names of the canonical codes (`google.rpc.Code`).
+fn canonical(code: i64) -> &'static str {
+    match code {
+        1 => "CANCELLED",
+        3 => "INVALID_ARGUMENT",
+        4 => "DEADLINE_EXCEEDED",
+        5 => "NOT_FOUND",
+        6 => "ALREADY_EXISTS",
+        7 => "PERMISSION_DENIED",
+        8 => "RESOURCE_EXHAUSTED",
+        9 => "FAILED_PRECONDITION",
+        10 => "ABORTED",
+        11 => "OUT_OF_RANGE",
+        12 => "UNIMPLEMENTED",
+        13 => "INTERNAL",
+        14 => "UNAVAILABLE",
+        15 => "DATA_LOSS",
+        16 => "UNAUTHENTICATED",
+        _ => "UNKNOWN",
+    }
+}
+
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Self::Other(message)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}

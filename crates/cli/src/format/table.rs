@@ -1,0 +1,123 @@
+//! Tables: columns as wide as their widest cell, two spaces between, or lines around all (`box`).
+
+use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
+
+use super::{Align, Column, Format, text};
+
+/// `serviceLevel` is headed `SERVICE_LEVEL`.
+pub fn heading(column: &Column) -> String {
+    if let Some(label) = &column.label {
+        return label.clone();
+    }
+    let mut out = String::new();
+    let mut before = false;
+    for c in column.key.last().unwrap_or("").chars() {
+        if c.is_uppercase() && before {
+            out.push('_');
+        }
+        before = c.is_lowercase() || c.is_ascii_digit();
+        out.extend(c.to_uppercase());
+    }
+    out
+}
+
+fn pad(cell: &str, width: usize, align: Align) -> String {
+    let space = width.saturating_sub(cell.width());
+    let left = match align {
+        Align::Left => 0,
+        Align::Center => space / 2,
+        Align::Right => space,
+    };
+    format!("{}{cell}{}", " ".repeat(left), " ".repeat(space - left))
+}
+
+/// Prints rows.
+pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
+    if rows.is_empty() {
+        return Ok(String::new());
+    }
+    let cells = |row: &&Value| -> Vec<String> {
+        format
+            .columns
+            .iter()
+            .map(|c| text(&c.key.get(row)))
+            .collect()
+    };
+    let body: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let shown: Vec<(usize, &Column)> = format
+        .columns
+        .iter()
+        .enumerate()
+        .filter(|(i, c)| {
+            !c.optional
+                || body
+                    .iter()
+                    .any(|row| row.get(*i).is_some_and(|cell| !cell.is_empty()))
+        })
+        .collect();
+    let with_heading = !format.has("no-heading");
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    if with_heading {
+        lines.push(shown.iter().map(|(_, c)| heading(c)).collect());
+    }
+    for row in &body {
+        let pick = |(i, _): &(usize, &Column)| row.get(*i).cloned().unwrap_or_default();
+        lines.push(shown.iter().map(pick).collect());
+    }
+    let widths: Vec<usize> = (0..shown.len())
+        .map(|i| {
+            lines
+                .iter()
+                .filter_map(|l| l.get(i))
+                .map(|c| c.width())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let padded = |line: &Vec<String>| -> Vec<String> {
+        let columns = line.iter().zip(&widths).zip(&shown);
+        columns
+            .map(|((cell, width), (_, c))| pad(cell, *width, c.align))
+            .collect()
+    };
+    let title = format.attribute("title");
+    let mut out = String::new();
+    if !format.has("box") {
+        let width = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        if let Some(title) = title {
+            let left = width.saturating_sub(title.width()) / 2;
+            out.push_str(&format!("{}{title}\n", " ".repeat(left)));
+        }
+        for line in &lines {
+            out.push_str(padded(line).join("  ").trim_end());
+            out.push('\n');
+        }
+        return Ok(out);
+    }
+    let rule = |left: char, middle: &str, right: char| {
+        let parts: Vec<String> = widths.iter().map(|w| "─".repeat(w + 2)).collect();
+        format!("{left}{}{right}\n", parts.join(middle))
+    };
+    match title {
+        Some(title) => {
+            let width = widths
+                .iter()
+                .map(|w| w + 3)
+                .sum::<usize>()
+                .saturating_sub(1);
+            out.push_str(&rule('┌', "─", '┐'));
+            out.push_str(&format!("│{}│\n", pad(title, width, Align::Center)));
+            out.push_str(&rule('├', "┬", '┤'));
+        }
+        None => out.push_str(&rule('┌', "┬", '┐')),
+    }
+    for (n, line) in lines.iter().enumerate() {
+        out.push_str(&format!("│ {} │\n", padded(line).join(" │ ")));
+        if n == 0 && with_heading {
+            out.push_str(&rule('├', "┼", '┤'));
+        }
+    }
+    out.push_str(&rule('└', "┴", '┘'));
+    Ok(out)
+}

@@ -1,0 +1,203 @@
+//! Requests to the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+use crate::error::Error;
+
+/// An answer longer than this is refused. 10,000 volumes on one page are some 10 MB.
+const ANSWER_LIMIT: u64 = 256 << 20;
+
+/// Waits for an operation are at most this long each; they begin with a twentieth of it.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A server.
+pub struct Client {
+    agent: Agent,
+    base: String,
+    token: Option<String>,
+}
+
+/// The methods that are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Read
+    Get,
+    /// Create, or a verb of its own
+    Post,
+    /// Change
+    Patch,
+    /// Delete
+    Delete,
+}
+
+impl Client {
+    /// A client of `server` (`http://` or `https://`), with a bearer token and with the
+    /// certificates of `ca_cert` (PEM) in place of the public ones, if given.
+    ///
+    /// # Errors
+    /// An address that is not one, certificates that cannot be read.
+    pub fn new(server: &str, token: Option<String>, ca_cert: Option<&str>) -> Result<Self, Error> {
+        let base = server.trim_end_matches('/');
+        if !(base.starts_with("http://") || base.starts_with("https://")) {
+            return Err(Error::Other(format!(
+                "the server is an http:// or https:// address; received: {server}"
+            )));
+        }
+        let mut tls = TlsConfig::builder();
+        if let Some(path) = ca_cert {
+            tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(path)?)));
+        }
+        let agent: Agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .tls_config(tls.build())
+            .timeout_connect(Some(Duration::from_secs(10)))
+            .timeout_recv_response(Some(Duration::from_secs(120)))
+            .max_redirects(0)
+            .build()
+            .into();
+        Ok(Self {
+            agent,
+            base: base.to_owned(),
+            token,
+        })
+    }
+
+    /// The address of a resource.
+    pub fn uri(&self, name: &str) -> String {
+        format!("{}/v1/{}", self.base, encode(name))
+    }
+
+    /// Makes a request for a resource and returns the answer's body.
+    ///
+    /// # Errors
+    /// The server's, or that there is none.
+    pub fn call(
+        &self,
+        method: Method,
+        name: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<Value, Error> {
+        let uri = self.uri(name);
+        let sent = match method {
+            Method::Get => self.bare(self.agent.get(&uri), query).call(),
+            Method::Delete => self.bare(self.agent.delete(&uri), query).call(),
+            Method::Post => send(self.bare(self.agent.post(&uri), query), body),
+            Method::Patch => send(self.bare(self.agent.patch(&uri), query), body),
+        };
+        let answer = sent
+            .map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))?;
+        read(answer, &self.base)
+    }
+
+    fn bare<B>(
+        &self,
+        mut request: ureq::RequestBuilder<B>,
+        query: &[(&str, String)],
+    ) -> ureq::RequestBuilder<B> {
+        for (name, value) in query {
+            request = request.query(name, value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", &format!("Bearer {token}"));
+        }
+        request
+    }
+
+    /// Waits for an operation, calling `between` before every wait, and returns it done.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; the operation's own error stays in it.
+    pub fn wait(&self, operation: Value, mut between: impl FnMut()) -> Result<Value, Error> {
+        let mut operation = operation;
+        let mut pause = POLL / 20;
+        loop {
+            if operation.get("done").and_then(Value::as_bool) == Some(true) {
+                return Ok(operation);
+            }
+            let Some(name) = operation.get("name").and_then(Value::as_str) else {
+                return Err(Error::Unreachable(
+                    "the answer is not an operation".to_owned(),
+                ));
+            };
+            let name = name.to_owned();
+            between();
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(POLL);
+            operation = self.call(Method::Get, &name, &[], None)?;
+        }
+    }
+}
+
+fn certificates(path: &str) -> Result<Vec<Certificate<'static>>, Error> {
+    let pem = std::fs::read(path).map_err(|e| format!("cannot read {path}: {e}"))?;
+    let found: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        return Err(Error::Other(format!("{path} holds no PEM certificate")));
+    }
+    Ok(found)
+}
+
+fn send(
+    request: ureq::RequestBuilder<ureq::typestate::WithBody>,
+    body: Option<&Value>,
+) -> Result<Response<Body>, ureq::Error> {
+    match body {
+        Some(body) => request
+            .header("content-type", "application/json")
+            .send(body.to_string()),
+        None => request.send_empty(),
+    }
+}
+
+fn read(mut answer: Response<Body>, base: &str) -> Result<Value, Error> {
+    let status = answer.status().as_u16();
+    let text = answer
+        .body_mut()
+        .with_config()
+        .limit(ANSWER_LIMIT)
+        .read_to_string()
+        .map_err(|error| Error::Unreachable(format!("cannot read {base}'s answer: {error}")))?;
+    let body: Option<Value> = match text.trim() {
+        "" => Some(Value::Null),
+        text => serde_json::from_str(text).ok(),
+    };
+    if (200..300).contains(&status) {
+        return body.ok_or_else(|| {
+            Error::Unreachable(format!("{base} answered with something that is not JSON"))
+        });
+    }
+    match body.as_ref().and_then(|b| b.get("error")) {
+        Some(error) if error.is_object() => Err(Error::from_body(error, Some(status))),
+        _ => Err(Error::Api {
+            status: format!("HTTP {status}"),
+            message: text.chars().take(200).collect(),
+            details: Vec::new(),
+        }),
+    }
+}
+
+/// A resource's name as the path of an address: what is not a letter, a digit or one of `-._~:/`
+/// is percent-encoded (RFC 3986 §3.3), so that no name can reach beyond its place.
+fn encode(name: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

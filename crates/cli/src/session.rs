@@ -1,0 +1,405 @@
+//! What a command has at hand: streams, settings, the server, and the steps that all commands
+//! have in common: listing, describing, changing, waiting, asking.
+
+use std::io::Write;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+use crate::Environment;
+use crate::args::{At, Common, LabelChanges, Listing};
+use crate::context::{File, setting};
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::format::{self, Format, Kind, Scanner};
+use crate::http::{Client, Method};
+
+/// The streams of a command.
+pub struct Io<'a> {
+    /// For what was asked for
+    pub out: &'a mut dyn Write,
+    /// For what is to be said besides
+    pub err: &'a mut dyn Write,
+    /// Whether to show progress there
+    pub progress: bool,
+    /// Reads the answer to a question; none where nobody can be asked
+    pub answer: Option<&'a mut dyn FnMut() -> Option<String>>,
+}
+
+/// A command's means.
+pub struct Session<'s, 'io> {
+    io: &'s mut Io<'io>,
+    client: Client,
+    project: String,
+    location: String,
+    format: Option<String>,
+    quiet: bool,
+}
+
+/// A change of a resource.
+pub struct Change<'a> {
+    /// How
+    pub method: Method,
+    /// What, or what it is to be made in
+    pub name: String,
+    /// The query
+    pub query: Vec<(&'static str, String)>,
+    /// The body
+    pub body: Option<Value>,
+    /// Do not wait
+    pub no_wait: bool,
+    /// What to say when it is done, such as `Created volume [v1].`
+    pub done: String,
+    /// What to print when it is done if the user says nothing
+    pub format: &'a Format,
+}
+
+impl<'s, 'io> Session<'s, 'io> {
+    /// Settles settings and prepares to talk to the server.
+    ///
+    /// # Errors
+    /// Settings that cannot be read or are none.
+    pub fn open(
+        common: &Common,
+        at: &At,
+        environment: &Environment,
+        io: &'s mut Io<'io>,
+    ) -> Result<Self, Error> {
+        let file = File::read(environment)?;
+        let get =
+            |name: &str, flag: &Option<String>| setting(name, flag.as_deref(), environment, &file);
+        let server = get("server", &common.server).unwrap_or_default();
+        let given = environment
+            .get("WEIR_TOKEN")
+            .filter(|t| !t.is_empty())
+            .cloned();
+        let token = match (&common.access_token_file, given) {
+            (None, Some(token)) => Some(token),
+            (flag, _) => match get("token-file", flag) {
+                Some(path) => {
+                    let text = std::fs::read_to_string(&path)
+                        .map_err(|error| format!("cannot read {path}: {error}"))?;
+                    Some(text.trim().to_owned())
+                }
+                None => None,
+            },
+        };
+        let client = Client::new(&server, token, get("ca-cert", &common.ca_cert).as_deref())?;
+        Ok(Self {
+            io,
+            client,
+            project: get("project", &common.project).unwrap_or_default(),
+            location: get("location", &at.location).unwrap_or_default(),
+            format: common.format.clone(),
+            quiet: common.quiet,
+        })
+    }
+
+    /// The full name of a resource in the location.
+    ///
+    /// # Errors
+    /// A full name of something else.
+    pub fn name(&self, collection: &str, name: &str) -> Result<String, Error> {
+        if name.starts_with("projects/") {
+            let parts: Vec<&str> = name.split('/').collect();
+            return match parts.as_slice() {
+                [_, _, "locations", _, rest @ ..] if full(collection, rest) => Ok(name.to_owned()),
+                _ => Err(Error::Other(format!("[{name}] is not one of {collection}"))),
+            };
+        }
+        if name.is_empty() || name.contains('/') {
+            return Err(Error::Other(format!("[{name}] is not a name")));
+        }
+        Ok(format!("{}/{collection}/{name}", self.parent()))
+    }
+
+    /// The location's full name.
+    pub fn parent(&self) -> String {
+        format!("projects/{}/locations/{}", self.project, self.location)
+    }
+
+    /// The full name of the location to list in: all, if none is given.
+    pub fn listed(&self, at: &At) -> String {
+        let location = at.location.as_deref().unwrap_or("-");
+        format!("projects/{}/locations/{location}", self.project)
+    }
+
+    /// The project's full name.
+    pub fn project(&self) -> String {
+        format!("projects/{}", self.project)
+    }
+
+    /// The user's format, or the command's.
+    fn format(&self, default: &Format) -> Result<Format, Error> {
+        match &self.format {
+            Some(text) => Ok(format::parse(text)?.over(Some(default))),
+            None => Ok(default.clone()),
+        }
+    }
+
+    /// Says something besides the output.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn say(&mut self, text: &str) -> Result<(), Error> {
+        Ok(self.io.err.write_all(format!("{text}\n").as_bytes())?)
+    }
+
+    /// Puts out text.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub fn put(&mut self, text: &str) -> Result<(), Error> {
+        Ok(self.io.out.write_all(text.as_bytes())?)
+    }
+
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn get(&self, name: &str) -> Result<Value, Error> {
+        self.client.call(Method::Get, name, &[], None)
+    }
+
+    /// Makes a request whose answer is not an operation.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn call(
+        &self,
+        method: Method,
+        name: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<Value, Error> {
+        self.client.call(method, name, query, body)
+    }
+
+    /// Prints one resource.
+    ///
+    /// # Errors
+    /// A format that is none.
+    pub fn print(&mut self, resource: &Value, default: &Format) -> Result<(), Error> {
+        let format = self.format(default)?;
+        let text = format.one(resource)?;
+        self.put(&text)
+    }
+
+    /// Shows one resource.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn describe(&mut self, name: &str) -> Result<(), Error> {
+        let format = self.format(&Format::plain(Kind::Yaml))?;
+        let resource = self.get(name)?;
+        self.put(&format.one(&resource)?)
+    }
+
+    /// Lists a collection: page by page, sorted, filtered, cut, as gcloud does, here.
+    ///
+    /// # Errors
+    /// The server's; a format or a filter that is none.
+    pub fn list(
+        &mut self,
+        parent: &str,
+        collection: &str,
+        listing: &Listing,
+        default: &Format,
+    ) -> Result<(), Error> {
+        let format = self.format(default)?;
+        let filter = listing.filter.as_deref().map(Filter::parse).transpose()?;
+        let by = listing.sort_by.iter().map(|field| {
+            let (reverse, field) = match field.strip_prefix('~') {
+                Some(field) => (true, field),
+                None => (false, field.as_str()),
+            };
+            Scanner::new(field).key().map(|key| (reverse, key))
+        });
+        let by: Vec<_> = by.collect::<Result<_, _>>()?;
+        let all = filter.is_some() || !by.is_empty();
+        let limit = listing
+            .limit
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(usize::MAX);
+
+        let path = match parent {
+            "" => collection.to_owned(),
+            parent => format!("{parent}/{collection}"),
+        };
+        let mut found: Vec<Value> = Vec::new();
+        let mut token = String::new();
+        loop {
+            let mut query = Vec::new();
+            if let Some(size) = listing.page_size {
+                query.push(("pageSize", size.to_string()));
+            }
+            if !token.is_empty() {
+                query.push(("pageToken", token.clone()));
+            }
+            let mut page = self.client.call(Method::Get, &path, &query, None)?;
+            if let Some(Value::Array(items)) = page.get_mut(collection) {
+                found.append(items);
+            }
+            for place in page
+                .get("unreachable")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+            {
+                self.say(&format!("WARNING: unreachable: {}", format::text(place)))?;
+            }
+            let next = page
+                .get("nextPageToken")
+                .and_then(Value::as_str)
+                .unwrap_or("");
+            if next.is_empty() || next == token || (!all && found.len() >= limit) {
+                break;
+            }
+            token = next.to_owned();
+        }
+
+        for (reverse, key) in by.iter().rev() {
+            found.sort_by(|a, b| {
+                let order = format::compare(&key.get(a), &key.get(b));
+                if *reverse { order.reverse() } else { order }
+            });
+        }
+        if let Some(filter) = &filter {
+            found.retain(|resource| filter.matches(resource));
+            let unknown = filter.unknown_keys();
+            if found.is_empty() && !unknown.is_empty() {
+                self.say(&format!(
+                    "WARNING: The following filter keys were not present in any resource : {}",
+                    unknown.join(", ")
+                ))?;
+            }
+        }
+        found.truncate(limit);
+
+        if found.is_empty() && (format.kind == Kind::Table || listing.uri) {
+            return self.say("Listed 0 items.");
+        }
+        if listing.uri {
+            let names = found
+                .iter()
+                .filter_map(|r| r.get("name").and_then(Value::as_str));
+            let uris: Vec<String> = names.map(|name| self.client.uri(name) + "\n").collect();
+            return self.put(&uris.concat());
+        }
+        let text = format.list(&found, !by.is_empty())?;
+        self.put(&text)
+    }
+
+    /// Makes a change and waits for it, unless told not to.
+    ///
+    /// # Errors
+    /// The server's, or the operation's.
+    pub fn change(&mut self, change: Change<'_>) -> Result<(), Error> {
+        let format = self.format(change.format)?;
+        let operation = self.client.call(
+            change.method,
+            &change.name,
+            &change.query,
+            change.body.as_ref(),
+        )?;
+        if change.no_wait {
+            let name = operation.get("name").map(format::text).unwrap_or_default();
+            self.say(&format!(
+                "Check the status of the operation:\n  $ weir operations describe {name}"
+            ))?;
+            let asked = self.format.is_some();
+            return match asked {
+                true => self.put(&format.one(&operation)?),
+                false => Ok(()),
+            };
+        }
+        let response = self.finish(operation)?;
+        self.say(&change.done)?;
+        self.put(&format.one(&response)?)
+    }
+
+    /// Waits for an operation and returns its response.
+    ///
+    /// # Errors
+    /// The server's, or the operation's.
+    pub fn finish(&mut self, operation: Value) -> Result<Value, Error> {
+        let name = operation.get("name").map(format::text).unwrap_or_default();
+        let name = name.rsplit('/').next().unwrap_or("").to_owned();
+        let mut bar: Option<ProgressBar> = None;
+        let progress = self.io.progress;
+        let done = self.client.wait(operation, || {
+            if progress && bar.is_none() {
+                let spinner = ProgressBar::new_spinner();
+                if let Ok(style) = ProgressStyle::with_template("{msg}{spinner}{elapsed:>5}") {
+                    spinner.set_style(style);
+                }
+                spinner.set_message(format!("Waiting for [{name}] to finish... "));
+                spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+                bar = Some(spinner);
+            }
+        });
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        let mut done = done?;
+        if let Some(error) = done.get("error").filter(|e| !e.is_null()) {
+            return Err(Error::from_body(error, None));
+        }
+        Ok(done
+            .get_mut("response")
+            .map(Value::take)
+            .unwrap_or_else(|| json!({})))
+    }
+
+    /// Whether the user agrees, or cannot or need not be asked.
+    ///
+    /// # Errors
+    /// That the user does not agree.
+    pub fn confirm(&mut self, warning: &str) -> Result<(), Error> {
+        if self.quiet {
+            return Ok(());
+        }
+        let Some(answer) = self.io.answer.as_mut() else {
+            return Ok(());
+        };
+        let question = format!("{warning}\nAre you sure?\n\nDo you want to continue (Y/n)?  ");
+        self.io.err.write_all(question.as_bytes())?;
+        self.io.err.flush()?;
+        let line = answer().unwrap_or_else(|| "n".to_owned());
+        match line.trim().to_ascii_lowercase().as_str() {
+            "" | "y" | "yes" => Ok(()),
+            _ => Err(Error::Other("Aborted by user.".to_owned())),
+        }
+    }
+
+    /// The labels of a resource after changes; none where there are no changes.
+    pub fn labels(resource: &Value, changes: &LabelChanges) -> Option<Value> {
+        let none = changes.update_labels.is_none()
+            && changes.remove_labels.is_none()
+            && !changes.clear_labels;
+        if none {
+            return None;
+        }
+        let mut labels = match resource.get("labels") {
+            Some(Value::Object(map)) if !changes.clear_labels => map.clone(),
+            _ => Map::new(),
+        };
+        for (key, value) in changes.update_labels.iter().flatten() {
+            labels.insert(key.clone(), Value::from(value.as_str()));
+        }
+        for key in changes.remove_labels.iter().flat_map(|list| &list.0) {
+            labels.remove(key);
+        }
+        Some(Value::Object(labels))
+    }
+}
+
+/// Whether the parts of a full name behind its location are of a collection, which may itself be
+/// below a resource (`volumes/v1/snapshots`).
+fn full(collection: &str, parts: &[&str]) -> bool {
+    let Some((last, names)) = parts.split_last() else {
+        return false;
+    };
+    let own = collection.rsplit('/').next().unwrap_or(collection);
+    !last.is_empty() && names.last() == Some(&own) && parts.len() % 2 == 0
+}
