@@ -1,5 +1,6 @@
 //! The command line of the load generators.
 
+use crate::arrivals::Spacing;
 use crate::nfs3::Stable;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -53,6 +54,9 @@ pub enum LoadKind {
     Rename,
     /// MKDIR.
     Mkdir,
+    /// A blend like that of chip design: names and attributes of many small files, some
+    /// made and removed, data in large pieces.
+    Eda,
     /// NULL: what a call costs that does nothing.
     Null,
 }
@@ -60,7 +64,7 @@ pub enum LoadKind {
 impl LoadKind {
     /// Whether the load moves file data in large files.
     pub fn is_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Mix)
+        matches!(self, Self::Read | Self::Write | Self::Mix | Self::Eda)
     }
 
     /// Whether the load uses up what was made beforehand.
@@ -105,6 +109,17 @@ pub struct Nfs3Args {
     /// Calls in flight on each connection.
     #[arg(long, short = 'd', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: u32,
+    /// Clients that the connections are divided among. On loopback each has an address
+    /// of its own (127.0.0.2, 127.0.0.3, …), so that the server can tell them apart.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub clients: u32,
+    /// Open loop: begin so many operations a second in all, whatever the replies do, and
+    /// count latency from the moment an operation was due.
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Spacing of the operations of an open loop.
+    #[arg(long, value_enum, default_value = "poisson")]
+    pub arrivals: Spacing,
     /// Threads of the generator; the connections are spread over them.
     #[arg(long, short = 'j', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub jobs: u32,

@@ -6,6 +6,7 @@
 //! of need, not of speed: the measured load uses [`crate::engine`] instead.
 
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::nfs3::{self};
 use crate::nfs3::{Calls, Fsinfo, Handle, JUKEBOX, MOUNT_PROGRAM, Proc, VERSION};
 use crate::rpc::{self, CallPrefix, Credential, LAST_FRAGMENT};
@@ -160,6 +161,9 @@ impl Control {
                 flying.insert(self.xid, number);
             }
             self.send()?;
+            if interrupt::requested() {
+                return Err(BenchError::Interrupted);
+            }
             if flying.is_empty() {
                 return Ok(());
             }

@@ -12,14 +12,17 @@
 //!   header is parsed is skipped, and large remainders are thrown away inside the
 //!   kernel (`MSG_TRUNC`, tcp(7)) without being copied.
 //!
-//! Time is taken once a batch.
+//! Time is taken once a batch. In an open loop ([`crate::arrivals`]) a slot without an
+//! operation that is due waits in a list of its connection, and a timer in the same
+//! epoll wakes the thread for the next one.
 
+use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::error::BenchError;
 use crate::load::{Call, Load, Step};
 use crate::outbox::{Flush, Outbox};
 use crate::rpc::{self, LAST_FRAGMENT};
-use crate::tally::Tally;
+use crate::tally::{Class, Tally};
 use crate::xdr::Reader;
 use std::io;
 use std::net::TcpStream;
@@ -44,6 +47,8 @@ const RECEIVES_PER_TURN: usize = 8;
 const TICK_MS: i32 = 5;
 /// Pause before a call answered NFS3ERR_JUKEBOX is repeated.
 const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
+/// What epoll calls the timer of an open loop; connections have their numbers.
+const TIMER: u64 = u64::MAX;
 /// Failed operations after which a run is not worth going on with.
 const MAX_FAILURES: u64 = 1000;
 
@@ -69,6 +74,10 @@ pub struct Stage {
     limit: u64,
     /// Operations completed, for the series over time.
     pub progress: AtomicU64,
+    /// READs among them.
+    pub reads: AtomicU64,
+    /// Bytes of file data moved by them.
+    pub bytes: AtomicU64,
     /// Threads that have finished.
     pub finished: AtomicU64,
 }
@@ -81,6 +90,8 @@ impl Stage {
             begun: AtomicU64::new(0),
             limit: limit.unwrap_or(u64::MAX),
             progress: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             finished: AtomicU64::new(0),
         }
     }
@@ -133,6 +144,9 @@ struct Connection<'a> {
     in_flight: usize,
     /// Slots that wait to repeat their call: due time and slot.
     later: Vec<(u64, usize)>,
+    /// When operations are due, in an open loop, and the slots that wait for that.
+    arrivals: Option<Arrivals>,
+    idle: Vec<usize>,
     /// No new operations: draining, or none left.
     exhausted: bool,
     done: bool,
@@ -164,10 +178,20 @@ pub struct Options<'r> {
     pub depth: usize,
 }
 
+/// A connection and what it is to do.
+pub struct Link<'a> {
+    /// The connection.
+    pub stream: TcpStream,
+    /// Its load.
+    pub load: Load<'a>,
+    /// When its operations are due; `None` for a closed loop.
+    pub arrivals: Option<Arrivals>,
+}
+
 /// Runs the loads on their connections until the stage says drain and all is
 /// answered, or nothing is left to do.
 pub fn run(
-    connections: Vec<(TcpStream, Load<'_>)>,
+    connections: Vec<Link<'_>>,
     options: Options<'_>,
     stage: &Stage,
 ) -> Result<ThreadResult, BenchError> {
@@ -187,16 +211,19 @@ pub fn run(
 
 struct Thread<'a, 'r> {
     epoll: OwnedFd,
+    /// The timer of an open loop, and what it is set to.
+    timer: Option<(OwnedFd, u64)>,
     connections: Vec<Connection<'a>>,
     options: Options<'r>,
     tally: Tally,
     cpu_start_ns: u64,
     end_ns: u64,
-    reported: u64,
+    /// Operations, READs and bytes that the stage knows of.
+    reported: (u64, u64, u64),
 }
 
 impl<'a, 'r> Thread<'a, 'r> {
-    fn new(streams: Vec<(TcpStream, Load<'a>)>, options: Options<'r>) -> Result<Self, BenchError> {
+    fn new(links: Vec<Link<'a>>, options: Options<'r>) -> Result<Self, BenchError> {
         // SAFETY: plain system call; the descriptor it returns is ours alone.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
@@ -205,8 +232,17 @@ impl<'a, 'r> Thread<'a, 'r> {
         // SAFETY: `fd` was just created and is owned by nobody else.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let now = clock::now_ns();
+        let timer = match links.iter().any(|l| l.arrivals.is_some()) {
+            true => Some((timer(&epoll)?, 0)),
+            false => None,
+        };
         let mut connections = Vec::new();
-        for (i, (stream, load)) in streams.into_iter().enumerate() {
+        for (i, link) in links.into_iter().enumerate() {
+            let Link {
+                stream,
+                load,
+                arrivals,
+            } = link;
             stream
                 .set_nonblocking(true)
                 .map_err(BenchError::io("socket options"))?;
@@ -231,6 +267,8 @@ impl<'a, 'r> Thread<'a, 'r> {
                 sequence: (now >> 10) as u32 ^ (i as u32).wrapping_mul(0x0009_e377),
                 in_flight: 0,
                 later: Vec::new(),
+                arrivals,
+                idle: Vec::new(),
                 exhausted: false,
                 done: false,
                 last_reply_ns: now,
@@ -244,12 +282,13 @@ impl<'a, 'r> Thread<'a, 'r> {
         }
         Ok(Self {
             epoll,
+            timer,
             connections,
             options,
             tally: Tally::default(),
             cpu_start_ns: clock::thread_cpu_ns(),
             end_ns: now,
-            reported: 0,
+            reported: (0, 0, 0),
         })
     }
 
@@ -269,7 +308,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                     Phase::Warmup => {}
                     Phase::Measure => {
                         self.tally.restart();
-                        self.reported = 0;
+                        self.reported = (0, 0, 0);
                         self.cpu_start_ns = clock::thread_cpu_ns();
                     }
                     Phase::Drain => {
@@ -288,6 +327,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                 self.end_ns = clock::now_ns();
                 return Ok(());
             }
+            self.set_timer()?;
             // SAFETY: `events` has room for the number of events given.
             let n = unsafe {
                 libc::epoll_wait(
@@ -309,17 +349,17 @@ impl<'a, 'r> Thread<'a, 'r> {
             };
             self.tally.wakeups += 1;
             for event in events.iter().take(n) {
+                if event.u64 == TIMER {
+                    continue;
+                }
                 let index = event.u64 as usize;
                 if event.events & !(libc::EPOLLOUT as u32) != 0 {
                     self.receive(index, stage)?;
                 }
                 self.flush(index)?;
             }
-            let ops = self.tally.ops();
-            stage
-                .progress
-                .fetch_add(ops.saturating_sub(self.reported), Ordering::Relaxed);
-            self.reported = ops;
+            self.begin_due(stage)?;
+            self.tell(stage);
             if n == 0 || clock::now_ns() - checked_ns > 5_000_000 {
                 checked_ns = clock::now_ns();
                 self.repeat_due(checked_ns)?;
@@ -336,6 +376,84 @@ impl<'a, 'r> Thread<'a, 'r> {
         for slot in 0..c.slots.len() {
             c.begin(slot, now, stage);
         }
+    }
+
+    /// Adds what was completed to the stage's counts.
+    fn tell(&mut self, stage: &Stage) {
+        let now = (
+            self.tally.ops(),
+            self.tally.class(Class::Read).latency.len(),
+            self.tally.bytes(),
+        );
+        let before = std::mem::replace(&mut self.reported, now);
+        for (counter, now, before) in [
+            (&stage.progress, now.0, before.0),
+            (&stage.reads, now.1, before.1),
+            (&stage.bytes, now.2, before.2),
+        ] {
+            counter.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Begins what is due in an open loop.
+    fn begin_due(&mut self, stage: &Stage) -> Result<(), BenchError> {
+        if self.timer.is_none() {
+            return Ok(());
+        }
+        let now = clock::now_ns();
+        for i in 0..self.connections.len() {
+            let Some(c) = self.connections.get_mut(i) else {
+                continue;
+            };
+            while c.arrivals.as_ref().is_some_and(|a| a.due_ns() <= now) {
+                match c.idle.pop() {
+                    Some(slot) => c.begin(slot, now, stage),
+                    None => break,
+                }
+            }
+            self.flush(i)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the timer to the next operation that is due and has a slot.
+    fn set_timer(&mut self) -> Result<(), BenchError> {
+        let Some((timer, set)) = &mut self.timer else {
+            return Ok(());
+        };
+        let due = self
+            .connections
+            .iter()
+            .filter(|c| !c.exhausted && !c.idle.is_empty())
+            .filter_map(|c| c.arrivals.as_ref().map(Arrivals::due_ns))
+            .min();
+        let Some(due) = due.filter(|due| due != set) else {
+            return Ok(());
+        };
+        *set = due;
+        let spec = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: (due / 1_000_000_000) as libc::time_t,
+                tv_nsec: (due % 1_000_000_000) as libc::c_long,
+            },
+        };
+        // SAFETY: `spec` is valid for the call; the descriptor is an open timer.
+        let result = unsafe {
+            libc::timerfd_settime(
+                timer.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const spec,
+                std::ptr::null_mut(),
+            )
+        };
+        if result < 0 {
+            return Err(BenchError::Io("timer".into(), io::Error::last_os_error()));
+        }
+        Ok(())
     }
 
     /// Lets connections that have nothing in flight and nothing to begin send the
@@ -471,22 +589,34 @@ impl Connection<'_> {
         if self.exhausted {
             return;
         }
+        let started = match &mut self.arrivals {
+            None => now,
+            Some(a) if a.due_ns() <= now => {
+                let due = a.due_ns();
+                a.advance();
+                due
+            }
+            Some(_) => {
+                self.idle.push(slot);
+                return;
+            }
+        };
         let call = if stage.may_begin() {
             self.load.next(slot)
         } else {
             None
         };
         match call {
-            Some(call) => self.issue(slot, call, now),
+            Some(call) => self.issue(slot, call, started),
             None => self.exhausted = true,
         }
     }
 
-    /// Sends an operation's first call.
-    fn issue(&mut self, slot: usize, call: Call, now: u64) {
+    /// Sends an operation's first call; its latency counts from `started_ns` on.
+    fn issue(&mut self, slot: usize, call: Call, started_ns: u64) {
         if let Some(s) = self.slots.get_mut(slot) {
             s.call = call;
-            s.started_ns = now;
+            s.started_ns = started_ns;
             s.busy = true;
             self.in_flight += 1;
             self.send_again(slot);
@@ -697,6 +827,37 @@ fn recv(
             }
         }
     }
+}
+
+/// A timer of the monotonic clock in the epoll set. Edge-triggered, so that it need
+/// not be read: setting it anew clears it (timerfd_create(2)).
+fn timer(epoll: &OwnedFd) -> Result<OwnedFd, BenchError> {
+    // SAFETY: plain system call; the descriptor it returns is ours alone.
+    let fd = unsafe {
+        libc::timerfd_create(
+            libc::CLOCK_MONOTONIC,
+            libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(BenchError::Io("timer".into(), io::Error::last_os_error()));
+    }
+    // SAFETY: `fd` was just created and is owned by nobody else.
+    let timer = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut event = libc::epoll_event {
+        events: (libc::EPOLLIN | libc::EPOLLET) as u32,
+        u64: TIMER,
+    };
+    // SAFETY: `event` is valid for the call; both descriptors are open.
+    let result =
+        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    if result < 0 {
+        return Err(BenchError::Io(
+            "epoll_ctl".into(),
+            io::Error::last_os_error(),
+        ));
+    }
+    Ok(timer)
 }
 
 fn control(

@@ -15,6 +15,8 @@ pub enum BenchError {
     Protocol(String),
     /// A call of the preparation failed with this status.
     Status(&'static str, u32),
+    /// The user asked for the end.
+    Interrupted,
     /// The arguments ask for what cannot be done.
     Usage(String),
 }
@@ -33,6 +35,7 @@ impl fmt::Display for BenchError {
             Self::Io(what, e) => write!(f, "{what}: {e}"),
             Self::Protocol(what) => write!(f, "protocol error: {what}"),
             Self::Status(what, s) => write!(f, "{what} failed with {} ({s})", status_name(*s)),
+            Self::Interrupted => write!(f, "interrupted"),
             Self::Usage(what) => write!(f, "{what}"),
         }
     }

@@ -10,7 +10,8 @@
 //! | [`args`] | command line |
 //! | [`xdr`], [`rpc`], [`nfs3`] | encoding of calls, decoding of replies |
 //! | [`control`], [`set`] | mount; making, filling and removing the working set |
-//! | [`load`] | which call comes next, and whether its reply is right |
+//! | [`load`], [`blend`] | which call comes next, and whether its reply is right |
+//! | [`arrivals`] | when it comes, in an open loop |
 //! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
 //! | [`pattern`] | contents that prove where they belong |
 //! | [`tally`], [`report`] | counting and telling |
@@ -18,10 +19,13 @@
 //! | [`run`], [`tcp`] | the two measurements |
 
 pub mod args;
+pub mod arrivals;
+pub mod blend;
 pub mod clock;
 pub mod control;
 pub mod engine;
 pub mod error;
+pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod nfs3;

@@ -4,6 +4,7 @@
 //! connections share is two counters ([`Shared`]). A load names calls by small
 //! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX.
 
+use crate::blend;
 use crate::args::{LoadKind, Nfs3Args, Pattern};
 use crate::error::BenchError;
 use crate::nfs3::{self, Calls, Handle, Name, Proc, Stable};
@@ -78,6 +79,11 @@ pub enum Call {
         /// Number of the new directory.
         number: u64,
     },
+    /// REMOVE of a file that the load made.
+    RemoveMade {
+        /// Its number.
+        number: u64,
+    },
     /// REMOVE of a file of the set.
     Remove {
         /// File number.
@@ -143,6 +149,8 @@ pub struct Load<'a> {
     commits: VecDeque<u32>,
     verifier: Option<[u8; 8]>,
     slots: Vec<SlotState>,
+    /// Numbers of the files that the blend made and has not removed.
+    made: VecDeque<u64>,
 }
 
 /// What a connection wrote to one file.
@@ -205,6 +213,7 @@ impl<'a> Load<'a> {
             commits: VecDeque::new(),
             verifier: None,
             slots,
+            made: VecDeque::new(),
         }
     }
 
@@ -230,6 +239,7 @@ impl<'a> Load<'a> {
                     self.next_write()
                 }
             }
+            LoadKind::Eda => self.next_of_blend(slot)?,
             LoadKind::Getattr => Call::Getattr {
                 file: self.random_file(),
             },
@@ -261,6 +271,46 @@ impl<'a> Load<'a> {
                 }
             }
         })
+    }
+
+    fn next_of_blend(&mut self, slot: usize) -> Option<Call> {
+        Some(match blend::draw(&mut self.rand) {
+            blend::Kind::Getattr => Call::Getattr {
+                file: self.random_file(),
+            },
+            blend::Kind::Access => Call::Access {
+                file: self.random_file(),
+            },
+            blend::Kind::Lookup => Call::Lookup {
+                file: self.random_file(),
+            },
+            blend::Kind::Readdirplus => {
+                let state = self.slots.get(slot)?;
+                Call::List {
+                    dir: state.list_dir,
+                    position: state.list,
+                }
+            }
+            blend::Kind::Create => Call::Create {
+                number: self.take_number(),
+            },
+            blend::Kind::Remove => match self.made.pop_front() {
+                Some(number) => Call::RemoveMade { number },
+                None => Call::Create {
+                    number: self.take_number(),
+                },
+            },
+            blend::Kind::Read => {
+                let (file, offset) = self.next_block();
+                Call::Read { file, offset }
+            }
+            blend::Kind::Write => self.next_write(),
+        })
+    }
+
+    /// Whether directories are listed with attributes.
+    fn lists_attributes(&self) -> bool {
+        matches!(self.args.load, LoadKind::Readdirplus | LoadKind::Eda)
     }
 
     /// Once nothing is in flight and nothing new begins: the COMMITs still owed.
@@ -434,6 +484,10 @@ impl<'a> Load<'a> {
                 let name = named(MADE_DIR, number);
                 out.encode(|o| c.mkdir(o, xid, set.dir_of(number), &name));
             }
+            Call::RemoveMade { number } => {
+                let name = named(CREATED, number);
+                out.encode(|o| c.of_name(o, xid, Proc::Remove, set.dir_of(number), &name));
+            }
             Call::Remove { number } => {
                 let name = named(FILE, number);
                 out.encode(|o| c.of_name(o, xid, Proc::Remove, set.dir_of(number), &name));
@@ -449,7 +503,7 @@ impl<'a> Load<'a> {
                 out.encode(|o| c.rename(o, xid, (dir, &from), (dir, &to)));
             }
             Call::List { dir, position } => {
-                let plus = self.args.load == LoadKind::Readdirplus;
+                let plus = self.lists_attributes();
                 if let Some(fh) = set.dirs.get(dir as usize) {
                     out.encode(|o| c.readdir(o, xid, fh, position, block, plus));
                 }
@@ -556,8 +610,11 @@ impl<'a> Load<'a> {
                 nfs3::found(r)?;
                 op
             }
-            Call::Create { .. } => {
+            Call::Create { number } => {
                 let fh = nfs3::created(r)?;
+                if self.args.load == LoadKind::Eda {
+                    self.made.push_back(number);
+                }
                 if self.args.load == LoadKind::CreateWriteCommit {
                     if fh.is_none() {
                         return Err(BenchError::Protocol(
@@ -576,7 +633,7 @@ impl<'a> Load<'a> {
                 nfs3::created(r)?;
                 op
             }
-            Call::Remove { .. } => {
+            Call::Remove { .. } | Call::RemoveMade { .. } => {
                 nfs3::removed(r)?;
                 op
             }
@@ -585,7 +642,7 @@ impl<'a> Load<'a> {
                 op
             }
             Call::List { dir, .. } => {
-                let listed = nfs3::listed(r, self.args.load == LoadKind::Readdirplus)?;
+                let listed = nfs3::listed(r, self.lists_attributes())?;
                 tally.entries += u64::from(listed.entries);
                 if let Some(s) = self.slots.get_mut(slot) {
                     if listed.eof {

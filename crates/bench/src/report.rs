@@ -105,6 +105,8 @@ pub struct Report {
     pub ops_per_s: f64,
     /// MiB of file data a second.
     pub mib_per_s: f64,
+    /// Operations a second that an open loop offered.
+    pub offered_ops_per_s: Option<f64>,
     /// Mean number in flight by Little's law (rate × mean latency), to be compared
     /// with connections × depth.
     pub in_flight: f64,
@@ -215,6 +217,7 @@ impl Report {
             ops,
             ops_per_s: ops as f64 / seconds,
             mib_per_s: classes.iter().map(|c| c.mib_per_s).sum(),
+            offered_ops_per_s: m.args.rate,
             in_flight: classes
                 .iter()
                 .map(|c| c.ops_per_s * c.latency_us.mean / 1e6)
@@ -352,6 +355,7 @@ fn durability(a: &Nfs3Args) -> String {
     match a.load {
         K::Write => writes,
         K::Mix if a.read_percent < 100 => writes,
+        K::Eda => format!("{writes}; names as the server makes them durable"),
         K::CreateWriteCommit if a.stability == Stable::Unstable => {
             "CREATE, UNSTABLE WRITE, COMMIT".into()
         }

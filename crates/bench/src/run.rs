@@ -1,10 +1,12 @@
 //! One run of the NFSv3 load: prepare, warm up, measure, clean up, report.
 
 use crate::args::{LoadKind, Nfs3Args};
+use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::control::{Control, rpcbind_port};
-use crate::engine::{self, Options, Phase, Stage, ThreadResult};
+use crate::engine::{self, Link, Options, Phase, Stage, ThreadResult};
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::load::{Load, Shared, region_len};
 use crate::machine::{self, MachineSample, ProcessSample};
 use crate::nfs3::{Calls, Handle, MOUNT_PROGRAM};
@@ -13,7 +15,8 @@ use crate::report::{Measured, Report};
 use crate::rpc::Credential;
 use crate::set::WorkingSet;
 use crate::tally::Tally;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,9 +27,72 @@ const RPCBIND_PORT: u16 = 111;
 /// Stack of a generator thread, in bytes.
 const STACK: usize = 1 << 20;
 
+/// What was done up to a moment of a phase.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sample {
+    /// Seconds since the phase began.
+    pub at_s: f64,
+    /// Operations completed in it.
+    pub ops: u64,
+    /// READs among them.
+    pub reads: u64,
+    /// Bytes of file data moved.
+    pub bytes: u64,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy)]
+pub enum Moment<'a> {
+    /// The working set is being made.
+    Preparing,
+    /// Load, not counted; the samples so far.
+    Warming(&'a [Sample]),
+    /// Load, counted; the samples so far.
+    Measuring(&'a [Sample]),
+}
+
+/// Follows a run, and decides when it is warm.
+pub trait Observer {
+    /// Time between two samples.
+    fn interval(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    /// Called at every sample.
+    fn see(&self, _moment: Moment<'_>) {}
+
+    /// Whether the warm-up may end; `at_least` seconds are what the settings ask for.
+    fn warm(&self, elapsed_s: f64, at_least: f64, _samples: &[Sample]) -> bool {
+        elapsed_s >= at_least
+    }
+}
+
+/// Follows nothing.
+struct Unobserved;
+
+impl Observer for Unobserved {}
+
+/// A run, with what its report leaves out.
+pub struct Outcome {
+    /// The report.
+    pub report: Report,
+    /// All counts and latencies.
+    pub tally: Tally,
+    /// The measurement over time.
+    pub samples: Vec<Sample>,
+    /// The user ended it before its time.
+    pub cut_short: bool,
+}
+
 /// Runs the load that `args` describes.
 pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
+    observed(args, &Unobserved).map(|o| o.report)
+}
+
+/// As [`nfs3`], followed by an observer; ends early when the user asks for it.
+pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, BenchError> {
     check(args)?;
+    observer.see(Moment::Preparing);
     let timeout = Duration::from_secs_f64(args.timeout);
     let addr = resolve(&args.server)?;
     let cred = Credential {
@@ -45,7 +111,7 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
     let limit = match args.load {
         LoadKind::Write => set.fsinfo.wtmax,
         LoadKind::Read => set.fsinfo.rtmax,
-        LoadKind::Mix => set.fsinfo.rtmax.min(set.fsinfo.wtmax),
+        LoadKind::Mix | LoadKind::Eda => set.fsinfo.rtmax.min(set.fsinfo.wtmax),
         _ => u32::MAX,
     };
     if args.block_size > u64::from(limit) {
@@ -56,16 +122,21 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
 
     let calls = Calls::new(Some(&cred));
     let shared = Shared::default();
-    let mut report = drive(args, addr, &set, &calls, &shared)?;
-    if !args.keep {
+    let mut outcome = drive(args, addr, &set, &calls, &shared, observer)?;
+    // What the load itself made is in nobody's way to be used again.
+    if args.load == LoadKind::Eda || !args.keep {
         let created = shared.next.load(Ordering::Relaxed);
         // What was measured stands, whatever becomes of the cleaning up.
-        let cleaned = set.remove(&mut control, &args.dir, args.load, created);
+        let cleaned = if args.keep {
+            set.remove_made(&mut control, args.load, created)
+        } else {
+            set.remove(&mut control, &args.dir, args.load, created)
+        };
         if let Err(e) = cleaned {
-            report.notes.push(format!("cleaning up: {e}"));
+            outcome.report.notes.push(format!("cleaning up: {e}"));
         }
     }
-    Ok(report)
+    Ok(outcome)
 }
 
 fn check(args: &Nfs3Args) -> Result<(), BenchError> {
@@ -87,6 +158,11 @@ fn check(args: &Nfs3Args) -> Result<(), BenchError> {
             "rename with {slots} calls in flight needs as many files"
         )));
     }
+    if args.rate.is_some_and(|r| !(1e-3..=1e9).contains(&r)) {
+        return Err(BenchError::Usage(
+            "the rate is 0.001 to 1,000,000,000 operations a second".into(),
+        ));
+    }
     if args.file_count() > u64::from(u32::MAX) {
         return Err(BenchError::Usage("too many files".into()));
     }
@@ -97,7 +173,8 @@ fn check(args: &Nfs3Args) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn resolve(server: &str) -> Result<SocketAddr, BenchError> {
+/// The first address of HOST:PORT.
+pub fn resolve(server: &str) -> Result<SocketAddr, BenchError> {
     server
         .to_socket_addrs()
         .map_err(BenchError::io(format!("address {server:?}")))?
@@ -129,7 +206,7 @@ struct Start {
     unix_time: u64,
     server: Option<ProcessSample>,
     machine: MachineSample,
-    progress: u64,
+    progress: [u64; 3],
 }
 
 impl Start {
@@ -140,7 +217,8 @@ impl Start {
             machine: machine::machine(),
             unix_time: clock::unix_seconds(),
             ns: clock::now_ns(),
-            progress: stage.progress.load(Ordering::Relaxed),
+            progress: [&stage.progress, &stage.reads, &stage.bytes]
+                .map(|c| c.load(Ordering::Relaxed)),
         };
         stage.enter(Phase::Measure);
         start
@@ -154,7 +232,8 @@ fn drive(
     set: &WorkingSet,
     calls: &Calls,
     shared: &Shared,
-) -> Result<Report, BenchError> {
+    observer: &dyn Observer,
+) -> Result<Outcome, BenchError> {
     let mut region = vec![0; region_len(args.block_size) as usize];
     // Seeded apart from the working set: these bytes stand for no file's place.
     let mut rand = pattern::Rand::new(!args.seed);
@@ -169,22 +248,35 @@ fn drive(
         depth: args.depth as usize,
     };
     let jobs = args.jobs.min(args.connections);
-    let mut shares: Vec<Vec<(TcpStream, Load<'_>)>> = (0..jobs).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Vec<Link<'_>>> = (0..jobs).map(|_| Vec::new()).collect();
     for index in 0..args.connections {
-        let stream = TcpStream::connect(addr)
+        let client = index / args.connections.div_ceil(args.clients);
+        let stream = connect(addr, client, args.clients)
             .map_err(BenchError::io(format!("connection {index} to {addr}")))?;
         stream
             .set_nodelay(true)
             .map_err(BenchError::io("socket options"))?;
         let load = Load::new(args, set, shared, calls, index);
         if let Some(share) = shares.get_mut((index % jobs) as usize) {
-            share.push((stream, load));
+            let arrivals = args.rate.map(|rate| {
+                Arrivals::new(
+                    args.arrivals,
+                    rate / f64::from(args.connections),
+                    clock::now_ns(),
+                    args.seed ^ u64::from(index).wrapping_mul(0xd134_2543_de82_ef95),
+                )
+            });
+            share.push(Link {
+                stream,
+                load,
+                arrivals,
+            });
         }
     }
     let stage = Stage::new(args.ops);
     // Without warm-up, not even the first replies may go uncounted.
     let at_once = (args.warmup_seconds() == 0.0).then(|| Start::now(args, &stage));
-    let (results, (start, series)) = std::thread::scope(|scope| {
+    let (results, conducted) = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for share in shares {
             let stage = &stage;
@@ -200,7 +292,7 @@ fn drive(
                 }
             }
         }
-        let conducted = conduct(args, &stage, threads.len() as u64, at_once);
+        let conducted = conduct(args, &stage, threads.len() as u64, at_once, observer);
         let results: Vec<Result<ThreadResult, BenchError>> = threads
             .into_iter()
             .map(|t| {
@@ -218,6 +310,11 @@ fn drive(
             .find_map(Result::err)
             .unwrap_or_else(|| BenchError::Usage("a generator thread failed".into())));
     }
+    let Conducted {
+        start,
+        samples,
+        cut_short,
+    } = conducted;
     let mut tally = Tally::default();
     let mut thread_cpu_ns = Vec::new();
     let mut end_ns = start.ns + 1;
@@ -230,7 +327,11 @@ fn drive(
     if args.server_pid.is_some() && (start.server.is_none() || server_after.is_none()) {
         return Err(BenchError::Usage("--server-pid: no such process".into()));
     }
-    Ok(Report::new(Measured {
+    let series = match observer.interval().as_secs() {
+        1 => per_second(&samples),
+        _ => Vec::new(),
+    };
+    let report = Report::new(Measured {
         args,
         fsinfo: set.fsinfo,
         tally: &tally,
@@ -240,47 +341,157 @@ fn drive(
         series,
         server: start.server.zip(server_after),
         machine: (start.machine, machine_after),
-    }))
+    });
+    Ok(Outcome {
+        report,
+        tally,
+        samples,
+        cut_short,
+    })
+}
+
+/// Operations in each whole second.
+fn per_second(samples: &[Sample]) -> Vec<u64> {
+    let mut before = 0;
+    samples
+        .iter()
+        .filter(|s| s.at_s.fract() < 0.5 && s.at_s >= 1.0)
+        .map(|s| {
+            let n = s.ops.saturating_sub(before);
+            before = s.ops;
+            n
+        })
+        .collect()
+}
+
+/// Connects as the client with this number: on loopback, each of several clients has a
+/// source address of its own.
+fn connect(addr: SocketAddr, client: u32, clients: u32) -> std::io::Result<TcpStream> {
+    let loopback = matches!(addr.ip(), IpAddr::V4(ip) if ip.is_loopback());
+    if clients <= 1 || !loopback {
+        return TcpStream::connect(addr);
+    }
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    let last = u8::try_from(client + 2).unwrap_or(1);
+    let source = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), 0);
+    socket.bind(&source.into())?;
+    socket.connect(&addr.into())?;
+    Ok(socket.into())
+}
+
+/// What [`conduct`] comes back with.
+struct Conducted {
+    start: Start,
+    samples: Vec<Sample>,
+    cut_short: bool,
+}
+
+/// Takes a sample every interval of a phase, for as long as `go_on` says.
+struct Sampler<'a> {
+    stage: &'a Stage,
+    observer: &'a dyn Observer,
+    threads: u64,
+}
+
+impl Sampler<'_> {
+    fn over(&self) -> bool {
+        self.stage.finished.load(Ordering::SeqCst) == self.threads
+            || self.stage.phase() == Phase::Abort
+    }
+
+    fn counters(&self) -> [u64; 3] {
+        [&self.stage.progress, &self.stage.reads, &self.stage.bytes]
+            .map(|c| c.load(Ordering::Relaxed))
+    }
+
+    /// Samples until `end` (seconds of the phase, asked again at each sample) or the
+    /// load is over or interrupted.
+    fn sample(
+        &self,
+        start_ns: u64,
+        base: [u64; 3],
+        mut end: impl FnMut(f64, &[Sample]) -> Option<f64>,
+        phase: Phase,
+    ) -> Vec<Sample> {
+        let interval_ns = (self.observer.interval().as_nanos() as u64).max(1_000_000);
+        let mut samples = Vec::new();
+        let elapsed = || (clock::now_ns() - start_ns) as f64 / 1e9;
+        let mut tick_ns = start_ns;
+        while let Some(end_s) = end(elapsed(), &samples) {
+            tick_ns += interval_ns;
+            let until_ns = tick_ns.min(start_ns + (end_s * 1e9) as u64);
+            loop {
+                let now = clock::now_ns();
+                if now >= until_ns || self.over() || interrupt::requested() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_nanos((until_ns - now).min(20_000_000)));
+            }
+            let [ops, reads, bytes] = self.counters();
+            samples.push(Sample {
+                at_s: elapsed(),
+                ops: ops.saturating_sub(base[0]),
+                reads: reads.saturating_sub(base[1]),
+                bytes: bytes.saturating_sub(base[2]),
+            });
+            self.observer.see(match phase {
+                Phase::Warmup => Moment::Warming(&samples),
+                _ => Moment::Measuring(&samples),
+            });
+            if self.over() || interrupt::requested() {
+                break;
+            }
+        }
+        samples
+    }
 }
 
 /// Leads the threads through warm-up (unless `start` says that there is none),
-/// measurement and drain. Returns the start, and the operations of each second.
+/// measurement and drain.
 fn conduct(
     args: &Nfs3Args,
     stage: &Stage,
     threads: u64,
     start: Option<Start>,
-) -> (Start, Vec<u64>) {
-    let over = || stage.finished.load(Ordering::SeqCst) == threads || stage.phase() == Phase::Abort;
-    let wait_until = |until_ns: u64| {
-        while !over() {
-            let now = clock::now_ns();
-            if now >= until_ns {
-                break;
-            }
-            std::thread::sleep(Duration::from_nanos((until_ns - now).min(20_000_000)));
-        }
+    observer: &dyn Observer,
+) -> Conducted {
+    let sampler = Sampler {
+        stage,
+        observer,
+        threads,
     };
     let start = start.unwrap_or_else(|| {
-        wait_until(clock::now_ns() + (args.warmup_seconds() * 1e9) as u64);
+        let began_ns = clock::now_ns();
+        let at_least = args.warmup_seconds();
+        sampler.sample(
+            began_ns,
+            sampler.counters(),
+            |elapsed, samples| {
+                let warm = observer.warm(elapsed, at_least, samples);
+                (!warm).then_some(if elapsed < at_least {
+                    at_least
+                } else {
+                    f64::from(u32::MAX)
+                })
+            },
+            Phase::Warmup,
+        );
         Start::now(args, stage)
     });
-    let end_ns = start.ns + (args.duration * 1e9) as u64;
-    let mut series = Vec::new();
-    let mut counted = start.progress;
-    let mut tick = start.ns;
-    while clock::now_ns() < end_ns && !over() {
-        tick += 1_000_000_000;
-        wait_until(tick.min(end_ns));
-        let progress = stage.progress.load(Ordering::Relaxed);
-        if clock::now_ns() >= tick {
-            series.push(progress.saturating_sub(counted));
-            counted = progress;
-        }
-    }
+    let samples = sampler.sample(
+        start.ns,
+        start.progress,
+        |elapsed, _| (elapsed < args.duration).then_some(args.duration),
+        Phase::Measure,
+    );
+    let cut_short = interrupt::requested();
     stage.enter(Phase::Drain);
-    while !over() {
+    while !sampler.over() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    (start, series)
+    Conducted {
+        start,
+        samples,
+        cut_short,
+    }
 }

@@ -80,7 +80,8 @@ impl WorkingSet {
             fsinfo,
             place: Some((root, top)),
         };
-        let dirs = if args.load.is_data() { 1 } else { args.dirs };
+        let large = args.load.is_data() && args.load != LoadKind::Eda;
+        let dirs = if large { 1 } else { args.dirs };
         for n in 0..dirs {
             let name = dir_name(n);
             set.dirs.push(control.directory(&top, name.as_bytes())?);
@@ -102,7 +103,7 @@ impl WorkingSet {
             }
             set.fill(control, args)?;
             let reads = match args.load {
-                LoadKind::Read => true,
+                LoadKind::Read | LoadKind::Eda => true,
                 LoadKind::Mix => args.read_percent > 0,
                 _ => false,
             };
@@ -244,32 +245,10 @@ impl WorkingSet {
         kind: LoadKind,
         created: u64,
     ) -> Result<(), BenchError> {
-        let mut families: Vec<(u8, u64, Proc)> = Vec::new();
         if !self.files.is_empty() {
-            families.push((FILE, self.file_count, Proc::Remove));
+            self.remove_family(control, FILE, self.file_count, Proc::Remove)?;
         }
-        match kind {
-            LoadKind::Rename => families.push((RENAMED, self.file_count, Proc::Remove)),
-            LoadKind::Create | LoadKind::CreateWriteCommit => {
-                families.push((CREATED, created, Proc::Remove));
-            }
-            LoadKind::Mkdir => families.push((MADE_DIR, created, Proc::Rmdir)),
-            _ => {}
-        }
-        for (letter, count, proc) in families {
-            control.many(
-                count,
-                WINDOW,
-                |c, out, number, xid| {
-                    let name = Name { letter, number }.bytes();
-                    c.of_name(out, xid, proc, self.dir_of(number), &name);
-                },
-                |_, status, _| match status {
-                    0 | nfs3::NOENT => Ok(Verdict::Done),
-                    s => Err(BenchError::Status("REMOVE", s)),
-                },
-            )?;
-        }
+        self.remove_made(control, kind, created)?;
         if let Some((root, top)) = &self.place {
             for n in 0..self.dirs.len() as u32 {
                 rmdir(control, top, dir_name(n).as_bytes())?;
@@ -277,6 +256,47 @@ impl WorkingSet {
             rmdir(control, root, dir.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// Removes what the load made, but not the working set.
+    pub fn remove_made(
+        &self,
+        control: &mut Control,
+        kind: LoadKind,
+        created: u64,
+    ) -> Result<(), BenchError> {
+        match kind {
+            LoadKind::Rename => {
+                self.remove_family(control, RENAMED, self.file_count, Proc::Remove)
+            }
+            LoadKind::Create | LoadKind::CreateWriteCommit | LoadKind::Eda => {
+                self.remove_family(control, CREATED, created, Proc::Remove)
+            }
+            LoadKind::Mkdir => self.remove_family(control, MADE_DIR, created, Proc::Rmdir),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the files or directories of one letter, numbered below `count`.
+    fn remove_family(
+        &self,
+        control: &mut Control,
+        letter: u8,
+        count: u64,
+        proc: Proc,
+    ) -> Result<(), BenchError> {
+        control.many(
+            count,
+            WINDOW,
+            |c, out, number, xid| {
+                let name = Name { letter, number }.bytes();
+                c.of_name(out, xid, proc, self.dir_of(number), &name);
+            },
+            |_, status, _| match status {
+                0 | nfs3::NOENT => Ok(Verdict::Done),
+                s => Err(BenchError::Status("REMOVE", s)),
+            },
+        )
     }
 }
 

@@ -134,6 +134,11 @@ impl Tally {
             .sum()
     }
 
+    /// Bytes of file data moved, of all classes.
+    pub fn bytes(&self) -> u64 {
+        self.classes.iter().map(|c| c.bytes).sum()
+    }
+
     /// Adds another thread's tally.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
