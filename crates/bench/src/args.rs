@@ -1,6 +1,7 @@
 //! The command line of the load generators.
 
 use crate::arrivals::Spacing;
+use crate::lab::cli::{CompareArgs, MatrixArgs, PresetsArgs, ReportArgs};
 use crate::nfs3::Stable;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -21,6 +22,14 @@ pub enum BenchCommand {
     Nfs3(Box<Nfs3Args>),
     /// What TCP over loopback carries on this machine: the ceiling of any server.
     Tcp(TcpArgs),
+    /// Tables of block sizes and read/write mixes, with reports.
+    Matrix(Box<MatrixArgs>),
+    /// Definitions for `matrix` that come with this program.
+    Presets(PresetsArgs),
+    /// Runs of `matrix` side by side, and beside published figures.
+    Compare(CompareArgs),
+    /// The reports of a run of `matrix`, made again.
+    Report(ReportArgs),
 }
 
 /// The operation that is repeated.
@@ -109,6 +118,10 @@ pub struct Nfs3Args {
     /// Calls in flight on each connection.
     #[arg(long, short = 'd', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: u32,
+    /// Calls in flight in all, spread over the connections as evenly as it goes, --depth
+    /// at most on each [default: connections × depth].
+    #[arg(long)]
+    pub in_flight: Option<u32>,
     /// Clients that the connections are divided among. On loopback each has an address
     /// of its own (127.0.0.2, 127.0.0.3, …), so that the server can tell them apart.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=200))]

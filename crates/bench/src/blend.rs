@@ -79,6 +79,9 @@ mod tests {
             .map(|(_, share)| *share)
             .sum::<u64>();
         let mb_per_s = JOB_SET_OPS * data as f64 / 100.0 * 65536.0 / 1e6;
-        assert!((7.26 / mb_per_s - 1.0).abs() < 0.03, "{mb_per_s} MB/s a job set");
+        assert!(
+            (7.26 / mb_per_s - 1.0).abs() < 0.03,
+            "{mb_per_s} MB/s a job set"
+        );
     }
 }

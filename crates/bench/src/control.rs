@@ -199,6 +199,28 @@ impl Control {
         )
     }
 
+    /// FSSTAT of the export: the bytes free for the caller.
+    pub fn fsstat(&mut self, root: &Handle) -> Result<u64, BenchError> {
+        self.one(
+            "FSSTAT",
+            |c, out, xid| c.of_handle(out, xid, Proc::Fsstat, root),
+            nfs3::fsstat,
+        )
+    }
+
+    /// NULL: whether an NFSv3 server answers at all.
+    pub fn null(&mut self) -> Result<(), BenchError> {
+        self.xid = self.xid.wrapping_add(1);
+        self.calls.null(&mut self.out, self.xid);
+        self.send()?;
+        self.receive()?;
+        let mut r = Reader::new(&self.record);
+        if r.u32()? != self.xid {
+            return Err(BenchError::Protocol("reply to another call".into()));
+        }
+        Ok(rpc::accept(&mut r)?)
+    }
+
     /// LOOKUP; `None` when there is no such name.
     pub fn lookup(&mut self, dir: &Handle, name: &[u8]) -> Result<Option<Handle>, BenchError> {
         let found = self.one(

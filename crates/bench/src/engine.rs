@@ -174,8 +174,6 @@ pub struct Options<'r> {
     pub timeout_ns: u64,
     /// Replies are large READs whose data is discarded.
     pub heads_only: bool,
-    /// Calls in flight on each connection.
-    pub depth: usize,
 }
 
 /// A connection and what it is to do.
@@ -184,6 +182,8 @@ pub struct Link<'a> {
     pub stream: TcpStream,
     /// Its load.
     pub load: Load<'a>,
+    /// Calls it may have in flight.
+    pub depth: usize,
     /// When its operations are due; `None` for a closed loop.
     pub arrivals: Option<Arrivals>,
 }
@@ -241,6 +241,7 @@ impl<'a, 'r> Thread<'a, 'r> {
             let Link {
                 stream,
                 load,
+                depth,
                 arrivals,
             } = link;
             stream
@@ -258,7 +259,7 @@ impl<'a, 'r> Thread<'a, 'r> {
                         started_ns: 0,
                         busy: false,
                     };
-                    options.depth
+                    depth
                 ],
                 outbox: Outbox::default(),
                 wants_write: false,

@@ -27,6 +27,11 @@ pub fn watch() {
     }
 }
 
+/// Lets what has to be done at the end go on. A second signal still ends the process.
+pub fn dismiss() {
+    REQUESTED.store(false, Ordering::SeqCst);
+}
+
 /// Whether the user asked for the end.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)

@@ -17,6 +17,7 @@
 //! | [`tally`], [`report`] | counting and telling |
 //! | [`machine`], [`clock`] | processor time, memory, time |
 //! | [`run`], [`tcp`] | the two measurements |
+//! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
 pub mod args;
 pub mod arrivals;
@@ -26,6 +27,7 @@ pub mod control;
 pub mod engine;
 pub mod error;
 pub mod interrupt;
+pub mod lab;
 pub mod load;
 pub mod machine;
 pub mod nfs3;
@@ -41,32 +43,52 @@ pub mod xdr;
 
 pub use args::{BenchArgs, BenchCommand};
 
+use lab::runner::Ending;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs what the command line asks for and prints the result. The exit code is 0
-/// for a sound run, 1 when it could not be done or the protocol was violated, and 2
-/// when it was done but its replies show faults.
+/// for a sound run, 1 when it could not be done or the protocol was violated, 2 when it
+/// was done but its replies show faults, and 130 when the user ended it.
 pub fn run(args: &BenchArgs) -> ExitCode {
+    let sound = |sound| if sound { Ending::Sound } else { Ending::Faulty };
     let result = match &args.command {
         BenchCommand::Nfs3(a) => run::nfs3(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(report.faults.is_empty())
+            Ok(sound(report.faults.is_empty()))
         }),
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
-            Ok(true)
+            Ok(Ending::Sound)
         }),
+        BenchCommand::Matrix(a) => lab::runner::matrix(a),
+        BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
+        BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),
+        BenchCommand::Report(a) => lab::report_again(a).and_then(|t| print(&t)),
     };
     match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(2),
+        Ok(Ending::Sound) => ExitCode::SUCCESS,
+        Ok(Ending::Failed) => ExitCode::FAILURE,
+        Ok(Ending::Faulty) => ExitCode::from(2),
+        Ok(Ending::Interrupted) => ExitCode::from(130),
         Err(e) => {
             // Nothing is left to do when even this cannot be written.
             let _ = writeln!(std::io::stderr(), "weir bench: {e}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn print(text: &str) -> Result<Ending, error::BenchError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()) {
+        // Whoever reads may stop reading.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error::BenchError::io("write to the standard output")(e))
+        }
+        _ => Ok(Ending::Sound),
     }
 }
 

@@ -4,8 +4,8 @@
 //! connections share is two counters ([`Shared`]). A load names calls by small
 //! copies ([`Call`]), which lets the engine send one again after NFS3ERR_JUKEBOX.
 
-use crate::blend;
 use crate::args::{LoadKind, Nfs3Args, Pattern};
+use crate::blend;
 use crate::error::BenchError;
 use crate::nfs3::{self, Calls, Handle, Name, Proc, Stable};
 use crate::outbox::Outbox;

@@ -22,6 +22,10 @@ pub const JUKEBOX: u32 = 10_008;
 pub const EXIST: u32 = 17;
 /// NFS3ERR_NOTEMPTY.
 pub const NOTEMPTY: u32 = 66;
+/// NFS3ERR_NOSPC.
+pub const NOSPC: u32 = 28;
+/// NFS3ERR_DQUOT.
+pub const DQUOT: u32 = 69;
 /// NFS3ERR_NOENT.
 pub const NOENT: u32 = 2;
 
@@ -46,6 +50,7 @@ pub enum Proc {
     Rename = 14,
     Readdir = 16,
     Readdirplus = 17,
+    Fsstat = 18,
     Fsinfo = 19,
     Commit = 21,
 }
@@ -183,7 +188,7 @@ impl Calls {
         self.call(out, xid, Proc::Null, 0, |_| {});
     }
 
-    /// GETATTR or FSINFO, which take a handle and nothing else.
+    /// GETATTR, FSSTAT or FSINFO, which take a handle and nothing else.
     pub fn of_handle(&self, out: &mut Vec<u8>, xid: u32, proc: Proc, fh: &Handle) {
         self.call(out, xid, proc, 0, |o| o.extend_from_slice(fh.xdr()));
     }
@@ -486,6 +491,15 @@ pub fn fsinfo(r: &mut Reader<'_>) -> Result<Fsinfo, XdrError> {
         wtmax,
         dtpref,
     })
+}
+
+/// Takes a successful FSSTAT's results: the bytes free for the caller (RFC 1813 §3.3.18).
+pub fn fsstat(r: &mut Reader<'_>) -> Result<u64, XdrError> {
+    attributes(r)?;
+    r.fixed(8 + 8)?;
+    let available = r.u64()?;
+    r.fixed(8 + 8 + 8 + 4)?;
+    Ok(available)
 }
 
 /// Takes a successful MNT's results: the export's root (RFC 1813 §5.2.1).

@@ -139,6 +139,23 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
     Ok(outcome)
 }
 
+/// Removes the working set that a run with these settings left with `keep`.
+pub fn discard(args: &Nfs3Args) -> Result<(), BenchError> {
+    let timeout = Duration::from_secs_f64(args.timeout);
+    let addr = resolve(&args.server)?;
+    let cred = Credential {
+        uid: args.uid,
+        gid: args.gid,
+    };
+    let xid = (clock::now_ns() >> 8) as u32;
+    let mut control = Control::connect(addr, Some(&cred), xid, timeout)?;
+    let root = mount(args, addr, &cred, timeout)?;
+    match WorkingSet::open(&mut control, root, args)? {
+        Some(set) => set.remove(&mut control, &args.dir, args.load, 0),
+        None => Ok(()),
+    }
+}
+
 fn check(args: &Nfs3Args) -> Result<(), BenchError> {
     let block = args.block_size;
     if block == 0 || block % 4 != 0 || block > 4 << 20 {
@@ -151,6 +168,14 @@ fn check(args: &Nfs3Args) -> Result<(), BenchError> {
             "--verify needs blocks of a multiple of {} bytes",
             pattern::BLOCK
         )));
+    }
+    if let Some(n) = args.in_flight {
+        let most = u64::from(args.connections) * u64::from(args.depth);
+        if !(u64::from(args.connections)..=most).contains(&u64::from(n)) {
+            return Err(BenchError::Usage(format!(
+                "--in-flight {n}: at least one a connection, and at most {most} with this --depth"
+            )));
+        }
     }
     let slots = u64::from(args.connections) * u64::from(args.depth);
     if args.load == LoadKind::Rename && args.file_count() < slots {
@@ -245,7 +270,6 @@ fn drive(
         region: &region,
         timeout_ns: (args.timeout * 1e9) as u64,
         heads_only: args.load == LoadKind::Read && args.block_size >= HEADS_ONLY_MIN,
-        depth: args.depth as usize,
     };
     let jobs = args.jobs.min(args.connections);
     let mut shares: Vec<Vec<Link<'_>>> = (0..jobs).map(|_| Vec::new()).collect();
@@ -269,6 +293,7 @@ fn drive(
             share.push(Link {
                 stream,
                 load,
+                depth: depth_of(args, index),
                 arrivals,
             });
         }
@@ -348,6 +373,17 @@ fn drive(
         samples,
         cut_short,
     })
+}
+
+/// Calls in flight on the connection numbered `index`: where the whole does not divide
+/// evenly, connections with one more lie evenly among the others.
+fn depth_of(args: &Nfs3Args, index: u32) -> usize {
+    let Some(all) = args.in_flight else {
+        return args.depth as usize;
+    };
+    let before = |i: u32| u64::from(all) * u64::from(i) / u64::from(args.connections);
+    let depth = before(index + 1) - before(index);
+    (depth as usize).min(args.depth as usize)
 }
 
 /// Operations in each whole second.

@@ -114,6 +114,31 @@ impl WorkingSet {
         Ok(set)
     }
 
+    /// The working set that stands there already, for removing it; `None` when none does.
+    pub fn open(
+        control: &mut Control,
+        root: Handle,
+        args: &Nfs3Args,
+    ) -> Result<Option<Self>, BenchError> {
+        let fsinfo = control.fsinfo(&root)?;
+        let Some(top) = control.lookup(&root, args.dir.as_bytes())? else {
+            return Ok(None);
+        };
+        let mut dirs = Vec::new();
+        while let Some(dir) = control.lookup(&top, dir_name(dirs.len() as u32).as_bytes())? {
+            dirs.push(dir);
+        }
+        Ok(Some(Self {
+            dirs,
+            // Removal goes by names; one handle says that there are files.
+            files: vec![top],
+            file_count: args.file_count().max(1),
+            file_size: 0,
+            fsinfo,
+            place: Some((root, top)),
+        }))
+    }
+
     /// Makes the files and remembers their handles.
     fn create_files(&mut self, control: &mut Control) -> Result<(), BenchError> {
         let mut handles: Vec<Option<Handle>> = vec![None; self.file_count as usize];
@@ -266,9 +291,7 @@ impl WorkingSet {
         created: u64,
     ) -> Result<(), BenchError> {
         match kind {
-            LoadKind::Rename => {
-                self.remove_family(control, RENAMED, self.file_count, Proc::Remove)
-            }
+            LoadKind::Rename => self.remove_family(control, RENAMED, self.file_count, Proc::Remove),
             LoadKind::Create | LoadKind::CreateWriteCommit | LoadKind::Eda => {
                 self.remove_family(control, CREATED, created, Proc::Remove)
             }

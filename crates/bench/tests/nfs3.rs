@@ -24,7 +24,7 @@ fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
     let cli = Cli::parse_from(line.into_iter().chain(arguments.split_whitespace()));
     match cli.bench.command {
         BenchCommand::Nfs3(args) => weir_bench::run::nfs3(&args),
-        BenchCommand::Tcp(_) => unreachable!(),
+        _ => unreachable!(),
     }
 }
 

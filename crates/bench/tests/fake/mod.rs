@@ -339,6 +339,15 @@ impl Connection {
                 put_wcc(out);
             }
             16 | 17 => list(state, procedure == 17, r, out),
+            18 => {
+                take_handle(r);
+                put_u32(out, OK);
+                put_u32(out, 0);
+                for v in [1 << 40, 1 << 39, 1 << 39, 1 << 30, 1 << 30, 1 << 30] {
+                    put_u64(out, v);
+                }
+                put_u32(out, 0);
+            }
             19 => {
                 take_handle(r);
                 put_u32(out, OK);

@@ -1,0 +1,90 @@
+//! What the runner asks of a load generator, whichever it is.
+
+use super::outcome::{Point, Repetition, Settings, TargetFacts};
+use super::plan::Set;
+use super::progress::Display;
+use super::spec::{Definition, Table};
+use crate::clock;
+use crate::error::BenchError;
+use crate::interrupt;
+use std::process::Command;
+use std::time::Duration;
+
+/// Longest wait for a server to come back after its caches were made cold.
+const COME_BACK_S: u64 = 120;
+
+/// What measuring a point needs to know besides the point.
+pub struct Context<'a> {
+    /// What is measured.
+    pub definition: &'a Definition,
+    /// How.
+    pub settings: &'a Settings,
+    /// Cores of this machine.
+    pub cores: u32,
+}
+
+/// A load generator and its target.
+pub trait Driver {
+    /// Adds what it knows about the target.
+    fn describe(&self, facts: &mut TargetFacts);
+
+    /// Measures a point once, making its working set before if need be.
+    fn measure(
+        &mut self,
+        context: &Context<'_>,
+        point: &Point,
+        display: &Display,
+    ) -> Result<Repetition, BenchError>;
+
+    /// Whether the target still answers.
+    fn alive(&self) -> Result<(), BenchError>;
+
+    /// Removes the working sets.
+    fn clean(&mut self) -> Result<(), BenchError>;
+}
+
+/// The table and the working set of a point.
+pub fn table_and_set<'a>(
+    context: &Context<'a>,
+    point: &Point,
+) -> Result<(&'a Table, Set), BenchError> {
+    let table = context.definition.tables.get(point.table);
+    let set = Set::of(context.definition, point);
+    table
+        .zip(set)
+        .ok_or_else(|| BenchError::Usage("a point without a table".into()))
+}
+
+/// Runs a command of the user's, in a shell.
+pub fn run_shell(command: &str) -> Result<(), BenchError> {
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(command)
+        .status()
+        .map_err(BenchError::io(format!("run {command:?}")))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(BenchError::Usage(format!("{command:?} failed: {status}")))
+    }
+}
+
+/// Waits until the check succeeds, for at most two minutes.
+pub fn wait_until(
+    what: &str,
+    check: impl Fn() -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let deadline = clock::now_ns() + COME_BACK_S * 1_000_000_000;
+    loop {
+        match check() {
+            Ok(()) => return Ok(()),
+            Err(_) if interrupt::requested() => return Err(BenchError::Interrupted),
+            Err(e) if clock::now_ns() > deadline => {
+                return Err(BenchError::Usage(format!(
+                    "waited {COME_BACK_S} s until {what}: {e}"
+                )));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}

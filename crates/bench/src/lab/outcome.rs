@@ -1,0 +1,495 @@
+//! What a run found: the file `run.json`, from which every report is made.
+//!
+//! It holds each repetition by itself, not summaries, so that reports made later can
+//! ask it something new; and the whole definition, so that a run can be resumed and
+//! compared without the file it came from.
+
+use super::spec::{Definition, Unit};
+use super::stats::{Little, Spread, Steady};
+use super::units::{MIB, Size};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the file format; another one is refused.
+pub const FORMAT: u32 = 1;
+
+/// Quantiles that every latency is reported at.
+pub const QUANTILES: [f64; 14] = [
+    0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999,
+];
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Program and version.
+    pub tool: String,
+    /// The command line.
+    pub command: String,
+    /// A name given to the run, for comparisons.
+    pub label: String,
+    /// Start, in seconds since 1970.
+    pub started: u64,
+    /// Last change, likewise.
+    pub updated: u64,
+    /// What was measured, after scaling.
+    pub definition: Definition,
+    /// How it differs from the definition as given.
+    pub changes: Vec<String>,
+    /// How it was measured.
+    pub settings: Settings,
+    /// The machine that measured.
+    pub machine: BTreeMap<String, String>,
+    /// Cores of it.
+    pub cores: u32,
+    /// Its memory.
+    pub memory: Size,
+    /// What was measured.
+    pub targets: Vec<TargetFacts>,
+    /// The results.
+    pub cells: Vec<Cell>,
+    /// How it ended.
+    pub state: State,
+}
+
+/// How a run was, or is being, done.
+#[derive(Debug, Clone, Serialize, Deserialize, Default)]
+pub struct Settings {
+    /// The targets as given.
+    pub targets: Vec<String>,
+    /// Hosts that run fio, in client/server mode.
+    pub hosts: Vec<String>,
+    /// The command that makes caches cold.
+    pub cold_command: Option<String>,
+    /// A limit that the target is known to have, in MiB/s.
+    pub cap_mib_s: Option<f64>,
+    /// Likewise in operations a second.
+    pub cap_iops: Option<f64>,
+    /// The target holds each stable write on two machines before it replies.
+    pub mirrored: bool,
+    /// Threads of the own generator [default: by the number of cores].
+    pub threads: Option<u32>,
+    /// Buffered instead of direct I/O on paths.
+    pub buffered: bool,
+    /// The fio program.
+    pub fio: String,
+    /// Process id of the server on this machine.
+    pub server_pid: Option<u32>,
+    /// Leave the working set behind.
+    pub keep: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It has not.
+    Running,
+    /// With everything measured.
+    Complete,
+    /// The user ended it.
+    Interrupted,
+    /// For this reason.
+    Failed(String),
+}
+
+/// What is known of a target.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TargetFacts {
+    /// Its name in the results.
+    pub label: String,
+    /// As given.
+    pub given: String,
+    /// The protocol it was measured over, or the file system.
+    pub protocol: String,
+    /// What put the load on it.
+    pub generator: String,
+    /// Whether the server is on this machine as well; `None` when unknown.
+    pub local: Option<bool>,
+    /// Anything else.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// One point of the matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Number of the target.
+    pub target: usize,
+    /// Number of the table.
+    pub table: usize,
+    /// Share of reads.
+    pub read_percent: u32,
+    /// Hosts.
+    pub clients: u32,
+    /// Jobs of each.
+    pub jobs: u32,
+    /// In flight of each job.
+    pub depth: u32,
+    /// Connections of each client.
+    pub nconnect: u32,
+    /// Offered by an open loop.
+    pub rate: Option<f64>,
+}
+
+impl Point {
+    /// What a closed loop keeps in flight.
+    pub fn in_flight(&self) -> f64 {
+        f64::from(self.clients) * f64::from(self.jobs) * f64::from(self.depth)
+    }
+}
+
+/// A point and its measurements.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    /// The point.
+    pub point: Point,
+    /// Its measurements.
+    pub repetitions: Vec<Repetition>,
+    /// Why one of them is missing.
+    #[serde(default)]
+    pub failed: Option<String>,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Start, in seconds since 1970.
+    pub started: u64,
+    /// Seconds of load before it.
+    pub warmup_s: f64,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Reads.
+    pub read: Option<Side>,
+    /// Writes.
+    pub write: Option<Side>,
+    /// Operations on names and attributes.
+    pub other: Option<Side>,
+    /// COMMITs (fsyncs) on top.
+    pub commits_per_s: f64,
+    /// Over time.
+    pub series: Vec<Moment>,
+    /// Whether the load was steady when the measurement began.
+    pub warm: Option<Steady>,
+    /// Whether it was steady throughout.
+    pub steady: Option<Steady>,
+    /// The self-check.
+    pub little: Little,
+    /// What the operations asked to be durable, in words.
+    pub durability: String,
+    /// The tier that this is.
+    pub tier: Tier,
+    /// What limited the result.
+    pub bound: Bound,
+    /// Share of its time that the generator's busiest thread ran.
+    pub generator_busy: f64,
+    /// Cores that the whole machine kept busy.
+    pub machine_busy_cores: f64,
+    /// Cores' worth of time that the hypervisor gave to others.
+    pub stolen_cores: f64,
+    /// Share of the time in which the busiest local disk had work.
+    pub disk_busy: Option<f64>,
+    /// Processor time of the server an operation, in microseconds.
+    pub server_cpu_us_per_op: Option<f64>,
+    /// The user ended it before its time.
+    pub cut_short: bool,
+    /// What makes it a failed one.
+    pub faults: Vec<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Reads, or writes, or other operations of one measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Operations a second.
+    pub ops_per_s: f64,
+    /// MiB a second.
+    pub mib_per_s: f64,
+    /// Mean latency, in microseconds.
+    pub mean_us: f64,
+    /// Greatest.
+    pub max_us: f64,
+    /// By [`QUANTILES`].
+    pub quantiles_us: Vec<f64>,
+}
+
+impl Side {
+    /// The latency at one of the [`QUANTILES`].
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let at = QUANTILES.iter().position(|x| (x - q).abs() < 1e-9)?;
+        self.quantiles_us.get(at).copied()
+    }
+
+    /// What a table counts.
+    pub fn value(&self, unit: Unit) -> f64 {
+        match unit {
+            Unit::Throughput => self.mib_per_s,
+            Unit::Iops => self.ops_per_s,
+        }
+    }
+}
+
+/// One sample of the series over time: rates since the sample before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// Reads a second.
+    pub reads: f64,
+    /// Other operations a second.
+    pub others: f64,
+    /// MiB a second.
+    pub mib: f64,
+}
+
+/// How far a write has come when it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tier {
+    /// Nothing was written.
+    Nothing,
+    /// The memory of the server (or of this machine).
+    Memory,
+    /// Stable storage of one machine.
+    Local,
+    /// Stable storage of two machines.
+    Mirrored,
+}
+
+impl Tier {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing written",
+            Self::Memory => "memory",
+            Self::Local => "local log",
+            Self::Mirrored => "mirrored",
+        }
+    }
+}
+
+/// What limited a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// The rate that was offered.
+    Offered,
+    /// A limit set on the target.
+    Cap(String),
+    /// The generator's own processor time.
+    Generator,
+    /// The processors of the machine.
+    Processors,
+    /// A disk of this machine that always had work.
+    Disk,
+    /// Nothing of the above: latency, with so many in flight.
+    Concurrency,
+}
+
+impl Bound {
+    /// In a few words.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Offered => "offered rate".into(),
+            Self::Cap(what) => format!("cap of {what}"),
+            Self::Generator => "the generator".into(),
+            Self::Processors => "processors".into(),
+            Self::Disk => "disk".into(),
+            Self::Concurrency => "latency × depth".into(),
+        }
+    }
+
+    /// The mark beside a figure.
+    pub fn mark(&self) -> &'static str {
+        match self {
+            Self::Offered => "o",
+            Self::Cap(_) => "c",
+            Self::Generator => "g",
+            Self::Processors => "p",
+            Self::Disk => "d",
+            Self::Concurrency => "l",
+        }
+    }
+}
+
+/// Reads, writes or the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Operations on names and attributes.
+    Other,
+}
+
+impl Which {
+    /// All, in the order of rows.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "Read",
+            Self::Write => "Write",
+            Self::Other => "Names and attributes",
+        }
+    }
+}
+
+impl Repetition {
+    /// One side of it.
+    pub fn side(&self, which: Which) -> Option<&Side> {
+        match which {
+            Which::Read => self.read.as_ref(),
+            Which::Write => self.write.as_ref(),
+            Which::Other => self.other.as_ref(),
+        }
+    }
+
+    /// All sides together.
+    pub fn total(&self, unit: Unit) -> f64 {
+        Which::ALL
+            .into_iter()
+            .filter_map(|w| self.side(w))
+            .map(|s| s.value(unit))
+            .sum()
+    }
+}
+
+impl Cell {
+    /// The measurements that count: whole ones, or what there is when none is whole.
+    pub fn counted(&self) -> Vec<&Repetition> {
+        let whole: Vec<&Repetition> = self.repetitions.iter().filter(|r| !r.cut_short).collect();
+        if whole.is_empty() {
+            self.repetitions.iter().collect()
+        } else {
+            whole
+        }
+    }
+
+    /// A figure over the repetitions.
+    pub fn spread(&self, figure: impl Fn(&Repetition) -> Option<f64>) -> Option<Spread> {
+        let values: Vec<f64> = self.counted().into_iter().filter_map(figure).collect();
+        Spread::of(&values)
+    }
+
+    /// The rate of one side.
+    pub fn rate(&self, which: Which, unit: Unit) -> Option<Spread> {
+        self.spread(|r| r.side(which).map(|s| s.value(unit)))
+    }
+
+    /// A latency quantile of one side, in microseconds.
+    pub fn quantile(&self, which: Which, q: f64) -> Option<Spread> {
+        self.spread(|r| r.side(which).and_then(|s| s.quantile(q)))
+    }
+
+    /// The repetition whose total is the median (the lower of the two middle ones), for
+    /// charts of a single one.
+    pub fn typical(&self) -> Option<&Repetition> {
+        let mut by_total = self.counted();
+        by_total.sort_by(|a, b| a.total(Unit::Iops).total_cmp(&b.total(Unit::Iops)));
+        by_total.get(by_total.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Whole repetitions so far.
+    pub fn whole(&self) -> usize {
+        self.repetitions.iter().filter(|r| !r.cut_short).count()
+    }
+}
+
+impl Run {
+    /// The cell of a point.
+    pub fn cell(&self, point: &Point) -> Option<&Cell> {
+        self.cells.iter().find(|c| c.point == *point)
+    }
+
+    /// The same, made when there is none.
+    pub fn cell_mut(&mut self, point: &Point) -> Option<&mut Cell> {
+        let at = match self.cells.iter().position(|c| c.point == *point) {
+            Some(at) => at,
+            None => {
+                self.cells.push(Cell {
+                    point: *point,
+                    repetitions: Vec::new(),
+                    failed: None,
+                });
+                self.cells.len() - 1
+            }
+        };
+        self.cells.get_mut(at)
+    }
+
+    /// Faults and failures of all cells, with where they happened.
+    pub fn faults(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        for cell in &self.cells {
+            let place = self.describe(&cell.point);
+            if let Some(f) = &cell.failed {
+                out.push(format!("{place}: {f}"));
+            }
+            for f in cell.repetitions.iter().flat_map(|r| &r.faults) {
+                out.push(format!("{place}: {f}"));
+            }
+        }
+        out
+    }
+
+    /// A point in words.
+    pub fn describe(&self, p: &Point) -> String {
+        let heading = self
+            .definition
+            .tables
+            .get(p.table)
+            .map(super::spec::Table::heading)
+            .unwrap_or_default();
+        let mut text = String::new();
+        if self.targets.len() > 1 {
+            if let Some(t) = self.targets.get(p.target) {
+                text.push_str(&t.label);
+                text.push_str(", ");
+            }
+        }
+        text.push_str(&heading);
+        match p.rate {
+            Some(rate) => text.push_str(&format!(", {rate:.0} ops/s offered")),
+            None => text.push_str(&format!(" {}/{}", p.read_percent, 100 - p.read_percent)),
+        }
+        text
+    }
+
+    /// Bytes of a table's working set.
+    pub fn working_set(&self, table: usize) -> Size {
+        self.definition
+            .tables
+            .get(table)
+            .and_then(|t| t.working_set)
+            .unwrap_or(self.definition.load.working_set)
+    }
+}
+
+/// Rates between the samples of a cumulative series.
+pub fn rates(samples: &[crate::run::Sample]) -> Vec<Moment> {
+    let mut before = crate::run::Sample::default();
+    let mut out = Vec::with_capacity(samples.len());
+    for s in samples {
+        let dt = s.at_s - before.at_s;
+        // The last sample may come right behind the one before; a rate over next to
+        // nothing says nothing.
+        if dt < 1e-3 {
+            continue;
+        }
+        let reads = s.reads.saturating_sub(before.reads) as f64;
+        let ops = s.ops.saturating_sub(before.ops) as f64;
+        out.push(Moment {
+            at_s: s.at_s,
+            reads: reads / dt,
+            others: (ops - reads).max(0.0) / dt,
+            mib: s.bytes.saturating_sub(before.bytes) as f64 / MIB / dt,
+        });
+        before = *s;
+    }
+    out
+}

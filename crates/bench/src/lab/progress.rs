@@ -1,0 +1,107 @@
+//! The live display: which point, its figure so far, and the time left.
+//!
+//! On a terminal it is one line that rewrites itself, on the standard error; elsewhere
+//! only finished points are told, a line each.
+
+use super::units::duration;
+use crate::clock;
+use std::cell::{Cell, RefCell};
+use std::io::{IsTerminal, Write};
+
+/// Columns of the live line; longer ones would wrap and not be rewritten.
+const WIDTH: usize = 118;
+/// Time between two drawings, in nanoseconds.
+const REDRAW_NS: u64 = 100_000_000;
+
+/// The display of a run.
+pub struct Display {
+    terminal: bool,
+    quiet: bool,
+    total: usize,
+    done: Cell<usize>,
+    /// Seconds that a measurement takes by the plan.
+    each_s: f64,
+    started_ns: u64,
+    /// When a measurement was last complete, and how many were by then, for the
+    /// estimate.
+    drawn_ns: Cell<u64>,
+    what: RefCell<String>,
+}
+
+impl Display {
+    /// For `total` measurements that take `each_s` seconds by the plan.
+    pub fn new(total: usize, each_s: f64, quiet: bool) -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal() && !quiet,
+            quiet,
+            total,
+            done: Cell::new(0),
+            each_s,
+            started_ns: clock::now_ns(),
+            drawn_ns: Cell::new(0),
+            what: RefCell::new(String::new()),
+        }
+    }
+
+    /// A measurement begins.
+    pub fn begin(&self, what: &str) {
+        what.clone_into(&mut self.what.borrow_mut());
+        self.drawn_ns.set(0);
+        self.draw("", 0.0);
+    }
+
+    /// It goes on: a phase or figure in words, and the share of it that is done.
+    pub fn draw(&self, figure: &str, share: f64) {
+        let now = clock::now_ns();
+        if !self.terminal || now < self.drawn_ns.get() + REDRAW_NS {
+            return;
+        }
+        self.drawn_ns.set(now);
+        let mut line = format!(
+            "[{}/{}] {}  {figure}  about {} left",
+            self.done.get() + 1,
+            self.total,
+            self.what.borrow(),
+            duration(self.left_s(share))
+        );
+        if line.chars().count() > WIDTH {
+            line = line.chars().take(WIDTH).collect();
+        }
+        // A display that cannot be written is no reason to end a measurement.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    }
+
+    /// A measurement is complete; `line` tells its result.
+    pub fn end(&self, line: &str) {
+        self.done.set(self.done.get() + 1);
+        self.say(&format!("[{}/{}] {line}", self.done.get(), self.total));
+    }
+
+    /// A measurement need not be made.
+    pub fn skip(&self) {
+        self.done.set(self.done.get() + 1);
+    }
+
+    /// A line that stays.
+    pub fn say(&self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(std::io::stderr(), "{clear}{line}");
+    }
+
+    /// Seconds left: as the measurements so far took, or as planned before there are
+    /// any.
+    fn left_s(&self, share: f64) -> f64 {
+        let done = self.done.get() as f64;
+        let left = (self.total as f64 - done - share.clamp(0.0, 1.0)).max(0.0);
+        let elapsed = (clock::now_ns() - self.started_ns) as f64 / 1e9;
+        let each = if done >= 1.0 {
+            elapsed / (done + share.clamp(0.0, 1.0))
+        } else {
+            self.each_s
+        };
+        left * each
+    }
+}

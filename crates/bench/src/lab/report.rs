@@ -1,0 +1,4 @@
+//! Stub.
+pub fn run_page(_run: &super::outcome::Run) -> String {
+    String::new()
+}

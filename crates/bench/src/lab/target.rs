@@ -1,0 +1,389 @@
+//! What can be measured: an NFS export through the own generator, or a path or block
+//! device through fio.
+
+use super::units::Size;
+use crate::control::{Control, rpcbind_port};
+use crate::error::BenchError;
+use crate::nfs3::{Fsinfo, MOUNT_PROGRAM};
+use crate::rpc::Credential;
+use crate::run::resolve;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The registered port of NFS.
+const NFS_PORT: u16 = 2049;
+const RPCBIND_PORT: u16 = 111;
+/// Longest wait for a server that is only asked whether it is one.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A target with its name.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Name in the results: given as `NAME=TARGET`, or the target itself.
+    pub label: String,
+    /// As given.
+    pub given: String,
+    /// What it is.
+    pub place: Place,
+}
+
+/// What a target is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// An export.
+    Nfs(Nfs),
+    /// A directory.
+    Directory(PathBuf),
+    /// A block device.
+    Device(PathBuf),
+}
+
+/// An export of an NFSv3 server.
+#[derive(Debug, Clone)]
+pub struct Nfs {
+    /// HOST:PORT of the NFS service.
+    pub server: String,
+    /// Its first address.
+    pub address: SocketAddr,
+    /// Port of the MOUNT service.
+    pub mount_port: u16,
+    /// Path of the export.
+    pub export: String,
+    /// The server's limits.
+    pub fsinfo: Fsinfo,
+    /// Bytes free for us.
+    pub free: Size,
+}
+
+impl Target {
+    /// Recognises a target, and asks it whether it is what it seems to be.
+    pub fn find(given: &str) -> Result<Self, BenchError> {
+        let (label, text) = match given.split_once('=') {
+            Some((l, rest)) if !l.is_empty() && l.chars().all(is_label) => (l, rest),
+            _ => (given, given),
+        };
+        let place = if let Some(rest) = text.strip_prefix("nfs://") {
+            Place::Nfs(Nfs::find(text, rest)?)
+        } else {
+            let path = PathBuf::from(text);
+            let meta = fs::metadata(&path)
+                .map_err(|e| BenchError::Usage(format!("target {text}: {e}")))?;
+            if meta.is_dir() {
+                Place::Directory(path)
+            } else if meta.file_type().is_block_device() {
+                Place::Device(path)
+            } else {
+                return Err(BenchError::Usage(format!(
+                    "target {text}: neither a directory, nor a block device, nor nfs://HOST/EXPORT"
+                )));
+            }
+        };
+        Ok(Self {
+            label: label.to_owned(),
+            given: given.to_owned(),
+            place,
+        })
+    }
+
+    /// Bytes free for the working set; `None` when unknown.
+    pub fn free(&self) -> Option<Size> {
+        match &self.place {
+            Place::Nfs(n) => Some(n.free),
+            Place::Directory(p) => free_space(p),
+            Place::Device(_) => None,
+        }
+    }
+
+    /// Whether the server is on this machine as well; `None` when unknown.
+    pub fn local(&self) -> Option<bool> {
+        match &self.place {
+            Place::Nfs(n) => Some(n.address.ip().is_loopback()),
+            Place::Directory(p) => mount_of(p).map(|m| !is_network(&m.kind)),
+            Place::Device(_) => Some(true),
+        }
+    }
+
+    /// The protocol, or the file system.
+    pub fn protocol(&self) -> String {
+        match &self.place {
+            Place::Nfs(_) => "NFSv3".into(),
+            Place::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
+            Place::Device(_) => "block device".into(),
+        }
+    }
+
+    /// Facts worth keeping with the results.
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::new();
+        let mut note = |k: &str, v: String| {
+            facts.insert(k.to_owned(), v);
+        };
+        match &self.place {
+            Place::Nfs(n) => {
+                note("server", n.address.to_string());
+                note("export", n.export.clone());
+                note("rtmax", Size(n.fsinfo.rtmax.into()).to_string());
+                note("wtmax", Size(n.fsinfo.wtmax.into()).to_string());
+                note("free", n.free.to_string());
+            }
+            Place::Directory(p) => {
+                if let Some(m) = mount_of(p) {
+                    note("mounted from", m.source);
+                    note("mount options", m.options);
+                }
+                if let Some(free) = free_space(p) {
+                    note("free", free.to_string());
+                }
+            }
+            Place::Device(p) => note("device", p.display().to_string()),
+        }
+        facts
+    }
+}
+
+fn is_label(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ')
+}
+
+impl Nfs {
+    /// Reads `HOST[:PORT]/EXPORT[?nfsport=N&mountport=N]` (libnfs's form), connects,
+    /// mounts, and asks for the limits.
+    fn find(url: &str, rest: &str) -> Result<Self, BenchError> {
+        let bad = |what: &str| BenchError::Usage(format!("target {url}: {what}"));
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, export) = place
+            .find('/')
+            .map(|at| place.split_at(at))
+            .filter(|(_, e)| e.len() > 1)
+            .ok_or_else(|| bad("nfs://HOST[:PORT]/EXPORT is expected"))?;
+        let (host, mut port) = match host.rsplit_once(':') {
+            Some((h, p)) if !h.ends_with(':') && !p.ends_with(']') => (
+                h,
+                Some(
+                    p.parse()
+                        .map_err(|_| bad("the port is no number below 65536"))?,
+                ),
+            ),
+            _ => (host, None),
+        };
+        let mut mount_port = None;
+        for pair in query.split('&').filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let number = || {
+                value
+                    .parse::<u16>()
+                    .map_err(|_| bad(&format!("{key} is no number below 65536")))
+            };
+            match key {
+                "nfsport" => port = Some(number()?),
+                "mountport" => mount_port = Some(number()?),
+                "version" if value == "3" => {}
+                "version" => {
+                    return Err(bad(
+                        "the generator speaks NFS version 3 only; mount it and give the path",
+                    ));
+                }
+                other => return Err(bad(&format!("unknown parameter {other:?}"))),
+            }
+        }
+        let server = format!("{host}:{}", port.unwrap_or(NFS_PORT));
+        let address = resolve(&server)?;
+        let fails = |e: BenchError| {
+            BenchError::Usage(format!(
+                "target {url}: {address} does not answer like an NFS server: {e}"
+            ))
+        };
+        let cred = Credential { uid: 0, gid: 0 };
+        let xid = (crate::clock::now_ns() >> 8) as u32;
+        let mut control =
+            Control::connect(address, Some(&cred), xid, PROBE_TIMEOUT).map_err(fails)?;
+        control.null().map_err(fails)?;
+        let candidates: Vec<u16> = match mount_port {
+            Some(p) => vec![p],
+            // Weir serves MOUNT where it serves NFS; others register with rpcbind.
+            None => {
+                let mut rpcbind = address;
+                rpcbind.set_port(RPCBIND_PORT);
+                std::iter::once(address.port())
+                    .chain(rpcbind_port(rpcbind, MOUNT_PROGRAM, PROBE_TIMEOUT).ok())
+                    .collect()
+            }
+        };
+        let mut last = None;
+        for mount_port in candidates {
+            let mut at = address;
+            at.set_port(mount_port);
+            let root = Control::connect(at, Some(&cred), xid ^ 0x5a5a, PROBE_TIMEOUT)
+                .and_then(|mut c| c.mount(export, Some(&cred)));
+            match root {
+                Ok(root) => {
+                    let fsinfo = control.fsinfo(&root).map_err(fails)?;
+                    let free = control.fsstat(&root).map_err(fails)?;
+                    return Ok(Self {
+                        server,
+                        address,
+                        mount_port,
+                        export: export.to_owned(),
+                        fsinfo,
+                        free: Size(free),
+                    });
+                }
+                Err(e) => last = Some(e),
+            }
+        }
+        Err(BenchError::Usage(match last {
+            Some(e @ BenchError::Status(..)) => {
+                format!("target {url}: the server does not let {export} be mounted: {e}")
+            }
+            Some(e) => {
+                format!("target {url}: the MOUNT service does not answer: {e} (give mountport=N)")
+            }
+            None => format!("target {url}: no MOUNT service"),
+        }))
+    }
+
+    /// Whether it still answers.
+    pub fn answers(&self) -> Result<(), BenchError> {
+        let cred = Credential { uid: 0, gid: 0 };
+        let xid = (crate::clock::now_ns() >> 8) as u32;
+        Control::connect(self.address, Some(&cred), xid, PROBE_TIMEOUT)?.null()
+    }
+}
+
+/// A line of `/proc/self/mountinfo` (proc(5)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    point: String,
+    kind: String,
+    source: String,
+    options: String,
+}
+
+impl Mount {
+    fn protocol(&self) -> String {
+        match self.kind.as_str() {
+            "nfs" => "NFSv3".into(),
+            "nfs4" => self
+                .options
+                .split(',')
+                .find_map(|o| o.strip_prefix("vers="))
+                .map_or_else(|| "NFSv4".into(), |v| format!("NFSv{v}")),
+            "cifs" | "smb3" => "SMB".into(),
+            other => other.to_owned(),
+        }
+    }
+}
+
+fn is_network(kind: &str) -> bool {
+    matches!(
+        kind,
+        "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "fuse.sshfs"
+    )
+}
+
+/// Whether a path is on a disk of this machine, as far as its mount says.
+pub fn is_local(path: &Path) -> bool {
+    mount_of(path).is_some_and(|m| !is_network(&m.kind) && m.source.starts_with("/dev/"))
+}
+
+/// The mount that a path is on.
+pub fn mount_of(path: &Path) -> Option<Mount> {
+    let path = fs::canonicalize(path).ok()?;
+    find_mount(&fs::read_to_string("/proc/self/mountinfo").ok()?, &path)
+}
+
+fn find_mount(table: &str, path: &Path) -> Option<Mount> {
+    let mut best: Option<Mount> = None;
+    for line in table.lines() {
+        let Some((front, back)) = line.split_once(" - ") else {
+            continue;
+        };
+        let Some(point) = front.split(' ').nth(4).map(unescape) else {
+            continue;
+        };
+        let mut back = back.split(' ');
+        let (Some(kind), Some(source)) = (back.next(), back.next()) else {
+            continue;
+        };
+        let longer = best.as_ref().is_none_or(|b| point.len() >= b.point.len());
+        if path.starts_with(&point) && longer {
+            best = Some(Mount {
+                kind: kind.to_owned(),
+                source: unescape(source),
+                options: back.next().unwrap_or("").to_owned(),
+                point,
+            });
+        }
+    }
+    best
+}
+
+/// Spaces, tabs and backslashes come as octal numbers in mountinfo.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\134", "\\")
+}
+
+fn free_space(path: &Path) -> Option<Size> {
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+    // SAFETY: an all-zero statvfs is a valid value of this plain C structure.
+    let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the name is a C string and `s` may be written.
+    let done = unsafe { libc::statvfs(name.as_ptr(), &raw mut s) };
+    (done == 0).then(|| Size(s.f_bavail.saturating_mul(s.f_frsize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_of_a_path_is_the_longest_and_last_that_holds_it() {
+        let table = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw\n\
+30 22 0:45 / /mnt\\040a rw - nfs server:/vol1 rw,vers=3,nconnect=16\n\
+31 22 0:46 / /mnt rw - cifs //s/share rw,vers=3.1.1\n\
+32 31 0:47 / /mnt/v4 rw - nfs4 server:/vol2 rw,vers=4.1\n\
+33 22 0:48 / /mnt rw - tmpfs tmpfs rw\n";
+        let at = |p: &str| find_mount(table, Path::new(p)).unwrap();
+        assert_eq!(at("/usr/bin").kind, "ext4");
+        assert_eq!(at("/mnt a/x").protocol(), "NFSv3");
+        assert_eq!(at("/mnt a/x").options, "rw,vers=3,nconnect=16");
+        assert_eq!(at("/mnt/v4").protocol(), "NFSv4.1");
+        assert_eq!(
+            at("/mnt/v4x").kind,
+            "tmpfs",
+            "the later mount hides the earlier"
+        );
+        assert_eq!(find_mount("nonsense\n\n", Path::new("/")), None);
+    }
+
+    #[test]
+    fn targets_that_are_none_are_refused_in_words() {
+        for (given, expected) in [
+            ("nfs://host", "nfs://HOST[:PORT]/EXPORT is expected"),
+            ("nfs://host/", "is expected"),
+            ("nfs://127.0.0.1:http/x", "no number"),
+            ("nfs://127.0.0.1/x?version=4", "version 3 only"),
+            ("nfs://127.0.0.1/x?color=red", "unknown parameter \"color\""),
+            (
+                "nfs://127.0.0.1/x?nfsport=1",
+                "does not answer like an NFS server",
+            ),
+            ("/does/not/exist", "No such file"),
+            ("NAME=/dev/null", "neither a directory"),
+        ] {
+            let error = Target::find(given).unwrap_err().to_string();
+            assert!(error.contains(expected), "{given}: {error}");
+        }
+        let t = Target::find("Local disk=/").unwrap();
+        assert_eq!(t.label, "Local disk");
+        assert!(matches!(t.place, Place::Directory(_)));
+        assert!(t.free().unwrap() > Size(0));
+    }
+}

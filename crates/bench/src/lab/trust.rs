@@ -1,0 +1,111 @@
+//! What a figure can be trusted for: its durability tier, and what limited it.
+
+use super::outcome::{Bound, Tier};
+use super::spec::Durability;
+
+/// A share of its limit from which something counts as exhausted.
+const EXHAUSTED: f64 = 0.95;
+/// A share of a cap from which the cap is what was measured. The shaper holds its rate
+/// to within 1 %, and a measurement's edges cost as much again.
+const AT_CAP: f64 = 0.97;
+
+/// What was seen during a measurement.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen {
+    /// Achieved.
+    pub ops_per_s: f64,
+    /// Achieved.
+    pub mib_per_s: f64,
+    /// Offered by an open loop.
+    pub offered: Option<f64>,
+    /// Caps that the target is known to have.
+    pub cap_mib_s: Option<f64>,
+    /// Likewise.
+    pub cap_iops: Option<f64>,
+    /// Share of its time that the generator's busiest thread ran.
+    pub generator_busy: f64,
+    /// Cores kept busy on this machine, by anybody.
+    pub busy_cores: f64,
+    /// Cores it has.
+    pub cores: f64,
+    /// Share of the time in which the busiest local disk had work, where the target is
+    /// on this machine.
+    pub disk_busy: Option<f64>,
+}
+
+/// What limited the result. The first that applies: what was asked for, limits that
+/// somebody set, then what ran out, the generator before the rest because it makes the
+/// figure worthless as one of the target.
+pub fn bound(seen: &Seen) -> Bound {
+    if seen.offered.is_some_and(|o| seen.ops_per_s >= AT_CAP * o) {
+        return Bound::Offered;
+    }
+    if let Some(cap) = seen.cap_mib_s.filter(|c| seen.mib_per_s >= AT_CAP * c) {
+        return Bound::Cap(format!("{cap:.0} MiB/s"));
+    }
+    if let Some(cap) = seen.cap_iops.filter(|c| seen.ops_per_s >= AT_CAP * c) {
+        return Bound::Cap(format!("{cap:.0} IOPS"));
+    }
+    if seen.generator_busy >= EXHAUSTED {
+        return Bound::Generator;
+    }
+    if seen.cores > 0.0 && seen.busy_cores >= EXHAUSTED * seen.cores {
+        return Bound::Processors;
+    }
+    if seen.disk_busy.is_some_and(|d| d >= EXHAUSTED) {
+        return Bound::Disk;
+    }
+    Bound::Concurrency
+}
+
+/// The tier of a load's writes.
+pub fn tier(read_percent: u32, durability: Durability, mirrored: bool) -> Tier {
+    match durability {
+        _ if read_percent == 100 => Tier::Nothing,
+        Durability::Unstable => Tier::Memory,
+        Durability::Stable if mirrored => Tier::Mirrored,
+        Durability::Stable => Tier::Local,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_named() {
+        let idle = Seen {
+            ops_per_s: 1000.0,
+            mib_per_s: 62.5,
+            busy_cores: 1.0,
+            cores: 4.0,
+            generator_busy: 0.5,
+            ..Seen::default()
+        };
+        assert_eq!(bound(&idle), Bound::Concurrency);
+        let mut s = idle;
+        s.disk_busy = Some(0.99);
+        assert_eq!(bound(&s), Bound::Disk);
+        s.busy_cores = 3.9;
+        assert_eq!(bound(&s), Bound::Processors);
+        s.generator_busy = 0.97;
+        assert_eq!(bound(&s), Bound::Generator);
+        s.cap_iops = Some(1001.0);
+        assert_eq!(bound(&s), Bound::Cap("1001 IOPS".into()));
+        s.cap_mib_s = Some(64.0);
+        assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
+        s.offered = Some(1010.0);
+        assert_eq!(bound(&s), Bound::Offered);
+        // An open loop whose rate was not reached is bound by something else.
+        s.offered = Some(5000.0);
+        assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
+    }
+
+    #[test]
+    fn reads_have_no_tier() {
+        assert_eq!(tier(100, Durability::Stable, true), Tier::Nothing);
+        assert_eq!(tier(50, Durability::Stable, true), Tier::Mirrored);
+        assert_eq!(tier(0, Durability::Stable, false), Tier::Local);
+        assert_eq!(tier(0, Durability::Unstable, true), Tier::Memory);
+    }
+}
