@@ -1,4 +1,478 @@
-//! Stub.
-pub fn compare(_a: &super::cli::CompareArgs) -> Result<String, crate::error::BenchError> {
-    Ok(String::new())
+//! Runs side by side: `weir bench compare`.
+//!
+//! What is compared is a *subject*: a target of a run. The first subject is what the
+//! others are divided by. Points belong together when block size, pattern, kind and
+//! column are the same; where the load around them differs, the comparison says so
+//! instead of refusing, because a change of the load may be the very question.
+//!
+//! A ratio is that of the medians; beside it stands the range that it can have taken from
+//! the extremes of both sides' repetitions, which is wide where the runs were noisy.
+
+use super::cli::CompareArgs;
+use super::files;
+use super::outcome::{Cell, Run, Which};
+use super::published::{self, Beside};
+use super::report::page::Page;
+use super::report::svg::{Bar, Bars};
+use super::spec::{Kind, Unit};
+use super::stats::Spread;
+use super::text;
+use super::units::{Size, latency, utc};
+use super::view::{Row, View, figure, views};
+use crate::error::BenchError;
+use serde::Serialize;
+
+/// A target of a run.
+struct Subject<'r> {
+    name: String,
+    run: &'r Run,
+    views: Vec<View<'r>>,
+}
+
+/// A figure of one subject beside the first one's.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ratio {
+    /// The table.
+    pub table: String,
+    /// The column.
+    pub column: String,
+    /// Read, Write or Names and attributes.
+    pub side: &'static str,
+    /// What is compared: a rate's unit, or `p99`.
+    pub figure: &'static str,
+    /// The first subject.
+    pub base: String,
+    /// The other.
+    pub subject: String,
+    /// The first subject's figure.
+    pub base_value: Spread,
+    /// The other's.
+    pub value: Spread,
+    /// Other over first; `None` when the first is 0.
+    pub ratio: Option<Spread>,
+}
+
+/// A whole comparison.
+struct Comparison {
+    title: String,
+    subjects: Vec<String>,
+    notes: Vec<String>,
+    tables: Vec<Compared>,
+    ratios: Vec<Ratio>,
+    beside: Vec<(String, Vec<Beside>)>,
+}
+
+struct Compared {
+    heading: String,
+    corner: String,
+    columns: Vec<String>,
+    rows: Vec<Row>,
+    charts: Vec<Bars>,
+}
+
+/// `weir bench compare`: writes the files asked for; returns the text.
+pub fn compare(args: &CompareArgs) -> Result<String, BenchError> {
+    for path in [&args.html, &args.markdown, &args.json]
+        .into_iter()
+        .flatten()
+    {
+        files::refuse_existing(path, args.force)?;
+    }
+    let runs = args
+        .runs
+        .iter()
+        .map(|p| files::read(p))
+        .collect::<Result<Vec<Run>, _>>()?;
+    let subjects = subjects(&runs);
+    if subjects.len() < 2 && args.published.is_none() {
+        return Err(BenchError::Usage(
+            "there is nothing to compare with: give a second run, or --published NAME".into(),
+        ));
+    }
+    let mut comparison = build(&subjects);
+    if let Some(set) = &args.published {
+        for run in &runs {
+            let (tables, note) = published::beside(run, set, args.per)?;
+            if tables.is_empty() {
+                return Err(BenchError::Usage(format!(
+                    "{} has no table that {set} has (block size, pattern and mixes)",
+                    run.label
+                )));
+            }
+            comparison
+                .beside
+                .push((format!("{}. {note}", run.label), tables));
+        }
+    }
+    if let Some(path) = &args.json {
+        let json = serde_json::to_string_pretty(&comparison.ratios)
+            .map_err(|e| BenchError::Io("write JSON".into(), std::io::Error::other(e)))?;
+        files::write(path, &json)?;
+    }
+    if let Some(path) = &args.html {
+        files::write(path, &html(&comparison))?;
+    }
+    if let Some(path) = &args.markdown {
+        files::write(path, &markdown(&comparison))?;
+    }
+    Ok(terminal(&comparison))
+}
+
+fn subjects(runs: &[Run]) -> Vec<Subject<'_>> {
+    let mut out: Vec<Subject<'_>> = Vec::new();
+    for (n, run) in runs.iter().enumerate() {
+        for (target, facts) in run.targets.iter().enumerate() {
+            let mut name = if run.targets.len() > 1 {
+                facts.label.clone()
+            } else {
+                run.label.clone()
+            };
+            if out.iter().any(|s| s.name == name) {
+                name = format!("{name} ({})", n + 1);
+            }
+            out.push(Subject {
+                name,
+                run,
+                views: views(run)
+                    .into_iter()
+                    .filter(|v| v.target == target)
+                    .collect(),
+            });
+        }
+    }
+    out
+}
+
+/// What makes two tables the same.
+fn same_table(a: (&Run, &View<'_>), b: (&Run, &View<'_>)) -> bool {
+    let key = |(run, view): (&Run, &View<'_>)| {
+        run.definition.tables.get(view.table).map(|t| {
+            (
+                t.block_size,
+                t.pattern.name(),
+                t.kind == Kind::Eda,
+                t.unit() == Unit::Iops,
+            )
+        })
+    };
+    key(a) == key(b) && a.1.axis == b.1.axis
+}
+
+fn build(subjects: &[Subject<'_>]) -> Comparison {
+    let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
+    let mut out = Comparison {
+        title: names.join(" / "),
+        subjects: names,
+        notes: Vec::new(),
+        tables: Vec::new(),
+        ratios: Vec::new(),
+        beside: Vec::new(),
+    };
+    let Some((base, others)) = subjects.split_first() else {
+        return out;
+    };
+    for other in others {
+        differences(base, other, &mut out.notes);
+    }
+    for view in &base.views {
+        let matching: Vec<(&Subject<'_>, &View<'_>)> = others
+            .iter()
+            .filter_map(|o| {
+                // Among several alike (another axis makes them differ) the same place.
+                let place = |views: &[View<'_>], run: &Run, at: &View<'_>| {
+                    views
+                        .iter()
+                        .filter(|v| same_table((run, v), (base.run, view)))
+                        .position(|v| std::ptr::eq(v, at))
+                };
+                let nth = place(&base.views, base.run, view)?;
+                o.views
+                    .iter()
+                    .filter(|v| same_table((o.run, v), (base.run, view)))
+                    .nth(nth)
+                    .map(|v| (o, v))
+            })
+            .collect();
+        if !matching.is_empty() {
+            let table = compared(base, view, &matching, &mut out.ratios);
+            out.tables.push(table);
+        }
+    }
+    out
+}
+
+/// Differences of the load and the place that a reader must know.
+fn differences(a: &Subject<'_>, b: &Subject<'_>, notes: &mut Vec<String>) {
+    let mut differ = |what: &str, x: String, y: String| {
+        if x != y {
+            notes.push(format!("{what}: {} {x}, {} {y}", a.name, b.name));
+        }
+    };
+    let (l, m) = (&a.run.definition.load, &b.run.definition.load);
+    differ(
+        "working set",
+        l.working_set.to_string(),
+        m.working_set.to_string(),
+    );
+    differ("clients", l.clients.to_string(), m.clients.to_string());
+    differ("jobs a client", l.jobs.to_string(), m.jobs.to_string());
+    differ("nconnect", l.nconnect.to_string(), m.nconnect.to_string());
+    differ("caches", l.cache.name().into(), m.cache.name().into());
+    differ("cores", a.run.cores.to_string(), b.run.cores.to_string());
+    differ(
+        "memory",
+        Size(a.run.memory.0 >> 30 << 30).to_string(),
+        Size(b.run.memory.0 >> 30 << 30).to_string(),
+    );
+    for key in ["kernel", "processor"] {
+        let of = |s: &Subject<'_>| s.run.machine.get(key).cloned().unwrap_or_default();
+        differ(key, of(a), of(b));
+    }
+    let protocol = |s: &Subject<'_>| {
+        s.views
+            .first()
+            .and_then(|v| s.run.targets.get(v.target))
+            .map(|t| format!("{} through {}", t.protocol, t.generator))
+            .unwrap_or_default()
+    };
+    differ("protocol", protocol(a), protocol(b));
+    let tiers = |s: &Subject<'_>| {
+        let mut all: Vec<&str> = s
+            .views
+            .iter()
+            .flat_map(|v| v.columns.iter().filter_map(|c| c.cell))
+            .flat_map(|c| c.repetitions.iter().map(|r| r.tier.name()))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all.join(", ")
+    };
+    differ("durable at the reply", tiers(a), tiers(b));
+    let time = |s: &Subject<'_>| {
+        let t = s.run.definition.time;
+        format!("{} × {} s", t.repetitions, t.measure)
+    };
+    differ("measured", time(a), time(b));
+}
+
+fn compared(
+    base: &Subject<'_>,
+    view: &View<'_>,
+    others: &[(&Subject<'_>, &View<'_>)],
+    ratios: &mut Vec<Ratio>,
+) -> Compared {
+    let mut rows = Vec::new();
+    let mut charts = Vec::new();
+    let all: Vec<(&Subject<'_>, &View<'_>)> = std::iter::once((base, view))
+        .chain(others.iter().copied())
+        .collect();
+    let cell = |v: &View<'_>, label: &str| -> Option<Cell> {
+        v.columns
+            .iter()
+            .find(|c| c.label == label)
+            .and_then(|c| c.cell.cloned())
+    };
+    let sides: Vec<Which> = Which::ALL.into_iter().filter(|w| view.has(*w)).collect();
+    for which in sides {
+        let unit = if which == Which::Other {
+            Unit::Iops
+        } else {
+            view.unit
+        };
+        for (name, value) in [
+            (
+                unit.name(),
+                (|c: &Cell, w, u| c.rate(w, u)) as fn(&Cell, Which, Unit) -> Option<Spread>,
+            ),
+            ("p99", |c, w, _| c.quantile(w, 0.99)),
+        ] {
+            let is_rate = name != "p99";
+            let figures: Vec<Vec<Option<Spread>>> = all
+                .iter()
+                .map(|(_, v)| {
+                    view.columns
+                        .iter()
+                        .map(|c| cell(v, &c.label).and_then(|c| value(&c, which, unit)))
+                        .collect()
+                })
+                .collect();
+            for ((subject, _), row) in all.iter().zip(&figures) {
+                rows.push(Row {
+                    label: format!("{} {name}, {}", which.name(), subject.name),
+                    main: is_rate,
+                    cells: row
+                        .iter()
+                        .map(|s| match s {
+                            Some(s) if is_rate => figure(s),
+                            Some(s) => latency(s.median),
+                            None => "–".into(),
+                        })
+                        .collect(),
+                });
+            }
+            let Some((first, rest)) = figures.split_first() else {
+                continue;
+            };
+            let mut bars: Vec<Vec<Option<Bar>>> = vec![Vec::new(); view.columns.len()];
+            for ((subject, _), row) in others.iter().zip(rest) {
+                let mut cells = Vec::new();
+                for (i, column) in view.columns.iter().enumerate() {
+                    let pair = first
+                        .get(i)
+                        .copied()
+                        .flatten()
+                        .zip(row.get(i).copied().flatten());
+                    let ratio = pair.and_then(|(b, v)| v.over(&b));
+                    cells.push(ratio.map_or_else(String::new, |r| {
+                        if r.count > 1 {
+                            format!("×{:.2} ({:.2}–{:.2})", r.median, r.least, r.greatest)
+                        } else {
+                            format!("×{:.2}", r.median)
+                        }
+                    }));
+                    if let Some(group) = bars.get_mut(i) {
+                        group.push(ratio.map(|r| Bar {
+                            value: r.median,
+                            least: r.least,
+                            greatest: r.greatest,
+                        }));
+                    }
+                    if let Some((b, v)) = pair {
+                        ratios.push(Ratio {
+                            table: view.heading.clone(),
+                            column: column.label.clone(),
+                            side: which.name(),
+                            figure: if is_rate { unit.name() } else { "p99" },
+                            base: base.name.clone(),
+                            subject: subject.name.clone(),
+                            base_value: b,
+                            value: v,
+                            ratio,
+                        });
+                    }
+                }
+                rows.push(Row {
+                    label: format!("{} over {}", subject.name, base.name),
+                    main: false,
+                    cells,
+                });
+            }
+            charts.push(Bars {
+                title: format!(
+                    "{} {}: multiple of {}",
+                    which.name(),
+                    if is_rate {
+                        unit.name()
+                    } else {
+                        "p99 latency (less is better)"
+                    },
+                    base.name
+                ),
+                unit: "×".into(),
+                x: view.axis.name().into(),
+                series: others.iter().map(|(s, _)| s.name.clone()).collect(),
+                groups: view
+                    .columns
+                    .iter()
+                    .map(|c| c.label.clone())
+                    .zip(bars)
+                    .collect(),
+                mark: Some(1.0),
+            });
+        }
+    }
+    let heading = base
+        .run
+        .definition
+        .tables
+        .get(view.table)
+        .map_or_else(|| view.heading.clone(), super::spec::Table::heading);
+    Compared {
+        heading,
+        corner: view.axis.name().into(),
+        columns: view.columns.iter().map(|c| c.label.clone()).collect(),
+        rows,
+        charts,
+    }
+}
+
+fn terminal(c: &Comparison) -> String {
+    let mut out = String::new();
+    if c.subjects.len() > 1 {
+        for t in &c.tables {
+            out.push_str(&format!("\n{}\n", t.heading));
+            out.push_str(&text::aligned(&t.corner, &t.columns, &t.rows));
+        }
+        if c.tables.is_empty() {
+            out.push_str("the runs have no table in common\n");
+        }
+        if !c.notes.is_empty() {
+            out.push('\n');
+        }
+        for n in &c.notes {
+            out.push_str(&format!("differs: {n}\n"));
+        }
+    }
+    for (note, tables) in &c.beside {
+        for t in tables {
+            out.push_str(&format!("\n{}\n", t.heading));
+            out.push_str(&text::aligned(&t.corner, &t.columns, &t.rows));
+        }
+        out.push_str(&format!("\nnote: {note}\n"));
+    }
+    out
+}
+
+fn markdown(c: &Comparison) -> String {
+    let mut out = format!("# {}\n\n", c.title);
+    for n in &c.notes {
+        out.push_str(&format!("- differs: {n}\n"));
+    }
+    if c.subjects.len() > 1 {
+        for t in &c.tables {
+            out.push_str(&format!("\n## {}\n\n", t.heading));
+            out.push_str(&text::markdown_table(&t.corner, &t.columns, &t.rows));
+        }
+    }
+    for (note, tables) in &c.beside {
+        for t in tables {
+            out.push_str(&format!("\n## {}\n\n", t.heading));
+            out.push_str(&text::markdown_table(&t.corner, &t.columns, &t.rows));
+        }
+        out.push_str(&format!("\n{note}\n"));
+    }
+    out
+}
+
+fn html(c: &Comparison) -> String {
+    let mut page = Page::new(&c.title);
+    page.soft(&format!(
+        "made {} by weir bench compare",
+        utc(crate::clock::unix_seconds())
+    ));
+    if let Some(base) = c.subjects.first() {
+        if c.subjects.len() > 1 {
+            page.soft(&format!(
+                "Ratios are multiples of {base}: medians, with the range that the repetitions' extremes allow."
+            ));
+        }
+    }
+    let notes: Vec<String> = c.notes.iter().map(|n| format!("Differs: {n}")).collect();
+    page.list(&notes, "notes");
+    if c.subjects.len() > 1 {
+        for t in &c.tables {
+            page.heading(&t.heading);
+            page.table(&t.corner, &t.columns, &t.rows);
+            let charts: Vec<String> = t.charts.iter().map(Bars::draw).collect();
+            page.charts(&charts);
+        }
+    }
+    for (note, tables) in &c.beside {
+        for t in tables {
+            page.heading(&t.heading);
+            page.table(&t.corner, &t.columns, &t.rows);
+        }
+        page.soft(note);
+    }
+    page.finish()
 }

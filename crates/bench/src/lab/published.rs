@@ -514,7 +514,7 @@ fn datakeeper(run: &Run, per: Per) -> Vec<Beside> {
             rows.push(Row {
                 label: format!("{}, {label}, published", Size(p.block)),
                 cells: vec![
-                    thousands(mib_s / theirs),
+                    format!("{:.2}", mib_s / theirs),
                     percent(overhead.map(|o| o.0)),
                     format!("{ms:.3}"),
                     percent(overhead.map(|o| o.1)),

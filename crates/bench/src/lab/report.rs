@@ -1,4 +1,0 @@
-//! Stub.
-pub fn run_page(_run: &super::outcome::Run) -> String {
-    String::new()
-}
