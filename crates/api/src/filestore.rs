@@ -12,8 +12,6 @@ use weir_control::{
     Snapshot, SquashMode, State, Status, View, rules,
 };
 
-/// Bytes in the MB that Filestore counts throughput in.
-const MB: u64 = 1_000_000;
 /// What an option without addresses stands for.
 const EVERYONE: &str = "*";
 
@@ -51,8 +49,8 @@ pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
                 "maxIops": l.read_iops.max(l.write_iops),
                 "maxReadIops": l.read_iops,
                 "maxWriteIops": l.write_iops,
-                "maxReadThroughputBps": l.read_mbps.saturating_mul(MB),
-                "maxWriteThroughputBps": l.write_mbps.saturating_mul(MB),
+                "maxReadThroughputBps": l.read_bps,
+                "maxWriteThroughputBps": l.write_bps,
             }),
         );
     }

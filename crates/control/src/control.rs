@@ -1,16 +1,32 @@
 //! The facade: reads from the view, changes through the catalog.
 
+use crate::accept::{self, Facts};
 use crate::backend::Backend;
+use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
+use crate::holder::Holder;
+use crate::jobs::Works;
 use crate::levels::Levels;
-use crate::model::{Actor, Instance, Operation, Snapshot, Volume};
+use crate::model::{Actor, Instance, Operation, Role, Snapshot, State, Volume};
 use crate::mutation::Mutation;
-use crate::name::Name;
+use crate::name::{Collection, Name};
+use crate::publish::{self, InForce};
+use crate::recover;
 use crate::refusal::{Refusal, Status};
+use crate::store::Store;
+use crate::usage::Usage;
 use crate::view::View;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
 use weir_base::{Clock, Rng};
+
+/// Mutations being accepted at once; the others wait their turn.
+const SUBMISSIONS: usize = 512;
+/// [`Control::submit`] waits so long for an operation to end.
+const QUICK: Duration = Duration::from_secs(5);
+/// Between looks at what is left to be set right.
+const TIDY: Duration = Duration::from_secs(10);
 
 /// What [`Control::open`] needs.
 pub struct Options {
@@ -33,115 +49,454 @@ pub struct Options {
 pub enum OpenError {
     /// The catalog's database could not be opened, read or written.
     #[error("the catalog {0}: {1}")]
-    Catalog(String, String),
-    /// A newer program has written it.
+    Catalog(String, CatalogError),
+    /// The catalog needs a service level or tier that no levels file has.
     #[error(
-        "the catalog {url} has version {found}; this program knows versions up to {known}. A newer Weir has written it: use that one, or a copy of the catalog from before"
+        "{0} has service level {1}, which no levels file defines; start with the --service-levels file that it was made with"
     )]
-    Newer {
-        /// Which catalog.
-        url: String,
-        /// Its version.
-        found: i64,
-        /// The newest that is known.
-        known: i64,
-    },
+    Level(String, String),
     /// The node could not be made to match.
     #[error("bringing the volumes to what the catalog says: {0}")]
     Backend(String),
 }
 
+impl OpenError {
+    pub(crate) fn from_catalog(catalog: &Catalog, error: CatalogError) -> OpenError {
+        OpenError::Catalog(catalog.url().to_owned(), error)
+    }
+}
+
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
 pub struct Control {
-    view: Arc<View>,
+    works: Arc<Works>,
+    usage: Usage,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    submissions: Semaphore,
+    /// Dropped when the work in the background is to end.
+    background: parking_lot::Mutex<Vec<tokio::task::AbortHandle>>,
 }
 
 impl Control {
     /// Opens the catalog, finishes what a crash cut short, makes the node match and publishes what is to be served.
     /// When it returns, the data path may begin. Needs a tokio runtime, on which it goes on working in the background.
+    ///
+    /// # Errors
+    /// [`OpenError`]. Nothing is served then.
     pub async fn open(options: Options) -> Result<Arc<Control>, OpenError> {
+        let Options {
+            catalog,
+            levels,
+            backend,
+            clock,
+            rng,
+            device_bytes,
+        } = options;
+        let opened = Catalog::open(&catalog).await;
+        let catalog = opened.map_err(|e| OpenError::Catalog(shown(&catalog), e))?;
+        let owner = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
+        let wrong = {
+            let catalog = catalog.clone();
+            move |e| OpenError::from_catalog(&catalog, e)
+        };
+        let (store, loaded) = Store::open(catalog, levels, owner, Arc::clone(&clock))
+            .await
+            .map_err(wrong)?;
+        check_levels(&store.view())?;
+        let published = watch::Sender::new(InForce::default());
+        let works = Arc::new(Works::new(
+            Arc::clone(&store),
+            Arc::clone(&backend),
+            published.subscribe(),
+        ));
+        let publisher = tokio::spawn(publish::run(
+            Arc::downgrade(&store),
+            backend,
+            Arc::clone(&clock),
+            store.revisions(),
+            published,
+        ));
+        recover::recover(&works, &loaded, &*rng, device_bytes).await?;
+        let tidying = tokio::spawn(tidy(Arc::clone(&works)));
         Ok(Arc::new(Control {
-            view: Arc::new(View::empty(Arc::new(options.levels))),
+            usage: Usage::new(Arc::clone(&clock)),
+            works,
+            clock,
+            rng,
+            submissions: Semaphore::new(SUBMISSIONS),
+            background: parking_lot::Mutex::new(vec![
+                publisher.abort_handle(),
+                tidying.abort_handle(),
+            ]),
         }))
     }
 
     /// Everything as it is intended now and written in the catalog. Never waits.
     pub fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view)
+        self.works.store.view()
+    }
+
+    /// The catalog: tokens and the audit log.
+    pub fn catalog(&self) -> &Catalog {
+        &self.works.store.catalog
     }
 
     /// Checks a change against the rules, writes it into the catalog, and begins it. What is quick has ended when this
-    /// returns ([`Operation::done`]); for the rest see [`Control::wait`]. A refusal has changed nothing.
+    /// returns ([`Operation::done`]); for the rest see [`Control::wait`].
+    ///
+    /// # Errors
+    /// A refusal has changed nothing. A change that was accepted and then failed is an operation whose outcome says so.
     pub async fn submit(
         &self,
         mutation: Mutation,
-        _actor: &Actor,
+        actor: &Actor,
     ) -> Result<Arc<Operation>, Refusal> {
-        let what = mutation.verb();
-        Err(Refusal::new(
-            Status::Unimplemented,
-            "NOT_YET",
-            format!("{what} of a {}", mutation.target().noun()),
-        ))
+        let Ok(_turn) = self.submissions.acquire().await else {
+            return Err(closing());
+        };
+        let works = Arc::clone(&self.works);
+        let facts = Facts {
+            id: (self.rng.next_u64() >> 1).max(1),
+            used: self.used_if_shrinking(&mutation).await,
+        };
+        let at = self.clock.now();
+        let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
+        let tail = self.rng.next_u64() as u32;
+        let name = mutation
+            .target()
+            .place()
+            .name(&format!("operation-{millis}-{tail:08x}"));
+        let actor = actor.clone();
+        // A task of its own: once begun it goes on although whoever asked may hang up.
+        let begun = tokio::spawn(begin(works, mutation, actor, facts, name));
+        let name = begun.await.unwrap_or_else(|_| Err(closing()))?;
+        self.wait(&name, QUICK).await
     }
 
     /// What [`Control::submit`] would refuse, without doing anything (`validateOnly`).
-    pub fn check(&self, _mutation: &Mutation, _actor: &Actor) -> Result<(), Refusal> {
-        Ok(())
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
+        may_change(actor)?;
+        let facts = Facts { id: 1, used: None };
+        let name = mutation.target().place().name("operation-0-0");
+        self.works
+            .store
+            .try_out(|draft| accept::apply(draft, mutation, actor, &facts, name).map(|_| ()))
     }
 
     /// Waits until an operation has ended, or `limit` has passed: then it is returned as it is.
-    pub async fn wait(&self, name: &Name, _limit: Duration) -> Result<Arc<Operation>, Refusal> {
-        self.operation(name)
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub async fn wait(&self, name: &Name, limit: Duration) -> Result<Arc<Operation>, Refusal> {
+        let mut revisions = self.works.store.revisions();
+        let ended = async {
+            loop {
+                revisions.mark_unchanged();
+                if self.operation(name)?.done() || revisions.changed().await.is_err() {
+                    return self.operation(name);
+                }
+            }
+        };
+        match tokio::time::timeout(limit, ended).await {
+            Ok(result) => result,
+            Err(_) => self.operation(name),
+        }
     }
 
     /// An operation.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
     pub fn operation(&self, name: &Name) -> Result<Arc<Operation>, Refusal> {
-        self.view.operation(name).cloned().ok_or_else(|| {
-            let name = name.full(crate::name::Collection::Operations);
-            Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
-        })
+        let found = self.view().operation(name).cloned();
+        found.ok_or_else(|| no_operation(name))
     }
 
     /// Forgets an operation that has ended.
-    pub async fn delete_operation(&self, name: &Name, _actor: &Actor) -> Result<(), Refusal> {
-        self.operation(name).map(|_| ())
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, or `OPERATION_RUNNING`.
+    pub async fn delete_operation(&self, name: &Name, actor: &Actor) -> Result<(), Refusal> {
+        may_change(actor)?;
+        let ((), ticket) = self.works.store.change(|draft| {
+            let found = draft.view.operation(name);
+            let operation = found.ok_or_else(|| no_operation(name))?;
+            if !operation.done() {
+                return Err(Refusal::new(
+                    Status::FailedPrecondition,
+                    "OPERATION_RUNNING",
+                    format!("operation {} has not ended", name.id),
+                ));
+            }
+            draft.remove_operation(name);
+            let full = name.full(Collection::Operations);
+            draft.audit(actor, "delete", full, "done");
+            Ok(())
+        })?;
+        ticket.committed().await.map(|_| ())
     }
 
-    /// Who holds this token. `UNAUTHENTICATED` if nobody, or if it was revoked. Looks into the catalog each time, since
-    /// another process may have changed it.
-    pub async fn authenticate(
-        &self,
-        _token: &str,
-        _from: Option<IpAddr>,
-    ) -> Result<Actor, Refusal> {
-        Err(Refusal::new(
-            Status::Unauthenticated,
-            "TOKEN_UNKNOWN",
-            "this token is not known",
-        ))
+    /// Who holds this token. Looks into the catalog each time, since another process may have changed it.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN` if nobody, or if it was revoked.
+    pub async fn authenticate(&self, token: &str, from: Option<IpAddr>) -> Result<Actor, Refusal> {
+        let record = self.catalog().token(token).await?;
+        Ok(Actor {
+            name: record.name.into(),
+            role: record.role,
+            address: from,
+        })
     }
 
-    /// Whether any token counts at all (a non-loopback listener needs one).
+    /// Whether any token counts at all (a listener that is not loopback needs one).
+    ///
+    /// # Errors
+    /// That the catalog cannot be read.
     pub async fn has_tokens(&self) -> Result<bool, Refusal> {
-        Ok(false)
+        let tokens = self.tokens().await?;
+        Ok(tokens.iter().any(|token| token.revoked.is_none()))
+    }
+
+    /// Makes a token; its secret is returned this once.
+    ///
+    /// # Errors
+    /// As [`Catalog::create_token`], or that `actor` is no admin.
+    pub async fn create_token(
+        &self,
+        name: &str,
+        role: Role,
+        actor: &Actor,
+    ) -> Result<(TokenRecord, String), Refusal> {
+        may_administer(actor)?;
+        self.catalog()
+            .create_token(name, role, actor, &*self.clock, &*self.rng)
+            .await
+    }
+
+    /// All tokens, revoked ones too, by name.
+    ///
+    /// # Errors
+    /// That the catalog cannot be read.
+    pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Refusal> {
+        self.catalog().tokens().await
+    }
+
+    /// Makes a token count no longer, at once.
+    ///
+    /// # Errors
+    /// As [`Catalog::revoke_token`], or that `actor` is no admin.
+    pub async fn revoke_token(&self, name: &str, actor: &Actor) -> Result<TokenRecord, Refusal> {
+        may_administer(actor)?;
+        self.catalog().revoke_token(name, actor, &*self.clock).await
+    }
+
+    /// The audit log, newest first, from before entry `before` on.
+    ///
+    /// # Errors
+    /// That the catalog cannot be read, or that `actor` is no admin.
+    pub async fn audit(
+        &self,
+        before: Option<i64>,
+        limit: u32,
+        actor: &Actor,
+    ) -> Result<Vec<AuditEntry>, Refusal> {
+        may_administer(actor)?;
+        self.catalog().audit(before, limit).await
     }
 
     /// Bytes that a volume's data holds, as of a second ago at most.
-    pub async fn volume_used(&self, _volume: &Volume) -> u64 {
-        0
+    pub async fn volume_used(&self, volume: &Volume) -> u64 {
+        self.usage.volume(&self.works, &volume.key).await
     }
 
     /// The same of an instance.
-    pub async fn instance_used(&self, _instance: &Instance) -> u64 {
-        0
+    pub async fn instance_used(&self, instance: &Instance) -> u64 {
+        self.usage.volume(&self.works, &instance.key).await
     }
 
     /// Bytes that only this snapshot holds, as of a second ago at most.
-    pub async fn snapshot_used(&self, _snapshot: &Snapshot) -> u64 {
-        0
+    pub async fn snapshot_used(&self, snapshot: &Snapshot) -> u64 {
+        let name = &snapshot.name;
+        let Some(parent) = Holder::parent(&self.view(), name.of, &name.parent) else {
+            return 0;
+        };
+        self.usage
+            .snapshot(&self.works, parent.key(), &name.id)
+            .await
     }
 
     /// Ends the work in the background and closes the catalog. Operations not yet done go on with the next start.
-    pub async fn close(&self) {}
+    pub async fn close(&self) {
+        self.submissions.close();
+        for task in self.background.lock().drain(..) {
+            task.abort();
+        }
+        self.works.store.close().await;
+    }
+
+    /// What the target's data holds, if the mutation would leave less room: only then is it worth asking the node.
+    async fn used_if_shrinking(&self, mutation: &Mutation) -> Option<u64> {
+        let view = self.view();
+        let holder = Holder::find(&view, &mutation.target())?;
+        let shrinks = match (mutation, &holder) {
+            (Mutation::UpdateVolume(_, change), Holder::Volume(volume)) => {
+                change.capacity_gib.is_some_and(|c| c < volume.capacity_gib)
+            }
+            (Mutation::UpdateInstance(_, change), Holder::Instance(instance)) => {
+                change.capacity_gb.is_some_and(|c| c < instance.capacity_gb)
+            }
+            _ => false,
+        };
+        if !shrinks {
+            return None;
+        }
+        let key = holder.key().to_string();
+        let asked = self.works.ask(move |node| node.volume(&key)).await;
+        asked.ok().map(|state| state.used)
+    }
+}
+
+/// From what is asked for to a job that runs. Returns the operation's name once it is in the catalog.
+async fn begin(
+    works: Arc<Works>,
+    mutation: Mutation,
+    actor: Actor,
+    facts: Facts,
+    name: Name,
+) -> Result<Name, Refusal> {
+    let begun = may_change(&actor).and_then(|()| {
+        works.store.change(|draft| {
+            let accepted = accept::apply(draft, &mutation, &actor, &facts, name.clone())?;
+            let place = works.lanes.enter(accepted.lane, &name);
+            Ok((accepted.operation, place))
+        })
+    });
+    let ((operation, place), ticket) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            note(&works, &mutation, &actor, &refusal);
+            return Err(refusal);
+        }
+    };
+    ticket.committed().await?;
+    if let Some(place) = place.filter(|_| !operation.done()) {
+        tokio::spawn(async move { works.run(operation, place).await });
+    }
+    Ok(name)
+}
+
+/// Puts a refusal into the audit log. Nobody waits for it to be written.
+fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
+    let target: String = mutation.target().to_string().chars().take(300).collect();
+    let words = format!("refused: {}", refusal.reason);
+    let noted = works.store.change(|draft| {
+        draft.audit(actor, mutation.verb(), target.clone(), &words);
+        Ok(())
+    });
+    if let Err(why) = noted {
+        tracing::debug!(%why, "a refusal that is not in the audit log");
+    }
+}
+
+/// Sets right, from time to time, what could not be done when it was to be done.
+async fn tidy(works: Arc<Works>) {
+    loop {
+        tokio::time::sleep(TIDY).await;
+        recover::resume(&works).await;
+        let doomed = works.store.catalog.doomed().await.unwrap_or_default();
+        for key in doomed {
+            works.bury(&key.as_str().into()).await;
+        }
+        let view = works.store.view();
+        let volumes = view.volumes.values().cloned().map(Holder::Volume);
+        let instances = view.instances.values().cloned().map(Holder::Instance);
+        let failed = volumes
+            .chain(instances)
+            .filter(|holder| holder.state() == State::Error && holder.number().is_some());
+        for holder in failed {
+            let target = holder.target();
+            if works.fit(&target, true, false).await.is_err() {
+                continue;
+            }
+            let ready = works.store.insist(|draft| {
+                if let Some(now) = Holder::find(&draft.view, &target) {
+                    if now.state() == State::Error {
+                        now.put(draft, State::Ready, "", None);
+                    }
+                }
+            });
+            if ready.await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn may_change(actor: &Actor) -> Result<(), Refusal> {
+    at_least(actor, Role::Editor)
+}
+
+fn may_administer(actor: &Actor) -> Result<(), Refusal> {
+    at_least(actor, Role::Admin)
+}
+
+fn at_least(actor: &Actor, role: Role) -> Result<(), Refusal> {
+    if actor.role >= role {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::PermissionDenied,
+        "ROLE_INSUFFICIENT",
+        format!(
+            "token {} has role {}; this needs {}",
+            actor.name,
+            actor.role.as_str(),
+            role.as_str()
+        ),
+    ))
+}
+
+fn no_operation(name: &Name) -> Refusal {
+    let name = name.full(Collection::Operations);
+    Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
+}
+
+fn closing() -> Refusal {
+    Refusal::new(
+        Status::Unavailable,
+        "CLOSING",
+        "the server is being stopped",
+    )
+}
+
+fn check_levels(view: &View) -> Result<(), OpenError> {
+    for pool in view.pools.values() {
+        if view.levels.pool(&pool.service_level).is_none() {
+            return Err(OpenError::Level(
+                format!("storage pool {}", pool.name.id),
+                pool.service_level.to_string(),
+            ));
+        }
+    }
+    for instance in view.instances.values() {
+        if view.levels.tier(&instance.tier).is_none() {
+            return Err(OpenError::Level(
+                format!("instance {}", instance.name.id),
+                instance.tier.to_string(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A URL that could not be opened, fit to be shown.
+fn shown(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => url.to_owned(),
+    }
 }

@@ -100,10 +100,10 @@ pub struct Figures {
     pub read_iops: u64,
     /// Writes a second.
     pub write_iops: u64,
-    /// MB/s (10^6) of reads.
-    pub read_mbps: u64,
-    /// MB/s (10^6) of writes.
-    pub write_mbps: u64,
+    /// Bytes a second of reads.
+    pub read_bps: u64,
+    /// Bytes a second of writes.
+    pub write_bps: u64,
 }
 
 /// What an instance of some size may do.
@@ -118,7 +118,8 @@ pub struct Band {
     pub limits: Figures,
 }
 
-/// Custom performance of a tier: reads a second are asked for, the rest follows in the proportions of `limits`.
+/// Custom performance of a tier: operations a second are asked for. As many reads may be done, or three tenths as many
+/// writes (a write counts 3.33), and throughput keeps the proportion to reads that the tier's own figures have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TierPerformance {

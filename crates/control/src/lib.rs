@@ -1,16 +1,27 @@
 //! Intended state: pools, volumes, service levels; the catalog that keeps it and the reconciler that makes the node match.
 
+mod accept;
 pub mod backend;
+mod catalog;
 mod control;
+mod holder;
+mod jobs;
 pub mod levels;
 pub mod model;
 pub mod mutation;
 pub mod name;
+mod publish;
+mod recover;
 pub mod refusal;
 pub mod rules;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod stamp;
+mod store;
+mod usage;
 mod view;
 
+pub use catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
 pub use control::{Control, OpenError, Options};
 pub use levels::Levels;
 pub use model::*;
@@ -19,3 +30,6 @@ pub use name::{Collection, Name, Place, SnapshotName, SnapshotOf, Target};
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;
 pub use view::{PoolUse, View, Within};
+
+#[cfg(test)]
+mod tests;

@@ -138,7 +138,7 @@ pub struct Pool {
 }
 
 /// A rule of an export policy, as the client wrote it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportRule {
     /// Comma-separated addresses, networks, host names, wildcards.
     pub allowed_clients: String,
@@ -191,7 +191,7 @@ pub struct Volume {
     pub large: bool,
     /// Protocols, as sent.
     pub protocols: Vec<Protocol>,
-    /// Export policy; `None` where the client sent none: then everyone may read and write.
+    /// Export policy; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
     /// Permission bits of the root, 0 ..= 0o7777.
     pub unix_permissions: u32,
@@ -274,7 +274,7 @@ pub struct Instance {
     pub capacity_gb: u64,
     /// NFS_V3 or NFS_V4_1, as sent.
     pub protocol: Option<Protocol>,
-    /// `nfsExportOptions`; `None` where the client sent none: then everyone may read and write.
+    /// `nfsExportOptions`; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
     /// Custom performance.
     pub performance: Option<Performance>,
@@ -319,6 +319,10 @@ pub struct Operation {
     pub target: Target,
     /// `create`, `update`, `delete`, `revert`, …
     pub verb: Arc<str>,
+    /// What the verb needs besides the target: the snapshot of a revert; what of the engine's volume an update touches.
+    pub argument: Option<Arc<str>>,
+    /// The number of its line in the audit log.
+    pub audit: Option<i64>,
     /// When it was accepted.
     pub created: Stamp,
     /// When it ended.

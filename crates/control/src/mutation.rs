@@ -65,7 +65,7 @@ pub struct NewVolume {
     pub large: bool,
     /// At least one.
     pub protocols: Vec<Protocol>,
-    /// Export policy.
+    /// Export policy; without one the server's default for volumes counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
     /// Permission bits of the root; 0o755 unless given.
     pub unix_permissions: Option<u32>,

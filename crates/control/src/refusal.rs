@@ -116,6 +116,12 @@ impl Refusal {
         }
     }
 
+    /// The same with the field that is to blame, by its JSON name.
+    #[must_use]
+    pub fn field(self, field: &'static str) -> Refusal {
+        self.with("field", field)
+    }
+
     /// The same with one more number.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl ToString) -> Refusal {

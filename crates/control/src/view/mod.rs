@@ -4,6 +4,8 @@
 //! (persistent red-black trees), so that neither ten thousand volumes nor a reader who keeps an old view make a change
 //! dear. What is asked for often is kept up with each change: who has a share name, and how much of a pool is taken.
 
+mod edit;
+
 use crate::levels::Levels;
 use crate::model::{Instance, Operation, Pool, Resource, Snapshot, Volume};
 use crate::name::{Name, Place, SnapshotName, SnapshotOf, Target};
@@ -30,6 +32,8 @@ pub struct PoolUse {
 pub struct View {
     /// Counts up with every change.
     pub revision: u64,
+    /// Counts up with every change that the data path is to see.
+    pub generation: u64,
     /// The service levels in force.
     pub levels: Arc<Levels>,
     pub(crate) pools: Map<Name, Arc<Pool>>,
@@ -87,6 +91,7 @@ impl View {
     pub fn empty(levels: Arc<Levels>) -> View {
         View {
             revision: 0,
+            generation: 0,
             levels,
             pools: Map::default(),
             volumes: Map::default(),

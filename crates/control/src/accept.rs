@@ -1,0 +1,230 @@
+//! From what is asked for to intended state, an operation, and a job.
+//!
+//! The operation is the job: what it has to do follows from its verb and target, so that a job cut short is begun again
+//! from the catalog alone.
+
+use crate::holder::Holder;
+use crate::model::{Actor, Operation, Outcome, Snapshot, State};
+use crate::mutation::Mutation;
+use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::refusal::{Refusal, Status};
+use crate::rules;
+use crate::store::Draft;
+use crate::view::View;
+use std::sync::Arc;
+
+/// Argument of an update that sets the engine's capacity.
+pub(crate) const CAPACITY: &str = "capacity";
+/// Argument of an update that sets the root's permission bits.
+pub(crate) const MODE: &str = "mode";
+/// Argument of an update that sets both.
+pub(crate) const BOTH: &str = "capacity,mode";
+
+/// What [`apply`] needs to know that is not in the view.
+pub(crate) struct Facts {
+    /// A number for a new resource.
+    pub id: u64,
+    /// Bytes that the target's data holds, where its capacity is to fall.
+    pub used: Option<u64>,
+}
+
+/// An operation that was accepted.
+pub(crate) struct Accepted {
+    pub operation: Operation,
+    /// Jobs of one lane run in the order in which they were accepted.
+    pub lane: u64,
+}
+
+fn missing(target: &Target) -> Refusal {
+    Refusal::new(
+        Status::NotFound,
+        "NOT_FOUND",
+        format!("there is no {target}"),
+    )
+}
+
+fn holder(view: &View, target: &Target) -> Result<Holder, Refusal> {
+    Holder::find(view, target).ok_or_else(|| missing(target))
+}
+
+/// Makes the change in the draft, with its operation and its line in the audit log; or refuses.
+pub(crate) fn apply(
+    draft: &mut Draft<'_>,
+    mutation: &Mutation,
+    actor: &Actor,
+    facts: &Facts,
+    operation: Name,
+) -> Result<Accepted, Refusal> {
+    let target = mutation.target();
+    let (lane, argument, ends) = intend(draft, mutation, &target, facts)?;
+    let verb = mutation.verb();
+    let seq = draft.audit(actor, verb, target.to_string(), "started");
+    let mut operation = Operation {
+        name: operation,
+        surface: mutation.surface(),
+        target,
+        verb: verb.into(),
+        argument: argument.map(Into::into),
+        audit: Some(seq),
+        created: draft.now,
+        ended: None,
+        outcome: None,
+    };
+    if ends {
+        draft.end(&operation, Outcome::Done);
+        operation.ended = Some(draft.now);
+        operation.outcome = Some(Outcome::Done);
+    } else {
+        draft.put_operation(operation.clone());
+    }
+    Ok(Accepted { operation, lane })
+}
+
+/// The lane, the operation's argument, and whether that is all there is to do.
+type Intent = (u64, Option<String>, bool);
+
+fn intend(
+    draft: &mut Draft<'_>,
+    mutation: &Mutation,
+    target: &Target,
+    facts: &Facts,
+) -> Result<Intent, Refusal> {
+    match mutation {
+        Mutation::CreatePool(name, new) => {
+            let pool = rules::pool::create(&draft.view, name, new, facts.id, draft.now)?;
+            draft.put_pool(pool);
+            Ok((facts.id, None, false))
+        }
+        Mutation::UpdatePool(name, change) => {
+            let pool = draft.view.pool(name).cloned();
+            let pool = pool.ok_or_else(|| missing(target))?;
+            let (next, volumes) = rules::pool::update(&draft.view, &pool, change)?;
+            draft.put_pool(next);
+            for volume in volumes {
+                draft.put_volume(volume);
+            }
+            Ok((pool.id, None, false))
+        }
+        Mutation::DeletePool(name) => {
+            let pool = draft.view.pool(name).cloned();
+            let pool = pool.ok_or_else(|| missing(target))?;
+            rules::pool::delete(&draft.view, &pool)?;
+            draft.remove_pool(&pool);
+            Ok((pool.id, None, false))
+        }
+        Mutation::SwitchPool(name) => match draft.view.pool(name) {
+            Some(pool) => Ok((pool.id, None, true)),
+            None => Err(missing(target)),
+        },
+        Mutation::CreateVolume(name, new) => {
+            let volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
+            draft.put_volume(volume);
+            Ok((facts.id, None, false))
+        }
+        Mutation::UpdateVolume(name, change) => {
+            let volume = draft.view.volume(name).cloned();
+            let volume = volume.ok_or_else(|| missing(target))?;
+            let before = Holder::Volume(Arc::clone(&volume));
+            before.idle()?;
+            let capacity = before.capacity(&draft.view);
+            let next = rules::volume::update(&draft.view, &volume, change, facts.used)?;
+            let mode = change.unix_permissions.is_some();
+            draft.put_volume(next);
+            Ok(touch(draft, target, capacity, mode)?)
+        }
+        Mutation::CreateInstance(name, new) => {
+            let instance = rules::instance::create(&draft.view, name, new, facts.id, draft.now)?;
+            draft.put_instance(instance);
+            Ok((facts.id, None, false))
+        }
+        Mutation::UpdateInstance(name, change) => {
+            let instance = draft.view.instance(name).cloned();
+            let instance = instance.ok_or_else(|| missing(target))?;
+            let before = Holder::Instance(Arc::clone(&instance));
+            before.idle()?;
+            let capacity = before.capacity(&draft.view);
+            let next = rules::instance::update(&draft.view, &instance, change, facts.used)?;
+            draft.put_instance(next);
+            Ok(touch(draft, target, capacity, false)?)
+        }
+        Mutation::DeleteVolume { force, .. } | Mutation::DeleteInstance { force, .. } => {
+            let going = holder(&draft.view, target)?;
+            going.idle()?;
+            match &going {
+                Holder::Volume(volume) => rules::volume::delete(&draft.view, volume, *force)?,
+                Holder::Instance(it) => rules::instance::delete(&draft.view, it, *force)?,
+            }
+            going.put(draft, State::Deleting, "", None);
+            Ok((going.id(), None, false))
+        }
+        Mutation::RevertVolume { snapshot, .. } | Mutation::RevertInstance { snapshot, .. } => {
+            let back = holder(&draft.view, target)?;
+            back.idle()?;
+            rules::snapshot::revert(&draft.view, &back.name().snapshot(back.of(), snapshot))?;
+            back.put(draft, State::Restoring, "", None);
+            Ok((back.id(), Some(snapshot.clone()), false))
+        }
+        Mutation::CreateSnapshot(name, new) => {
+            let parent = parent(&draft.view, name)?;
+            let snapshot = rules::snapshot::create(&draft.view, name, new, facts.id, draft.now)?;
+            draft.put_snapshot(snapshot);
+            Ok((parent.id(), None, false))
+        }
+        Mutation::UpdateSnapshot(name, change) => {
+            let parent = parent(&draft.view, name)?;
+            let snapshot = draft.view.snapshot(name).cloned();
+            let snapshot = snapshot.ok_or_else(|| missing(target))?;
+            let next = rules::snapshot::update(&snapshot, change)?;
+            draft.put_snapshot(next);
+            Ok((parent.id(), None, true))
+        }
+        Mutation::DeleteSnapshot(name) => {
+            let parent = parent(&draft.view, name)?;
+            parent.idle()?;
+            let snapshot = draft.view.snapshot(name).cloned();
+            let snapshot = snapshot.ok_or_else(|| missing(target))?;
+            let mut going = Snapshot::clone(&snapshot);
+            if going.state != State::Ready {
+                return Err(Refusal::new(
+                    Status::Aborted,
+                    "RESOURCE_BUSY",
+                    format!("snapshot {} is {}", name.id, going.state.as_str()),
+                ));
+            }
+            going.state = State::Deleting;
+            draft.put_snapshot(going);
+            Ok((parent.id(), None, false))
+        }
+    }
+}
+
+/// What a snapshot is of, when it can be touched.
+fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
+    let target = match name.of {
+        SnapshotOf::Volume => Target::Volume(name.parent.clone()),
+        SnapshotOf::Instance => Target::Instance(name.parent.clone()),
+    };
+    let parent = holder(view, &target)?;
+    parent.idle()?;
+    Ok(parent)
+}
+
+/// Marks what was updated if the engine has to be told.
+fn touch(
+    draft: &mut Draft<'_>,
+    target: &Target,
+    capacity: Option<u64>,
+    mode: bool,
+) -> Result<Intent, Refusal> {
+    let after = holder(&draft.view, target)?;
+    let argument = match (after.capacity(&draft.view) != capacity, mode) {
+        (true, true) => Some(BOTH),
+        (true, false) => Some(CAPACITY),
+        (false, true) => Some(MODE),
+        (false, false) => None,
+    };
+    if argument.is_some() {
+        after.put(draft, State::Updating, "", None);
+    }
+    Ok((after.id(), argument.map(str::to_owned), false))
+}

@@ -1,0 +1,292 @@
+//! Tokens and the audit log: what another process may write as well.
+//!
+//! A token is 256 random bits; the catalog keeps its SHA-256. A slow hash would add nothing: there is no dictionary of
+//! random 256-bit strings. Revoking keeps the row, so that a name in the audit log stays explained.
+
+use super::{Catalog, CatalogError};
+use crate::model::{Actor, Role};
+use crate::refusal::{Refusal, Status};
+use crate::stamp::Stamp;
+use sha2::{Digest, Sha256};
+use sqlx::{Any, Executor, Row};
+use weir_base::{Clock, Rng};
+
+/// What every token begins with, so that one in the wrong place is recognised.
+const PREFIX: &str = "weir_";
+
+/// A token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    /// Unique.
+    pub name: String,
+    /// What it entitles to.
+    pub role: Role,
+    /// When it was made.
+    pub created: Stamp,
+    /// By whom.
+    pub created_by: String,
+    /// Since when it no longer counts.
+    pub revoked: Option<Stamp>,
+}
+
+/// A line of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its number: nanoseconds since 1970, made unique. When the mutation was asked for.
+    pub seq: i64,
+    /// The token's name, or `local`.
+    pub actor: String,
+    /// Where from; empty if from this machine.
+    pub address: String,
+    /// `create`, `update`, …
+    pub verb: String,
+    /// The full name of what was to be changed.
+    pub target: String,
+    /// `started`, `done`, `refused: …`, `failed: …`.
+    pub outcome: String,
+}
+
+impl AuditEntry {
+    pub(crate) fn new(seq: i64, actor: &Actor, verb: &str, target: String, outcome: &str) -> Self {
+        AuditEntry {
+            seq,
+            actor: actor.name.to_string(),
+            address: actor.address.map_or_else(String::new, |a| a.to_string()),
+            verb: verb.to_owned(),
+            target,
+            outcome: outcome.to_owned(),
+        }
+    }
+
+    /// When.
+    pub fn at(&self) -> Stamp {
+        Stamp(self.seq)
+    }
+
+    pub(crate) async fn insert<'e>(
+        &self,
+        executor: impl Executor<'e, Database = Any>,
+    ) -> Result<(), CatalogError> {
+        sqlx::query(
+            "INSERT INTO audit (seq, actor, address, verb, target, outcome) VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(self.seq)
+        .bind(self.actor.clone())
+        .bind(self.address.clone())
+        .bind(self.verb.clone())
+        .bind(self.target.clone())
+        .bind(self.outcome.clone())
+        .execute(executor)
+        .await?;
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        // Writing into a String cannot fail.
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+fn hash(secret: &str) -> String {
+    hex(&Sha256::digest(secret.as_bytes()))
+}
+
+fn token_of(row: &sqlx::any::AnyRow) -> Result<TokenRecord, CatalogError> {
+    let name: String = row.try_get(0)?;
+    let role: String = row.try_get(1)?;
+    let revoked: Option<i64> = row.try_get(4)?;
+    Ok(TokenRecord {
+        role: Role::from_name(&role)
+            .ok_or_else(|| CatalogError::Damaged("tokens", name.clone(), role))?,
+        name,
+        created: Stamp(row.try_get(2)?),
+        created_by: row.try_get(3)?,
+        revoked: revoked.map(Stamp),
+    })
+}
+
+const SELECT_TOKEN: &str = "SELECT name, role, created, created_by, revoked FROM tokens";
+
+impl Catalog {
+    /// Makes a token. The secret is returned this once and kept nowhere.
+    ///
+    /// # Errors
+    /// `NAME_INVALID`, `NAME_TAKEN` (a revoked token keeps its name), or that the catalog cannot be written.
+    pub async fn create_token(
+        &self,
+        name: &str,
+        role: Role,
+        actor: &Actor,
+        clock: &dyn Clock,
+        rng: &dyn Rng,
+    ) -> Result<(TokenRecord, String), Refusal> {
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        if name.is_empty() || name.len() > 63 || !name.chars().all(good) {
+            return Err(Refusal::new(
+                Status::InvalidArgument,
+                "NAME_INVALID",
+                "a token's name has 1 to 63 letters, digits and -_.@",
+            ));
+        }
+        let mut secret = [0u8; 32];
+        rng.fill(&mut secret);
+        let secret = format!("{PREFIX}{}", hex(&secret));
+        let record = TokenRecord {
+            name: name.to_owned(),
+            role,
+            created: clock.now().into(),
+            created_by: actor.name.to_string(),
+            revoked: None,
+        };
+        let mut tx = self.pool.begin().await.map_err(unavailable)?;
+        let made = sqlx::query(
+            "INSERT INTO tokens (name, hash, role, created, created_by) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (name) DO NOTHING",
+        )
+        .bind(record.name.clone())
+        .bind(hash(&secret))
+        .bind(role.as_str())
+        .bind(record.created.0)
+        .bind(record.created_by.clone())
+        .execute(&mut *tx)
+        .await
+        .map_err(unavailable)?;
+        if made.rows_affected() == 0 {
+            return Err(Refusal::new(
+                Status::AlreadyExists,
+                "NAME_TAKEN",
+                format!("there is, or was, a token {name}; names are not used twice"),
+            ));
+        }
+        let target = format!("tokens/{name}");
+        let entry = AuditEntry::new(record.created.0, actor, "create", target, "done");
+        entry.insert(&mut *tx).await.map_err(refused)?;
+        tx.commit().await.map_err(unavailable)?;
+        Ok((record, secret))
+    }
+
+    /// All tokens, revoked ones too, by name.
+    ///
+    /// # Errors
+    /// That the catalog cannot be read.
+    pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Refusal> {
+        let rows = sqlx::query(
+            "SELECT name, role, created, created_by, revoked FROM tokens ORDER BY name",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        rows.iter()
+            .map(|row| token_of(row).map_err(refused))
+            .collect()
+    }
+
+    /// Makes a token count no longer, at once. One that is revoked already stays so.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, or that the catalog cannot be written.
+    pub async fn revoke_token(
+        &self,
+        name: &str,
+        actor: &Actor,
+        clock: &dyn Clock,
+    ) -> Result<TokenRecord, Refusal> {
+        let now: Stamp = clock.now().into();
+        let mut tx = self.pool.begin().await.map_err(unavailable)?;
+        sqlx::query("UPDATE tokens SET revoked = $1 WHERE name = $2 AND revoked IS NULL")
+            .bind(now.0)
+            .bind(name.to_owned())
+            .execute(&mut *tx)
+            .await
+            .map_err(unavailable)?;
+        let row = sqlx::query(
+            "SELECT name, role, created, created_by, revoked FROM tokens WHERE name = $1",
+        )
+        .bind(name.to_owned())
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(unavailable)?;
+        let Some(row) = row else {
+            let name: String = name.chars().take(63).collect();
+            return Err(Refusal::new(
+                Status::NotFound,
+                "NOT_FOUND",
+                format!("there is no token {name}"),
+            ));
+        };
+        let entry = AuditEntry::new(now.0, actor, "revoke", format!("tokens/{name}"), "done");
+        entry.insert(&mut *tx).await.map_err(refused)?;
+        tx.commit().await.map_err(unavailable)?;
+        token_of(&row).map_err(refused)
+    }
+
+    /// The token of this secret, if it counts.
+    ///
+    /// # Errors
+    /// `TOKEN_UNKNOWN`, or that the catalog cannot be read.
+    pub async fn token(&self, secret: &str) -> Result<TokenRecord, Refusal> {
+        let unknown = || {
+            Refusal::new(
+                Status::Unauthenticated,
+                "TOKEN_UNKNOWN",
+                "this token is not known, or was revoked",
+            )
+        };
+        if !secret.starts_with(PREFIX) || secret.len() > 200 {
+            return Err(unknown());
+        }
+        let row = sqlx::query(&format!("{SELECT_TOKEN} WHERE hash = $1"))
+            .bind(hash(secret))
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        let record = row.as_ref().map(token_of).transpose().map_err(refused)?;
+        record
+            .filter(|record| record.revoked.is_none())
+            .ok_or_else(unknown)
+    }
+
+    /// The audit log, newest first, from before `before` on; at most `limit` entries.
+    ///
+    /// # Errors
+    /// That the catalog cannot be read.
+    pub async fn audit(&self, before: Option<i64>, limit: u32) -> Result<Vec<AuditEntry>, Refusal> {
+        let rows = sqlx::query(
+            "SELECT seq, actor, address, verb, target, outcome FROM audit WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
+        )
+        .bind(before.unwrap_or(i64::MAX))
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        let each = rows.iter().map(|row| {
+            Ok(AuditEntry {
+                seq: row.try_get(0)?,
+                actor: row.try_get(1)?,
+                address: row.try_get(2)?,
+                verb: row.try_get(3)?,
+                target: row.try_get(4)?,
+                outcome: row.try_get(5)?,
+            })
+        });
+        each.collect::<Result<_, sqlx::Error>>()
+            .map_err(unavailable)
+    }
+}
+
+fn unavailable(error: sqlx::Error) -> Refusal {
+    refused(CatalogError::Database(error))
+}
+
+/// A catalog's error as clients see it.
+pub(crate) fn refused(error: CatalogError) -> Refusal {
+    Refusal::new(
+        Status::Unavailable,
+        "CATALOG_UNAVAILABLE",
+        format!("the catalog cannot be used now: {error}"),
+    )
+}

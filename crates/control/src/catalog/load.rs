@@ -1,0 +1,65 @@
+//! Reading the whole catalog, at the start and after a failed write.
+
+use super::{Catalog, CatalogError};
+use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
+use serde::de::DeserializeOwned;
+use sqlx::Row;
+
+/// Everything that is intended.
+pub(crate) struct Loaded {
+    pub pools: Vec<Pool>,
+    pub volumes: Vec<Volume>,
+    pub instances: Vec<Instance>,
+    pub snapshots: Vec<Snapshot>,
+    /// In the order in which they were accepted.
+    pub operations: Vec<Operation>,
+    /// Keys of engine volumes that are to go.
+    pub doomed: Vec<String>,
+}
+
+impl Catalog {
+    pub(crate) async fn load(&self) -> Result<Loaded, CatalogError> {
+        Ok(Loaded {
+            pools: self.table("pools", "SELECT name, body FROM pools").await?,
+            volumes: self
+                .table("volumes", "SELECT name, body FROM volumes")
+                .await?,
+            instances: self
+                .table("instances", "SELECT name, body FROM instances")
+                .await?,
+            snapshots: self
+                .table("snapshots", "SELECT name, body FROM snapshots")
+                .await?,
+            operations: self
+                .table(
+                    "operations",
+                    "SELECT name, body FROM operations ORDER BY created, name",
+                )
+                .await?,
+            doomed: self.doomed().await?,
+        })
+    }
+
+    async fn table<T: DeserializeOwned>(
+        &self,
+        table: &'static str,
+        query: &'static str,
+    ) -> Result<Vec<T>, CatalogError> {
+        let rows = sqlx::query(query).fetch_all(&self.pool).await?;
+        let each = rows.iter().map(|row| {
+            let name: String = row.try_get(0)?;
+            let body: String = row.try_get(1)?;
+            serde_json::from_str(&body)
+                .map_err(|e| CatalogError::Damaged(table, name, e.to_string()))
+        });
+        each.collect()
+    }
+
+    /// Keys of engine volumes that are to go.
+    pub(crate) async fn doomed(&self) -> Result<Vec<String>, CatalogError> {
+        let rows = sqlx::query("SELECT volume FROM doomed")
+            .fetch_all(&self.pool)
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}

@@ -1,0 +1,182 @@
+//! The catalog: what is intended, durably.
+//!
+//! Identity and uniqueness are columns, with constraints; everything else of a resource is one JSON document in `body`,
+//! because nothing asks the database for it: reads come from the view in memory. The same SQL runs on SQLite (in the
+//! data folder, write-ahead log, every commit flushed) and on PostgreSQL. Migrations are statements in order; a catalog
+//! that has seen more of them than this program knows is refused.
+//!
+//! One server at a time writes resources: opening for service puts a random owner mark into the catalog, and every
+//! transaction begins by checking that it is still there. A server that was superseded can therefore do no harm.
+//! Tokens and the audit log may be written by anyone who can open the catalog.
+
+mod access;
+mod load;
+mod write;
+
+pub(crate) use access::refused;
+pub use access::{AuditEntry, TokenRecord};
+pub(crate) use load::Loaded;
+pub(crate) use write::Write;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyPool, ConnectOptions, Executor, Row};
+use std::str::FromStr;
+
+/// Statements that make the catalog's tables, one list for each version.
+const MIGRATIONS: &[&[&str]] = &[&[
+    "CREATE TABLE pools (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    "CREATE TABLE volumes (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    "CREATE TABLE instances (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    "CREATE TABLE shares (name TEXT PRIMARY KEY, owner BIGINT NOT NULL)",
+    "CREATE TABLE snapshots (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+    "CREATE TABLE operations (name TEXT PRIMARY KEY, created BIGINT NOT NULL, body TEXT NOT NULL)",
+    "CREATE TABLE doomed (volume TEXT PRIMARY KEY)",
+    "CREATE TABLE tokens (name TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, role TEXT NOT NULL, \
+     created BIGINT NOT NULL, created_by TEXT NOT NULL, revoked BIGINT)",
+    "CREATE TABLE audit (seq BIGINT PRIMARY KEY, actor TEXT NOT NULL, address TEXT NOT NULL, \
+     verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
+]];
+
+/// What went wrong with the catalog.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The database's own words.
+    #[error("{0}")]
+    Database(#[from] sqlx::Error),
+    /// A newer program has written it.
+    #[error(
+        "the catalog has version {found}; this program knows versions up to {known}. A newer Weir has written it: use that one, or a copy of the catalog from before"
+    )]
+    Newer {
+        /// Its version.
+        found: i64,
+        /// The newest that is known.
+        known: i64,
+    },
+    /// A row does not say what it should.
+    #[error("the row {1} of table {0} is damaged: {2}")]
+    Damaged(&'static str, String, String),
+    /// Another server has opened the catalog for service.
+    #[error("another server has taken over the catalog")]
+    Superseded,
+}
+
+/// An open catalog. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    pool: AnyPool,
+    url: String,
+}
+
+impl Catalog {
+    /// Opens a catalog, `sqlite:///path/catalog.db` or `postgres://…`, and brings it to this program's version. A SQLite
+    /// file that does not exist is made.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
+        sqlx::any::install_default_drivers();
+        let sqlite = url.starts_with("sqlite:");
+        let at = if sqlite && !url.contains('?') {
+            format!("{url}?mode=rwc")
+        } else {
+            url.to_owned()
+        };
+        let options = AnyConnectOptions::from_str(&at)?.disable_statement_logging();
+        let pool = AnyPoolOptions::new()
+            .max_connections(4)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    if sqlite {
+                        // Waiting first, for the others may have to.
+                        connection.execute("PRAGMA busy_timeout = 10000").await?;
+                        connection.execute("PRAGMA journal_mode = WAL").await?;
+                        connection.execute("PRAGMA synchronous = FULL").await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_with(options)
+            .await?;
+        let catalog = Catalog {
+            pool,
+            url: without_password(url),
+        };
+        catalog.migrate().await?;
+        Ok(catalog)
+    }
+
+    /// Where it is, without a password.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn migrate(&self) -> Result<(), CatalogError> {
+        let known = MIGRATIONS.len() as i64;
+        let mut tx = self.pool.begin().await?;
+        tx.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            .await?;
+        // Takes the lock before looking, so that two who open an empty catalog at once do not both fill it.
+        tx.execute(
+            "INSERT INTO meta (name, value) VALUES ('version', '0') ON CONFLICT (name) DO NOTHING",
+        )
+        .await?;
+        tx.execute("UPDATE meta SET value = value WHERE name = 'version'")
+            .await?;
+        let row = sqlx::query("SELECT value FROM meta WHERE name = 'version'")
+            .fetch_one(&mut *tx)
+            .await?;
+        let value: String = row.try_get(0)?;
+        let found: i64 = value
+            .parse()
+            .map_err(|_| CatalogError::Damaged("meta", "version".to_owned(), value.clone()))?;
+        if found > known {
+            return Err(CatalogError::Newer { found, known });
+        }
+        for statements in MIGRATIONS.iter().skip(found.max(0) as usize) {
+            for statement in *statements {
+                tx.execute(*statement).await?;
+            }
+        }
+        sqlx::query("UPDATE meta SET value = $1 WHERE name = 'version'")
+            .bind(known.to_string())
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Marks the catalog as this server's: whoever had it before can write no more.
+    pub(crate) async fn own(&self, owner: &str) -> Result<(), CatalogError> {
+        sqlx::query(
+            "INSERT INTO meta (name, value) VALUES ('owner', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        )
+        .bind(owner)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Whether the first start has made what it makes.
+    pub(crate) async fn settled(&self) -> Result<bool, CatalogError> {
+        let row = sqlx::query("SELECT value FROM meta WHERE name = 'settled'")
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(row.is_some())
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://…@{host}"),
+        None => url.to_owned(),
+    }
+}

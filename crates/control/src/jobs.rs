@@ -1,0 +1,464 @@
+//! Jobs: carrying out operations on the node.
+//!
+//! Every step asks the node for a state, not for a change, so a job that was cut short anywhere is run again from its
+//! start. Between its steps the catalog says how far the world may have come: a volume is CREATING until the engine has
+//! it, DELETING from before the data path is told to let it go. Order:
+//!
+//! | verb | steps |
+//! |---|---|
+//! | create | engine has it · catalog: number, READY · in force · done |
+//! | update | engine's capacity and mode · in force · READY, done |
+//! | delete | in force without it · engine deletes · catalog forgets it, done |
+//! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
+//!
+//! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
+//! resource run in the order in which they were accepted; others run beside each other.
+
+use crate::accept::{BOTH, CAPACITY, MODE};
+use crate::backend::{Backend, BackendError};
+use crate::holder::Holder;
+use crate::model::{Operation, Outcome, Snapshot, State};
+use crate::name::{Name, Target};
+use crate::publish::{self, InForce};
+use crate::refusal::{Refusal, Status};
+use crate::stamp::Stamp;
+use crate::store::{Draft, Store};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// Calls into the node at once: it has one log and one device.
+const CALLS: usize = 8;
+/// Waits before trying again what failed for no fault of the request.
+const RETRIES: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1600),
+];
+
+/// Which jobs run, and who waits for whom.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    tails: Mutex<HashMap<u64, watch::Receiver<()>>>,
+    running: Mutex<HashSet<Name>>,
+}
+
+/// A job's place in its lane. Dropping it lets the next one begin.
+pub(crate) struct Place {
+    lanes: Arc<Lanes>,
+    lane: u64,
+    operation: Name,
+    before: Option<watch::Receiver<()>>,
+    done: watch::Sender<()>,
+}
+
+impl Lanes {
+    /// Takes a place behind the jobs of the same lane; `None` if this operation has one already. Called under the head's
+    /// lock, so that the lane's order is the order of acceptance.
+    pub fn enter(self: &Arc<Self>, lane: u64, operation: &Name) -> Option<Place> {
+        if !self.running.lock().insert(operation.clone()) {
+            return None;
+        }
+        let done = watch::Sender::new(());
+        let before = self.tails.lock().insert(lane, done.subscribe());
+        Some(Place {
+            lanes: Arc::clone(self),
+            lane,
+            operation: operation.clone(),
+            before,
+            done,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut tails = self.lanes.tails.lock();
+        if let Some(tail) = tails.get(&self.lane) {
+            if tail.same_channel(&self.done.subscribe()) {
+                tails.remove(&self.lane);
+            }
+        }
+        drop(tails);
+        self.lanes.running.lock().remove(&self.operation);
+    }
+}
+
+/// Everything that jobs work with.
+pub(crate) struct Works {
+    pub store: Arc<Store>,
+    pub backend: Arc<dyn Backend>,
+    pub published: watch::Receiver<InForce>,
+    pub lanes: Arc<Lanes>,
+    calls: Semaphore,
+}
+
+/// Why a step did not succeed, for the operation's error.
+fn failure(error: &BackendError) -> Refusal {
+    let (status, reason) = match error {
+        BackendError::NotFound(_) => (Status::NotFound, "ENGINE_NOT_FOUND"),
+        BackendError::Precondition(_) => (Status::FailedPrecondition, "ENGINE_PRECONDITION"),
+        BackendError::NoSpace(_) => (Status::ResourceExhausted, "NO_SPACE"),
+        BackendError::Failed(_) => (Status::Internal, "ENGINE_FAILED"),
+    };
+    Refusal::new(status, reason, error.to_string())
+}
+
+fn gone(what: &Target) -> Refusal {
+    Refusal::new(
+        Status::Aborted,
+        "TARGET_GONE",
+        format!("{what} went away meanwhile"),
+    )
+}
+
+impl Works {
+    pub fn new(
+        store: Arc<Store>,
+        backend: Arc<dyn Backend>,
+        published: watch::Receiver<InForce>,
+    ) -> Works {
+        Works {
+            store,
+            backend,
+            published,
+            lanes: Arc::default(),
+            calls: Semaphore::new(CALLS),
+        }
+    }
+
+    /// Asks the node, off the threads that serve.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let _call = self.calls.acquire().await;
+        let backend = Arc::clone(&self.backend);
+        tokio::task::spawn_blocking(move || f(&*backend))
+            .await
+            .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
+    }
+
+    /// The same, tried again where that may help.
+    async fn persist<T: Send + 'static>(
+        &self,
+        f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
+    ) -> Result<T, BackendError> {
+        for wait in RETRIES {
+            match self.ask(f.clone()).await {
+                Err(BackendError::Failed(why)) => {
+                    tracing::warn!(why, "the node failed; trying again");
+                    tokio::time::sleep(wait).await;
+                }
+                other => return other,
+            }
+        }
+        self.ask(f).await
+    }
+
+    /// Carries an operation out, and ends it. Ends early only when the server stops.
+    pub async fn run(&self, operation: Operation, mut place: Place) {
+        if let Some(mut before) = place.before.take() {
+            while before.changed().await.is_ok() {}
+        }
+        let result = match (&*operation.verb, &operation.target) {
+            (_, Target::Pool(_)) => self.in_force(self.store.view().generation).await,
+            ("create", Target::Snapshot(_)) => self.take(&operation).await,
+            ("delete", Target::Snapshot(_)) => self.drop_snapshot(&operation).await,
+            ("create", _) => self.make(&operation).await,
+            ("update", _) => self.adjust(&operation).await,
+            ("delete", _) => self.delete(&operation).await,
+            ("revert", _) => self.revert(&operation).await,
+            _ => Ok(()),
+        };
+        let outcome = match result {
+            Ok(()) if &*operation.verb == "delete" => Outcome::Deleted,
+            Ok(()) => Outcome::Done,
+            Err(refusal) => {
+                tracing::warn!(target = %operation.target, verb = %operation.verb, %refusal, "operation failed");
+                Outcome::Failed(refusal)
+            }
+        };
+        let ended = self.store.insist(|draft| {
+            if outcome == Outcome::Deleted {
+                forget(draft, &operation.target);
+            }
+            draft.end(&operation, outcome.clone());
+        });
+        if let Err(why) = ended.await {
+            tracing::info!(%why, operation = %operation.full_name(), "left for the next start");
+        }
+    }
+
+    async fn in_force(&self, generation: u64) -> Result<(), Refusal> {
+        publish::wait_for(self.published.clone(), generation).await
+    }
+
+    fn holder(&self, target: &Target) -> Result<Holder, Refusal> {
+        Holder::find(&self.store.view(), target).ok_or_else(|| gone(target))
+    }
+
+    async fn make(&self, operation: &Operation) -> Result<(), Refusal> {
+        let wanted = self.holder(&operation.target)?;
+        let spec = wanted.spec(&self.store.view());
+        let made = self.persist(move |node| node.create_volume(&spec)).await;
+        match made {
+            Ok(state) => {
+                let ready = self.store.insist(|draft| {
+                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                        now.put(draft, State::Ready, "", Some(state.number));
+                    }
+                });
+                let ((), generation) = ready.await?;
+                self.in_force(generation).await
+            }
+            Err(error) => {
+                // Half of it may be there.
+                let key = Arc::clone(wanted.key());
+                let undone = self.store.insist(|draft| {
+                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                        draft.doom(&key);
+                        now.remove(draft);
+                    }
+                });
+                undone.await?;
+                self.bury(&key).await;
+                Err(failure(&error))
+            }
+        }
+    }
+
+    /// Deletes an engine volume whose deletion is in the catalog; what cannot be now is tried again later.
+    pub async fn bury(&self, key: &Arc<str>) -> bool {
+        let text = key.to_string();
+        match self.ask(move |node| node.delete_volume(&text)).await {
+            Ok(()) | Err(BackendError::NotFound(_)) => {
+                let done = self.store.insist(|draft| draft.undoom(key)).await;
+                done.is_ok()
+            }
+            Err(error) => {
+                tracing::warn!(%key, %error, "an engine volume that is to go could not be deleted");
+                false
+            }
+        }
+    }
+
+    async fn adjust(&self, operation: &Operation) -> Result<(), Refusal> {
+        let argument = operation.argument.as_deref();
+        let capacity = matches!(argument, Some(CAPACITY | BOTH));
+        let mode = matches!(argument, Some(MODE | BOTH));
+        if capacity || mode {
+            if let Err(error) = self.fit(&operation.target, capacity, mode).await {
+                let words = error.to_string();
+                let marked = self.store.insist(|draft| {
+                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                        if matches!(now.state(), State::Updating | State::Error) {
+                            now.put(draft, State::Error, &words, None);
+                        }
+                    }
+                });
+                marked.await?;
+                return Err(failure(&error));
+            }
+            let ready = self.store.insist(|draft| {
+                if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                    if matches!(now.state(), State::Updating | State::Error) {
+                        now.put(draft, State::Ready, "", None);
+                    }
+                }
+            });
+            ready.await?;
+        }
+        self.in_force(self.store.view().generation).await
+    }
+
+    /// Makes the engine's capacity, and the root's mode if asked for, what is intended.
+    pub async fn fit(
+        &self,
+        target: &Target,
+        capacity: bool,
+        mode: bool,
+    ) -> Result<(), BackendError> {
+        let view = self.store.view();
+        let Some(wanted) = Holder::find(&view, target) else {
+            return Err(BackendError::NotFound(target.to_string()));
+        };
+        let key = wanted.key().to_string();
+        let bytes = wanted.capacity(&view);
+        let bits = wanted.root_mode();
+        self.persist(move |node| {
+            if capacity {
+                node.set_capacity(&key, bytes)?;
+            }
+            if mode {
+                node.set_root_mode(&key, bits)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn delete(&self, operation: &Operation) -> Result<(), Refusal> {
+        let going = self.holder(&operation.target)?;
+        let out = self.in_force(self.store.view().generation).await;
+        let key = going.key().to_string();
+        let deleted = match out {
+            Ok(()) => self
+                .persist(move |node| match node.delete_volume(&key) {
+                    Err(BackendError::NotFound(_)) => Ok(()),
+                    other => other,
+                })
+                .await
+                .map_err(|error| failure(&error)),
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = deleted {
+            // It stays, and is served again.
+            let words = format!("deletion failed: {}", refusal.message);
+            let back = self.store.insist(|draft| {
+                if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                    let state = match now.number() {
+                        Some(_) => State::Ready,
+                        None => State::Error,
+                    };
+                    now.put(draft, state, &words, None);
+                }
+            });
+            back.await?;
+            return Err(refusal);
+        }
+        Ok(())
+    }
+
+    async fn take(&self, operation: &Operation) -> Result<(), Refusal> {
+        let Target::Snapshot(name) = &operation.target else {
+            return Ok(());
+        };
+        let taken = match self.holder(&operation.target) {
+            Ok(parent) => {
+                let (key, id) = (parent.key().to_string(), name.id.to_string());
+                self.persist(move |node| node.snapshot_create(&key, &id))
+                    .await
+                    .map_err(|error| failure(&error))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        let written = self.store.insist(|draft| {
+            let Some(snapshot) = draft.view.snapshot(name).cloned() else {
+                return;
+            };
+            match &taken {
+                Ok(state) => {
+                    let mut snapshot = Snapshot::clone(&snapshot);
+                    snapshot.state = State::Ready;
+                    snapshot.created = Stamp::from_nanos(state.created);
+                    draft.put_snapshot(snapshot);
+                }
+                Err(_) => draft.remove_snapshot(&snapshot),
+            }
+        });
+        written.await?;
+        taken.map(|_| ())
+    }
+
+    async fn drop_snapshot(&self, operation: &Operation) -> Result<(), Refusal> {
+        let Target::Snapshot(name) = &operation.target else {
+            return Ok(());
+        };
+        let parent = self.holder(&operation.target)?;
+        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        let dropped = self
+            .persist(move |node| match node.snapshot_delete(&key, &id) {
+                Err(BackendError::NotFound(_)) => Ok(()),
+                other => other,
+            })
+            .await;
+        if let Err(error) = dropped {
+            let words = error.to_string();
+            let back = self.store.insist(|draft| {
+                if let Some(snapshot) = draft.view.snapshot(name).cloned() {
+                    let mut snapshot = Snapshot::clone(&snapshot);
+                    snapshot.state = State::Ready;
+                    snapshot.state_details.clone_from(&words);
+                    draft.put_snapshot(snapshot);
+                }
+            });
+            back.await?;
+            return Err(failure(&error));
+        }
+        Ok(())
+    }
+
+    async fn revert(&self, operation: &Operation) -> Result<(), Refusal> {
+        let back = self.holder(&operation.target)?;
+        let to = operation.argument.as_deref().unwrap_or_default().to_owned();
+        let key = back.key().to_string();
+        let reverted = self
+            .persist(move |node| {
+                node.revert(&key, &to)?;
+                Ok((node.volume(&key)?, node.snapshots(&key)?))
+            })
+            .await;
+        let written = self.store.insist(|draft| {
+            let Some(now) = Holder::find(&draft.view, &operation.target) else {
+                return;
+            };
+            match &reverted {
+                Ok((state, left)) => {
+                    let left: HashSet<&str> = left.iter().map(|s| s.name.as_str()).collect();
+                    for snapshot in draft.view.snapshots_to_go(now.of(), now.name()) {
+                        if !left.contains(&*snapshot.name.id) {
+                            draft.remove_snapshot(&snapshot);
+                        }
+                    }
+                    now.put(draft, State::Ready, "", Some(state.number));
+                }
+                Err(error) => {
+                    let words = format!("revert failed: {error}");
+                    now.put(draft, State::Ready, &words, None);
+                }
+            }
+        });
+        let ((), generation) = written.await?;
+        match reverted {
+            Ok(_) => self.in_force(generation).await,
+            Err(error) => Err(failure(&error)),
+        }
+    }
+}
+
+/// Takes what was deleted out of the catalog.
+fn forget(draft: &mut Draft<'_>, target: &Target) {
+    if let Target::Snapshot(name) = target {
+        if let Some(snapshot) = draft.view.snapshot(name).cloned() {
+            draft.remove_snapshot(&snapshot);
+        }
+        return;
+    }
+    if let Some(holder) = Holder::find(&draft.view, target) {
+        holder.remove(draft);
+    }
+}
+
+/// The lane of an operation that is begun again.
+pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
+    match &operation.target {
+        Target::Pool(name) => view.pool(name).map_or(0, |pool| pool.id),
+        Target::Snapshot(name) => {
+            Holder::parent(view, name.of, &name.parent).map_or(0, |parent| parent.id())
+        }
+        other => Holder::find(view, other).map_or(0, |holder| holder.id()),
+    }
+}
+
+/// What an engine volume's key looks like when it was made from the catalog.
+pub(crate) fn is_keyed(key: &str) -> bool {
+    key.strip_prefix("v-").is_some_and(|hex| {
+        hex.len() == 16
+            && hex
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
+}

@@ -1,0 +1,261 @@
+//! The start: from what the catalog says and what the engine has to one that matches the other.
+//!
+//! - Operations that had not ended are run again; nobody is served until they have.
+//! - What the catalog says and the engine lacks is never made anew silently: data are missing, and an empty volume in
+//!   their place would hide it. The volume goes to ERROR.
+//! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`doomed`);
+//!   anything else is left alone and named in the log.
+//! - On the first start, volumes of an older program are adopted under their own names; if there are none, `vol1` is made.
+
+use crate::backend::VolumeState;
+use crate::catalog::Loaded;
+use crate::control::OpenError;
+use crate::holder::Holder;
+use crate::jobs::{Works, is_keyed, lane_of};
+use crate::model::{Operation, Outcome, Pool, Protocol, QosType, State, Volume};
+use crate::name::{Place, Target};
+use crate::publish;
+use crate::stamp::Stamp;
+use std::collections::HashMap;
+use std::sync::Arc;
+use weir_base::Rng;
+
+const GIB: u64 = 1 << 30;
+/// The pool of the first start.
+const POOL: &str = "default";
+/// Its service level.
+const LEVEL: &str = "UNLIMITED";
+/// The volume of the first start.
+const VOLUME: &str = "vol1";
+/// Its root is for everyone, as on the servers before there were pools.
+const ROOT_MODE: u32 = 0o777;
+
+/// Makes the engine match the catalog. When it returns, what is to be served is in force.
+pub(crate) async fn recover(
+    works: &Arc<Works>,
+    loaded: &Loaded,
+    rng: &dyn Rng,
+    device_bytes: u64,
+) -> Result<(), OpenError> {
+    let engine = works.ask(|node| node.volumes()).await;
+    let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
+    let fresh = !works
+        .store
+        .catalog
+        .settled()
+        .await
+        .map_err(|e| OpenError::from_catalog(&works.store.catalog, e))?;
+    if fresh {
+        first_start(works, &engine, rng, device_bytes).await?;
+    }
+    compare(works, &engine, loaded).await?;
+    resume(works).await;
+    fit_all(works).await;
+    for key in &loaded.doomed {
+        works.bury(&key.as_str().into()).await;
+    }
+    let generation = works.store.view().generation;
+    publish::wait_for(works.published.clone(), generation)
+        .await
+        .map_err(|refusal| OpenError::Backend(refusal.message))
+}
+
+/// Sets every volume's capacity: the engine remembers it only in passing, and one that is the same costs nothing.
+async fn fit_all(works: &Arc<Works>) {
+    let view = works.store.view();
+    let volumes = view.volumes.values().cloned().map(Holder::Volume);
+    let instances = view.instances.values().cloned().map(Holder::Instance);
+    let there = volumes
+        .chain(instances)
+        .filter(|holder| holder.number().is_some());
+    let wanted: Vec<(String, Option<u64>)> = there
+        .map(|holder| (holder.key().to_string(), holder.capacity(&view)))
+        .collect();
+    let done = works.ask(move |node| {
+        for (key, bytes) in wanted {
+            if let Err(error) = node.set_capacity(&key, bytes) {
+                tracing::error!(key, %error, "setting a volume's capacity failed");
+            }
+        }
+        Ok(())
+    });
+    // Each failure has been logged; a volume without its limit is served all the same.
+    let _ = done.await;
+}
+
+/// Runs every operation that has not ended and is not running, and waits for them.
+pub(crate) async fn resume(works: &Arc<Works>) {
+    let view = works.store.view();
+    let pending = view.operations.values().filter(|o| !o.done());
+    let mut pending: Vec<Arc<Operation>> = pending.cloned().collect();
+    pending.sort_by_key(|operation| (operation.created, operation.audit));
+    let mut running = tokio::task::JoinSet::new();
+    for operation in pending {
+        let lane = lane_of(&view, &operation);
+        if let Some(place) = works.lanes.enter(lane, &operation.name) {
+            tracing::info!(operation = %operation.full_name(), verb = %operation.verb, target = %operation.target, "going on with");
+            let works = Arc::clone(works);
+            running.spawn(async move { works.run(Operation::clone(&operation), place).await });
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// Sets right what can be set right without doing anything to data.
+async fn compare(
+    works: &Arc<Works>,
+    engine: &[VolumeState],
+    loaded: &Loaded,
+) -> Result<(), OpenError> {
+    let has: HashMap<&str, &VolumeState> = engine.iter().map(|v| (v.key.as_str(), v)).collect();
+    let view = works.store.view();
+    let volumes = view.volumes.values().cloned().map(Holder::Volume);
+    let instances = view.instances.values().cloned().map(Holder::Instance);
+    let all: Vec<Holder> = volumes.chain(instances).collect();
+    let mut wrong = Vec::new();
+    for holder in &all {
+        let settled = !matches!(holder.state(), State::Creating | State::Deleting);
+        let found = has.get(&**holder.key());
+        match found {
+            None if settled => {
+                tracing::error!(name = %holder.target(), key = %holder.key(), "the engine does not have this volume");
+                wrong.push((holder.clone(), None));
+            }
+            Some(state) if settled && holder.number() != Some(state.number) => {
+                wrong.push((holder.clone(), Some(state.number)));
+            }
+            _ => {}
+        }
+    }
+    if !wrong.is_empty() {
+        let marked = works.store.insist(|draft| {
+            for (holder, number) in &wrong {
+                match number {
+                    Some(number) => holder.put(draft, holder.state(), "", Some(*number)),
+                    None => holder.put(
+                        draft,
+                        State::Error,
+                        "the engine does not have this volume's data",
+                        None,
+                    ),
+                }
+            }
+        });
+        marked
+            .await
+            .map_err(|refusal| OpenError::Backend(refusal.message))?;
+    }
+    let known: std::collections::HashSet<&str> = all.iter().map(|h| &**h.key()).collect();
+    for state in engine {
+        let doomed = loaded.doomed.contains(&state.key);
+        if !doomed && !known.contains(state.key.as_str()) {
+            tracing::warn!(
+                key = state.key,
+                bytes = state.used,
+                "the engine has a volume that the catalog does not know; it is left alone"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn first_start(
+    works: &Arc<Works>,
+    engine: &[VolumeState],
+    rng: &dyn Rng,
+    device_bytes: u64,
+) -> Result<(), OpenError> {
+    let id = || (rng.next_u64() >> 1).max(1);
+    let capacity = device_bytes.div_ceil(GIB).max(1);
+    let old = engine.iter().filter(|state| !is_keyed(&state.key));
+    let old: Vec<(u64, &VolumeState)> = old.map(|state| (id(), state)).collect();
+    let (pool_id, volume_id) = (id(), id());
+    let place = Place::local();
+    let made = works.store.insist(|draft| {
+        let now = draft.now;
+        if draft.view.pool(&place.name(POOL)).is_none() {
+            draft.put_pool(pool(&place, pool_id, capacity, now));
+        }
+        for (id, state) in &old {
+            let name = place.name(&state.key);
+            if draft.view.volume(&name).is_none() {
+                let mut volume = volume(&place, *id, &state.key, capacity, now);
+                volume.key = state.key.as_str().into();
+                volume.number = Some(state.number);
+                draft.put_volume(volume);
+                tracing::info!(volume = state.key, "adopted");
+            }
+        }
+        let new = old.is_empty() && draft.view.volume(&place.name(VOLUME)).is_none();
+        if new {
+            let mut volume = volume(&place, volume_id, VOLUME, capacity, now);
+            volume.state = State::Creating;
+            draft.put_volume(volume);
+            draft.put_operation(Operation {
+                name: place.name(&format!("operation-first-{volume_id:016x}")),
+                surface: crate::model::Surface::Netapp,
+                target: Target::Volume(place.name(VOLUME)),
+                verb: "create".into(),
+                argument: None,
+                audit: None,
+                created: now,
+                ended: None,
+                outcome: None::<Outcome>,
+            });
+        }
+        draft.settled();
+    });
+    made.await
+        .map(|_| ())
+        .map_err(|refusal| OpenError::Backend(refusal.message))
+}
+
+fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
+    Pool {
+        id,
+        name: place.name(POOL),
+        revision: 1,
+        state: State::Ready,
+        state_details: String::new(),
+        created: now,
+        service_level: LEVEL.into(),
+        capacity_gib,
+        qos_type: QosType::Auto,
+        custom_performance: false,
+        total_throughput_mibps: None,
+        total_iops: None,
+        description: "made by the first start: the whole device, without limits".to_owned(),
+        labels: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> Volume {
+    Volume {
+        id,
+        key: format!("v-{id:016x}").into(),
+        number: None,
+        name: place.name(name),
+        revision: 1,
+        state: State::Ready,
+        state_details: String::new(),
+        created: now,
+        pool: POOL.into(),
+        share_name: name.into(),
+        capacity_gib,
+        throughput_mibps: None,
+        large: false,
+        protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
+        export_rules: None,
+        unix_permissions: ROOT_MODE,
+        snapshot_directory: true,
+        snap_reserve: None,
+        snapshot_policy: None,
+        deletion_restricted: false,
+        clone_of: None,
+        read_only: false,
+        description: String::new(),
+        labels: Default::default(),
+        extra: Default::default(),
+    }
+}

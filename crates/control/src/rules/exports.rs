@@ -1,0 +1,166 @@
+//! Export policies: from the client's words to what the node enforces.
+
+use crate::backend::{self, Protocols, Squash};
+use crate::model::{AccessType, ExportRule, Protocol, SquashMode};
+use crate::refusal::{Refusal, Status};
+use weir_vfs::{Clients, NOBODY};
+
+/// Rules of one policy at most.
+const MAX_RULES: usize = 64;
+/// Clients of one rule at most.
+const MAX_CLIENTS: usize = 256;
+
+/// Refuses what could not be enforced.
+pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
+    let refuse = |at: usize, what: String| {
+        let message = format!("export rule {}: {what}", at + 1);
+        Err(
+            Refusal::new(Status::InvalidArgument, "EXPORT_RULE_INVALID", message)
+                .field("exportPolicy.rules"),
+        )
+    };
+    if rules.len() > MAX_RULES {
+        return Err(Refusal::new(
+            Status::InvalidArgument,
+            "TOO_MANY_EXPORT_RULES",
+            format!("{} export rules; {MAX_RULES} fit", rules.len()),
+        ));
+    }
+    for (at, rule) in rules.iter().enumerate() {
+        let mut clients = 0;
+        for client in clients_of(rule) {
+            clients += 1;
+            if let Err(what) = Clients::parse(client) {
+                return refuse(at, what);
+            }
+        }
+        match clients {
+            0 => return refuse(at, "no clients".to_owned()),
+            1..=MAX_CLIENTS => {}
+            _ => return refuse(at, format!("{clients} clients; {MAX_CLIENTS} fit")),
+        }
+        if rule.squash == Some(SquashMode::NoRootSquash) && rule.root_access == Some(false) {
+            return refuse(
+                at,
+                "hasRootAccess is false, but squashMode is NO_ROOT_SQUASH".to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn clients_of(rule: &ExportRule) -> impl Iterator<Item = &str> {
+    let clients = rule.allowed_clients.split(',').map(str::trim);
+    clients.filter(|client| !client.is_empty())
+}
+
+/// What the node is to enforce; `None` where the volume has no policy of its own.
+pub fn enforced(
+    rules: Option<&[ExportRule]>,
+    protocols: &[Protocol],
+) -> Option<Vec<backend::ExportRule>> {
+    let speaks = Protocols {
+        nfsv3: protocols.contains(&Protocol::Nfsv3),
+        nfsv4: protocols.contains(&Protocol::Nfsv4),
+    };
+    rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
+}
+
+fn one(rule: &ExportRule, speaks: Protocols) -> backend::ExportRule {
+    // A rule that names no protocol is for all of the volume's.
+    let all = rule.nfsv3.is_none() && rule.nfsv4.is_none();
+    let squash = match (rule.squash, rule.root_access) {
+        (Some(SquashMode::AllSquash), _) => Squash::All,
+        (Some(SquashMode::RootSquash), _) | (_, Some(false)) => Squash::Root,
+        _ => Squash::None,
+    };
+    backend::ExportRule {
+        clients: clients_of(rule).map(str::to_owned).collect(),
+        read_only: rule.access == Some(AccessType::ReadOnly),
+        no_access: rule.access == Some(AccessType::ReadNone),
+        protocols: Protocols {
+            nfsv3: speaks.nfsv3 && (all || rule.nfsv3 == Some(true)),
+            nfsv4: speaks.nfsv4 && (all || rule.nfsv4 == Some(true)),
+        },
+        squash,
+        anon_uid: rule.anon_uid.unwrap_or(NOBODY),
+        anon_gid: rule.anon_gid.unwrap_or(NOBODY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(clients: &str) -> ExportRule {
+        ExportRule {
+            allowed_clients: clients.to_owned(),
+            ..ExportRule::default()
+        }
+    }
+
+    #[test]
+    fn malformed_clients_are_refused() {
+        for good in [
+            "10.0.0.0/8",
+            "*",
+            "10.1.2.3, fd00::/8,*.example.com",
+            "host7",
+        ] {
+            assert_eq!(check(&[rule(good)]), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            " , ",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "fd00::/129",
+            "a b",
+            "10.0.0.0/8/8",
+        ] {
+            let refusal = check(&[rule("*"), rule(bad)]).unwrap_err();
+            assert_eq!(refusal.reason, "EXPORT_RULE_INVALID", "{bad}");
+            assert!(refusal.message.starts_with("export rule 2:"), "{refusal}");
+        }
+        assert!(check(&vec![rule("*"); 65]).is_err());
+        assert!(check(&[rule(&"10.0.0.1,".repeat(257))]).is_err());
+        let contradiction = ExportRule {
+            squash: Some(SquashMode::NoRootSquash),
+            root_access: Some(false),
+            ..rule("*")
+        };
+        assert!(check(&[contradiction]).is_err());
+    }
+
+    #[test]
+    fn the_node_gets_what_the_client_meant() {
+        let both = [Protocol::Nfsv3, Protocol::Nfsv4];
+        assert_eq!(enforced(None, &both), None, "the node's own default");
+        assert_eq!(enforced(Some(&[]), &both), Some(Vec::new()), "nobody");
+        let rules = [
+            ExportRule {
+                access: Some(AccessType::ReadOnly),
+                nfsv3: Some(true),
+                root_access: Some(false),
+                anon_uid: Some(7),
+                ..rule("10.0.0.0/8, 10.1.0.1")
+            },
+            ExportRule {
+                access: Some(AccessType::ReadNone),
+                squash: Some(SquashMode::AllSquash),
+                ..rule("*")
+            },
+        ];
+        let [first, second] = &enforced(Some(&rules), &both).unwrap()[..] else {
+            panic!("two rules");
+        };
+        assert_eq!(first.clients, ["10.0.0.0/8", "10.1.0.1"]);
+        assert!(first.read_only && !first.no_access);
+        assert!(first.protocols.nfsv3 && !first.protocols.nfsv4);
+        assert_eq!((first.squash, first.anon_uid), (Squash::Root, 7));
+        assert!(second.no_access && second.squash == Squash::All);
+        assert!(second.protocols.nfsv3 && second.protocols.nfsv4);
+        let v3 = enforced(Some(&rules), &[Protocol::Nfsv3]).unwrap();
+        assert!(v3.iter().all(|rule| !rule.protocols.nfsv4));
+    }
+}

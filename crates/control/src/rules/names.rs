@@ -1,0 +1,205 @@
+//! Identifiers, labels and the client's own fields: what may be in them and how much of it.
+
+use crate::model::{Extra, Labels};
+use crate::name::{Name, SnapshotName};
+use crate::refusal::{Refusal, Status};
+
+fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
+    Err(Refusal::new(Status::InvalidArgument, reason, message))
+}
+
+/// A letter, then letters, digits, `-` and `_`, the last no sign; 63 at most.
+fn is_id(id: &str, also: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || also.contains(c);
+    id.len() <= 63
+        && id.starts_with(|c: char| c.is_ascii_alphabetic())
+        && id.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && id.chars().all(good)
+}
+
+fn check_place(part: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    (1..=100).contains(&part.len()) && part != "-" && part.chars().all(good)
+}
+
+/// The name of something to be made.
+pub fn check(name: &Name) -> Result<(), Refusal> {
+    if !check_place(&name.place.project) || !check_place(&name.place.location) {
+        return refuse(
+            "NAME_INVALID",
+            format!(
+                "{} is no place: projects and locations have 1 to 100 letters, digits and -_.:",
+                name.place
+            ),
+        );
+    }
+    if !is_id(&name.id, "") {
+        return refuse(
+            "NAME_INVALID",
+            format!(
+                "{:?} is no identifier: a letter, then letters, digits, - and _, the last a letter or digit, 63 in all at most",
+                clipped(&name.id)
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// The name of a snapshot to be taken; it will be seen as a folder.
+pub fn check_snapshot(name: &SnapshotName) -> Result<(), Refusal> {
+    if is_id(&name.id, ".") {
+        return Ok(());
+    }
+    refuse(
+        "NAME_INVALID",
+        format!(
+            "{:?} is no snapshot name: a letter, then letters, digits and -_., the last a letter or digit, 63 in all at most",
+            clipped(&name.id)
+        ),
+    )
+}
+
+/// A share's name: it becomes a path.
+pub fn check_share(share: &str) -> Result<(), Refusal> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if (1..=80).contains(&share.len())
+        && share.starts_with(|c: char| c.is_ascii_alphabetic())
+        && share.chars().all(good)
+    {
+        return Ok(());
+    }
+    refuse(
+        "SHARE_NAME_INVALID",
+        format!(
+            "{:?} is no share name: a letter, then letters, digits, - and _, 80 in all at most",
+            clipped(share)
+        ),
+    )
+}
+
+/// What goes with every resource.
+pub fn check_words(description: &str, labels: &Labels, extra: &Extra) -> Result<(), Refusal> {
+    const DESCRIPTION: usize = 2048;
+    const LABELS: usize = 64;
+    const LABEL: usize = 63;
+    const EXTRA: usize = 64 << 10;
+    if description.len() > DESCRIPTION {
+        return refuse(
+            "DESCRIPTION_TOO_LONG",
+            format!(
+                "the description has {} bytes; {DESCRIPTION} fit",
+                description.len()
+            ),
+        );
+    }
+    if labels.len() > LABELS {
+        return refuse(
+            "TOO_MANY_LABELS",
+            format!("{} labels; {LABELS} fit", labels.len()),
+        );
+    }
+    for (key, value) in labels {
+        if key.is_empty() || key.chars().count() > LABEL || value.chars().count() > LABEL {
+            return refuse(
+                "LABEL_INVALID",
+                format!(
+                    "label {:?}: keys have 1 to {LABEL} characters, values up to {LABEL}",
+                    clipped(key)
+                ),
+            );
+        }
+    }
+    let size = serde_json::to_string(extra).map_or(usize::MAX, |text| text.len());
+    if size > EXTRA {
+        return refuse(
+            "RESOURCE_TOO_LARGE",
+            format!("the fields kept for the client have {size} bytes; {EXTRA} fit"),
+        );
+    }
+    Ok(())
+}
+
+/// Sets each key, or removes it where the value is null.
+pub fn merge(into: &mut Extra, change: Extra) {
+    for (key, value) in change {
+        if value.is_null() {
+            into.remove(&key);
+        } else {
+            into.insert(key, value);
+        }
+    }
+}
+
+fn clipped(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{Place, SnapshotOf};
+
+    #[test]
+    fn identifiers() {
+        let place = Place::new("p1", "us-central1");
+        for good in ["a", "vol1", "my-vol_2", "V"] {
+            assert!(check(&place.name(good)).is_ok(), "{good}");
+        }
+        let long = "a".repeat(64);
+        for bad in ["", "1a", "a-", "a/b", "a.b", "ä", "a b", &long, ".."] {
+            let refusal = check(&place.name(bad)).unwrap_err();
+            assert_eq!(refusal.reason, "NAME_INVALID", "{bad}");
+        }
+        assert!(check(&Place::new("", "l").name("a")).is_err());
+        assert!(check(&Place::new("p", "-").name("a")).is_err());
+        assert!(check(&Place::new("example.com:p", "europe-west1-b").name("a")).is_ok());
+        let volume = place.name("v");
+        assert!(check_snapshot(&volume.snapshot(SnapshotOf::Volume, "daily.2026-01-01")).is_ok());
+        assert!(check_snapshot(&volume.snapshot(SnapshotOf::Volume, "..")).is_err());
+        assert!(check_share("share_1").is_ok());
+        assert!(check_share("a/b").is_err());
+    }
+
+    #[test]
+    fn words_are_bounded() {
+        let extra = |size: usize| Extra::from_iter([("a".to_owned(), "x".repeat(size).into())]);
+        assert!(check_words("", &Labels::new(), &extra(60_000)).is_ok());
+        let reason = |r: Result<(), Refusal>| r.unwrap_err().reason;
+        assert_eq!(
+            reason(check_words("", &Labels::new(), &extra(70_000))),
+            "RESOURCE_TOO_LARGE"
+        );
+        assert_eq!(
+            reason(check_words(
+                &"d".repeat(2049),
+                &Labels::new(),
+                &Extra::new()
+            )),
+            "DESCRIPTION_TOO_LONG"
+        );
+        let many = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
+        assert_eq!(
+            reason(check_words("", &many, &Extra::new())),
+            "TOO_MANY_LABELS"
+        );
+        let label = Labels::from([("k".to_owned(), "v".repeat(64))]);
+        assert_eq!(
+            reason(check_words("", &label, &Extra::new())),
+            "LABEL_INVALID"
+        );
+    }
+
+    #[test]
+    fn merging_removes_what_is_null() {
+        let mut extra = Extra::from_iter([("a".to_owned(), 1.into()), ("b".to_owned(), 2.into())]);
+        merge(
+            &mut extra,
+            Extra::from_iter([
+                ("a".to_owned(), serde_json::Value::Null),
+                ("c".to_owned(), 3.into()),
+            ]),
+        );
+        let text = serde_json::to_string(&extra).unwrap();
+        assert_eq!(text, r#"{"b":2,"c":3}"#);
+    }
+}

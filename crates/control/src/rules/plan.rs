@@ -1,0 +1,131 @@
+//! What the shaper is to enforce.
+//!
+//! The tree is pool, volume, client. A pool binds where its volumes share its throughput (Flex); a volume's weight there
+//! is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With manual QoS the weight is the throughput
+//! that was given, though there the sum of the volumes never exceeds the pool. Weights are scaled by one divisor a pool,
+//! which depends on the pool alone, so that a new volume changes nobody else's.
+
+use super::{
+    instance_limits, pool_iops, pool_source, pool_throughput, volume_source, volume_throughput,
+    words,
+};
+use crate::levels::{Figures, Follows, Levels, MIB};
+use crate::model::{Instance, Pool, QosType, Volume};
+use weir_qos::plan::{PoolPlan, VolumePlan};
+use weir_qos::{Limits, Rate};
+
+/// The greatest weight that the shaper takes.
+const MAX_WEIGHT: u64 = 65_536;
+/// The id under which instances hang: no resource has it.
+pub const INSTANCES: u64 = 0;
+
+/// A pool's limits.
+pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
+    let level = levels.pool(&pool.service_level);
+    PoolPlan {
+        id: pool.id,
+        name: pool.name.full(crate::name::Collection::Pools).into(),
+        limits: Limits {
+            total: Rate {
+                bytes: level.and_then(|level| pool_throughput(level, pool)),
+                ops: level.and_then(|level| pool_iops(level, pool)),
+            },
+            ..Limits::default()
+        },
+        source: level
+            .map_or_else(String::new, |level| pool_source(level, pool))
+            .into(),
+    }
+}
+
+/// A volume's limits; `number` is the engine's.
+pub fn volume(levels: &Levels, pool: &Pool, volume: &Volume, number: u64) -> VolumePlan {
+    let level = levels.pool(&pool.service_level);
+    VolumePlan {
+        volume: number,
+        name: volume.name.full(crate::name::Collection::Volumes).into(),
+        pool: pool.id,
+        limits: Limits {
+            total: Rate {
+                bytes: volume_throughput(levels, pool, volume),
+                ops: None,
+            },
+            weight: weight(levels, pool, volume),
+            ..Limits::default()
+        },
+        client: Limits::default(),
+        source: level
+            .map_or_else(String::new, |level| volume_source(level, pool, volume))
+            .into(),
+    }
+}
+
+fn weight(levels: &Levels, pool: &Pool, volume: &Volume) -> u32 {
+    let level = levels.pool(&pool.service_level);
+    let manual = pool.qos_type == QosType::Manual
+        && level.is_some_and(|level| level.follows == Follows::Volume);
+    let (own, whole) = match (manual, level, volume.throughput_mibps) {
+        (true, Some(level), Some(given)) => {
+            let whole = pool_throughput(level, pool).unwrap_or(u64::MAX);
+            (given as u64, (whole as f64 / MIB) as u64)
+        }
+        _ => (volume.capacity_gib, pool.capacity_gib),
+    };
+    let divisor = whole.div_ceil(MAX_WEIGHT).max(1);
+    (own / divisor).clamp(1, MAX_WEIGHT) as u32
+}
+
+/// The pool that instances hang under: it has no limit.
+pub fn instances() -> PoolPlan {
+    PoolPlan {
+        id: INSTANCES,
+        name: "filestore".into(),
+        limits: Limits::default(),
+        source: "".into(),
+    }
+}
+
+fn rates(figures: Option<Figures>) -> Limits {
+    let Some(figures) = figures else {
+        return Limits::default();
+    };
+    Limits {
+        read: Rate {
+            bytes: Some(figures.read_bps),
+            ops: Some(figures.read_iops),
+        },
+        write: Rate {
+            bytes: Some(figures.write_bps),
+            ops: Some(figures.write_iops),
+        },
+        ..Limits::default()
+    }
+}
+
+/// An instance's limits; `number` is the engine's.
+pub fn instance(levels: &Levels, instance: &Instance, number: u64) -> VolumePlan {
+    let limits = instance_limits(levels, instance);
+    let source = limits.map_or_else(String::new, |f| {
+        format!(
+            "{}: {} read {}, write {}; {}/{} IOPS",
+            instance.tier,
+            words::gb(instance.capacity_gb),
+            words::mbps(f.read_bps),
+            words::mbps(f.write_bps),
+            words::count(f.read_iops),
+            words::count(f.write_iops)
+        )
+    });
+    let client = levels.tier(&instance.tier).and_then(|tier| tier.client);
+    VolumePlan {
+        volume: number,
+        name: instance
+            .name
+            .full(crate::name::Collection::Instances)
+            .into(),
+        pool: INSTANCES,
+        limits: rates(limits),
+        client: rates(client),
+        source: source.into(),
+    }
+}

@@ -1,0 +1,336 @@
+//! Storage pools: what may be made, changed and deleted.
+
+use super::words::{count, decimal, gib, mibps};
+use super::{automatic, bytes_of, names, pool_throughput};
+use crate::levels::{Follows, MIB, PoolLevel};
+use crate::model::{Pool, QosType, State, Volume};
+use crate::mutation::{NewPool, PoolChange};
+use crate::name::Name;
+use crate::refusal::{Refusal, Status};
+use crate::stamp::Stamp;
+use crate::view::View;
+use std::sync::Arc;
+
+/// A new pool, or why not.
+pub fn create(
+    view: &View,
+    name: &Name,
+    new: &NewPool,
+    id: u64,
+    now: Stamp,
+) -> Result<Pool, Refusal> {
+    names::check(name)?;
+    names::check_words(&new.description, &new.labels, &new.extra)?;
+    if view.pool(name).is_some() {
+        return Err(taken("storage pool", &name.id));
+    }
+    let level = level(view, &new.service_level)?;
+    let pool = Pool {
+        id,
+        name: name.clone(),
+        revision: 1,
+        state: State::Ready,
+        state_details: String::new(),
+        created: now,
+        service_level: level.name.as_str().into(),
+        capacity_gib: new.capacity_gib,
+        qos_type: new.qos_type.unwrap_or(QosType::Auto),
+        custom_performance: new.custom_performance,
+        total_throughput_mibps: new.total_throughput_mibps,
+        total_iops: new.total_iops,
+        description: new.description.clone(),
+        labels: new.labels.clone(),
+        extra: new.extra.clone(),
+    };
+    check(level, &pool)?;
+    Ok(pool)
+}
+
+/// The pool as changed, and those of its volumes that change with it.
+pub fn update(
+    view: &View,
+    pool: &Pool,
+    change: &PoolChange,
+) -> Result<(Pool, Vec<Volume>), Refusal> {
+    let mut next = pool.clone();
+    next.revision += 1;
+    if let Some(capacity) = change.capacity_gib {
+        next.capacity_gib = capacity;
+    }
+    if let Some(name) = &change.service_level {
+        next.service_level = level(view, name)?.name.as_str().into();
+    }
+    if change.total_throughput_mibps.is_some() {
+        next.total_throughput_mibps = change.total_throughput_mibps;
+    }
+    if change.total_iops.is_some() {
+        next.total_iops = change.total_iops;
+    }
+    if let Some(qos_type) = change.qos_type {
+        if (pool.qos_type, qos_type) == (QosType::Manual, QosType::Auto) {
+            return Err(Refusal::new(
+                Status::FailedPrecondition,
+                "QOS_MANUAL_TO_AUTO",
+                format!(
+                    "storage pool {} has manual QoS; a pool changes from automatic to manual only. To have automatic QoS again, move its volumes to a pool that has it",
+                    pool.name.id
+                ),
+            ).field("qosType"));
+        }
+        next.qos_type = qos_type;
+    }
+    if let Some(description) = &change.description {
+        next.description.clone_from(description);
+    }
+    if let Some(labels) = &change.labels {
+        next.labels.clone_from(labels);
+    }
+    names::merge(&mut next.extra, change.extra.clone());
+    names::check_words(&next.description, &next.labels, &next.extra)?;
+    let level = level(view, &next.service_level)?;
+    check(level, &next)?;
+    let volumes = follow(view, level, pool, &next)?;
+    holds_capacity(view, level, &next)?;
+    holds_throughput(view, level, pool, &next, &volumes)?;
+    Ok((next, volumes))
+}
+
+/// Volumes whose throughput is settled by the change: with manual QoS each starts with what automatic QoS gave it.
+fn follow(
+    view: &View,
+    level: &PoolLevel,
+    pool: &Pool,
+    next: &Pool,
+) -> Result<Vec<Volume>, Refusal> {
+    let relevelled = pool.service_level != next.service_level;
+    let turned = pool.qos_type != next.qos_type;
+    if !relevelled && !turned {
+        return Ok(Vec::new());
+    }
+    let mut changed = Vec::new();
+    for volume in view.volumes_of(&pool.name) {
+        if relevelled {
+            super::volume::check_size(level, &volume.name, volume.capacity_gib, volume.large)?;
+        }
+        if turned && next.qos_type == QosType::Manual {
+            let mut volume = Volume::clone(volume);
+            volume.revision += 1;
+            volume.throughput_mibps =
+                automatic(level, volume.capacity_gib, volume.large).map(|bytes| bytes as f64 / MIB);
+            changed.push(volume);
+        }
+    }
+    Ok(changed)
+}
+
+/// What holds for a pool by itself.
+fn check(level: &PoolLevel, pool: &Pool) -> Result<(), Refusal> {
+    let refuse = |field, reason, message: String| {
+        Err(Refusal::new(Status::InvalidArgument, reason, message).field(field))
+    };
+    if !level.pool_gib.holds(pool.capacity_gib) {
+        let (least, most) = (gib(level.pool_gib.min), gib(level.pool_gib.max));
+        return Err(Refusal::new(
+            Status::InvalidArgument,
+            "POOL_CAPACITY_RANGE",
+            format!(
+                "a {} pool has {least} to {most}; {} GiB is outside",
+                level.name,
+                count(pool.capacity_gib)
+            ),
+        )
+        .field("capacityGib")
+        .with("minGib", level.pool_gib.min)
+        .with("maxGib", level.pool_gib.max)
+        .with("capacityGib", pool.capacity_gib));
+    }
+    if pool.qos_type == QosType::Manual && !level.manual_qos {
+        return refuse(
+            "qosType",
+            "QOS_MANUAL_NOT_OFFERED",
+            format!(
+                "there is no manual QoS at service level {}: its volumes share the pool's throughput",
+                level.name
+            ),
+        );
+    }
+    let Some(custom) = level.custom_performance else {
+        let asked = pool.custom_performance
+            || pool.total_throughput_mibps.is_some()
+            || pool.total_iops.is_some();
+        if asked {
+            return refuse(
+                "customPerformanceEnabled",
+                "CUSTOM_PERFORMANCE_NOT_OFFERED",
+                format!(
+                    "there is no custom performance at service level {}: throughput follows capacity",
+                    level.name
+                ),
+            );
+        }
+        return Ok(());
+    };
+    if !pool.custom_performance {
+        if pool.total_throughput_mibps.is_some() || pool.total_iops.is_some() {
+            return refuse(
+                "customPerformanceEnabled",
+                "CUSTOM_PERFORMANCE_OFF",
+                "totalThroughputMibps and totalIops need customPerformanceEnabled, which is set when the pool is made"
+                    .to_owned(),
+            );
+        }
+        return Ok(());
+    }
+    let most = custom.max_throughput_mibps;
+    match pool.total_throughput_mibps {
+        None => {
+            return refuse(
+                "totalThroughputMibps",
+                "CUSTOM_PERFORMANCE_NEEDS_THROUGHPUT",
+                format!(
+                    "custom performance needs totalThroughputMibps, up to {} MiB/s",
+                    decimal(most)
+                ),
+            );
+        }
+        Some(total) if !(total > 0.0 && total <= most) => {
+            return Err(Refusal::new(
+                Status::InvalidArgument,
+                "CUSTOM_THROUGHPUT_MAX",
+                format!(
+                    "a {} pool with custom performance does up to {} MiB/s; {total} MiB/s is outside",
+                    level.name,
+                    decimal(most)
+                ),
+            ).field("totalThroughputMibps")
+            .with("maxThroughputMibps", most));
+        }
+        Some(_) => {}
+    }
+    match pool.total_iops {
+        Some(iops) if iops == 0 || iops > custom.max_iops => Err(Refusal::new(
+            Status::InvalidArgument,
+            "CUSTOM_IOPS_MAX",
+            format!(
+                "a {} pool with custom performance does 1 to {} operations a second; {} is outside",
+                level.name,
+                count(custom.max_iops),
+                count(iops)
+            ),
+        )
+        .field("totalIops")
+        .with("maxIops", custom.max_iops)),
+        _ => Ok(()),
+    }
+}
+
+fn holds_capacity(view: &View, level: &PoolLevel, next: &Pool) -> Result<(), Refusal> {
+    let taken = view.pool_use(&next.name);
+    let need = if level.overcommit {
+        let sizes = view.volumes_of(&next.name).map(|v| v.capacity_gib);
+        sizes.max().unwrap_or(0)
+    } else {
+        taken.capacity_gib
+    };
+    if next.capacity_gib >= need {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "POOL_SHRINK_BELOW_VOLUMES",
+        format!(
+            "storage pool {} cannot have {} GiB: its {} volumes have {} GiB. At least {} GiB fit",
+            next.name.id,
+            count(next.capacity_gib),
+            count(taken.volumes),
+            count(need),
+            count(need)
+        ),
+    )
+    .field("capacityGib")
+    .with("minCapacityGib", need))
+}
+
+fn holds_throughput(
+    view: &View,
+    level: &PoolLevel,
+    pool: &Pool,
+    next: &Pool,
+    changed: &[Volume],
+) -> Result<(), Refusal> {
+    if next.qos_type != QosType::Manual || level.follows != Follows::Volume {
+        return Ok(());
+    }
+    let given = if pool.qos_type == QosType::Manual {
+        view.pool_use(&pool.name).throughput
+    } else {
+        let each = changed.iter().filter_map(|volume| volume.throughput_mibps);
+        each.map(bytes_of).sum()
+    };
+    let total = pool_throughput(level, next).unwrap_or(u64::MAX);
+    if given <= total {
+        return Ok(());
+    }
+    let rate = level.mibps_per_tib.unwrap_or(1.0);
+    let least = (given as f64 / (rate * 1024.0)).ceil() as u64;
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "POOL_SHRINK_BELOW_THROUGHPUT",
+        format!(
+            "storage pool {} with {} GiB would give {} ({} MiB/s per TiB), but its volumes were given {}. At least {} GiB fit, or give the volumes less first",
+            next.name.id,
+            count(next.capacity_gib),
+            mibps(total),
+            decimal(rate),
+            mibps(given),
+            count(least)
+        ),
+    ).field("capacityGib")
+    .with("minCapacityGib", least)
+    .with("givenMibps", given as f64 / MIB))
+}
+
+/// Whether the pool may go.
+pub fn delete(view: &View, pool: &Pool) -> Result<(), Refusal> {
+    let volumes = view.pool_use(&pool.name).volumes;
+    if volumes == 0 {
+        return Ok(());
+    }
+    let first = view.volumes_of(&pool.name).next();
+    let first = first.map_or_else(String::new, |volume| format!(", {} first", volume.name.id));
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "POOL_HAS_VOLUMES",
+        format!(
+            "storage pool {} has {} volumes; delete or move them{first}",
+            pool.name.id,
+            count(volumes)
+        ),
+    )
+    .with("volumeCount", volumes))
+}
+
+fn level<'v>(view: &'v View, name: &str) -> Result<&'v PoolLevel, Refusal> {
+    view.levels.pool(name).ok_or_else(|| {
+        let known: Vec<&str> = view.levels.pool_levels().map(|l| l.name.as_str()).collect();
+        let name: String = name.chars().take(100).collect();
+        Refusal::new(
+            Status::InvalidArgument,
+            "SERVICE_LEVEL_UNKNOWN",
+            format!(
+                "there is no service level {name:?}; there are {}",
+                known.join(", ")
+            ),
+        )
+        .field("serviceLevel")
+    })
+}
+
+/// That a name is taken.
+pub fn taken(what: &str, id: &Arc<str>) -> Refusal {
+    Refusal::new(
+        Status::AlreadyExists,
+        "NAME_TAKEN",
+        format!("there is a {what} {id} already"),
+    )
+}

@@ -1,0 +1,476 @@
+//! Volumes: what may be made, changed, moved and deleted.
+
+use super::words::{count, decimal, gib, mibps};
+use super::{automatic, bytes_of, exports, names, pool_throughput, volume_cap};
+use crate::levels::{Follows, MIB, PoolLevel};
+use crate::model::{Pool, Protocol, QosType, State, Volume};
+use crate::mutation::{NewVolume, VolumeChange};
+use crate::name::{Name, SnapshotOf};
+use crate::refusal::{Refusal, Status};
+use crate::stamp::Stamp;
+use crate::view::View;
+use std::sync::Arc;
+
+/// Permission bits of a root where none are asked for.
+const ROOT_MODE: u32 = 0o755;
+const GIB: u64 = 1 << 30;
+
+/// A new volume, or why not.
+pub fn create(
+    view: &View,
+    name: &Name,
+    new: &NewVolume,
+    id: u64,
+    now: Stamp,
+) -> Result<Volume, Refusal> {
+    names::check(name)?;
+    names::check_share(&new.share_name)?;
+    names::check_words(&new.description, &new.labels, &new.extra)?;
+    if view.volume(name).is_some() {
+        return Err(super::pool::taken("volume", &name.id));
+    }
+    share_is_free(view, &new.share_name)?;
+    check_protocols(&new.protocols)?;
+    exports::check(new.export_rules.as_deref().unwrap_or_default())?;
+    check_policy(new.snapshot_policy.as_ref())?;
+    check_reserve(new.snap_reserve)?;
+    let mode = new.unix_permissions.unwrap_or(ROOT_MODE);
+    check_mode(mode)?;
+    let (pool, level) = pool_of(view, name, &new.pool)?;
+    if let Some(source) = &new.clone_of {
+        let snapshot = view.snapshot(source);
+        let ready = snapshot.is_some_and(|snapshot| snapshot.state == State::Ready);
+        if source.of != SnapshotOf::Volume || !ready {
+            return Err(Refusal::new(
+                Status::NotFound,
+                "SOURCE_SNAPSHOT_NOT_FOUND",
+                format!("there is no snapshot {source} to copy"),
+            ));
+        }
+    }
+    let mut volume = Volume {
+        id,
+        key: format!("v-{id:016x}").into(),
+        number: None,
+        name: name.clone(),
+        revision: 1,
+        state: State::Creating,
+        state_details: String::new(),
+        created: now,
+        pool: new.pool.as_str().into(),
+        share_name: new.share_name.as_str().into(),
+        capacity_gib: new.capacity_gib,
+        throughput_mibps: new.throughput_mibps,
+        large: new.large,
+        protocols: new.protocols.clone(),
+        export_rules: new.export_rules.clone(),
+        unix_permissions: mode,
+        snapshot_directory: new.snapshot_directory.unwrap_or(true),
+        snap_reserve: new.snap_reserve,
+        snapshot_policy: new.snapshot_policy.clone(),
+        deletion_restricted: new.deletion_restricted,
+        clone_of: new.clone_of.clone(),
+        read_only: false,
+        description: new.description.clone(),
+        labels: new.labels.clone(),
+        extra: new.extra.clone(),
+    };
+    fit(view, pool, level, &mut volume, None, new.throughput_mibps)?;
+    Ok(volume)
+}
+
+/// The volume as changed. `used` is what its data holds, where that is known.
+pub fn update(
+    view: &View,
+    volume: &Volume,
+    change: &VolumeChange,
+    used: Option<u64>,
+) -> Result<Volume, Refusal> {
+    let mut next = volume.clone();
+    next.revision += 1;
+    if let Some(pool) = &change.pool {
+        next.pool = pool.as_str().into();
+    }
+    if let Some(capacity) = change.capacity_gib {
+        next.capacity_gib = capacity;
+    }
+    if let Some(protocols) = &change.protocols {
+        check_protocols(protocols)?;
+        next.protocols.clone_from(protocols);
+    }
+    if let Some(rules) = &change.export_rules {
+        exports::check(rules)?;
+        next.export_rules = Some(rules.clone());
+    }
+    if let Some(mode) = change.unix_permissions {
+        check_mode(mode)?;
+        next.unix_permissions = mode;
+    }
+    if let Some(visible) = change.snapshot_directory {
+        next.snapshot_directory = visible;
+    }
+    if change.snap_reserve.is_some() {
+        check_reserve(change.snap_reserve)?;
+        next.snap_reserve = change.snap_reserve;
+    }
+    if let Some(policy) = &change.snapshot_policy {
+        check_policy(Some(policy))?;
+        next.snapshot_policy = Some(policy.clone()).filter(|policy| !policy.is_null());
+    }
+    if let Some(restricted) = change.deletion_restricted {
+        next.deletion_restricted = restricted;
+    }
+    if let Some(description) = &change.description {
+        next.description.clone_from(description);
+    }
+    if let Some(labels) = &change.labels {
+        next.labels.clone_from(labels);
+    }
+    names::merge(&mut next.extra, change.extra.clone());
+    names::check_words(&next.description, &next.labels, &next.extra)?;
+    let resized = next.capacity_gib != volume.capacity_gib;
+    if resized {
+        above_used(&next.name.id, next.capacity_gib, used)?;
+    }
+    let provisions = resized || change.pool.is_some() || change.throughput_mibps.is_some();
+    if provisions {
+        let (pool, level) = pool_of(view, &next.name, &next.pool)?;
+        fit(
+            view,
+            pool,
+            level,
+            &mut next,
+            Some(volume),
+            change.throughput_mibps,
+        )?;
+    }
+    Ok(next)
+}
+
+/// Whether the volume may go.
+pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> {
+    let id = &volume.name.id;
+    if volume.deletion_restricted {
+        return Err(Refusal::new(
+            Status::FailedPrecondition,
+            "DELETION_RESTRICTED",
+            format!("volume {id} has DELETE among its restrictedActions; take it out first"),
+        ));
+    }
+    super::snapshot::none_left(view, SnapshotOf::Volume, &volume.name, force)
+}
+
+/// Whether a volume of a level may have this capacity.
+pub fn check_size(
+    level: &PoolLevel,
+    name: &Name,
+    capacity: u64,
+    large: bool,
+) -> Result<(), Refusal> {
+    let (range, what) = match level.large_volumes {
+        Some(rules) if large => (rules.capacity_gib, "large volume"),
+        None if large => {
+            return Err(Refusal::new(
+                Status::InvalidArgument,
+                "LARGE_VOLUMES_NOT_OFFERED",
+                format!("there are no large volumes at service level {}", level.name),
+            )
+            .field("largeCapacity"));
+        }
+        _ => (level.volume_gib, "volume"),
+    };
+    if range.holds(capacity) {
+        return Ok(());
+    }
+    let larger = match level.large_volumes {
+        Some(rules) if !large && rules.capacity_gib.holds(capacity) => {
+            "; a large volume (largeCapacity, when it is made) could have that much"
+        }
+        _ => "",
+    };
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "VOLUME_CAPACITY_RANGE",
+        format!(
+            "a {what} at service level {} has {} to {}; {} GiB for {} is outside{larger}",
+            level.name,
+            gib(range.min),
+            gib(range.max),
+            count(capacity),
+            name.id
+        ),
+    )
+    .field("capacityGib")
+    .with("minGib", range.min)
+    .with("maxGib", range.max)
+    .with("capacityGib", capacity))
+}
+
+/// Settles the volume's throughput and makes sure that the pool holds it. `before` is the volume as it stands, whose
+/// share of its pool is free for the new one.
+fn fit(
+    view: &View,
+    pool: &Pool,
+    level: &PoolLevel,
+    next: &mut Volume,
+    before: Option<&Volume>,
+    asked: Option<f64>,
+) -> Result<(), Refusal> {
+    check_size(level, &next.name, next.capacity_gib, next.large)?;
+    let mut taken = view.pool_use(&pool.name);
+    let moved = before.is_some_and(|before| before.pool != next.pool);
+    if let Some(before) = before.filter(|_| !moved) {
+        taken.volumes = taken.volumes.saturating_sub(1);
+        taken.capacity_gib = taken.capacity_gib.saturating_sub(before.capacity_gib);
+        let given = before.throughput_mibps.map_or(0, bytes_of);
+        taken.throughput = taken.throughput.saturating_sub(given);
+    }
+    holds_capacity(pool, level, next, taken.capacity_gib)?;
+    if pool.qos_type != QosType::Manual || level.follows != Follows::Volume {
+        if let Some(asked) = asked {
+            let by = match level.follows {
+                Follows::Volume => "follows the volume's capacity, for its QoS is automatic",
+                Follows::Pool => "is shared by all of its volumes",
+            };
+            return Err(Refusal::new(
+                Status::InvalidArgument,
+                "THROUGHPUT_NEEDS_MANUAL_QOS",
+                format!(
+                    "{} MiB/s for volume {}: throughput in storage pool {} {by}. It can be given to volumes of pools with qosType MANUAL",
+                    decimal(asked),
+                    next.name.id,
+                    pool.name.id
+                ),
+            ).field("throughputMibps"));
+        }
+        next.throughput_mibps = None;
+        return Ok(());
+    }
+    let total = pool_throughput(level, pool).unwrap_or(u64::MAX);
+    let left = total.saturating_sub(taken.throughput);
+    let cap = volume_cap(level, next.large).unwrap_or(u64::MAX);
+    let kept = next.throughput_mibps.filter(|_| !moved);
+    let Some(wanted) = asked.or(kept) else {
+        // Nothing was said: what automatic QoS would give, as far as there is any left.
+        let share = automatic(level, next.capacity_gib, next.large).unwrap_or(left);
+        let given = share.min(left);
+        if given == 0 {
+            return Err(exceeded(pool, level, next, share, taken.throughput, total));
+        }
+        next.throughput_mibps = Some(given as f64 / MIB);
+        return Ok(());
+    };
+    if !(wanted > 0.0 && wanted.is_finite()) || bytes_of(wanted) == 0 {
+        return Err(Refusal::new(
+            Status::InvalidArgument,
+            "THROUGHPUT_INVALID",
+            format!(
+                "{wanted} MiB/s for volume {} is no throughput; up to {} fit",
+                next.name.id,
+                mibps(left.min(cap))
+            ),
+        )
+        .field("throughputMibps"));
+    }
+    let bytes = bytes_of(wanted);
+    if bytes > cap {
+        let larger = match level.large_volumes {
+            Some(rules) if !next.large => format!(
+                "; a large volume (largeCapacity, when it is made) does up to {} MiB/s",
+                decimal(rules.max_throughput_mibps)
+            ),
+            _ => String::new(),
+        };
+        return Err(Refusal::new(
+            Status::InvalidArgument,
+            "VOLUME_THROUGHPUT_CAP",
+            format!(
+                "a volume at service level {} does up to {}; {} for {} is more{larger}",
+                level.name,
+                mibps(cap),
+                mibps(bytes),
+                next.name.id
+            ),
+        )
+        .field("throughputMibps")
+        .with("maxThroughputMibps", cap as f64 / MIB));
+    }
+    if bytes > left {
+        return Err(exceeded(pool, level, next, bytes, taken.throughput, total));
+    }
+    next.throughput_mibps = Some(wanted);
+    Ok(())
+}
+
+fn exceeded(
+    pool: &Pool,
+    level: &PoolLevel,
+    next: &Volume,
+    wanted: u64,
+    given: u64,
+    total: u64,
+) -> Refusal {
+    let rate = level.mibps_per_tib.unwrap_or(1.0);
+    let needed = ((given.saturating_add(wanted)) as f64 / (rate * 1024.0)).ceil() as u64;
+    let left = total.saturating_sub(given);
+    Refusal::new(
+        Status::FailedPrecondition,
+        "POOL_THROUGHPUT_EXCEEDED",
+        format!(
+            "storage pool {} does {} ({}: {} MiB/s per TiB × {}), of which {} are given to other volumes. {} for {} do not fit: up to {} do, or a pool of {} GiB",
+            pool.name.id,
+            mibps(total),
+            level.name,
+            decimal(rate),
+            gib(pool.capacity_gib),
+            mibps(given),
+            mibps(wanted),
+            next.name.id,
+            mibps(left),
+            count(needed)
+        ),
+    ).field("throughputMibps")
+    .with("availableThroughputMibps", left as f64 / MIB)
+    .with("totalThroughputMibps", total as f64 / MIB)
+    .with("poolGibNeeded", needed)
+}
+
+fn holds_capacity(
+    pool: &Pool,
+    level: &PoolLevel,
+    next: &Volume,
+    taken: u64,
+) -> Result<(), Refusal> {
+    let taken = if level.overcommit { 0 } else { taken };
+    let left = pool.capacity_gib.saturating_sub(taken);
+    if next.capacity_gib <= left {
+        return Ok(());
+    }
+    let needed = taken.saturating_add(next.capacity_gib);
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "POOL_CAPACITY_EXCEEDED",
+        format!(
+            "storage pool {} has {} GiB, of which {} GiB are given to other volumes. {} GiB for {} do not fit: up to {} GiB do, or a pool of {} GiB",
+            pool.name.id,
+            count(pool.capacity_gib),
+            count(taken),
+            count(next.capacity_gib),
+            next.name.id,
+            count(left),
+            count(needed)
+        ),
+    ).field("capacityGib")
+    .with("availableGib", left)
+    .with("poolGibNeeded", needed))
+}
+
+/// Refuses a capacity below what is held already.
+pub fn above_used(id: &Arc<str>, capacity_gib: u64, used: Option<u64>) -> Result<(), Refusal> {
+    let Some(used) = used.filter(|used| *used > capacity_gib.saturating_mul(GIB)) else {
+        return Ok(());
+    };
+    let least = used.div_ceil(GIB);
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "CAPACITY_BELOW_USED",
+        format!(
+            "{id} holds {} GiB of data and cannot have {} GiB; at least {} GiB fit",
+            decimal(used as f64 / GIB as f64),
+            count(capacity_gib),
+            count(least)
+        ),
+    )
+    .field("capacityGib")
+    .with("minCapacityGib", least))
+}
+
+/// A share name is a path of the whole server.
+pub fn share_is_free(view: &View, share: &str) -> Result<(), Refusal> {
+    let Some(owner) = view.share(share) else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        Status::AlreadyExists,
+        "SHARE_NAME_TAKEN",
+        format!(
+            "share name {share} is the path /{share} of this server, and {owner} has it; choose another"
+        ),
+    ).field("shareName"))
+}
+
+fn pool_of<'v>(
+    view: &'v View,
+    volume: &Name,
+    pool: &str,
+) -> Result<(&'v Arc<Pool>, &'v PoolLevel), Refusal> {
+    let name = volume.place.name(pool);
+    let Some(pool) = view.pool(&name) else {
+        return Err(Refusal::new(
+            Status::NotFound,
+            "POOL_NOT_FOUND",
+            format!(
+                "there is no storage pool {name}",
+                name = name.full(crate::name::Collection::Pools)
+            ),
+        )
+        .field("storagePool"));
+    };
+    let Some(level) = view.levels.pool(&pool.service_level) else {
+        return Err(Refusal::new(
+            Status::Internal,
+            "SERVICE_LEVEL_UNKNOWN",
+            format!("service level {} is in no levels file", pool.service_level),
+        ));
+    };
+    Ok((pool, level))
+}
+
+fn check_protocols(protocols: &[Protocol]) -> Result<(), Refusal> {
+    let nfs = |p: &Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
+    if protocols.iter().any(nfs) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "PROTOCOL_NOT_OFFERED",
+        "a volume needs NFSV3 or NFSV4 among its protocols; others are not served".to_owned(),
+    )
+    .field("protocols"))
+}
+
+fn check_mode(mode: u32) -> Result<(), Refusal> {
+    if mode <= 0o7777 {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "UNIX_PERMISSIONS_INVALID",
+        format!("{mode:o} are no permission bits: 0 to 7777 (octal)"),
+    )
+    .field("unixPermissions"))
+}
+
+fn check_reserve(percent: Option<f64>) -> Result<(), Refusal> {
+    match percent {
+        Some(percent) if !(0.0..=90.0).contains(&percent) => Err(Refusal::new(
+            Status::InvalidArgument,
+            "SNAP_RESERVE_RANGE",
+            format!("snapReserve is 0 to 90 percent; {percent} is outside"),
+        )
+        .field("snapReserve")),
+        _ => Ok(()),
+    }
+}
+
+fn check_policy(policy: Option<&serde_json::Value>) -> Result<(), Refusal> {
+    let size = policy.map_or(0, |policy| policy.to_string().len());
+    if size <= 16 << 10 {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Status::InvalidArgument,
+        "RESOURCE_TOO_LARGE",
+        format!("a snapshot policy of {size} bytes; 16,384 fit"),
+    ))
+}

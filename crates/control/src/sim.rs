@@ -1,0 +1,273 @@
+//! A node that is not there, for tests: volumes as entries of a map, failures and crashes on demand.
+
+use crate::backend::{Backend, BackendError, Published, SnapshotState, VolumeSpec, VolumeState};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A volume of the simulated node.
+#[derive(Clone, Debug)]
+pub struct SimVolume {
+    /// The engine's number.
+    pub number: u64,
+    /// Bytes that it may hold.
+    pub capacity: Option<u64>,
+    /// Permission bits of the root.
+    pub mode: u32,
+    /// Bytes that it holds.
+    pub used: u64,
+    /// Snapshots, oldest first.
+    pub snapshots: Vec<SnapshotState>,
+}
+
+/// What a call is to meet with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails and has done nothing.
+    Before(BackendError),
+    /// It is done, but the answer is an error.
+    After(BackendError),
+}
+
+#[derive(Default)]
+struct State {
+    volumes: BTreeMap<String, SimVolume>,
+    next: u64,
+    time: i128,
+    faults: Vec<(&'static str, Fault)>,
+    published: Option<Arc<Published>>,
+    publications: u64,
+    calls: u64,
+    dead_after: Option<u64>,
+}
+
+/// The node. Clones are the same node.
+#[derive(Clone, Default)]
+pub struct SimBackend {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimBackend {
+    /// A node with nothing on it.
+    pub fn new() -> SimBackend {
+        SimBackend::default()
+    }
+
+    /// The next call of this name (`create_volume`, `publish`, …) meets with the fault.
+    pub fn inject(&self, call: &'static str, fault: Fault) {
+        self.state.lock().faults.push((call, fault));
+    }
+
+    /// After so many more changing calls the node is as if its process had been killed: the call after is done, but its
+    /// answer and every later call fail, until [`SimBackend::revive`].
+    pub fn die_after(&self, calls: u64) {
+        let mut state = self.state.lock();
+        state.dead_after = Some(state.calls + calls);
+    }
+
+    /// The node runs again, with what it had.
+    pub fn revive(&self) {
+        let mut state = self.state.lock();
+        state.dead_after = None;
+        state.published = None;
+    }
+
+    /// Whether it has died.
+    pub fn dead(&self) -> bool {
+        let state = self.state.lock();
+        state.dead_after.is_some_and(|at| state.calls > at)
+    }
+
+    /// Everything on it.
+    pub fn all(&self) -> BTreeMap<String, SimVolume> {
+        self.state.lock().volumes.clone()
+    }
+
+    /// What is in force.
+    pub fn published(&self) -> Option<Arc<Published>> {
+        self.state.lock().published.clone()
+    }
+
+    /// How many publications there were.
+    pub fn publications(&self) -> u64 {
+        self.state.lock().publications
+    }
+
+    /// Puts a volume there by hand.
+    pub fn put(&self, key: &str, used: u64) {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let volume = SimVolume {
+            number: state.next,
+            capacity: None,
+            mode: 0o777,
+            used,
+            snapshots: Vec::new(),
+        };
+        state.volumes.insert(key.to_owned(), volume);
+    }
+
+    /// Changes how much a volume holds.
+    pub fn fill(&self, key: &str, used: u64) {
+        if let Some(volume) = self.state.lock().volumes.get_mut(key) {
+            volume.used = used;
+        }
+    }
+
+    fn call<T>(
+        &self,
+        name: &'static str,
+        f: impl FnOnce(&mut State) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        let mut state = self.state.lock();
+        let killed = || Err(BackendError::Failed("killed".to_owned()));
+        if state.dead_after.is_some_and(|at| state.calls > at) {
+            return killed();
+        }
+        state.calls += 1;
+        let fault = state.faults.iter().position(|(call, _)| *call == name);
+        let fault = fault.map(|at| state.faults.remove(at).1);
+        if let Some(Fault::Before(error)) = fault {
+            return Err(error);
+        }
+        let result = f(&mut state);
+        if state.dead_after.is_some_and(|at| state.calls > at) {
+            return killed();
+        }
+        match fault {
+            Some(Fault::After(error)) => Err(error),
+            _ => result,
+        }
+    }
+
+    fn at<T>(
+        &self,
+        name: &'static str,
+        key: &str,
+        f: impl FnOnce(&mut SimVolume, i128) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        self.call(name, |state| {
+            state.time += 1_000_000_000;
+            let time = state.time;
+            match state.volumes.get_mut(key) {
+                Some(volume) => f(volume, time),
+                None => Err(BackendError::NotFound(format!("volume {key}"))),
+            }
+        })
+    }
+}
+
+fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
+    VolumeState {
+        key: key.to_owned(),
+        number: volume.number,
+        used: volume.used,
+    }
+}
+
+impl Backend for SimBackend {
+    fn volumes(&self) -> Result<Vec<VolumeState>, BackendError> {
+        let state = self.state.lock();
+        Ok(state.volumes.iter().map(|(k, v)| state_of(k, v)).collect())
+    }
+
+    fn volume(&self, key: &str) -> Result<VolumeState, BackendError> {
+        let state = self.state.lock();
+        let found = state.volumes.get(key).map(|v| state_of(key, v));
+        found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
+    }
+
+    fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError> {
+        self.call("create_volume", |state| {
+            if let Some((parent, snapshot)) = &spec.clone_of {
+                let parent = state.volumes.get(parent);
+                let there = parent
+                    .is_some_and(|parent| parent.snapshots.iter().any(|s| s.name == *snapshot));
+                if !there {
+                    return Err(BackendError::NotFound(format!("snapshot {snapshot}")));
+                }
+            }
+            if !state.volumes.contains_key(&spec.key) {
+                state.next += 1;
+                let volume = SimVolume {
+                    number: state.next,
+                    capacity: spec.capacity,
+                    mode: spec.root_mode,
+                    used: 0,
+                    snapshots: Vec::new(),
+                };
+                state.volumes.insert(spec.key.clone(), volume);
+            }
+            let made = state.volumes.get(&spec.key);
+            made.map(|volume| state_of(&spec.key, volume))
+                .ok_or_else(|| BackendError::Failed("lost".to_owned()))
+        })
+    }
+
+    fn delete_volume(&self, key: &str) -> Result<(), BackendError> {
+        self.call("delete_volume", |state| {
+            state.volumes.remove(key);
+            Ok(())
+        })
+    }
+
+    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Result<(), BackendError> {
+        self.at("set_capacity", key, |volume, _| {
+            volume.capacity = capacity;
+            Ok(())
+        })
+    }
+
+    fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError> {
+        self.at("set_root_mode", key, |volume, _| {
+            volume.mode = mode;
+            Ok(())
+        })
+    }
+
+    fn snapshots(&self, key: &str) -> Result<Vec<SnapshotState>, BackendError> {
+        let state = self.state.lock();
+        let found = state.volumes.get(key).map(|v| v.snapshots.clone());
+        found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
+    }
+
+    fn snapshot_create(&self, key: &str, name: &str) -> Result<SnapshotState, BackendError> {
+        self.at("snapshot_create", key, |volume, created| {
+            if let Some(found) = volume.snapshots.iter().find(|s| s.name == name) {
+                return Ok(found.clone());
+            }
+            let snapshot = SnapshotState {
+                name: name.to_owned(),
+                created,
+                used: 0,
+            };
+            volume.snapshots.push(snapshot.clone());
+            Ok(snapshot)
+        })
+    }
+
+    fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError> {
+        self.at("snapshot_delete", key, |volume, _| {
+            volume.snapshots.retain(|s| s.name != name);
+            Ok(())
+        })
+    }
+
+    fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError> {
+        self.at("revert", key, |volume, _| {
+            let Some(at) = volume.snapshots.iter().position(|s| s.name == snapshot) else {
+                return Err(BackendError::NotFound(format!("snapshot {snapshot}")));
+            };
+            volume.snapshots.truncate(at + 1);
+            Ok(())
+        })
+    }
+
+    fn publish(&self, published: Arc<Published>) -> Result<(), BackendError> {
+        self.call("publish", |state| {
+            state.published = Some(published);
+            state.publications += 1;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,532 @@
+//! The intended state in memory, and its way into the catalog.
+//!
+//! There are two views. `head` has every change that was accepted; it is what rules are checked against. `view` has
+//! those that are in the catalog; it is what readers and the data path see. A change is made under the head's lock, which
+//! is held for microseconds and never across a wait, and goes to one writer task. The writer takes whatever has queued up
+//! as one transaction: a hundred mutations at once cost one flush of the disk, not a hundred.
+//!
+//! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the catalog is refused
+//! (each change knows the epoch that it was made in), and the head is loaded anew.
+
+use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
+use crate::levels::Levels;
+use crate::model::{Actor, Instance, Operation, Outcome, Pool, Snapshot, Volume};
+use crate::name::Name;
+use crate::refusal::{Refusal, Status};
+use crate::stamp::Stamp;
+use crate::view::View;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Operations that have ended are kept until there are more than this.
+const OPERATIONS_KEPT: usize = 10_000;
+/// Changes of one transaction at most.
+const BATCH: usize = 256;
+/// Audit entries between two looks at whether there are too many.
+const PRUNE_EVERY: i64 = 1_000;
+
+struct Head {
+    view: View,
+    epoch: u64,
+    /// Why nothing can be changed now.
+    broken: Option<Refusal>,
+    /// Operations that have ended, oldest first.
+    ended: VecDeque<Name>,
+    /// The last audit entry's number.
+    seq: i64,
+    audited: i64,
+}
+
+enum Message {
+    Change {
+        epoch: u64,
+        writes: Vec<Write>,
+        view: Box<View>,
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
+    Close(oneshot::Sender<()>),
+}
+
+/// A change under way: what it does to the view, it does to the catalog.
+pub(crate) struct Draft<'h> {
+    pub view: View,
+    pub now: Stamp,
+    writes: Vec<Write>,
+    head: Ended<'h>,
+}
+
+struct Ended<'h> {
+    ended: &'h mut VecDeque<Name>,
+    seq: &'h mut i64,
+    audited: &'h mut i64,
+}
+
+impl Draft<'_> {
+    pub fn put_pool(&mut self, pool: Pool) {
+        let pool = Arc::new(pool);
+        self.writes.push(Write::Pool(Arc::clone(&pool)));
+        self.view.put_pool(pool);
+    }
+
+    pub fn remove_pool(&mut self, pool: &Pool) {
+        self.writes.push(Write::RemovePool(pool.id));
+        self.view.remove_pool(&pool.name);
+    }
+
+    pub fn put_volume(&mut self, volume: Volume) {
+        let volume = Arc::new(volume);
+        let new = self.view.volume(&volume.name).is_none();
+        self.writes.push(Write::Volume(Arc::clone(&volume)));
+        if new {
+            self.writes
+                .push(Write::Share(volume.share_name.clone(), volume.id));
+        }
+        self.view.put_volume(volume);
+    }
+
+    pub fn remove_volume(&mut self, volume: &Volume) {
+        self.writes.push(Write::RemoveVolume(volume.id));
+        self.writes
+            .push(Write::RemoveShare(volume.share_name.clone()));
+        self.view.remove_volume(&volume.name);
+    }
+
+    pub fn put_instance(&mut self, instance: Instance) {
+        let instance = Arc::new(instance);
+        let new = self.view.instance(&instance.name).is_none();
+        self.writes.push(Write::Instance(Arc::clone(&instance)));
+        if new {
+            self.writes
+                .push(Write::Share(instance.share_name.clone(), instance.id));
+        }
+        self.view.put_instance(instance);
+    }
+
+    pub fn remove_instance(&mut self, instance: &Instance) {
+        self.writes.push(Write::RemoveInstance(instance.id));
+        self.writes
+            .push(Write::RemoveShare(instance.share_name.clone()));
+        self.view.remove_instance(&instance.name);
+    }
+
+    pub fn put_snapshot(&mut self, snapshot: Snapshot) {
+        let snapshot = Arc::new(snapshot);
+        self.writes.push(Write::Snapshot(Arc::clone(&snapshot)));
+        self.view.put_snapshot(snapshot);
+    }
+
+    pub fn remove_snapshot(&mut self, snapshot: &Snapshot) {
+        self.writes.push(Write::RemoveSnapshot(snapshot.id));
+        self.view.remove_snapshot(&snapshot.name);
+    }
+
+    /// Writes an operation; the oldest that ended makes room when there are too many.
+    pub fn put_operation(&mut self, operation: Operation) {
+        let operation = Arc::new(operation);
+        if operation.done() {
+            self.head.ended.push_back(operation.name.clone());
+            while self.head.ended.len() > OPERATIONS_KEPT {
+                if let Some(oldest) = self.head.ended.pop_front() {
+                    self.remove_operation(&oldest);
+                }
+            }
+        }
+        self.writes.push(Write::Operation(Arc::clone(&operation)));
+        self.view.put_operation(operation);
+    }
+
+    pub fn remove_operation(&mut self, name: &Name) {
+        let full = name.full(crate::name::Collection::Operations);
+        self.writes.push(Write::RemoveOperation(full));
+        self.view.remove_operation(name);
+    }
+
+    pub fn doom(&mut self, key: &Arc<str>) {
+        self.writes.push(Write::Doom(Arc::clone(key)));
+    }
+
+    pub fn undoom(&mut self, key: &Arc<str>) {
+        self.writes.push(Write::Undoom(Arc::clone(key)));
+    }
+
+    pub fn settled(&mut self) {
+        self.writes.push(Write::Settled);
+    }
+
+    /// A line of the audit log; returns its number.
+    pub fn audit(&mut self, actor: &Actor, verb: &str, target: String, outcome: &str) -> i64 {
+        let seq = self.now.0.max(self.head.seq.saturating_add(1));
+        *self.head.seq = seq;
+        *self.head.audited += 1;
+        let entry = AuditEntry::new(seq, actor, verb, target, outcome);
+        self.writes.push(Write::Audit(entry));
+        if *self.head.audited % PRUNE_EVERY == 1 {
+            self.writes.push(Write::PruneAudit);
+        }
+        seq
+    }
+
+    /// Ends an operation, in the audit log as well.
+    pub fn end(&mut self, operation: &Operation, outcome: Outcome) {
+        let mut operation = operation.clone();
+        let words = match &outcome {
+            Outcome::Failed(refusal) => format!("failed: {refusal}"),
+            _ => "done".to_owned(),
+        };
+        if let Some(seq) = operation.audit {
+            self.writes.push(Write::Outcome(seq, words));
+        }
+        operation.ended = Some(self.now);
+        operation.outcome = Some(outcome);
+        self.put_operation(operation);
+    }
+}
+
+/// A change that was accepted and is on its way into the catalog.
+pub(crate) struct Ticket {
+    /// The data path sees it from this generation on.
+    pub generation: u64,
+    reply: oneshot::Receiver<Result<(), Refusal>>,
+}
+
+impl Ticket {
+    /// Waits until it is in the catalog, and in the view.
+    pub async fn committed(self) -> Result<u64, Refusal> {
+        match self.reply.await {
+            Ok(result) => result.map(|()| self.generation),
+            Err(_) => Err(closing()),
+        }
+    }
+}
+
+fn closing() -> Refusal {
+    Refusal::new(
+        Status::Unavailable,
+        "CLOSING",
+        "the server is being stopped",
+    )
+}
+
+pub(crate) struct Store {
+    pub catalog: Catalog,
+    levels: Arc<Levels>,
+    owner: String,
+    clock: Arc<dyn weir_base::Clock>,
+    head: Mutex<Head>,
+    view: ArcSwap<View>,
+    revision: watch::Sender<u64>,
+    queue: mpsc::UnboundedSender<Message>,
+}
+
+impl Store {
+    /// Takes the catalog over, loads it, and starts the writer.
+    pub async fn open(
+        catalog: Catalog,
+        levels: Levels,
+        owner: String,
+        clock: Arc<dyn weir_base::Clock>,
+    ) -> Result<(Arc<Store>, Loaded), CatalogError> {
+        catalog.own(&owner).await?;
+        let loaded = catalog.load().await?;
+        let levels = Arc::new(levels);
+        let (view, ended) = assemble(&levels, &loaded);
+        let (queue, messages) = mpsc::unbounded_channel();
+        let store = Arc::new(Store {
+            catalog,
+            levels,
+            owner,
+            clock,
+            view: ArcSwap::from_pointee(view.clone()),
+            revision: watch::Sender::new(view.revision),
+            head: Mutex::new(Head {
+                view,
+                epoch: 0,
+                broken: None,
+                ended,
+                seq: 0,
+                audited: 0,
+            }),
+            queue,
+        });
+        tokio::spawn(write_all(Arc::downgrade(&store), messages));
+        Ok((store, loaded))
+    }
+
+    /// What is in the catalog.
+    pub fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Told each time that [`Store::view`] changes.
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// What `f` would refuse; nothing is changed.
+    pub fn try_out(
+        &self,
+        f: impl FnOnce(&mut Draft<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let view = self.head.lock().view.clone();
+        let (mut ended, mut seq, mut audited) = (VecDeque::new(), 0, 0);
+        f(&mut Draft {
+            view,
+            now: self.clock.now().into(),
+            writes: Vec::new(),
+            head: Ended {
+                ended: &mut ended,
+                seq: &mut seq,
+                audited: &mut audited,
+            },
+        })
+    }
+
+    /// Makes a change: `f` edits the draft, or refuses and has changed nothing.
+    pub fn change<T>(
+        &self,
+        f: impl FnOnce(&mut Draft<'_>) -> Result<T, Refusal>,
+    ) -> Result<(T, Ticket), Refusal> {
+        let mut head = self.head.lock();
+        if let Some(why) = &head.broken {
+            return Err(why.clone());
+        }
+        let Head {
+            view,
+            epoch,
+            ended,
+            seq,
+            audited,
+            ..
+        } = &mut *head;
+        let mut draft = Draft {
+            view: view.clone(),
+            now: self.clock.now().into(),
+            writes: Vec::new(),
+            head: Ended {
+                ended,
+                seq,
+                audited,
+            },
+        };
+        let value = f(&mut draft)?;
+        let Draft {
+            view: mut next,
+            writes,
+            ..
+        } = draft;
+        next.revision += 1;
+        *view = next.clone();
+        let (reply, receive) = oneshot::channel();
+        let generation = next.generation;
+        let message = Message::Change {
+            epoch: *epoch,
+            writes,
+            view: Box::new(next),
+            reply,
+        };
+        // Sent under the lock: the writer gets changes in the order in which they were made.
+        self.queue.send(message).map_err(|_| closing())?;
+        let ticket = Ticket {
+            generation,
+            reply: receive,
+        };
+        Ok((value, ticket))
+    }
+
+    /// Makes a change that has to be made, however often the catalog fails meanwhile. `f` sees the newest view each time.
+    /// Gives up only when the server stops or another took over.
+    pub async fn insist<T>(
+        &self,
+        mut f: impl FnMut(&mut Draft<'_>) -> T,
+    ) -> Result<(T, u64), Refusal> {
+        loop {
+            let staged = self.change(|draft| Ok(f(draft)));
+            let result = match staged {
+                Ok((value, ticket)) => ticket.committed().await.map(|at| (value, at)),
+                Err(refusal) => Err(refusal),
+            };
+            match result {
+                Err(why) if why.reason == "CATALOG_UNAVAILABLE" => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends the writer once everything accepted so far is written, and closes the catalog.
+    pub async fn close(&self) {
+        let (reply, receive) = oneshot::channel();
+        self.head.lock().broken = Some(closing());
+        if self.queue.send(Message::Close(reply)).is_ok() {
+            // An error means that the writer has gone already.
+            let _ = receive.await;
+        }
+        self.catalog.close().await;
+    }
+
+    /// After a failed transaction: refuse what is not in the catalog, load what is.
+    async fn recover(&self, error: CatalogError) {
+        let superseded = matches!(error, CatalogError::Superseded);
+        tracing::error!(%error, "writing the catalog failed; what was not written is refused");
+        {
+            let mut head = self.head.lock();
+            head.epoch += 1;
+            head.broken = Some(match superseded {
+                true => Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string()),
+                false => refused(error),
+            });
+        }
+        if superseded {
+            return;
+        }
+        loop {
+            match self.catalog.load().await {
+                Ok(loaded) => {
+                    let (mut view, ended) = assemble(&self.levels, &loaded);
+                    let mut head = self.head.lock();
+                    view.revision = head.view.revision + 1;
+                    view.generation = head.view.generation + 1;
+                    head.view = view.clone();
+                    head.ended = ended;
+                    head.broken = None;
+                    drop(head);
+                    self.show(view);
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "reading the catalog failed; trying again");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    fn show(&self, view: View) {
+        let revision = view.revision;
+        self.view.store(Arc::new(view));
+        self.revision.send_replace(revision);
+    }
+}
+
+async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedReceiver<Message>) {
+    let mut next = messages.recv().await;
+    while let Some(message) = next.take() {
+        let Some(store) = store.upgrade() else { return };
+        let mut batch = Vec::new();
+        let mut close = None;
+        let mut one = Some(message);
+        while let Some(message) = one.take() {
+            match message {
+                Message::Close(reply) => close = Some(reply),
+                Message::Change {
+                    epoch,
+                    writes,
+                    view,
+                    reply,
+                } => batch.push((epoch, writes, view, reply)),
+            }
+            if close.is_none() && batch.len() < BATCH {
+                one = messages.try_recv().ok();
+            }
+        }
+        commit(&store, batch).await;
+        if let Some(reply) = close {
+            // Whoever asked may have stopped waiting.
+            let _ = reply.send(());
+            return;
+        }
+        drop(store);
+        next = messages.recv().await;
+    }
+}
+
+type Staged = (
+    u64,
+    Vec<Write>,
+    Box<View>,
+    oneshot::Sender<Result<(), Refusal>>,
+);
+
+async fn commit(store: &Store, batch: Vec<Staged>) {
+    let epoch = store.head.lock().epoch;
+    let (current, stale): (Vec<Staged>, Vec<Staged>) =
+        batch.into_iter().partition(|(of, ..)| *of == epoch);
+    for (.., reply) in stale {
+        // Whoever asked may have stopped waiting.
+        let _ = reply.send(Err(overtaken()));
+    }
+    if current.is_empty() {
+        return;
+    }
+    let writes = current.iter().flat_map(|(_, writes, ..)| writes);
+    let result = store.catalog.write(&store.owner, writes).await;
+    let refusal = match result {
+        Ok(()) => {
+            if let Some((_, _, view, _)) = current.last() {
+                store.show(View::clone(view));
+            }
+            None
+        }
+        Err(error) => {
+            let refusal = match &error {
+                CatalogError::Superseded => {
+                    Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string())
+                }
+                other => Refusal::new(
+                    Status::Unavailable,
+                    "CATALOG_UNAVAILABLE",
+                    format!("the catalog could not be written: {other}"),
+                ),
+            };
+            store.recover(error).await;
+            Some(refusal)
+        }
+    };
+    for (.., reply) in current {
+        let result = refusal.clone().map_or(Ok(()), Err);
+        // Whoever asked may have stopped waiting.
+        let _ = reply.send(result);
+    }
+}
+
+fn overtaken() -> Refusal {
+    Refusal::new(
+        Status::Unavailable,
+        "CATALOG_UNAVAILABLE",
+        "a change before this one could not be written to the catalog; try again",
+    )
+}
+
+/// The view of what was loaded, and the operations that have ended, oldest first.
+fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
+    let mut view = View::empty(Arc::clone(levels));
+    for pool in &loaded.pools {
+        view.put_pool(Arc::new(pool.clone()));
+    }
+    for volume in &loaded.volumes {
+        view.put_volume(Arc::new(volume.clone()));
+    }
+    for instance in &loaded.instances {
+        view.put_instance(Arc::new(instance.clone()));
+    }
+    for snapshot in &loaded.snapshots {
+        view.put_snapshot(Arc::new(snapshot.clone()));
+    }
+    let mut ended: Vec<&Operation> = Vec::new();
+    for operation in &loaded.operations {
+        view.put_operation(Arc::new(operation.clone()));
+        if operation.done() {
+            ended.push(operation);
+        }
+    }
+    ended.sort_by_key(|operation| operation.ended);
+    let ended = ended.into_iter().map(|o| o.name.clone()).collect();
+    view.revision = 1;
+    view.generation = 1;
+    (view, ended)
+}

@@ -1,0 +1,113 @@
+//! Tests of the whole control plane, on a simulated node.
+
+mod flows;
+
+use crate::sim::SimBackend;
+use crate::{
+    Actor, Control, Levels, Mutation, Name, NewPool, NewVolume, Operation, Options, Outcome, Place,
+    Protocol, QosType, Refusal,
+};
+use std::path::Path;
+use std::sync::Arc;
+use weir_base::{SeededRng, SystemClock};
+
+/// A control plane on a node, with a catalog in a folder that goes when it does.
+pub struct Bench {
+    pub control: Arc<Control>,
+    pub node: SimBackend,
+    pub url: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+pub fn url_in(folder: &Path) -> String {
+    format!("sqlite://{}", folder.join("catalog.db").display())
+}
+
+pub async fn open(
+    url: &str,
+    node: &SimBackend,
+    seed: u64,
+) -> Result<Arc<Control>, crate::OpenError> {
+    Control::open(Options {
+        catalog: url.to_owned(),
+        levels: Levels::built_in().unwrap(),
+        backend: Arc::new(node.clone()),
+        clock: Arc::new(SystemClock::new()),
+        rng: Arc::new(SeededRng::new(seed)),
+        device_bytes: 100 << 30,
+    })
+    .await
+}
+
+impl Bench {
+    pub async fn new() -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let url = url_in(folder.path());
+        let node = SimBackend::new();
+        Bench {
+            control: open(&url, &node, 1).await.unwrap(),
+            node,
+            url,
+            _folder: Some(folder),
+        }
+    }
+
+    /// Stops it as a shutdown does, and starts it again.
+    pub async fn restart(&mut self, seed: u64) {
+        self.control.close().await;
+        self.node.revive();
+        self.control = open(&self.url, &self.node, seed).await.unwrap();
+    }
+
+    pub async fn submit(&self, mutation: Mutation) -> Result<Arc<Operation>, Refusal> {
+        self.control.submit(mutation, &Actor::local()).await
+    }
+
+    pub async fn done(&self, mutation: Mutation) {
+        let operation = self.submit(mutation.clone()).await;
+        let operation = operation.unwrap_or_else(|e| panic!("{mutation:?}: {e}"));
+        match &operation.outcome {
+            Some(Outcome::Done | Outcome::Deleted) => {}
+            other => panic!("{mutation:?}: {other:?}"),
+        }
+    }
+
+    pub async fn refused(&self, mutation: Mutation) -> Refusal {
+        match self.submit(mutation.clone()).await {
+            Err(refusal) => refusal,
+            Ok(operation) => panic!("{mutation:?} was accepted: {operation:?}"),
+        }
+    }
+}
+
+pub fn place() -> Place {
+    Place::new("p1", "us-central1")
+}
+
+pub fn name(id: &str) -> Name {
+    place().name(id)
+}
+
+pub fn pool(id: &str, level: &str, gib: u64, qos: QosType) -> Mutation {
+    let new = NewPool {
+        service_level: level.to_owned(),
+        capacity_gib: gib,
+        qos_type: Some(qos),
+        ..NewPool::default()
+    };
+    Mutation::CreatePool(name(id), new)
+}
+
+pub fn new_volume(id: &str, pool: &str, gib: u64) -> NewVolume {
+    NewVolume {
+        pool: pool.to_owned(),
+        share_name: format!("share-{id}"),
+        capacity_gib: gib,
+        protocols: vec![Protocol::Nfsv3],
+        ..NewVolume::default()
+    }
+}
+
+pub fn volume(id: &str, pool: &str, gib: u64) -> Mutation {
+    Mutation::CreateVolume(name(id), new_volume(id, pool, gib))
+}

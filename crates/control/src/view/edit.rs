@@ -1,0 +1,99 @@
+//! Changes to a view, with everything that is kept up beside the resources themselves.
+
+use super::{PoolUse, View};
+use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
+use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::rules::bytes_of;
+use std::sync::Arc;
+
+impl View {
+    pub(crate) fn put_pool(&mut self, pool: Arc<Pool>) {
+        self.generation += 1;
+        self.pools.insert_mut(pool.name.clone(), pool);
+    }
+
+    pub(crate) fn remove_pool(&mut self, name: &Name) {
+        self.generation += 1;
+        self.pools.remove_mut(name);
+        self.uses.remove_mut(name);
+    }
+
+    pub(crate) fn put_volume(&mut self, volume: Arc<Volume>) {
+        self.generation += 1;
+        self.unaccount(&volume.name);
+        let pool = volume.name.place.name(&volume.pool);
+        let mut taken = self.pool_use(&pool);
+        taken.volumes += 1;
+        taken.capacity_gib += volume.capacity_gib;
+        taken.throughput += volume.throughput_mibps.map_or(0, bytes_of);
+        self.uses.insert_mut(pool.clone(), taken);
+        self.members.insert_mut((pool, volume.name.id.clone()), ());
+        let share = volume.share_name.clone();
+        self.shares
+            .insert_mut(share, Target::Volume(volume.name.clone()));
+        self.volumes.insert_mut(volume.name.clone(), volume);
+    }
+
+    pub(crate) fn remove_volume(&mut self, name: &Name) {
+        self.generation += 1;
+        if let Some(volume) = self.unaccount(name) {
+            self.shares.remove_mut(&volume.share_name);
+            self.volumes.remove_mut(name);
+        }
+    }
+
+    /// Takes a volume out of its pool's sums.
+    fn unaccount(&mut self, name: &Name) -> Option<Arc<Volume>> {
+        let volume = self.volumes.get(name).cloned()?;
+        let pool = name.place.name(&volume.pool);
+        let taken = self.pool_use(&pool);
+        let given = volume.throughput_mibps.map_or(0, bytes_of);
+        let left = PoolUse {
+            volumes: taken.volumes.saturating_sub(1),
+            capacity_gib: taken.capacity_gib.saturating_sub(volume.capacity_gib),
+            throughput: taken.throughput.saturating_sub(given),
+        };
+        self.members
+            .remove_mut(&(pool.clone(), volume.name.id.clone()));
+        self.uses.insert_mut(pool, left);
+        Some(volume)
+    }
+
+    pub(crate) fn put_instance(&mut self, instance: Arc<Instance>) {
+        self.generation += 1;
+        let share = instance.share_name.clone();
+        self.shares
+            .insert_mut(share, Target::Instance(instance.name.clone()));
+        self.instances.insert_mut(instance.name.clone(), instance);
+    }
+
+    pub(crate) fn remove_instance(&mut self, name: &Name) {
+        self.generation += 1;
+        if let Some(instance) = self.instances.get(name).cloned() {
+            self.shares.remove_mut(&instance.share_name);
+            self.instances.remove_mut(name);
+        }
+    }
+
+    pub(crate) fn put_snapshot(&mut self, snapshot: Arc<Snapshot>) {
+        self.snapshots.insert_mut(snapshot.name.clone(), snapshot);
+    }
+
+    pub(crate) fn remove_snapshot(&mut self, name: &SnapshotName) {
+        self.snapshots.remove_mut(name);
+    }
+
+    /// All snapshots of something that goes.
+    pub(crate) fn snapshots_to_go(&self, of: SnapshotOf, parent: &Name) -> Vec<Arc<Snapshot>> {
+        self.snapshots(of, parent, None).cloned().collect()
+    }
+
+    pub(crate) fn put_operation(&mut self, operation: Arc<Operation>) {
+        self.operations
+            .insert_mut(operation.name.clone(), operation);
+    }
+
+    pub(crate) fn remove_operation(&mut self, name: &Name) {
+        self.operations.remove_mut(name);
+    }
+}
