@@ -1,5 +1,6 @@
 //! What each method does.
 
+use crate::admin;
 use crate::app::{AppState, OntapRequest, ontap};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::check_id;
@@ -94,9 +95,10 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         }
         Action::Missing => Err(ApiError::not_found(&name_of(a.route, &a.parts))),
         Action::Unimplemented(what) => Err(ApiError::unimplemented(what)),
-        Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
-            Err(ApiError::unimplemented("Administration over HTTP"))
-        }
+        Action::ListTokens => admin::list_tokens(a.app).await,
+        Action::CreateToken => admin::create_token(a.app, &a.actor, &a.query, &a.body).await,
+        Action::DeleteToken => admin::delete_token(a.app, &a.actor, a.part(0)).await,
+        Action::ListAudit => admin::list_audit(a.app, &a.actor, &a.query).await,
     }
 }
 

@@ -4,6 +4,7 @@
 //! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]),
 //! and answered in the shapes that they parse ([`lro`], [`error`]).
 
+mod admin;
 mod app;
 pub mod error;
 mod fields;

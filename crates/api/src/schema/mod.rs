@@ -11,6 +11,7 @@
 
 pub mod filestore;
 pub mod netapp;
+pub mod own;
 
 /// A message: its full name in the public definition, and its fields.
 #[derive(Debug)]

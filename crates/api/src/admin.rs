@@ -1,0 +1,114 @@
+//! Tokens and the audit log over HTTP: Weir's own paths, since no public API has anything of the kind.
+
+use crate::app::AppState;
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, Made, check_id, required};
+use crate::json::{Object, abbreviate, decode_body};
+use crate::query::Query;
+use crate::schema::own;
+use serde_json::{Value, json};
+use weir_control::{Actor, AuditEntry, Role, Stamp, TokenRecord};
+
+/// Entries of the audit log in one answer, unless the client wants fewer.
+const AUDIT_PAGE: u32 = 500;
+
+fn token(t: &TokenRecord) -> Object {
+    let mut m = Made::default();
+    m.set("name", format!("tokens/{}", t.name))
+        .set("role", t.role.as_str().to_ascii_uppercase())
+        .set("createTime", t.created.rfc3339())
+        .set("createdBy", t.created_by.as_str())
+        .set("revokeTime", t.revoked.map(Stamp::rfc3339));
+    m.done(&own::TOKEN)
+}
+
+/// All tokens, without their secrets.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub async fn list_tokens(app: &AppState) -> ApiResult<Value> {
+    let all = app.control().tokens().await.map_err(ApiError::refused)?;
+    let all: Vec<Value> = all.iter().map(|t| Value::Object(token(t))).collect();
+    Ok(json!({"tokens": all}))
+}
+
+/// A new token; its secret is in this answer and nowhere else.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the field; ALREADY_EXISTS.
+pub async fn create_token(
+    app: &AppState,
+    actor: &Actor,
+    query: &Query,
+    body: &[u8],
+) -> ApiResult<Value> {
+    let id = check_id("tokenId", query.get("tokenId"))?;
+    let mut f = Fields::new(decode_body(&own::TOKEN, body)?);
+    let role = required(f.text("role").value(), "role")?;
+    let role = Role::from_name(&role.to_ascii_lowercase()).ok_or_else(|| {
+        ApiError::field(
+            "role",
+            format!(
+                "Invalid 'role' \"{}\": VIEWER, EDITOR or ADMIN",
+                abbreviate(&role)
+            ),
+        )
+    })?;
+    let made = app.control().create_token(&id, role, actor).await;
+    let (record, secret) = made.map_err(ApiError::refused)?;
+    let mut out = token(&record);
+    out.insert("token".to_owned(), Value::String(secret));
+    Ok(Value::Object(out))
+}
+
+/// Makes a token count no longer.
+///
+/// # Errors
+/// NOT_FOUND.
+pub async fn delete_token(app: &AppState, actor: &Actor, id: &str) -> ApiResult<Value> {
+    let gone = app.control().revoke_token(id, actor).await;
+    gone.map_err(ApiError::refused)?;
+    Ok(json!({}))
+}
+
+/// A page of the audit log, newest first. The page token is the number of the last entry shown.
+///
+/// # Errors
+/// INVALID_ARGUMENT naming the parameter.
+pub async fn list_audit(app: &AppState, actor: &Actor, query: &Query) -> ApiResult<Value> {
+    let wrong = |p: &str| ApiError::field(p, format!("Invalid '{p}'"));
+    let size = match query.get("pageSize").unwrap_or_default() {
+        "" => AUDIT_PAGE,
+        n => match n.parse::<u32>() {
+            Ok(0) => AUDIT_PAGE,
+            Ok(n) => n.min(AUDIT_PAGE),
+            Err(_) => return Err(wrong("pageSize")),
+        },
+    };
+    let before = match query.get("pageToken").unwrap_or_default() {
+        "" => None,
+        t => Some(t.parse::<i64>().map_err(|_| wrong("pageToken"))?),
+    };
+    let page = app.control().audit(before, size, actor).await;
+    let page = page.map_err(ApiError::refused)?;
+    let full = page.len() >= size as usize;
+    let next = page.last().filter(|_| full).map(|e| e.seq.to_string());
+    let entries: Vec<Value> = page.iter().map(|e| Value::Object(entry(e))).collect();
+    let mut out = Object::new();
+    out.insert("auditEntries".to_owned(), Value::Array(entries));
+    if let Some(next) = next {
+        out.insert("nextPageToken".to_owned(), Value::String(next));
+    }
+    Ok(Value::Object(out))
+}
+
+fn entry(e: &AuditEntry) -> Object {
+    let mut m = Made::default();
+    m.set("time", e.at().rfc3339())
+        .set("actor", e.actor.as_str())
+        .set("address", e.address.as_str())
+        .set("method", e.verb.as_str())
+        .set("resource", e.target.as_str())
+        .set("outcome", e.outcome.as_str());
+    m.all()
+}

@@ -1,0 +1,102 @@
+//! The router over a control plane of its own, on a simulated node.
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use serde_json::Value;
+use std::sync::Arc;
+use tower::ServiceExt as _;
+use weir_api::{AppState, Gate, router};
+use weir_base::{ManualClock, SeededRng};
+use weir_control::sim::SimBackend;
+use weir_control::{Control, Levels, Options};
+
+pub const PLACE: &str = "projects/p1/locations/us-central1";
+
+pub struct Api {
+    pub control: Arc<Control>,
+    pub state: AppState,
+    pub clock: Arc<ManualClock>,
+    _folder: tempfile::TempDir,
+}
+
+impl Api {
+    pub async fn new() -> Api {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let control = Control::open(Options {
+            catalog: format!("sqlite://{}/catalog.db", folder.path().display()),
+            levels: Levels::built_in().unwrap(),
+            backend: Arc::new(SimBackend::new()),
+            clock: clock.clone(),
+            rng: Arc::new(SeededRng::new(1)),
+            device_bytes: 1 << 40,
+        })
+        .await
+        .unwrap();
+        let nfs = "10.1.2.3:2049".parse().unwrap();
+        Api {
+            state: AppState::new(Arc::clone(&control), nfs),
+            control,
+            clock,
+            _folder: folder,
+        }
+    }
+
+    pub fn router(&self, gate: Gate) -> Router {
+        router(self.state.clone(), gate)
+    }
+
+    /// Status and body of an answer.
+    pub async fn send(&self, gate: Gate, request: Request<Body>) -> (u16, Value) {
+        let answer = self.router(gate).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), 64 << 20).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        )
+    }
+
+    pub async fn ask(&self, method: &str, path: &str, body: impl Into<Body>) -> (u16, Value) {
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/v1/{path}")
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "127.0.0.1:8049")
+            .body(body.into())
+            .unwrap();
+        self.send(Gate::Loopback, request).await
+    }
+
+    pub async fn ok(&self, method: &str, path: &str, body: impl Into<Body>) -> Value {
+        let (status, answer) = self.ask(method, path, body).await;
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer
+    }
+
+    /// The response of an operation that has ended well.
+    pub async fn done(&self, method: &str, path: &str, body: Value) -> Value {
+        let op = self.ok(method, path, body.to_string()).await;
+        assert_eq!(op["done"], true, "{op}");
+        assert_eq!(op.get("error"), None, "{op}");
+        op["response"].clone()
+    }
+
+    /// Everything that a mutation could have changed.
+    pub async fn everything(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        for c in ["storagePools", "volumes", "instances", "operations"] {
+            all.push(
+                self.ok("GET", &format!("projects/p1/locations/-/{c}"), "")
+                    .await,
+            );
+        }
+        all
+    }
+}
