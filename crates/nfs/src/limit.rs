@@ -9,6 +9,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use weir_base::VolumeId;
+use weir_vfs::stats::Done;
 use weir_vfs::throttle::{Charge, Gate, Held, Request, Throttle};
 use weir_vfs::volume::Stop;
 use weir_vfs::{Direction, Subject, Vfs};
@@ -82,6 +84,16 @@ impl Limited {
     /// The call was released.
     pub(crate) fn released(&mut self, charge: Option<Charge>) {
         (self.charge, self.passed) = (charge, true);
+    }
+
+    /// What the call counts as at its end.
+    pub(crate) fn done(&self, volume: VolumeId, procedure: u32) -> Option<Done> {
+        Some(Done {
+            volume,
+            operation: u8::try_from(procedure).ok()?,
+            bytes: u32::try_from(self.moved).ok()?,
+            arrived: self.now?,
+        })
     }
 
     /// So many bytes were moved.

@@ -8,6 +8,7 @@ use crate::rpc;
 use crate::xdr::padding;
 use std::io::IoSlice;
 use weir_base::BLOCK_SIZE;
+use weir_vfs::stats::Done;
 use weir_vfs::volume::ReadOut;
 
 /// Data of a READ: a range of shared pages.
@@ -39,6 +40,8 @@ pub struct ReplyBuf {
     payload: Option<Box<Payload>>,
     /// How to turn the reply into a failure: see [`ReplyBuf::into_failure`].
     failure: Option<Failure>,
+    /// What it counts as.
+    done: Option<Done>,
 }
 
 impl ReplyBuf {
@@ -56,6 +59,7 @@ impl ReplyBuf {
             head,
             payload: None,
             failure,
+            done: None,
         }
     }
 
@@ -70,7 +74,18 @@ impl ReplyBuf {
             head,
             payload,
             failure,
+            done: None,
         }
+    }
+
+    /// Says what the reply counts as.
+    pub(crate) fn count_as(&mut self, done: Done) {
+        self.done = Some(done);
+    }
+
+    /// What the reply counts as, if it is an operation on a volume.
+    pub fn done(&self) -> Option<Done> {
+        self.done
     }
 
     /// The encoded reply, if it is all in one piece.

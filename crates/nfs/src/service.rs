@@ -389,11 +389,15 @@ impl Service {
         };
         let outcome = op.run(&args);
         let (unknown, export) = (op.unknown, op.export);
+        let volume = export.map(|export| export.volume.id());
         match outcome {
             Ok(lsn) => {
                 let done = head.get(start..start + 4) == Some(&[0; 4]);
-                let reply =
+                let mut reply =
                     ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
+                if let Some(done) = volume.and_then(|id| limited.done(id, call.procedure)) {
+                    reply.count_as(done);
+                }
                 Ok(match unknown {
                     Some(wait) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
                     _ => Run::Answered { reply, lsn, done },

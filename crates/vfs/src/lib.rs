@@ -15,6 +15,7 @@ mod identity;
 pub mod locks;
 pub mod names;
 mod ops;
+pub mod stats;
 pub mod throttle;
 mod vfs;
 

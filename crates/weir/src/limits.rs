@@ -1,5 +1,5 @@
 //! Limits from a file, for tests and for measurements of limits alone: `limits FILE` over the control socket puts them
-//! in force in place of those that were provisioned, until these change.
+//! in force in place of those that were provisioned, until these change. `metrics` answers what `/metrics` does.
 //!
 //! ```json
 //! {"pools": [{"id": 1, "total": {"bytes": 1000, "ops": 10}}],
@@ -15,9 +15,12 @@ use weir_qos::{Limits, Plan, PoolPlan, Rate, VolumePlan};
 use weir_vfs::Vfs;
 
 use crate::control::Commands;
+use crate::metrics::Metrics;
 
-/// `limits` and whatever else is asked.
+/// `limits`, `metrics` and whatever else is asked.
 pub struct WithLimits<C> {
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// Where limits are in force.
     pub vfs: Arc<Vfs>,
     /// Who answers everything else.
@@ -26,6 +29,13 @@ pub struct WithLimits<C> {
 
 impl<C: Commands> Commands for WithLimits<C> {
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String> {
+        if request == "metrics" {
+            let page = self.metrics.render();
+            for line in page.lines() {
+                say(&format!("note {line}"))?;
+            }
+            return Ok(String::new());
+        }
         let Some(path) = request.strip_prefix("limits ") else {
             return self.others.run(request, say);
         };

@@ -12,6 +12,7 @@ mod control;
 mod exports;
 mod limits;
 mod logging;
+mod metrics;
 mod net;
 mod os;
 mod resolve;

@@ -12,6 +12,7 @@ use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool};
+use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
@@ -20,6 +21,7 @@ use crate::backend::Node;
 use crate::cli::Serve;
 use crate::control::Control;
 use crate::limits::WithLimits;
+use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Wakeups};
 use crate::scrub::Scrubber;
 use crate::size::Size;
@@ -55,6 +57,7 @@ pub struct Storage {
     engine: Arc<Engine>,
     backend: Arc<Protocols>,
     node: Arc<Node>,
+    metrics: Arc<Metrics>,
 }
 
 impl Storage {
@@ -125,6 +128,7 @@ impl Storage {
         let backend = Arc::new(Protocols {
             service,
             throttle,
+            stats: Arc::new(Stats::new(os::cores())),
             clock: Arc::clone(clock),
             engine: Arc::clone(&engine),
         });
@@ -132,7 +136,13 @@ impl Storage {
             engine: Arc::clone(&engine),
             clock: Arc::clone(clock),
         };
+        let metrics = Arc::new(Metrics::new(
+            Arc::clone(&vfs),
+            Arc::clone(&backend.stats),
+            Arc::clone(clock),
+        ));
         let commands = WithLimits {
+            metrics: Arc::clone(&metrics),
             vfs,
             others: scrubber,
         };
@@ -142,12 +152,19 @@ impl Storage {
             engine,
             backend,
             node,
+            metrics,
         })
     }
 
     /// The service behind the connections.
     pub fn backend(&self) -> Arc<Protocols> {
         Arc::clone(&self.backend)
+    }
+
+    /// What `/metrics` says.
+    #[allow(dead_code)] // The HTTP listener's.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 
     /// The NFS service itself.
@@ -185,6 +202,7 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
 pub struct Protocols {
     service: Arc<Service>,
     throttle: Arc<Throttle>,
+    stats: Arc<Stats>,
     clock: Arc<dyn Clock>,
     engine: Arc<Engine>,
 }
@@ -234,6 +252,12 @@ impl Backend for Protocols {
 
     fn may_read(&self, conn: &ConnInfo, cx: &mut Context<'_>) -> bool {
         self.throttle.poll_credit(conn.peer.ip(), cx)
+    }
+
+    fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &ReplyBuf>) {
+        let done = replies.filter_map(ReplyBuf::done);
+        let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        self.stats.record(conn.id, conn.peer.ip(), now, done);
     }
 
     fn companion(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {

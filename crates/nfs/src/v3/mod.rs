@@ -32,6 +32,32 @@ use weir_vfs::{Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, 
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
+/// The procedures' names, by number (RFC 1813 §3.3).
+pub const PROCEDURES: [&str; 22] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "READLINK",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "MKDIR",
+    "SYMLINK",
+    "MKNOD",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "LINK",
+    "READDIR",
+    "READDIRPLUS",
+    "FSSTAT",
+    "FSINFO",
+    "PATHCONF",
+    "COMMIT",
+];
+
 /// When the reply may be released: at once, or when the log has come so far.
 pub type Release = Result<Option<Lsn>, Halt>;
 

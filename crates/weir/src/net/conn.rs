@@ -235,6 +235,9 @@ impl<B: Backend> Conn<B> {
 
     /// Sends what is ready until the socket takes no more.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(mut fresh) = self.traffic.outbox.fresh() {
+            self.core.backend.answered(&self.info, &mut fresh);
+        }
         while !self.traffic.outbox.is_empty() {
             match self.stream.poll_write_ready(cx) {
                 Poll::Ready(ready) => ready?,

@@ -91,6 +91,9 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
+    /// These replies may leave, as of now.
+    fn answered(&self, _conn: &ConnInfo, _replies: &mut dyn Iterator<Item = &Self::Reply>) {}
+
     /// What is to run on an event loop for ever, besides its connections.
     fn companion(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         None

@@ -45,6 +45,8 @@ pub struct Outbox<R> {
     /// Bytes of the first reply that the kernel already has.
     sent: usize,
     bytes: usize,
+    /// How many of the last ones nobody has looked at.
+    fresh: usize,
 }
 
 impl<R: Reply> Outbox<R> {
@@ -53,6 +55,7 @@ impl<R: Reply> Outbox<R> {
             queue: VecDeque::new(),
             sent: 0,
             bytes: 0,
+            fresh: 0,
         }
     }
 
@@ -67,7 +70,14 @@ impl<R: Reply> Outbox<R> {
 
     pub fn push(&mut self, reply: R) {
         self.bytes += reply.bytes();
+        self.fresh += 1;
         self.queue.push_back(reply);
+    }
+
+    /// Those that were added since the last call, if there are any.
+    pub fn fresh(&mut self) -> Option<impl Iterator<Item = &R>> {
+        let fresh = std::mem::take(&mut self.fresh).min(self.queue.len());
+        (fresh > 0).then(|| self.queue.range(self.queue.len() - fresh..))
     }
 
     /// The next write: pieces in order, and how many bytes they hold.

@@ -1,0 +1,662 @@
+//! What `/metrics` says: everything that is counted, in the Prometheus text format (version 0.0.4).
+//!
+//! | Family | Labels | What |
+//! |---|---|---|
+//! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
+//! | `weir_operation_bytes_total` | the same | data moved |
+//! | `weir_client_operations_total`, `…_bytes_total`, `…_seconds_total` | client | the busiest clients |
+//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit | a second: in force, used of late, left |
+//! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit holds requests of the volume back now |
+//! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
+//! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume | waiting now |
+//! | `weir_throttled_client_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
+//! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
+//! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes` | | the server |
+//!
+//! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
+//! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are told apart.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir_base::{Clock, VolumeId};
+use weir_nfs::v3::PROCEDURES;
+use weir_qos::{Limit, Limits, Usage};
+use weir_vfs::Vfs;
+use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
+use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
+
+/// Volumes that have histograms.
+const DETAILED: usize = 500;
+/// Clients that are told apart.
+const CLIENTS: usize = 200;
+/// Clients of limited volumes that are told apart.
+const THROTTLED_CLIENTS: usize = 1000;
+/// Least time between two looks at the counters from which a rate is made, in seconds.
+const RATE_WINDOW: f64 = 0.9;
+
+/// Where it all comes from.
+pub struct Metrics {
+    vfs: Arc<Vfs>,
+    stats: Arc<Stats>,
+    clock: Arc<dyn Clock>,
+    rates: Mutex<Rates>,
+}
+
+/// Which node of the limits.
+type Node = (Level, u64);
+
+/// Rates by the difference of two looks.
+#[derive(Default)]
+struct Rates {
+    at: f64,
+    last: HashMap<Node, Usage>,
+    /// Bytes and operations a second, by direction.
+    rates: HashMap<Node, ([f64; 2], [f64; 2])>,
+}
+
+impl Rates {
+    fn look(&mut self, now: f64, nodes: impl Iterator<Item = (Node, Usage)>) {
+        let span = now - self.at;
+        if self.at > 0.0 && span < RATE_WINDOW {
+            return;
+        }
+        let mut last = HashMap::new();
+        self.rates.clear();
+        for (node, usage) in nodes {
+            if let Some(before) = self.last.get(&node) {
+                let rate = |now: [u64; 2], before: [u64; 2]| {
+                    let of = |(now, before): (u64, u64)| now.saturating_sub(before) as f64 / span;
+                    [(now[0], before[0]), (now[1], before[1])].map(of)
+                };
+                let rates = (rate(usage.bytes, before.bytes), rate(usage.ops, before.ops));
+                self.rates.insert(node, rates);
+            }
+            last.insert(node, usage);
+        }
+        (self.last, self.at) = (last, now);
+    }
+
+    /// What a node uses of a limit.
+    fn used(&self, node: Node, limit: Limit) -> Option<f64> {
+        let (bytes, ops) = self.rates.get(&node)?;
+        Some(match limit {
+            Limit::TotalBytes => bytes.iter().sum(),
+            Limit::TotalOps => ops.iter().sum(),
+            Limit::ReadBytes => bytes[0],
+            Limit::WriteBytes => bytes[1],
+            Limit::ReadOps => ops[0],
+            Limit::WriteOps => ops[1],
+        })
+    }
+}
+
+/// A page under construction.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.text.push_str(name);
+        let mut open = '{';
+        for (label, value) in labels {
+            let _ = write!(self.text, "{open}{label}=\"");
+            for c in value.chars() {
+                match c {
+                    '"' => self.text.push_str("\\\""),
+                    '\\' => self.text.push_str("\\\\"),
+                    '\n' => self.text.push_str("\\n"),
+                    c => self.text.push(c),
+                }
+            }
+            self.text.push('"');
+            open = ',';
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+/// A name with everything that belongs under it.
+struct Volume<'a> {
+    pool: &'a str,
+    name: &'a str,
+    done: &'a ByOperation,
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+impl Metrics {
+    /// Of these counters and limits.
+    pub fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, clock: Arc<dyn Clock>) -> Metrics {
+        Metrics {
+            vfs,
+            stats,
+            clock,
+            rates: Mutex::default(),
+        }
+    }
+
+    /// The page.
+    pub fn render(&self) -> String {
+        let pools = self.vfs.throttle.pools();
+        let limited = self.vfs.throttle.volumes();
+        let mut page = Page::default();
+        self.operations(&mut page, &pools, &limited);
+        self.clients(&mut page);
+        self.limits(&mut page, &pools, &limited);
+        throttled(&mut page, &pools, &limited);
+        throttled_clients(&mut page, &pools, &limited);
+        let (held, credit) = self.vfs.throttle.held();
+        page.family(
+            "weir_held_bytes",
+            "gauge",
+            "Memory of requests that wait for limits.",
+        );
+        page.sample("weir_held_bytes", &[], held);
+        page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
+        page.sample("weir_held_bytes_limit", &[], credit.total);
+        process(&mut page);
+        page.text
+    }
+
+    fn operations(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+        let done = self.stats.volumes();
+        let table = self.vfs.exports();
+        let planned: BTreeMap<VolumeId, &VolumeStatus> = limited
+            .iter()
+            .map(|volume| (volume.volume, volume))
+            .collect();
+        let mut volumes = Vec::new();
+        for (id, done) in &done {
+            let (pool, name) = match (planned.get(id), table.of_volume(*id)) {
+                (Some(volume), _) => (pool_name(pools, volume.pool), &*volume.name),
+                (None, Some(export)) => ("", export.path.trim_start_matches('/')),
+                (None, None) => continue,
+            };
+            volumes.push(Volume { pool, name, done });
+        }
+        let count =
+            |volume: &Volume<'_>| volume.done.values().map(|tally| tally.count).sum::<u64>();
+        volumes.sort_by_key(|volume| std::cmp::Reverse(count(volume)));
+        let family = "weir_operation_seconds";
+        page.family(family, "histogram", "From a call's arrival to its reply.");
+        for (place, volume) in volumes.iter().enumerate() {
+            for (operation, tally) in volume.done {
+                let labels = labels(volume, *operation);
+                histogram(page, family, &labels, tally, place < DETAILED);
+            }
+        }
+        let family = "weir_operation_bytes_total";
+        page.family(family, "counter", "Data moved.");
+        for volume in &volumes {
+            for (operation, tally) in volume.done.iter().filter(|(_, tally)| tally.bytes > 0) {
+                page.sample(family, &labels(volume, *operation), tally.bytes);
+            }
+        }
+    }
+
+    fn clients(&self, page: &mut Page) {
+        let clients: Vec<_> = self
+            .stats
+            .clients(CLIENTS)
+            .into_iter()
+            .map(|(ip, tally)| (client_name(ip), tally))
+            .collect();
+        let family = "weir_client_operations_total";
+        page.family(family, "counter", "Operations of a client.");
+        for (client, tally) in &clients {
+            page.sample(family, &[("client", client)], tally.count);
+        }
+        let family = "weir_client_bytes_total";
+        page.family(family, "counter", "Data moved for a client.");
+        for (client, tally) in &clients {
+            page.sample(family, &[("client", client)], tally.bytes);
+        }
+        let family = "weir_client_seconds_total";
+        page.family(
+            family,
+            "counter",
+            "Latencies of a client's operations together.",
+        );
+        for (client, tally) in &clients {
+            page.sample(family, &[("client", client)], seconds(tally.nanos));
+        }
+    }
+
+    fn limits(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+        let mut rates = self.rates.lock();
+        let of_pools = pools
+            .iter()
+            .map(|pool| ((Level::Pool, pool.id), pool.usage));
+        let of_volumes = limited.iter().map(|volume| {
+            let node = (Level::Volume, u64::from(volume.volume.0));
+            (node, volume.usage)
+        });
+        let now = self.clock.monotonic().as_secs_f64();
+        rates.look(now, of_pools.chain(of_volumes));
+        let mut used = Page::default();
+        let mut headroom = Page::default();
+        let mut show = |page: &mut Page, node: Node, pool: &str, volume: &str, limits: &Limits| {
+            for (limit, rate) in rates_of(limits) {
+                let labels = [
+                    ("level", node.0.name()),
+                    ("pool", pool),
+                    ("volume", volume),
+                    ("limit", limit.name()),
+                ];
+                page.sample("weir_limit", &labels, rate);
+                if let Some(now) = rates.used(node, limit) {
+                    used.sample("weir_limit_used", &labels, now);
+                    let left = (rate as f64 - now).max(0.0);
+                    headroom.sample("weir_limit_headroom", &labels, left);
+                }
+            }
+        };
+        page.family("weir_limit", "gauge", "A limit in force, a second.");
+        for pool in pools {
+            show(page, (Level::Pool, pool.id), &pool.name, "", &pool.limits);
+        }
+        for volume in limited {
+            let pool = pool_name(pools, volume.pool);
+            let id = u64::from(volume.volume.0);
+            show(
+                page,
+                (Level::Volume, id),
+                pool,
+                &volume.name,
+                &volume.limits,
+            );
+            // What each client uses differs from client to client.
+            let node = (Level::Client, id);
+            show(page, node, pool, &volume.name, &volume.client_limits);
+        }
+        page.family(
+            "weir_limit_used",
+            "gauge",
+            "What is used of a limit, a second, of late.",
+        );
+        page.text.push_str(&used.text);
+        page.family(
+            "weir_limit_headroom",
+            "gauge",
+            "What is left of a limit, a second, of late.",
+        );
+        page.text.push_str(&headroom.text);
+        let family = "weir_limit_binding";
+        page.family(
+            family,
+            "gauge",
+            "1: the limit holds requests of the volume back now.",
+        );
+        for volume in limited {
+            if let Some(binding) = volume.binding {
+                let labels = [
+                    ("level", binding.level.name()),
+                    ("pool", pool_name(pools, volume.pool)),
+                    ("volume", &volume.name),
+                    ("limit", binding.limit.name()),
+                ];
+                page.sample(family, &labels, 1);
+            }
+        }
+    }
+}
+
+fn pool_name(pools: &[PoolStatus], id: u64) -> &str {
+    match pools.binary_search_by_key(&id, |pool| pool.id) {
+        Ok(at) => pools.get(at).map_or("", |pool| &pool.name),
+        Err(_) => "",
+    }
+}
+
+fn client_name(ip: std::net::IpAddr) -> String {
+    match ip {
+        OTHERS => "others".to_owned(),
+        ip => ip.to_string(),
+    }
+}
+
+fn labels<'a>(volume: &Volume<'a>, operation: u8) -> [(&'static str, &'a str); 4] {
+    let operation = PROCEDURES.get(usize::from(operation)).unwrap_or(&"other");
+    [
+        ("pool", volume.pool),
+        ("volume", volume.name),
+        ("protocol", "nfsv3"),
+        ("operation", operation),
+    ]
+}
+
+fn histogram(
+    page: &mut Page,
+    family: &str,
+    labels: &[(&str, &str); 4],
+    tally: &Tally,
+    buckets: bool,
+) {
+    if buckets {
+        let name = format!("{family}_bucket");
+        let mut sum = 0;
+        for (at, count) in tally.buckets.iter().enumerate() {
+            sum += count;
+            let bound = match at {
+                last if last + 1 == BUCKETS => "+Inf".to_owned(),
+                at => seconds(FIRST_BUCKET << at).to_string(),
+            };
+            let [a, b, c, d] = *labels;
+            page.sample(&name, &[a, b, c, d, ("le", &bound)], sum);
+        }
+    }
+    page.sample(&format!("{family}_sum"), labels, seconds(tally.nanos));
+    page.sample(&format!("{family}_count"), labels, tally.count);
+}
+
+/// The limits that are set.
+fn rates_of(limits: &Limits) -> impl Iterator<Item = (Limit, u64)> {
+    [
+        (Limit::TotalBytes, limits.total.bytes),
+        (Limit::TotalOps, limits.total.ops),
+        (Limit::ReadBytes, limits.read.bytes),
+        (Limit::ReadOps, limits.read.ops),
+        (Limit::WriteBytes, limits.write.bytes),
+        (Limit::WriteOps, limits.write.ops),
+    ]
+    .into_iter()
+    .filter_map(|(limit, rate)| Some((limit, rate?)))
+}
+
+/// One family over limited volumes.
+fn over_volumes<V: std::fmt::Display>(
+    page: &mut Page,
+    (family, kind, help): (&str, &str, &str),
+    pools: &[PoolStatus],
+    limited: &[VolumeStatus],
+    values: impl Fn(&Usage) -> Vec<(Option<&'static str>, V)>,
+) {
+    page.family(family, kind, help);
+    for volume in limited {
+        let pool = pool_name(pools, volume.pool);
+        for (direction, value) in values(&volume.usage) {
+            let labels = [
+                ("pool", pool),
+                ("volume", &*volume.name),
+                ("direction", direction.unwrap_or_default()),
+            ];
+            let labels = match direction {
+                Some(_) => &labels[..],
+                None => &labels[..2],
+            };
+            page.sample(family, labels, value);
+        }
+    }
+}
+
+fn by_direction<V: Copy>(values: [V; 2]) -> Vec<(Option<&'static str>, V)> {
+    let [read, write] = values;
+    vec![(Some("read"), read), (Some("write"), write)]
+}
+
+fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+    let family = (
+        "weir_throttled_seconds_total",
+        "counter",
+        "Time that requests waited for limits.",
+    );
+    over_volumes(page, family, pools, limited, |usage| {
+        by_direction(usage.waited.map(seconds))
+    });
+    let family = (
+        "weir_throttled_operations_total",
+        "counter",
+        "Requests that had to wait for limits.",
+    );
+    over_volumes(page, family, pools, limited, |usage| {
+        by_direction(usage.delayed)
+    });
+    let family = (
+        "weir_throttle_queue_length",
+        "gauge",
+        "Requests that wait for limits now.",
+    );
+    over_volumes(page, family, pools, limited, |usage| {
+        vec![(None, usage.queued)]
+    });
+    let family = (
+        "weir_throttle_queue_bytes",
+        "gauge",
+        "Data of the requests that wait for limits now.",
+    );
+    over_volumes(page, family, pools, limited, |usage| {
+        vec![(None, usage.queued_bytes)]
+    });
+}
+
+fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+    let mut rows: Vec<(&VolumeStatus, String, Usage)> = Vec::new();
+    for volume in limited {
+        let client = |client: &weir_vfs::throttle::ClientStatus| {
+            (volume, client_name(client.address), client.usage)
+        };
+        rows.extend(volume.clients.iter().map(client));
+    }
+    rows.sort_by_key(|(_, _, usage)| {
+        std::cmp::Reverse((usage.queued, usage.ops.iter().sum::<u64>()))
+    });
+    rows.truncate(THROTTLED_CLIENTS);
+    let value =
+        |page: &mut Page, family: &str, kind: &str, help: &str, of: &dyn Fn(&Usage) -> f64| {
+            page.family(family, kind, help);
+            for (volume, client, usage) in &rows {
+                let labels = [
+                    ("pool", pool_name(pools, volume.pool)),
+                    ("volume", &*volume.name),
+                    ("client", client),
+                ];
+                page.sample(family, &labels, of(usage));
+            }
+        };
+    let sum = |of: [u64; 2]| of.iter().sum::<u64>();
+    value(
+        page,
+        "weir_throttled_client_bytes_total",
+        "counter",
+        "Data let through for a client.",
+        &|u| sum(u.bytes) as f64,
+    );
+    value(
+        page,
+        "weir_throttled_client_operations_total",
+        "counter",
+        "Requests let through for a client.",
+        &|u| sum(u.ops) as f64,
+    );
+    value(
+        page,
+        "weir_throttled_client_seconds_total",
+        "counter",
+        "Time that a client's requests waited.",
+        &|u| seconds(sum(u.waited)),
+    );
+    value(
+        page,
+        "weir_throttled_client_queue_length",
+        "gauge",
+        "A client's requests that wait now.",
+        &|u| u.queued as f64,
+    );
+}
+
+/// Processor time and memory, as the kernel says; nothing where it does not.
+fn process(page: &mut Page) {
+    if let Some(cpu) = crate::os::cpu_seconds() {
+        let family = "weir_process_cpu_seconds_total";
+        page.family(family, "counter", "Processor time of the server.");
+        page.sample(family, &[], cpu);
+    }
+    if let Some(bytes) = crate::os::resident_bytes() {
+        let family = "weir_process_resident_bytes";
+        page.family(family, "gauge", "Memory of the server.");
+        page.sample(family, &[], bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use weir_base::ManualClock;
+    use weir_qos::{Direction, Plan, PoolPlan, Rate, VolumePlan};
+    use weir_vfs::HandleKey;
+    use weir_vfs::stats::Done;
+    use weir_vfs::throttle::{CreditLimits, Request, Throttle};
+
+    fn value(page: &str, series: &str) -> f64 {
+        let mut found = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = found
+            .next()
+            .unwrap_or_else(|| panic!("no {series} in\n{page}"));
+        assert!(found.next().is_none(), "{series} twice");
+        value.parse().unwrap()
+    }
+
+    #[test]
+    fn a_page_says_what_was_done_and_what_is_held_back() {
+        let clock = Arc::new(ManualClock::default());
+        clock.advance(Duration::from_secs(100));
+        let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let throttle = Throttle::new(Arc::clone(&dyn_clock), 1, CreditLimits::of_budget(1 << 24));
+        let vfs = Vfs::with_throttle(HandleKey::new([1; 16]), Arc::clone(&throttle));
+        let stats = Arc::new(Stats::new(1));
+        let limits = Limits {
+            total: Rate::bytes(1000),
+            ..Limits::default()
+        };
+        let plan = Plan {
+            generation: 1,
+            pools: vec![PoolPlan {
+                id: 5,
+                name: "po\"ol".into(),
+                limits: Limits::default(),
+                source: "".into(),
+            }],
+            volumes: vec![VolumePlan {
+                volume: 3,
+                name: "v".into(),
+                pool: 5,
+                limits,
+                client: Limits::default(),
+                source: "".into(),
+            }],
+        };
+        assert!(throttle.apply(&plan));
+        let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock);
+        let request = Request {
+            volume: VolumeId(3),
+            client: [10, 0, 0, 1].into(),
+            flow: 1,
+            direction: Direction::Read,
+            bytes: 500,
+        };
+        metrics.render();
+        let first = throttle.gate(&request, None);
+        let second = throttle.gate(&request, None);
+        let arrived = 1_000;
+        let done = Done {
+            volume: VolumeId(3),
+            operation: 6,
+            bytes: 500,
+            arrived,
+        };
+        stats.record(
+            1,
+            [10, 0, 0, 1].into(),
+            arrived + 20_000,
+            [done].into_iter(),
+        );
+        clock.advance(Duration::from_secs(1));
+        let page = metrics.render();
+        let labels = r#"pool="po\"ol",volume="v""#;
+        let operation = format!(r#"{labels},protocol="nfsv3",operation="READ""#);
+        assert_eq!(
+            value(
+                &page,
+                &format!("weir_operation_seconds_count{{{operation}}}")
+            ),
+            1.0
+        );
+        assert_eq!(
+            value(
+                &page,
+                &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000016384"}}"#)
+            ),
+            0.0
+        );
+        assert_eq!(
+            value(
+                &page,
+                &format!(r#"weir_operation_seconds_bucket{{{operation},le="0.000032768"}}"#)
+            ),
+            1.0
+        );
+        assert_eq!(
+            value(
+                &page,
+                &format!(r#"weir_operation_seconds_bucket{{{operation},le="+Inf"}}"#)
+            ),
+            1.0
+        );
+        assert_eq!(
+            value(&page, &format!("weir_operation_bytes_total{{{operation}}}")),
+            500.0
+        );
+        assert_eq!(
+            value(&page, r#"weir_client_bytes_total{client="10.0.0.1"}"#),
+            500.0
+        );
+        let limit = format!(r#"level="volume",{labels},limit="bytes""#);
+        assert_eq!(value(&page, &format!("weir_limit{{{limit}}}")), 1000.0);
+        assert_eq!(value(&page, &format!("weir_limit_used{{{limit}}}")), 500.0);
+        assert_eq!(
+            value(&page, &format!("weir_limit_headroom{{{limit}}}")),
+            500.0
+        );
+        assert_eq!(
+            value(&page, &format!("weir_throttle_queue_length{{{labels}}}")),
+            1.0
+        );
+        assert_eq!(
+            value(
+                &page,
+                &format!(r#"weir_throttled_operations_total{{{labels},direction="read"}}"#)
+            ),
+            1.0
+        );
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (_, number) = line.rsplit_once(' ').unwrap();
+            assert!(number.parse::<f64>().is_ok(), "{line}");
+        }
+        drop((first, second));
+        assert_eq!(
+            value(
+                &metrics.render(),
+                &format!("weir_throttle_queue_length{{{labels}}}")
+            ),
+            0.0
+        );
+    }
+}
