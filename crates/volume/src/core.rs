@@ -19,7 +19,7 @@
 //! ahead waits for the next bit of progress. That makes clients as fast as the
 //! device, smoothly, and needs no clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -63,6 +63,42 @@ struct InUse {
     log: AtomicU64,
 }
 
+/// The volumes, by number and by name.
+#[derive(Default)]
+pub(crate) struct Volumes {
+    by_id: BTreeMap<VolumeId, Arc<Volume>>,
+    by_name: HashMap<String, VolumeId>,
+}
+
+impl Volumes {
+    pub(crate) fn get(&self, id: &VolumeId) -> Option<&Arc<Volume>> {
+        self.by_id.get(id)
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Volume>> {
+        self.by_id.get(self.by_name.get(name)?)
+    }
+
+    pub(crate) fn insert(&mut self, vol: Arc<Volume>) {
+        self.by_name.insert(vol.name.clone(), vol.id);
+        self.by_id.insert(vol.id, vol);
+    }
+
+    pub(crate) fn remove(&mut self, id: &VolumeId) {
+        if let Some(vol) = self.by_id.remove(id) {
+            self.by_name.remove(&vol.name);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Volumes::default();
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.by_id.values()
+    }
+}
+
 /// See the module's head.
 pub(crate) struct Core {
     pub(crate) agg: Arc<Aggregate>,
@@ -73,7 +109,9 @@ pub(crate) struct Core {
     /// Happens when a consistency point is asked for, or the engine stops.
     pub(crate) work: Event,
     pub(crate) cp: CpState,
-    pub(crate) volumes: RwLock<BTreeMap<VolumeId, Arc<Volume>>>,
+    pub(crate) volumes: RwLock<Volumes>,
+    /// Held while a volume is made: of two with one name one is first.
+    pub(crate) making: Mutex<()>,
     /// A thread of the engine makes consistency points; if not, whoever waits for
     /// one makes it.
     pub(crate) background: bool,
@@ -120,7 +158,8 @@ impl Core {
                 completed: AtomicU64::new(completed),
                 ..CpState::default()
             },
-            volumes: RwLock::new(BTreeMap::new()),
+            volumes: RwLock::default(),
+            making: Mutex::default(),
             background: options.background,
             // Until recovery is done nobody may make a consistency point: it
             // would release records of the log that are not applied yet.

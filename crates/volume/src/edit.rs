@@ -19,6 +19,7 @@ use weir_store::Frame;
 
 use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 use crate::codec::{Put, Reader};
+use crate::hash::HashKey;
 use crate::record::{DirentRef, InodeRec};
 
 const VERSION: u8 = 1;
@@ -34,6 +35,7 @@ mod tag {
     pub(super) const SNAPSHOT_MADE: u8 = 8;
     pub(super) const SNAPSHOT_GONE: u8 = 9;
     pub(super) const SNAPSHOT_NAMED: u8 = 10;
+    pub(super) const VOLUME_MADE: u8 = 11;
 }
 
 /// One edit, decoded.
@@ -58,6 +60,8 @@ pub(crate) enum Edit<'a> {
     Pages { ino: Ino, first: u64, count: u16 },
     /// The file ends at `size`; what was behind reads as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
+    /// The record's volume exists, if it did not before: the first edit of its record.
+    VolumeMade { key: HashKey, name: &'a str },
     /// About a snapshot: the only edit of its record.
     Snapshot(SnapshotEdit<'a>),
 }
@@ -136,6 +140,14 @@ impl Edits {
         self.meta.put_u8(tag::CUT);
         self.meta.put_u64(ino.0);
         self.meta.put_u64(size);
+    }
+
+    pub(crate) fn volume_made(&mut self, key: HashKey, name: &str) {
+        self.meta.put_u8(tag::VOLUME_MADE);
+        self.meta.put_u64(key.0);
+        self.meta.put_u64(key.1);
+        self.meta.put_u16(name.len() as u16);
+        self.meta.put(name.as_bytes());
     }
 
     pub(crate) fn snapshot(&mut self, edit: SnapshotEdit<'_>) {
@@ -272,6 +284,11 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             ino,
             size: r.u64()?,
         },
+        tag::VOLUME_MADE => {
+            let key = HashKey(ino.0, r.u64()?);
+            let name = text(r, MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
+            Edit::VolumeMade { key, name }
+        }
         tag::SNAPSHOT_MADE => {
             let id = u32::try_from(ino.0).ok()?;
             let created = Time {
@@ -299,14 +316,15 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
     })
 }
 
+fn text<'a>(r: &mut Reader<'a>, most: usize) -> Option<&'a str> {
+    let len = usize::from(r.u16()?);
+    let bytes = r.bytes(len).filter(|_| len <= most)?;
+    std::str::from_utf8(bytes).ok()
+}
+
 fn names<'a>(r: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
-    let mut text = |most: usize| {
-        let len = usize::from(r.u16()?);
-        let bytes = r.bytes(len).filter(|_| len <= most)?;
-        std::str::from_utf8(bytes).ok()
-    };
-    let name = text(MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
-    Some((name, text(MAX_LABEL)?))
+    let name = text(r, MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
+    Some((name, text(r, MAX_LABEL)?))
 }
 
 /// Whether a record's bytes are well formed: the entry for fuzzing and for
@@ -341,6 +359,7 @@ mod tests {
         e.symlink(Ino(10), b"target");
         e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
         e.cut(Ino(9), 12345);
+        e.volume_made(HashKey(11, 12), "v-1");
         let (volume, edits) = decode(&e.meta, e.pages.len()).unwrap();
         assert_eq!(volume, VolumeId(7));
         assert_eq!(
@@ -374,6 +393,10 @@ mod tests {
                 Edit::Cut {
                     ino: Ino(9),
                     size: 12345
+                },
+                Edit::VolumeMade {
+                    key: HashKey(11, 12),
+                    name: "v-1"
                 },
             ]
         );

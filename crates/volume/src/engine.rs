@@ -20,6 +20,7 @@ use weir_store::tree::{NodeSource, TreeRoot};
 use crate::admission::Promise;
 use crate::catalog::{self, Catalog, Job, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
+use crate::edit::Edits;
 use crate::hash::HashKey;
 use crate::inode::Inode;
 use crate::job::Jobs;
@@ -27,7 +28,7 @@ use crate::merge::scan;
 use crate::record::{FIRST_INO, InodeRec, ROOT_INO, kind};
 use crate::recovery::{self, Recovered};
 use crate::snapshot::Snaps;
-use crate::types::{FileKind, FsError};
+use crate::types::{FileKind, FsError, Stop};
 use crate::volume::{RootState, Volume};
 
 /// The least rest of work in the background between two pieces.
@@ -120,12 +121,7 @@ impl Engine {
 
     /// The volume of this name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        self.core
-            .volumes
-            .read()
-            .values()
-            .find(|v| v.name == name)
-            .cloned()
+        self.core.volumes.read().named(name).cloned()
     }
 
     /// Makes an empty volume whose root directory has these owners and mode.
@@ -151,49 +147,40 @@ impl Engine {
         top.parent = ROOT_INO;
         (top.uid, top.gid) = owner;
         let key = HashKey(rng.next_u64(), rng.next_u64());
+        self.core.admit_blocking(1024)?;
         let mut promise = Promise::if_possible(&self.core, 8);
-        let vol = {
-            // Under one pass: a consistency point has the volume with its root
-            // directory, or neither.
+        let (vol, lsn) = {
+            // Under one pass, so that a consistency point has the volume with its root directory, or neither.
             let pass = self.core.gate.enter();
-            let mut volumes = self.core.volumes.write();
-            if volumes.values().any(|v| v.name == name) {
+            let making = self.core.making.lock();
+            if self.core.volumes.read().named(name).is_some() {
                 return Err(FsError::Exists);
             }
             let id = self.core.next_volume_id()?;
-            let rec = VolumeRec {
-                name: name.to_owned(),
-                root: TreeRoot::EMPTY,
-                key,
-                next_ino: FIRST_INO,
-                limit: 0,
-                used: 0,
-                next_snapshot: 1,
-                dead: TreeRoot::EMPTY,
-                dead_blocks: 0,
-                origin: None,
-            };
-            let vol = Arc::new(Volume::new(Arc::clone(&self.core), id, rec));
+            let mut edits = Edits::new(id, 512);
+            edits.volume_made(key, name);
+            edits.inode(ROOT_INO, &top);
+            let lsn = self.core.append(edits).map_err(|stop| match stop {
+                Stop::Fail(error) => error,
+                _ => FsError::Delay,
+            })?;
+            let vol = self.core.add_volume(id, key, name);
+            drop(making);
             let inode = Arc::new(Inode::new(ROOT_INO, top));
             vol.touch(&pass, &inode, &mut inode.state.write(), &mut promise)
                 .fresh = true;
             vol.table.insert_new(&inode);
-            volumes.insert(id, Arc::clone(&vol));
-            vol
+            (vol, lsn)
         };
-        self.cp_now()?;
+        self.wait_durable(Some(lsn))?;
         Ok(vol)
     }
 
-    /// Limits a volume's capacity to `bytes` (0: no limit). Durable when it
-    /// returns. What is stored already stays.
-    ///
-    /// # Errors
-    /// `ReadOnly`.
-    pub fn set_limit(&self, vol: &Volume, bytes: u64) -> Result<(), FsError> {
+    /// Limits a volume's capacity to `bytes` (0: no limit), at once. What is stored
+    /// already stays. Durable with the next consistency point.
+    pub fn set_limit(&self, vol: &Volume, bytes: u64) {
         vol.limit.store(bytes, Ordering::Relaxed);
         self.core.note_changed(vol.id);
-        self.cp_now()
     }
 
     /// Makes a consistency point that contains everything done until now, and
@@ -269,6 +256,53 @@ impl Core {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map(VolumeId)
             .map_err(|_| FsError::NoSpace)
+    }
+
+    /// Makes a volume known in which there is nothing yet.
+    pub(crate) fn add_volume(
+        self: &Arc<Self>,
+        id: VolumeId,
+        key: HashKey,
+        name: &str,
+    ) -> Arc<Volume> {
+        let rec = VolumeRec {
+            name: name.to_owned(),
+            root: TreeRoot::EMPTY,
+            key,
+            next_ino: FIRST_INO,
+            limit: 0,
+            used: 0,
+            next_snapshot: 1,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 0,
+            origin: None,
+        };
+        let vol = Arc::new(Volume::new(Arc::clone(self), id, rec));
+        self.next_volume
+            .fetch_max(id.0.saturating_add(1), Ordering::Relaxed);
+        self.volumes.write().insert(Arc::clone(&vol));
+        vol
+    }
+
+    /// Waits until an operation that is going to log `bytes` may pass.
+    fn admit_blocking(self: &Arc<Self>, bytes: u64) -> Result<(), FsError> {
+        loop {
+            if self.is_poisoned() {
+                return Err(FsError::ReadOnly);
+            }
+            match self.admit(bytes) {
+                Ok(()) => return Ok(()),
+                Err(Stop::Wait(pressure)) => {
+                    let target = self.relieve(pressure);
+                    self.progress.wait_until(|| self.eased(pressure, target));
+                    if self.stopping.load(Ordering::Acquire) {
+                        return Err(FsError::Delay);
+                    }
+                }
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(Stop::Fetch(_)) => return Err(FsError::Delay),
+            }
+        }
     }
 
     /// How long work in the background rests: nine times as long as it worked.
@@ -392,7 +426,7 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
             }
             catalog.orphans = orphans;
         }
-        volumes.insert(id, Arc::new(vol));
+        volumes.insert(Arc::new(vol));
     }
     for vol in volumes.values() {
         let origin = vol.catalog.lock().rec.origin;

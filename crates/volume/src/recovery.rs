@@ -45,7 +45,10 @@ pub(crate) fn replay(
         let record = record?;
         let (id, edits) = edit::decode(&record.meta, record.pages.len())
             .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
-        let vol = core.volumes.read().get(&id).cloned();
+        let mut vol = core.volumes.read().get(&id).cloned();
+        if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
+            vol = Some(core.add_volume(id, *key, name));
+        }
         let Some(vol) = vol else {
             // Deleted after the log was cut for the consistency point that did it.
             tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
@@ -56,6 +59,7 @@ pub(crate) fn replay(
         let mut pages = record.pages.into_iter();
         for edit in edits {
             match edit {
+                Edit::VolumeMade { .. } => {}
                 Edit::Snapshot(edit) => vol.replay_snapshot(edit),
                 edit => vol.apply(edit, &mut pages)?,
             }
@@ -170,7 +174,7 @@ impl Volume {
                     }
                 }
             }
-            Edit::Snapshot(_) => {}
+            Edit::Snapshot(_) | Edit::VolumeMade { .. } => {}
             Edit::Cut { size, .. } => {
                 let mut cx = Cx::new(Time::EPOCH);
                 let tail = loop {

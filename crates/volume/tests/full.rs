@@ -156,14 +156,14 @@ fn a_large_file_is_deleted_over_several_consistency_points() {
 fn a_limited_volume_is_full_before_the_device() {
     let m = Machine::new(4);
     let (engine, vol) = m.format();
-    engine.set_limit(&vol, 10 << 20).unwrap();
+    engine.set_limit(&vol, 10 << 20);
     let files = fill(&vol, Stability::Unstable);
     assert!((8..=10).contains(&files.len()), "{}", files.len());
     let stat = vol.statfs();
     assert_eq!(stat.total, 10 << 20);
     assert!(stat.available < 1 << 20);
     verify(&vol, &files);
-    engine.set_limit(&vol, 0).unwrap();
+    engine.set_limit(&vol, 0);
     write(&vol, files[0], 2 << 20, &[9; 100_000], Stability::FileSync);
     engine.shutdown().unwrap();
     drop((vol, engine));

@@ -210,3 +210,82 @@ fn what_a_snapshot_holds_is_known() {
     crash(engine, vol);
     assert!(m.check().clean(), "{}", m.check());
 }
+
+#[test]
+fn a_new_volume_is_in_the_log_before_any_consistency_point() {
+    let m = Machine {
+        background: false,
+        ..Machine::new(41)
+    };
+    let (engine, vol1) = m.format();
+    let generation = engine.aggregate().generation();
+    let make = |engine: &Engine, name: &str| {
+        engine
+            .create_volume(name, (5, 6), 0o750, now(), &*m.rng)
+            .unwrap()
+    };
+    let vol = make(&engine, "second");
+    let f = create(&vol, vol.root(), "f");
+    write(&vol, f, 0, b"data", Stability::FileSync);
+    assert_eq!(
+        engine
+            .create_volume("second", (0, 0), 0o755, now(), &*m.rng)
+            .err(),
+        Some(FsError::Exists)
+    );
+    // One that comes and goes without any being made in between.
+    let id = make(&engine, "gone").id();
+    engine.delete_volume("gone").unwrap();
+    let third = make(&engine, "third").id();
+    assert!(third > id, "numbers are not used again");
+    assert_eq!(engine.aggregate().generation().0, generation.0 + 1);
+    drop(vol);
+    crash(engine, vol1);
+    assert!(m.check().clean(), "{}", m.check());
+
+    let (engine, vol1) = m.open();
+    assert!(engine.volume("gone").is_none());
+    assert_eq!(engine.volume("third").unwrap().id(), third);
+    let vol = engine.volume("second").unwrap();
+    let attr = run(&vol, |cx| vol.getattr(cx, vol.root())).unwrap();
+    assert_eq!((attr.uid, attr.gid, attr.mode), (5, 6, 0o750));
+    assert_eq!(read(&vol, f, 0, 10), b"data");
+    assert_eq!(lookup(&vol, vol.root(), "f"), Ok(f));
+    assert!(make(&engine, "fourth").id() > third);
+    engine.shutdown().unwrap();
+    drop((vol, vol1, engine));
+    let (engine, _vol1) = m.open();
+    assert_eq!(engine.recovered().records, 0);
+    assert_eq!(engine.volumes().len(), 4);
+    assert!(engine.volume("fourth").is_some());
+}
+
+#[test]
+fn volumes_are_made_by_many_at_once() {
+    let m = Machine::new(42);
+    let (engine, vol1) = m.format();
+    std::thread::scope(|s| {
+        for t in 0..8 {
+            let (engine, m) = (&engine, &m);
+            s.spawn(move || {
+                for i in 0..100 {
+                    // Of two with one name one is first.
+                    let name = format!("v{}", (t / 2) * 1000 + i);
+                    match engine.create_volume(&name, (0, 0), 0o755, now(), &*m.rng) {
+                        Ok(vol) => {
+                            create(&vol, vol.root(), "f");
+                        }
+                        Err(error) => assert_eq!(error, FsError::Exists),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(engine.volumes().len(), 401);
+    crash(engine, vol1);
+    let (engine, _vol1) = m.open();
+    assert_eq!(engine.volumes().len(), 401);
+    for vol in engine.volumes().iter().filter(|v| v.name() != "vol1") {
+        lookup(vol, vol.root(), "f").unwrap();
+    }
+}

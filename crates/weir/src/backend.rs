@@ -235,9 +235,8 @@ impl Backend for Node {
         if volume.limit() == limit {
             return Ok(());
         }
-        self.engine
-            .set_limit(&volume, limit)
-            .map_err(failed("volume", key))
+        self.engine.set_limit(&volume, limit);
+        Ok(())
     }
 
     fn set_root_mode(&self, key: &str, mode: u32) -> Outcome<()> {
