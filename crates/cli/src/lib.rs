@@ -2,7 +2,8 @@
 //! commands of gcloud, word for word where Weir has the thing.
 //!
 //! Reading order: `args` (what can be said), `session` (what a command has at hand), `commands`
-//! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read).
+//! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read),
+//! `plan` (sizing, which needs no server).
 
 pub mod args;
 mod commands;
@@ -13,6 +14,7 @@ mod flags_file;
 mod format;
 mod http;
 mod mount;
+pub mod plan;
 mod session;
 mod values;
 

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
 mod common;
+mod server;
 
-use common::{Answer, Ran, Server, weir};
+use common::{Ran, weir};
 use serde_json::{Value, json};
+use server::{Answer, Server};
 
 fn operation(n: u32, done: bool, rest: Value) -> Value {
     let mut operation = json!({
@@ -36,7 +38,7 @@ fn on(server: &Server, args: &[&str]) -> Ran {
 }
 
 /// Runs a command that must succeed with one request besides reads, and returns that.
-fn sent(args: &[&str]) -> common::Request {
+fn sent(args: &[&str]) -> server::Request {
     let server = accepting();
     let ran = on(&server, args);
     assert_eq!(ran.exit, 0, "{}", ran.err);

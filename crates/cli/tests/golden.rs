@@ -7,9 +7,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
 
 mod common;
+mod server;
 
-use common::{Server, weir};
+use common::weir;
 use serde_json::Value;
+use server::Server;
 
 /// Commands whose output differs on purpose.
 const DIFFERENT: &[(&[&str], &str)] = &[

@@ -15,6 +15,8 @@ pub(crate) use netapp::RULE_KEYS;
 
 use clap::{Args, Subcommand};
 
+use crate::plan::PlanArgs;
+
 /// The commands that talk to a server's API, and those that prepare for it.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -63,6 +65,8 @@ pub enum Command {
     },
     /// Who changed what, newest first
     Audit(Audit),
+    /// Find the cheapest service level and pools for a list of volumes
+    Plan(Box<PlanArgs>),
     /// Settings of this command line: where the server is, project, location
     Config {
         /// What to do
@@ -232,6 +236,7 @@ impl Command {
             },
             Self::Tokens { command } => format!("tokens.{}", command.verb()),
             Self::Audit(_) => "audit".to_owned(),
+            Self::Plan(_) => "plan".to_owned(),
             Self::Config { command } => format!("config.{}", command.verb()),
             Self::Completion { .. } => "completion".to_owned(),
         }

@@ -44,6 +44,10 @@ pub fn run(
         Command::Tokens { command } => server::tokens(command, environment, io),
         Command::Audit(args) => server::audit(args, environment, io),
         Command::Config { command } => server::config(command, environment, io),
+        Command::Plan(args) => {
+            let text = crate::plan::run(args)?;
+            Ok(io.out.write_all(text.as_bytes())?)
+        }
         Command::Completion { shell } => {
             let mut whole = whole;
             let mut script = Vec::new();
