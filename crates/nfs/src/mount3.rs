@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use weir_base::limits::{MAX_MOUNT_PATH, MAX_NAME};
 use weir_vfs::names::Wait;
 use weir_vfs::volume::{FileKind, FsError, Stop};
-use weir_vfs::{Creds, Cx, Export, ExportTable, Protocol, Rule, Subject, Verdict, Vfs};
+use weir_vfs::{Creds, Cx, Export, ExportTable, Place, Protocol, Rule, Subject, Verdict, Vfs};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -196,10 +196,11 @@ impl<'a> Op<'a> {
         rule: &'a Rule,
         path: &str,
     ) -> Result<[u8; weir_vfs::HANDLE_BYTES], Stop> {
-        let server = Subject {
+        let mut server = Subject {
             export,
             rule,
             who: Creds::default(),
+            place: Place::Live,
         };
         let mut ino = export.volume.root();
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
@@ -209,13 +210,13 @@ impl<'a> Op<'a> {
             if name.len() > MAX_NAME {
                 return Err(FsError::NameTooLong.into());
             }
-            let found = server.lookup(self.cx, ino, name.as_bytes())?;
+            let (found, spot) = server.lookup(self.cx, ino, name.as_bytes())?;
             if found.attr.kind != FileKind::Directory {
                 return Err(FsError::NotDir.into());
             }
-            ino = found.ino;
+            (ino, server.place) = (spot.ino, spot.place);
         }
-        Ok(self.vfs.handle(export, ino))
+        Ok(self.vfs.handle(export, server.spot(ino)))
     }
 }
 

@@ -9,8 +9,10 @@
 //! handles must. A handle that does not verify is BADHANDLE; one that does but
 //! whose volume or inode is gone is STALE.
 //!
-//! Layout, big-endian: version (1), 3 zero bytes, volume (4), inode (8),
-//! generation (8, zero: inode numbers are never reused), hash (8).
+//! Layout, big-endian: version (1), 3 zero bytes, volume (4), inode (8), place (4: 0 the
+//! volume itself, 2^32 - 1 the directory of snapshots of the directory with this inode
+//! number, otherwise a snapshot's identity), 4 zero bytes, hash (8). Inode numbers and
+//! identities of snapshots are never used again, so there is no generation.
 
 use weir_base::{Ino, VolumeId};
 
@@ -19,6 +21,36 @@ pub const HANDLE_BYTES: usize = 32;
 const HASHED: usize = HANDLE_BYTES - 8;
 const VERSION: u8 = 1;
 
+/// Where an inode is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// In the volume as it is now.
+    #[default]
+    Live,
+    /// In the snapshot with this identity.
+    Snapshot(u32),
+    /// Not the inode, a directory, but the directory of its snapshots.
+    Snapshots,
+}
+
+impl Place {
+    fn number(self) -> u32 {
+        match self {
+            Place::Live => 0,
+            Place::Snapshot(id) => id,
+            Place::Snapshots => u32::MAX,
+        }
+    }
+
+    fn of_number(number: u32) -> Place {
+        match number {
+            0 => Place::Live,
+            u32::MAX => Place::Snapshots,
+            id => Place::Snapshot(id),
+        }
+    }
+}
+
 /// What a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
@@ -26,6 +58,8 @@ pub struct FileId {
     pub volume: VolumeId,
     /// The inode in it.
     pub ino: Ino,
+    /// Where in it.
+    pub place: Place,
 }
 
 /// The secret that handles are made with.
@@ -55,6 +89,7 @@ impl HandleKey {
         h[0] = VERSION;
         h[4..8].copy_from_slice(&id.volume.0.to_be_bytes());
         h[8..16].copy_from_slice(&id.ino.0.to_be_bytes());
+        h[16..20].copy_from_slice(&id.place.number().to_be_bytes());
         let mac = self.hash(&h);
         h[HASHED..].copy_from_slice(&mac.to_be_bytes());
         h
@@ -70,6 +105,7 @@ impl HandleKey {
         Ok(FileId {
             volume: VolumeId(volume),
             ino: Ino(ino),
+            place: Place::of_number(word(h, 16) as u32),
         })
     }
 
@@ -149,12 +185,16 @@ mod tests {
     #[test]
     fn every_altered_bit_is_noticed() {
         let key = HandleKey::new(*b"0123456789abcdef");
-        let id = FileId {
+        let mut id = FileId {
             volume: VolumeId(7),
             ino: Ino(1 << 40),
+            place: Place::Live,
         };
+        for place in [Place::Snapshots, Place::Snapshot(9), Place::Live] {
+            id.place = place;
+            assert_eq!(key.decode(&key.encode(id)), Ok(id));
+        }
         let good = key.encode(id);
-        assert_eq!(key.decode(&good), Ok(id));
         for bit in 0..HANDLE_BYTES * 8 {
             let mut h = good;
             h[bit / 8] ^= 1 << (bit % 8);

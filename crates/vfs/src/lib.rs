@@ -3,7 +3,7 @@
 //! touches a volume except through here.
 //!
 //! Reading order: `vfs` (from a handle to a caller on an inode), `ops` (what
-//! the caller does there), `access` (whether it may), `exports` (who is let in) with `clients`,
+//! the caller does there), `snapdir` (the directory of snapshots), `access` (whether it may), `exports` (who is let in) with `clients`,
 //! `names` and `admission`, `throttle` (when it may), `locks`.
 
 pub mod access;
@@ -15,6 +15,7 @@ mod identity;
 pub mod locks;
 pub mod names;
 mod ops;
+mod snapdir;
 pub mod stats;
 pub mod throttle;
 mod vfs;
@@ -22,9 +23,10 @@ mod vfs;
 pub use admission::{Admissions, Client};
 pub use clients::Clients;
 pub use exports::{Export, ExportTable, NOBODY, Protocol, Protocols, Rule, Squash, Verdict};
-pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
+pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
 pub use identity::Creds;
 pub use ops::{Outcome, Permitted, Subject};
+pub use snapdir::{SNAPSHOT_DIRECTORY, Spot};
 pub use vfs::{NoSubject, Vfs};
 pub use weir_qos::Direction;
 /// The types of volumes, for the protocols above.

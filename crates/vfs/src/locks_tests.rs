@@ -4,6 +4,7 @@ use weir_base::{Ino, VolumeId};
 
 fn file(n: u64) -> FileId {
     FileId {
+        place: crate::Place::Live,
         volume: VolumeId(1),
         ino: Ino(n),
     }

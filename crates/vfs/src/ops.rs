@@ -10,7 +10,9 @@
 
 use crate::access::{self, R, W, X};
 use crate::exports::{Export, Rule};
+use crate::handle::Place;
 use crate::identity::Creds;
+use crate::snapdir::{self, Reading, Spot};
 use crate::{Cx, Volume};
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_base::{Ino, Time};
@@ -32,6 +34,8 @@ pub struct Subject<'t> {
     pub rule: &'t Rule,
     /// Who acts.
     pub who: Creds,
+    /// Where the handle leads.
+    pub place: Place,
 }
 
 /// What a caller may do with an object, as ACCESS reports it.
@@ -91,13 +95,19 @@ fn check_times(set: &SetAttr) -> Result<(), FsError> {
 }
 
 impl<'t> Subject<'t> {
+    /// The volume itself, for changes: [`Subject::writable`] has been asked.
     fn volume(&self) -> &'t Volume {
         &self.export.volume
     }
 
+    /// The volume or the snapshot, for reading.
+    fn reading(&self) -> Outcome<Reading<'t>> {
+        Reading::new(&self.export.volume, self.place)
+    }
+
     /// Whether changes are refused, whoever asks.
     pub fn read_only(&self) -> bool {
-        self.rule.read_only || self.export.read_only
+        self.rule.read_only || self.export.read_only || self.place != Place::Live
     }
 
     fn writable(&self) -> Result<(), FsError> {
@@ -110,7 +120,7 @@ impl<'t> Subject<'t> {
 
     /// Attributes of a directory that is to be changed or searched.
     fn directory(&self, cx: &mut Cx, dir: Ino) -> Outcome<Attr> {
-        let attr = self.volume().getattr(cx, dir)?;
+        let attr = self.getattr(cx, dir)?;
         if attr.kind == FileKind::Directory {
             Ok(attr)
         } else {
@@ -120,7 +130,10 @@ impl<'t> Subject<'t> {
 
     /// Attributes; anyone who has the handle may see them.
     pub fn getattr(&self, cx: &mut Cx, ino: Ino) -> Outcome<Attr> {
-        self.volume().getattr(cx, ino)
+        match self.place {
+            Place::Snapshots => self.snapshots_attr(cx, ino),
+            _ => self.reading()?.getattr(cx, ino),
+        }
     }
 
     /// What the caller may do with the object of `attr`.
@@ -158,15 +171,19 @@ impl<'t> Subject<'t> {
     }
 
     /// Looks a name up; needs search permission on the directory.
-    pub fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Outcome<Found> {
+    pub fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Outcome<(Found, Spot)> {
         if let Err(e) = check_name(name) {
             self.directory(cx, dir)?;
             return Err(e.into());
         }
-        match self.volume().lookup(cx, dir, name) {
+        if let Some(found) = self.lookup_snapshots(cx, dir, name)? {
+            return Ok(found);
+        }
+        match self.reading()?.lookup(cx, dir, name) {
             Ok(found) => {
                 access::require(&found.dir, &self.who, X)?;
-                Ok(found)
+                let spot = self.spot(found.ino);
+                Ok((found, spot))
             }
             Err(Stop::Fail(e)) => {
                 // Who may not search must not learn what is not there.
@@ -180,12 +197,18 @@ impl<'t> Subject<'t> {
 
     /// The target of a symbolic link.
     pub fn readlink(&self, cx: &mut Cx, ino: Ino) -> Outcome<(Vec<u8>, Attr)> {
-        self.volume().readlink(cx, ino)
+        if self.place == Place::Snapshots {
+            return Err(FsError::Invalid.into());
+        }
+        self.reading()?.readlink(cx, ino)
     }
 
     /// Reads `len` bytes at `offset`.
     pub fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, len: usize) -> Outcome<ReadOut> {
-        let out = self.volume().read(cx, ino, offset, len)?;
+        if self.place == Place::Snapshots {
+            return Err(FsError::IsDir.into());
+        }
+        let out = self.reading()?.read(cx, ino, offset, len)?;
         access::may_read(&out.attr, &self.who)?;
         Ok(out)
     }
@@ -221,9 +244,12 @@ impl<'t> Subject<'t> {
     /// Makes what was written durable. Whoever holds a handle may ask: it
     /// changes nothing that anyone can see.
     pub fn commit(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Outcome<Done<Change>> {
-        let attr = self.volume().getattr(cx, ino)?;
+        let attr = self.getattr(cx, ino)?;
         if attr.kind != FileKind::Regular {
             return Err(FsError::Invalid.into());
+        }
+        if self.place != Place::Live {
+            return Err(FsError::ReadOnly.into());
         }
         self.volume().commit(cx, ino, offset, len)
     }
@@ -242,6 +268,7 @@ impl<'t> Subject<'t> {
         self.writable()?;
         let parent = self.directory(cx, dir)?;
         check_new_name(name)?;
+        self.not_reserved(name, FsError::Exists)?;
         check_times(attrs)?;
         access::require(&parent, &self.who, X)?;
         let existing = match how {
@@ -277,6 +304,7 @@ impl<'t> Subject<'t> {
         self.writable()?;
         let parent = self.directory(cx, dir)?;
         check_new_name(name)?;
+        self.not_reserved(name, FsError::Exists)?;
         check_times(attrs)?;
         if let Err(e) = access::require(&parent, &self.who, W | X) {
             // mkdir(2) of what exists says so to whoever may search.
@@ -356,6 +384,7 @@ impl<'t> Subject<'t> {
         if is_dots(name) {
             return Err(FsError::Access.into());
         }
+        self.not_reserved(name, FsError::ReadOnly)?;
         self.unlinking(cx, &parent, name)?;
         self.volume().remove(cx, dir, name)
     }
@@ -371,6 +400,7 @@ impl<'t> Subject<'t> {
             b".." => return Err(FsError::Exists.into()),
             _ => {}
         }
+        self.not_reserved(name, FsError::ReadOnly)?;
         self.unlinking(cx, &parent, name)?;
         self.volume().rmdir(cx, dir, name)
     }
@@ -396,6 +426,8 @@ impl<'t> Subject<'t> {
         if is_dots(from) || is_dots(to) {
             return Err(FsError::Invalid.into());
         }
+        self.not_reserved(from, FsError::ReadOnly)?;
+        self.not_reserved(to, FsError::Exists)?;
         access::require(&source, &self.who, W | X)?;
         access::require(&target, &self.who, W | X)?;
         if !self.who.is_root() {
@@ -437,22 +469,31 @@ impl<'t> Subject<'t> {
         self.writable()?;
         let parent = self.directory(cx, dir)?;
         check_new_name(name)?;
+        self.not_reserved(name, FsError::Exists)?;
         access::require(&parent, &self.who, W | X)?;
         self.volume().link(cx, file, dir, name)
     }
 
     /// Lists a directory from `cookie` on, until `each` answers that an entry
-    /// did not fit; needs read permission.
+    /// did not fit; needs read permission. Each entry comes with what its handle is
+    /// to name, if one can be told.
     pub fn readdir(
         &self,
         cx: &mut Cx,
         dir: Ino,
         cookie: u64,
         limit: ReadDirLimit,
-        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
     ) -> Outcome<ReadDirOut> {
         let attr = self.directory(cx, dir)?;
         access::require(&attr, &self.who, R)?;
-        self.volume().readdir(cx, dir, cookie, limit, each)
+        if self.place == Place::Snapshots {
+            return self.list_snapshots(cx, dir, cookie, each);
+        }
+        if self.shows_snapshots(dir) && cookie <= snapdir::COOKIE {
+            return self.list_with_snapshots(cx, dir, cookie, limit, each);
+        }
+        let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.spot(entry.ino)));
+        self.reading()?.readdir(cx, dir, cookie, limit, &mut each)
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::admission::{self, Admitted, Client};
 use crate::exports::{Export, ExportTable, Protocol, Verdict};
-use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey};
+use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
 use crate::identity::Creds;
 use crate::locks::LockTable;
 use crate::names::{Names, Wait};
 use crate::ops::Subject;
+use crate::snapdir::Spot;
 use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
@@ -92,11 +93,12 @@ impl Vfs {
         self.exports.load()
     }
 
-    /// The handle of an inode of `export`.
-    pub fn handle(&self, export: &Export, ino: Ino) -> [u8; HANDLE_BYTES] {
+    /// The handle of something of `export`.
+    pub fn handle(&self, export: &Export, spot: Spot) -> [u8; HANDLE_BYTES] {
         self.key.encode(FileId {
             volume: export.volume.id(),
-            ino,
+            ino: spot.ino,
+            place: spot.place,
         })
     }
 
@@ -126,7 +128,16 @@ impl Vfs {
             Admitted::Unknown(wait) => return Err(NoSubject::Unknown(wait)),
             Admitted::NoExport => return Err(NoSubject::Stale),
         };
-        let who = rule.identity(caller.cloned());
-        Ok((Subject { export, rule, who }, id.ino))
+        // A directory of snapshots that is not shown any more is not there.
+        if id.place != Place::Live && !export.snapshot_directory {
+            return Err(NoSubject::Stale);
+        }
+        let subject = Subject {
+            export,
+            rule,
+            who: rule.identity(caller.cloned()),
+            place: id.place,
+        };
+        Ok((subject, id.ino))
     }
 }

@@ -117,7 +117,7 @@ impl Volume {
     pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
         let limit = self.limit.load(Ordering::Relaxed);
         if limit > 0 {
-            let used = self.used.load(Ordering::Relaxed) + self.charged.load(Ordering::Relaxed);
+            let used = self.blocks_used();
             if (used + blocks).saturating_mul(BLOCK_SIZE as u64) > limit {
                 return Err(self.no_space(cx));
             }

@@ -202,7 +202,7 @@ impl Volume {
     /// than the aggregate has.
     pub fn statfs(&self) -> StatFs {
         let block = BLOCK_SIZE as u64;
-        let used = self.used.load(Ordering::Relaxed) + self.charged.load(Ordering::Relaxed);
+        let used = self.blocks_used();
         let (agg_total, agg_free) = self.core.capacity();
         let limit = self.limit.load(Ordering::Relaxed);
         let total = if limit == 0 { agg_total * block } else { limit };

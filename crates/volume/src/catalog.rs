@@ -149,6 +149,8 @@ pub(crate) struct SnapshotRec {
     /// Blocks born later are not in it.
     pub(crate) generation: Generation,
     pub(crate) created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    pub(crate) next_ino: u64,
     /// Data blocks of its tree.
     pub(crate) used: u64,
     /// Blocks that only this snapshot refers to.
@@ -168,6 +170,7 @@ impl SnapshotRec {
         out.put_u64(self.generation.0);
         out.put_i64(self.created.secs);
         out.put_u32(self.created.nanos);
+        out.put_u64(self.next_ino);
         out.put_u64(self.used);
         out.put_u64(self.unique);
         out.put_u16(self.label.len() as u16);
@@ -188,7 +191,7 @@ impl SnapshotRec {
             secs: r.i64()?,
             nanos: r.u32()?,
         };
-        let (used, unique) = (r.u64()?, r.u64()?);
+        let (next_ino, used, unique) = (r.u64()?, r.u64()?, r.u64()?);
         let label = usize::from(r.u16()?);
         let label = label_of(r.bytes(label)?)?;
         Some(SnapshotRec {
@@ -197,6 +200,7 @@ impl SnapshotRec {
             root,
             generation,
             created,
+            next_ino,
             used,
             unique,
             label,
@@ -433,6 +437,7 @@ mod tests {
             root: TreeRoot::EMPTY,
             generation: Generation(7),
             created: Time { secs: -1, nanos: 2 },
+            next_ino: 3,
             used: 8,
             unique: 10,
         };

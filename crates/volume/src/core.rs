@@ -29,6 +29,7 @@ use weir_store::aggregate::Aggregate;
 use weir_store::log::{AppendError, Record};
 
 use crate::admission::Totals;
+use crate::catalog::Origin;
 use crate::edit::Edits;
 use crate::engine::EngineOptions;
 use crate::event::Event;
@@ -123,6 +124,8 @@ pub(crate) struct Core {
     pub(crate) changed_volumes: Mutex<BTreeSet<VolumeId>>,
     /// Volumes that the next consistency point deletes.
     pub(crate) doomed: Mutex<Vec<Arc<Volume>>>,
+    /// Clones that the next consistency point begins to split.
+    pub(crate) new_splits: Mutex<Vec<VolumeId>>,
     /// The number that the next volume gets, and that the tree says it gets.
     pub(crate) next_volume: AtomicU32,
     pub(crate) stored_next_volume: AtomicU32,
@@ -167,6 +170,7 @@ impl Core {
             changed: AtomicBool::new(false),
             changed_volumes: Mutex::default(),
             doomed: Mutex::default(),
+            new_splits: Mutex::default(),
             next_volume: AtomicU32::new(1),
             stored_next_volume: AtomicU32::new(1),
             jobs: Mutex::default(),
@@ -197,6 +201,13 @@ impl Core {
     pub(crate) fn note_changed(&self, id: VolumeId) {
         self.changed_volumes.lock().insert(id);
         self.changed.store(true, Ordering::Relaxed);
+    }
+
+    /// One clone less depends on its origin.
+    pub(crate) fn forget_clone(&self, origin: Origin) {
+        if let Some(parent) = self.volumes.read().get(&origin.volume) {
+            parent.snaps.lock().count_clone(origin.snapshot, false);
+        }
     }
 
     /// Total and available blocks of the aggregate.

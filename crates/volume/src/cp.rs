@@ -33,6 +33,7 @@ use crate::delta::Delta;
 use crate::inode::Inode;
 use crate::merge::Merge;
 use crate::snapshot::{Changes, Sealed};
+use crate::split::Split;
 use crate::volume::{RootState, Volume};
 
 /// Times that a consistency point tries to read a node. Giving up poisons the
@@ -94,6 +95,8 @@ struct Built {
     /// The snapshots that are not as they were.
     snapshots: Vec<SnapshotRec>,
     reverted: bool,
+    /// A clone is split from this, or could not be.
+    split: Split,
 }
 
 /// The edits of the aggregate's tree; of several for one key the last one counts.
@@ -174,6 +177,9 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
         jobs.bury_volume(&t.vol, &mut edits);
         dropped.push(discard(t));
     }
+    for id in std::mem::take(&mut *core.new_splits.lock()) {
+        jobs.add(id, Job::Split { from: Key::MIN }, &mut edits);
+    }
     for t in taken {
         built.push(merge(t, &mut cp, &src, &mut edits, &mut jobs)?);
     }
@@ -204,6 +210,9 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
         }
     }
     for vol in dropped {
+        if let Some(origin) = vol.origin.lock().take() {
+            core.forget_clone(origin);
+        }
         vol.root.load().supersede(Arc::clone(&before));
         vol.root.store(RootState::new(TreeRoot::EMPTY));
     }
@@ -257,6 +266,7 @@ fn merge(
     let mut catalog = vol.catalog.lock();
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
     let rec_before = catalog.rec.clone();
+    let split = jobs.split(&vol, &mut catalog, cp, src, edits)?;
     let mut volume = Merging {
         vol: &vol,
         catalog: &mut catalog,
@@ -316,6 +326,7 @@ fn merge(
         changes,
         snapshots,
         reverted,
+        split,
     })
 }
 
@@ -420,7 +431,17 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         changes,
         snapshots,
         reverted,
+        split,
     } = built;
+    match split {
+        Split::None => {}
+        Split::Failed => vol.splitting.store(false, Ordering::Release),
+        Split::Done(origin) => {
+            *vol.origin.lock() = None;
+            vol.splitting.store(false, Ordering::Release);
+            core.forget_clone(origin);
+        }
+    }
     if reverted {
         // Until the new root stands, nothing is loaded; what was loaded before is
         // not used any more.

@@ -475,6 +475,7 @@ impl Volume {
             admin: Mutex::new(()),
             hold: AtomicU64::new(0),
             dead_blocks: AtomicU64::new(rec.dead_blocks),
+            origin: Mutex::new(rec.origin),
             splitting: AtomicBool::new(false),
             swapping: AtomicBool::new(false),
             snapshot: 0,

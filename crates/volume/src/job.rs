@@ -82,6 +82,25 @@ impl Jobs {
         self.list.is_empty()
     }
 
+    /// The number and the place of a clone's splitting.
+    pub(crate) fn split_of(&self, id: VolumeId) -> Option<(u64, Key)> {
+        let mut all = self.list.range((id, 0)..=(id, u64::MAX));
+        all.find_map(|(at, job)| match job {
+            Job::Split { from } => Some((at.1, *from)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn set_split(
+        &mut self,
+        id: VolumeId,
+        number: u64,
+        from: Option<Key>,
+        edits: &mut Edits,
+    ) {
+        self.set((id, number), from.map(|from| Job::Split { from }), edits);
+    }
+
     /// Clones that are being split.
     pub(crate) fn splits(&self) -> Vec<VolumeId> {
         let split =

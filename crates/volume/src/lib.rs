@@ -35,6 +35,7 @@ mod recovery;
 mod rename;
 mod scrub;
 mod snapshot;
+mod split;
 mod types;
 mod volume;
 

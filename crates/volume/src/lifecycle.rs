@@ -1,15 +1,19 @@
-//! What happens to volumes as a whole: deletion and revert.
+//! What happens to volumes as a whole: deletion, revert, cloning and splitting.
 //!
-//! Both are carried out by the next consistency point, which makes them atomic and
-//! durable, and both only exchange roots: what nothing leads to any more is freed in
+//! All are carried out by the next consistency point, which makes them atomic and
+//! durable, and they only exchange roots: what nothing leads to any more is freed in
 //! the background ([`crate::job`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weir_base::VolumeId;
+use weir_store::tree::TreeRoot;
+
+use crate::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
 use crate::engine::Engine;
 use crate::types::{FsError, Stop};
-use crate::volume::GONE;
+use crate::volume::{GONE, Volume};
 
 impl Engine {
     /// Deletes a volume with its snapshots; one that does not exist is deleted already.
@@ -36,14 +40,7 @@ impl Engine {
             }
         });
         vol.table.retire(true);
-        let origin = vol.catalog.lock().rec.origin;
-        core.cp_now()?;
-        if let Some(origin) = origin
-            && let Some(parent) = core.volumes.read().get(&origin.volume)
-        {
-            parent.snaps.lock().count_clone(origin.snapshot, false);
-        }
-        Ok(())
+        core.cp_now()
     }
 
     /// Makes a volume what it was when the snapshot was made. Later snapshots are
@@ -74,6 +71,100 @@ impl Engine {
         core.cp_now()
     }
 
+    /// Makes a volume that begins as a snapshot of another one and shares its blocks:
+    /// writable at once, whatever its size. The limit is the other's. Durable when this
+    /// returns. Until it is split from it, the snapshot cannot be deleted.
+    ///
+    /// # Errors
+    /// `NotFound` for the other volume or the snapshot; `Exists`; `Invalid` for an empty
+    /// name, `NameTooLong`; `ReadOnly`; `Stale`.
+    pub fn clone_volume(
+        &self,
+        parent: &str,
+        snapshot: &str,
+        name: &str,
+    ) -> Result<Arc<Volume>, FsError> {
+        if name.is_empty() {
+            return Err(FsError::Invalid);
+        }
+        if name.len() > MAX_VOLUME_NAME {
+            return Err(FsError::NameTooLong);
+        }
+        let origin = self.volume(parent).ok_or(FsError::NotFound)?;
+        let _admin = origin.admin.lock();
+        origin.writable().map_err(refusal)?;
+        let begin = loop {
+            if let Some(begin) = origin.snaps.lock().to_clone(snapshot)? {
+                break begin;
+            }
+            self.cp_now()?;
+        };
+        let (id, root, generation, used) = begin;
+        let core = &self.core;
+        let orphans = crate::engine::read_orphans(&core.agg.source(), &root).map_err(|error| {
+            tracing::error!(volume = %origin.id, %error, "cannot read a snapshot to clone it");
+            FsError::Io
+        })?;
+        let vol = core.gate.close(|| {
+            let mut volumes = core.volumes.write();
+            if origin.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale);
+            }
+            if volumes.values().any(|v| v.name == name) {
+                return Err(FsError::Exists);
+            }
+            let number = core.next_volume_id()?;
+            let rec = VolumeRec {
+                name: name.to_owned(),
+                root,
+                // The places of names in directories come of it.
+                key: origin.key,
+                next_ino: origin.next_ino.load(Ordering::Relaxed),
+                limit: origin.limit.load(Ordering::Relaxed),
+                used,
+                next_snapshot: 1,
+                dead: TreeRoot::EMPTY,
+                dead_blocks: 0,
+                origin: Some(Origin {
+                    volume: origin.id,
+                    snapshot: id,
+                    generation,
+                }),
+            };
+            let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
+            vol.catalog.lock().orphans = orphans;
+            volumes.insert(number, Arc::clone(&vol));
+            origin.snaps.lock().count_clone(id, true);
+            core.note_changed(number);
+            Ok(vol)
+        })?;
+        self.cp_now()?;
+        Ok(vol)
+    }
+
+    /// Begins to copy what a clone shares with its origin, so that it no longer depends
+    /// on it. That goes on in the background, also after a restart;
+    /// [`Volume::origin`] says when it is done. A volume that is no clone is split
+    /// already. The clone can be used meanwhile, but not have snapshots.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if the clone has snapshots; `ReadOnly`; `Stale`.
+    pub fn split_clone(&self, name: &str) -> Result<(), FsError> {
+        let vol = self.volume(name).ok_or(FsError::NotFound)?;
+        let _admin = vol.admin.lock();
+        vol.writable().map_err(refusal)?;
+        if vol.origin().is_none() || vol.splitting.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !vol.snaps.lock().is_empty() {
+            return Err(FsError::Busy);
+        }
+        vol.splitting.store(true, Ordering::Release);
+        self.core.new_splits.lock().push(vol.id);
+        self.core.note_changed(vol.id);
+        self.cp_now()
+    }
+
     /// Whether space is still being given back in the background.
     pub fn reclaiming(&self) -> bool {
         self.core.backlog.load(Ordering::Acquire)
@@ -85,5 +176,17 @@ fn refusal(stop: Stop) -> FsError {
     match stop {
         Stop::Fail(e) => e,
         Stop::Wait(_) | Stop::Fetch(_) => FsError::Delay,
+    }
+}
+
+impl Volume {
+    /// Number of the volume and identity of the snapshot that this one is a clone of.
+    pub fn origin(&self) -> Option<(VolumeId, u32)> {
+        self.origin.lock().map(|o| (o.volume, o.snapshot))
+    }
+
+    /// Whether it is being split from its origin.
+    pub fn splitting(&self) -> bool {
+        self.splitting.load(Ordering::Acquire)
     }
 }

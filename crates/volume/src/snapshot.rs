@@ -119,6 +119,8 @@ struct Info {
     name: String,
     label: String,
     created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    next_ino: u64,
     /// `None` until a consistency point has made it.
     stored: Option<Stored>,
     clones: u32,
@@ -127,6 +129,7 @@ struct Info {
 #[derive(Clone, Copy)]
 struct Stored {
     root: TreeRoot,
+    generation: Generation,
     used: u64,
     unique: u64,
 }
@@ -135,6 +138,7 @@ impl From<&SnapshotRec> for Stored {
     fn from(rec: &SnapshotRec) -> Stored {
         Stored {
             root: rec.root,
+            generation: rec.generation,
             used: rec.used,
             unique: rec.unique,
         }
@@ -142,11 +146,13 @@ impl From<&SnapshotRec> for Stored {
 }
 
 /// The snapshots of a volume, as users see them.
-#[derive(Default)]
 pub(crate) struct Snaps {
     /// Identity (and place) of the next one.
     next: u32,
     list: BTreeMap<u32, Info>,
+    /// When the list was last changed, and how often it has been.
+    changed: Time,
+    changes: u64,
     /// Views that are kept, the last used one last.
     views: Vec<(u32, Arc<Volume>)>,
     /// For the next consistency point: renamed ones, removed ones, and the one to
@@ -172,7 +178,14 @@ impl Snaps {
     pub(crate) fn new(next: u32) -> Snaps {
         Snaps {
             next,
-            ..Snaps::default()
+            list: BTreeMap::new(),
+            changed: Time::EPOCH,
+            changes: 0,
+            views: Vec::new(),
+            named: BTreeSet::new(),
+            gone: Vec::new(),
+            gone_views: Vec::new(),
+            revert: None,
         }
     }
 
@@ -182,9 +195,11 @@ impl Snaps {
                 name: rec.name.clone(),
                 label: rec.label.clone(),
                 created: rec.created,
+                next_ino: rec.next_ino,
                 stored: Some(rec.into()),
                 clones: 0,
             };
+            self.note_change(rec.created);
             self.list.insert(rec.id, info);
         }
     }
@@ -201,6 +216,29 @@ impl Snaps {
 
     pub(crate) fn has_clones(&self) -> bool {
         self.list.values().any(|s| s.clones > 0)
+    }
+
+    /// The list changes, at about `now`; clients see it by a later time.
+    fn note_change(&mut self, now: Time) {
+        let after = self.changed.plus(std::time::Duration::from_nanos(1));
+        self.changed = now.max(after);
+        self.changes += 1;
+    }
+
+    /// What a clone of this snapshot begins with: its identity, tree, generation, and
+    /// number of data blocks. `None` until a consistency point has made it.
+    #[expect(clippy::type_complexity)]
+    pub(crate) fn to_clone(
+        &self,
+        name: &str,
+    ) -> Result<Option<(u32, TreeRoot, Generation, u64)>, FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        let stored = self.list.get(&id).and_then(|info| info.stored);
+        Ok(stored.map(|s| (id, s.root, s.generation, s.used)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     fn find(&self, name: &str) -> Option<u32> {
@@ -290,6 +328,7 @@ impl Catalog {
             root: self.rec.root,
             generation,
             created: made.created,
+            next_ino: self.rec.next_ino,
             used: self.rec.used,
             unique: 0,
         };
@@ -410,11 +449,13 @@ impl Volume {
             name: made.name.clone(),
             label: made.label.clone(),
             created: made.created,
+            next_ino: self.next_ino.load(Ordering::Relaxed),
             stored: None,
             clones: 0,
         };
         {
             let mut snaps = self.snaps.lock();
+            snaps.note_change(made.created);
             snaps.next = snaps.next.max(made.id.saturating_add(1));
             snaps.list.insert(made.id, info);
         }
@@ -541,6 +582,7 @@ impl Volume {
         let mut edits = Edits::new(self.id, 600);
         let change = plan(&snaps, &mut edits)?;
         let lsn = self.core.append(edits)?;
+        snaps.note_change(self.core.agg.clock().now());
         match change {
             Change::Remove(id) => snaps.remove(id),
             Change::Name(id, name, label) => {
@@ -661,6 +703,28 @@ impl Volume {
         let snaps = self.snaps.lock();
         let id = snaps.find(name)?;
         snaps.list.get(&id).map(|info| listed(id, info))
+    }
+
+    /// Calls `each` with identity and name of the snapshots later than `after` that have
+    /// the directory `dir`, which exists now, oldest first, until it answers `false`.
+    pub fn snapshots_of(&self, dir: Ino, after: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
+        let snaps = self.snaps.lock();
+        let Some(from) = after.checked_add(1) else {
+            return;
+        };
+        // What exists and has a lower number existed then: numbers are given out in order.
+        let had = |info: &Info| dir.0 < info.next_ino;
+        for (id, info) in snaps.list.range(from..).filter(|(_, info)| had(info)) {
+            if !each(*id, &info.name) {
+                break;
+            }
+        }
+    }
+
+    /// When the list of snapshots was last changed, and a number that changes with it.
+    pub fn snapshots_changed(&self) -> (Time, u64) {
+        let snaps = self.snaps.lock();
+        (snaps.changed, snaps.changes)
     }
 
     /// Bytes that snapshots hold and the volume itself does not refer to any more, as

@@ -14,7 +14,7 @@ use weir_store::tree::{self, NodeSource, TreeRoot, Value};
 use weir_store::{BlockPtr, Frame, RootLife, StoreError};
 
 use crate::admission::Promise;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Origin};
 use crate::core::Core;
 use crate::cx::Cx;
 use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES};
@@ -87,6 +87,8 @@ pub struct Volume {
     /// Held by renames that move a directory to another parent, so that no two
     /// of them can make a cycle together.
     pub(crate) renames: Mutex<()>,
+    /// What it is a clone of.
+    pub(crate) origin: Mutex<Option<Origin>>,
     /// A clone that is being split from its origin.
     pub(crate) splitting: AtomicBool,
     /// A revert is being published: nothing may be loaded.
@@ -298,6 +300,14 @@ impl Volume {
             GONE => Err(Stop::Fail(FsError::Stale)),
             epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
         }
+    }
+
+    /// Blocks that count towards the volume's limit: its data, what overlays may come
+    /// to need, and what only its snapshots hold.
+    pub(crate) fn blocks_used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+            + self.charged.load(Ordering::Relaxed)
+            + self.dead_blocks.load(Ordering::Relaxed)
     }
 
     /// Turns the store's stop into ours.

@@ -289,3 +289,331 @@ fn volumes_are_made_by_many_at_once() {
         lookup(vol, vol.root(), "f").unwrap();
     }
 }
+
+fn a_clone_shares_until_it_is_split() {
+    let m = Machine::new(35);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let d = mkdir(&vol, root, "d");
+    let f = create(&vol, d, "f");
+    let g = create(&vol, d, "g");
+    write(&vol, f, 0, &[1; 800_000], Stability::FileSync);
+    write(&vol, g, 0, &[2; 200_000], Stability::FileSync);
+    for i in 0..300 {
+        create(&vol, d, &format!("small{i}"));
+    }
+    vol.snapshot_create("base", now()).unwrap();
+    settle(&engine);
+    let before = free(&engine);
+    assert_eq!(
+        engine.clone_volume("vol1", "none", "copy").map(|_| ()),
+        Err(FsError::NotFound)
+    );
+    let copy = engine.clone_volume("vol1", "base", "copy").unwrap();
+    assert!(free(&engine) + 16 >= before, "nothing is copied");
+    assert_eq!(vol.snapshot("base").unwrap().clones, 1);
+    assert_eq!(vol.snapshot_delete("base"), Err(FsError::Busy));
+    assert_eq!(engine.delete_volume("vol1"), Err(FsError::Busy));
+    // Both go their own ways.
+    write(&vol, f, 0, &[3; 300_000], Stability::FileSync);
+    write(&copy, f, 400_000, &[4; 100_000], Stability::FileSync);
+    run(&copy, |cx| copy.remove(cx, d, b"g")).unwrap();
+    copy.snapshot_create("own", now()).unwrap();
+    write(&copy, f, 0, &[5; 10_000], Stability::FileSync);
+    settle(&engine);
+    let expected = {
+        let mut bytes = vec![1; 800_000];
+        bytes[400_000..500_000].fill(4);
+        bytes
+    };
+    assert_eq!(
+        read(&copy.open_snapshot("own").unwrap(), f, 0, 1 << 20),
+        expected
+    );
+    assert_eq!(read(&vol, g, 0, 1 << 20), vec![2; 200_000]);
+    drop(copy);
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
+    let (engine, vol) = m.open();
+    let copy = engine.volume("copy").unwrap();
+    assert_eq!(vol.snapshot("base").unwrap().clones, 1);
+    assert_eq!(
+        engine.split_clone("copy"),
+        Err(FsError::Busy),
+        "it has a snapshot"
+    );
+    engine.revert("copy", "own").unwrap();
+    assert_eq!(read(&copy, f, 0, 1 << 20), expected);
+    copy.snapshot_delete("own").unwrap();
+    engine.split_clone("copy").unwrap();
+    assert!(copy.origin().is_none() || copy.splitting());
+    while copy.origin().is_some() {
+        engine.cp_now().unwrap();
+    }
+    settle(&engine);
+    assert_eq!(read(&copy, f, 0, 1 << 20), expected);
+    assert_eq!(names(&copy, d).len(), 301);
+    vol.snapshot_delete("base").unwrap();
+    engine.delete_volume("vol1").unwrap();
+    settle(&engine);
+    assert_eq!(read(&copy, f, 0, 1 << 20), expected);
+    engine.delete_volume("copy").unwrap();
+    drop((copy, vol));
+    settle(&engine);
+    assert!(free(&engine) >= before + 200);
+    drop(engine);
+    assert!(m.check().clean(), "{}", m.check());
+}
+
+/// Random changes, snapshots, clones, reverts, splits, deletions and crashes; after each
+/// step every volume and every snapshot holds what it should, and at the end nothing is
+/// left.
+#[test]
+fn histories_hold() {
+    for seed in 0..12 {
+        history(seed);
+    }
+}
+
+/// What a volume holds: the first byte of each block of its files.
+type Model = std::collections::BTreeMap<String, Vec<u8>>;
+
+struct Branch {
+    now: Model,
+    snapshots: Vec<(String, Model)>,
+    origin: Option<(String, String)>,
+}
+
+fn contents(vol: &weir_volume::Volume) -> Model {
+    let root = vol.root();
+    let mut model = Model::new();
+    for (_, name) in names(vol, root) {
+        let ino = lookup(vol, root, &name).unwrap();
+        let bytes = read(vol, ino, 0, 1 << 20);
+        let blocks = bytes.chunks(4096).map(|b| {
+            assert!(b.iter().all(|x| *x == b[0]), "a torn block");
+            b[0]
+        });
+        model.insert(name, blocks.collect());
+    }
+    model
+}
+
+fn history(seed: u64) {
+    use weir_base::Rng;
+    let mut m = Machine::new(1000 + seed);
+    m.background = false;
+    let rng = weir_base::SeededRng::new(seed);
+    let (engine, vol) = m.format();
+    settle(&engine);
+    let empty = free(&engine);
+    drop(vol);
+    let mut engine = engine;
+    let mut branches: std::collections::BTreeMap<String, Branch> = Default::default();
+    branches.insert(
+        "vol1".into(),
+        Branch {
+            now: Model::new(),
+            snapshots: Vec::new(),
+            origin: None,
+        },
+    );
+    let mut serial = 0u32;
+    for step in 0..160 {
+        let all: Vec<String> = branches.keys().cloned().collect();
+        let name = all[rng.below(all.len() as u64) as usize].clone();
+        let vol = engine.volume(&name).unwrap();
+        let root = vol.root();
+        let pinned = |branches: &std::collections::BTreeMap<String, Branch>, snap: &str| {
+            let origin = Some((name.clone(), snap.to_owned()));
+            branches.values().any(|b| b.origin == origin)
+        };
+        let mut context = format!("seed {seed} step {step} {name}: ");
+        match rng.below(20) {
+            0..=6 => {
+                let file = format!("f{}", rng.below(5));
+                let branch = branches.get_mut(&name).unwrap();
+                let ino = match lookup(&vol, root, &file) {
+                    Ok(ino) => ino,
+                    Err(_) => create(&vol, root, &file),
+                };
+                let blocks = branch.now.entry(file).or_default();
+                let at = rng.below(blocks.len() as u64 + 1) as usize;
+                let byte = 1 + rng.below(250) as u8;
+                let len = 1 + rng.below(12) as usize;
+                write(
+                    &vol,
+                    ino,
+                    at as u64 * 4096,
+                    &vec![byte; len * 4096],
+                    Stability::FileSync,
+                );
+                blocks.resize(blocks.len().max(at + len), 0);
+                blocks[at..at + len].fill(byte);
+                context += "write";
+            }
+            7 => {
+                let branch = branches.get_mut(&name).unwrap();
+                if let Some(file) = branch.now.keys().next().cloned() {
+                    run(&vol, |cx| vol.remove(cx, root, file.as_bytes())).unwrap();
+                    branch.now.remove(&file);
+                }
+                context += "remove";
+            }
+            8..=11 => {
+                serial += 1;
+                let snap = format!("s{serial}");
+                let taken = vol.snapshot_take(&snap, "", now());
+                if vol.splitting() {
+                    assert_eq!(taken, Err(FsError::Busy));
+                } else {
+                    taken.unwrap();
+                    let branch = branches.get_mut(&name).unwrap();
+                    branch.snapshots.push((snap, branch.now.clone()));
+                }
+                context += "snapshot";
+            }
+            12 | 13 => {
+                let count = branches[&name].snapshots.len() as u64;
+                if count > 0 {
+                    let at = rng.below(count) as usize;
+                    let snap = branches[&name].snapshots[at].0.clone();
+                    let result = vol.snapshot_delete(&snap);
+                    if pinned(&branches, &snap) {
+                        assert_eq!(result, Err(FsError::Busy));
+                    } else {
+                        result.unwrap();
+                        branches.get_mut(&name).unwrap().snapshots.remove(at);
+                    }
+                }
+                context += "delete snapshot";
+            }
+            14 => {
+                let count = branches[&name].snapshots.len() as u64;
+                if count > 0 {
+                    let at = rng.below(count) as usize;
+                    let later = branches[&name].snapshots[at + 1..].to_vec();
+                    let busy = later.iter().any(|(s, _)| pinned(&branches, s));
+                    let snap = branches[&name].snapshots[at].0.clone();
+                    let result = engine.revert(&name, &snap);
+                    if busy {
+                        assert_eq!(result, Err(FsError::Busy));
+                    } else {
+                        result.unwrap();
+                        let branch = branches.get_mut(&name).unwrap();
+                        branch.snapshots.truncate(at + 1);
+                        branch.now = branch.snapshots[at].1.clone();
+                    }
+                }
+                context += "revert";
+            }
+            15 => {
+                let count = branches[&name].snapshots.len() as u64;
+                if count > 0 && branches.len() < 5 {
+                    serial += 1;
+                    let copy = format!("c{serial}");
+                    let (snap, model) =
+                        branches[&name].snapshots[rng.below(count) as usize].clone();
+                    engine.clone_volume(&name, &snap, &copy).unwrap();
+                    let branch = Branch {
+                        now: model,
+                        snapshots: Vec::new(),
+                        origin: Some((name.clone(), snap)),
+                    };
+                    branches.insert(copy, branch);
+                }
+                context += "clone";
+            }
+            16 => {
+                let result = engine.split_clone(&name);
+                let branch = branches.get_mut(&name).unwrap();
+                if branch.origin.is_some() && !branch.snapshots.is_empty() {
+                    assert_eq!(result, Err(FsError::Busy));
+                } else {
+                    result.unwrap();
+                    while vol.splitting() {
+                        engine.cp_now().unwrap();
+                    }
+                    assert_eq!(vol.origin(), None);
+                    branch.origin = None;
+                }
+                context += "split";
+            }
+            17 => {
+                let busy = branches[&name]
+                    .snapshots
+                    .iter()
+                    .any(|(s, _)| pinned(&branches, s));
+                if name != "vol1" {
+                    let result = engine.delete_volume(&name);
+                    if busy {
+                        assert_eq!(result, Err(FsError::Busy));
+                    } else {
+                        result.unwrap();
+                        branches.remove(&name);
+                    }
+                }
+                context += "delete volume";
+            }
+            18 => {
+                engine.cp_now().unwrap();
+                context += "consistency point";
+            }
+            _ => {
+                drop(vol);
+                let vol1 = engine.volume("vol1").unwrap();
+                crash(engine, vol1);
+                let report = m.check();
+                assert!(report.clean(), "{context}crash: {report}");
+                let (again, vol1) = m.open();
+                drop(vol1);
+                engine = again;
+                context += "crash";
+            }
+        }
+        for (name, branch) in &branches {
+            let vol = engine.volume(name).unwrap();
+            assert_eq!(contents(&vol), branch.now, "{context}, of {name}");
+            let listed: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
+            let wanted: Vec<&str> = branch.snapshots.iter().map(|(s, _)| s.as_str()).collect();
+            assert_eq!(listed, wanted, "{context}, of {name}");
+            // Looking into a snapshot makes a consistency point if it is new, which
+            // would leave nothing to find between two; so not each time.
+            if rng.below(4) == 0 {
+                for (snap, model) in &branch.snapshots {
+                    let view = vol.open_snapshot(snap).unwrap();
+                    assert_eq!(contents(&view), *model, "{context}, {snap} of {name}");
+                }
+            }
+        }
+    }
+    // Clones first: deepest last to be made.
+    while branches.len() > 1 || !branches["vol1"].snapshots.is_empty() {
+        let names: Vec<String> = branches.keys().filter(|n| *n != "vol1").cloned().collect();
+        for name in names {
+            if engine.delete_volume(&name).is_ok() {
+                branches.remove(&name);
+            }
+        }
+        if branches.len() == 1 {
+            let vol = engine.volume("vol1").unwrap();
+            for (snap, _) in std::mem::take(&mut branches.get_mut("vol1").unwrap().snapshots) {
+                vol.snapshot_delete(&snap).unwrap();
+            }
+        }
+    }
+    let vol = engine.volume("vol1").unwrap();
+    for (_, name) in names(&vol, vol.root()) {
+        run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).unwrap();
+    }
+    settle(&engine);
+    assert_eq!(vol.snapshot_used(), 0);
+    assert!(
+        free(&engine) + 4 >= empty,
+        "seed {seed}: {} of {empty}",
+        free(&engine)
+    );
+    crash(engine, vol);
+    let report = m.check();
+    assert!(report.clean(), "seed {seed}: {report}");
+}

@@ -97,6 +97,7 @@ impl<'a> Op<'a> {
             Ok(_) => Ok(Ok(FileId {
                 volume: subject.export.volume.id(),
                 ino,
+                place: subject.place,
             })),
             Err(Stop::Fail(FsError::Stale)) => Ok(Err(Stat::StaleHandle)),
             Err(Stop::Fail(_)) => Ok(Err(Stat::Failed)),

@@ -10,8 +10,8 @@ use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
 use super::{Op, Release, failed};
 use crate::xdr::{Put, padding};
-use weir_vfs::HANDLE_BYTES;
 use weir_vfs::volume::{DirEntry, FsError, ReadDirLimit, Stop};
+use weir_vfs::{HANDLE_BYTES, Spot};
 
 /// Bytes of results that a call gets at most, whatever it asks for: enough for
 /// some 600 entries with attributes, little enough that a listing does not keep
@@ -57,25 +57,34 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
     let (mut used, mut names, mut full) = (0, 0, false);
     let (vfs, export) = (op.vfs, subject.export);
     let out = &mut *op.out;
-    let outcome = subject.readdir(op.cx, dir, a.cookie, limit, &mut |e: &DirEntry<'_>| {
-        let bare = ENTRY + e.name.len() + padding(e.name.len());
-        let size = bare + if plus { PLUS } else { 0 };
-        if full || used + size > room || names + bare > names_room {
-            full = true;
-            return false;
-        }
-        used += size;
-        names += bare;
-        out.put_bool(true);
-        out.put_u64(e.ino.0);
-        out.put_opaque(e.name);
-        out.put_u64(e.cookie);
-        if plus {
-            put_post_op(out, e.attr.as_ref());
-            put_post_op_handle(out, &vfs.handle(export, e.ino));
-        }
-        true
-    });
+    let outcome = subject.readdir(
+        op.cx,
+        dir,
+        a.cookie,
+        limit,
+        &mut |e: &DirEntry<'_>, spot: Option<Spot>| {
+            let bare = ENTRY + e.name.len() + padding(e.name.len());
+            let size = bare + if plus { PLUS } else { 0 };
+            if full || used + size > room || names + bare > names_room {
+                full = true;
+                return false;
+            }
+            used += size;
+            names += bare;
+            out.put_bool(true);
+            out.put_u64(e.ino.0);
+            out.put_opaque(e.name);
+            out.put_u64(e.cookie);
+            if plus {
+                put_post_op(out, e.attr.as_ref());
+                match spot {
+                    Some(spot) => put_post_op_handle(out, &vfs.handle(export, spot)),
+                    None => out.put_bool(false),
+                }
+            }
+            true
+        },
+    );
     let checked = outcome.and_then(|o| {
         // Position 0 is the start whatever the verifier (RFC 1813 §3.3.16).
         if a.cookie != 0 && a.verifier != o.verifier {

@@ -138,7 +138,7 @@ impl<'a> Op<'a> {
 
     /// The handle of an inode of the subject's export.
     fn handle(&self, subject: &Subject<'_>, ino: Ino) -> [u8; HANDLE_BYTES] {
-        self.vfs.handle(subject.export, ino)
+        self.vfs.handle(subject.export, subject.spot(ino))
     }
 
     fn status(&mut self, status: Status) {

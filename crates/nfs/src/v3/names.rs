@@ -17,8 +17,8 @@ pub(super) fn lookup(op: &mut Op<'_>, at: &DirOp<'_>) -> Release {
         Err(status) => return op.refuse(status),
     };
     match subject.lookup(op.cx, dir, at.name) {
-        Ok(found) => {
-            let handle = op.handle(&subject, found.ino);
+        Ok((found, spot)) => {
+            let handle = op.vfs.handle(subject.export, spot);
             op.status(Status::Ok);
             op.out.put_opaque(&handle);
             put_post_op(op.out, Some(&found.attr));
@@ -147,7 +147,10 @@ pub(super) fn rename(op: &mut Op<'_>, from: &DirOp<'_>, to: &DirOp<'_>) -> Relea
         (Ok(a), Ok(b)) => (a, b),
         (Err(status), _) | (_, Err(status)) => return op.refuse(status),
     };
-    let outcome = if subject.export.volume.id() == target.export.volume.id() {
+    let outcome = if target.place != subject.place {
+        // Out of a snapshot, or into one.
+        Err(Stop::Fail(FsError::ReadOnly))
+    } else if subject.export.volume.id() == target.export.volume.id() {
         subject.rename(op.cx, from_dir, from.name, to_dir, to.name)
     } else {
         Err(Stop::Fail(FsError::CrossDevice))
@@ -178,7 +181,13 @@ pub(super) fn link(op: &mut Op<'_>, file: &[u8], at: &DirOp<'_>) -> Release {
         (Ok(a), Ok(b)) => (a, b),
         (Err(status), _) | (_, Err(status)) => return op.refuse(status),
     };
-    let outcome = if subject.export.volume.id() == target.export.volume.id() {
+    let outcome = if target.place != subject.place {
+        // Out of a snapshot, or into one.
+        Err(Stop::Fail(match target.read_only() {
+            true => FsError::ReadOnly,
+            false => FsError::CrossDevice,
+        }))
+    } else if subject.export.volume.id() == target.export.volume.id() {
         subject.link(op.cx, ino, dir, at.name)
     } else {
         Err(Stop::Fail(FsError::CrossDevice))

@@ -1,0 +1,289 @@
+//! The directory of snapshots, `.snapshot`.
+//!
+//! As ONTAP has it: below every directory of the volume there is a directory
+//! `.snapshot`, in which each snapshot that has that directory has a name; what is
+//! below it is the directory as it was. It is listed in the volume's root only, so that
+//! programs that walk the tree see each snapshot once, and it can be entered everywhere.
+//!
+//! It is not stored. Its handle names the directory that it belongs to, and that it is
+//! meant ([`Place::Snapshots`]); a handle below it carries the snapshot's identity. A
+//! snapshot has a file-system id of its own, so an inode number is the file's own number
+//! in all of them without two files being taken for one. The directory itself is part of
+//! the volume's file system and has its directory's number with the top bit set, which
+//! no inode has. Cookies of its entries are the snapshots' identities: stable.
+
+use weir_base::Ino;
+use weir_volume::{Attr, DirEntry, FileKind, Found, FsError, ReadDirLimit, ReadDirOut, Stop};
+
+use crate::access::{self, X};
+use crate::handle::Place;
+use crate::ops::{Outcome, Subject};
+use crate::{Cx, Volume};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Its name.
+pub const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
+
+/// Its cookie in the root: behind "." and "..", before all others.
+pub(crate) const COOKIE: u64 = 3;
+
+/// What the number of a directory of snapshots has beside that of its directory.
+const VIRTUAL: u64 = 1 << 63;
+
+/// What is added to a snapshot's identity for its cookie.
+const FIRST: u64 = 16;
+
+/// Something in a volume that a handle can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The inode.
+    pub ino: Ino,
+    /// Where.
+    pub place: Place,
+}
+
+impl Spot {
+    /// In the volume as it is now.
+    pub fn live(ino: Ino) -> Spot {
+        Spot {
+            ino,
+            place: Place::Live,
+        }
+    }
+}
+
+/// A volume or a view of one of its snapshots.
+pub(crate) enum Reading<'t> {
+    Live(&'t Volume),
+    View(Arc<Volume>),
+}
+
+impl<'t> Reading<'t> {
+    pub(crate) fn new(volume: &'t Arc<Volume>, place: Place) -> Outcome<Reading<'t>> {
+        match place {
+            Place::Live => Ok(Reading::Live(volume)),
+            Place::Snapshot(id) => volume.view(id).map(Reading::View),
+            Place::Snapshots => Err(FsError::Invalid.into()),
+        }
+    }
+}
+
+impl Deref for Reading<'_> {
+    type Target = Volume;
+    fn deref(&self) -> &Volume {
+        match self {
+            Reading::Live(volume) => volume,
+            Reading::View(view) => view,
+        }
+    }
+}
+
+impl Subject<'_> {
+    /// The spot of an inode beside the subject's own.
+    pub fn spot(&self, ino: Ino) -> Spot {
+        Spot {
+            ino,
+            place: self.place,
+        }
+    }
+
+    /// Whether listing this directory shows the directory of snapshots.
+    pub(crate) fn shows_snapshots(&self, dir: Ino) -> bool {
+        self.export.snapshot_directory
+            && self.place == Place::Live
+            && dir == self.export.volume.root()
+    }
+
+    /// Refuses what would change the directory of snapshots, or hide behind it.
+    pub(crate) fn not_reserved(&self, name: &[u8], error: FsError) -> Result<(), FsError> {
+        match self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY {
+            true => Err(error),
+            false => Ok(()),
+        }
+    }
+
+    /// Attributes of the directory of snapshots of `dir`, which must exist.
+    pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Outcome<Attr> {
+        let volume = &self.export.volume;
+        let of = volume.getattr(cx, dir)?;
+        if of.kind != FileKind::Directory {
+            return Err(FsError::Stale.into());
+        }
+        let (changed, change) = volume.snapshots_changed();
+        Ok(Attr {
+            mode: 0o555,
+            nlink: 2,
+            uid: 0,
+            gid: 0,
+            size: 4096,
+            used: 0,
+            ino: Ino(dir.0 | VIRTUAL),
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            btime: changed,
+            change,
+            ..of
+        })
+    }
+
+    /// Looks a name up that has to do with the directory of snapshots; `None` if it is
+    /// an ordinary one.
+    pub(crate) fn lookup_snapshots(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+    ) -> Outcome<Option<(Found, Spot)>> {
+        let volume = &self.export.volume;
+        let live = |place| Subject {
+            export: self.export,
+            rule: self.rule,
+            who: self.who.clone(),
+            place,
+        };
+        match self.place {
+            Place::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
+                let of = self.getattr(cx, dir)?;
+                if of.kind != FileKind::Directory {
+                    return Err(FsError::NotDir.into());
+                }
+                access::require(&of, &self.who, X)?;
+                let attr = self.snapshots_attr(cx, dir)?;
+                let found = Found {
+                    ino: attr.ino,
+                    attr,
+                    dir: of,
+                };
+                let place = Place::Snapshots;
+                Ok(Some((found, Spot { ino: dir, place })))
+            }
+            Place::Live => Ok(None),
+            Place::Snapshot(_) => {
+                // Above the root of a snapshot is the directory of snapshots.
+                if name != b".." || dir != volume.root() {
+                    return Ok(None);
+                }
+                let below = self.getattr(cx, dir)?;
+                let attr = self.snapshots_attr(cx, dir)?;
+                let found = Found {
+                    ino: attr.ino,
+                    attr,
+                    dir: below,
+                };
+                let place = Place::Snapshots;
+                Ok(Some((found, Spot { ino: dir, place })))
+            }
+            Place::Snapshots => {
+                let own = self.snapshots_attr(cx, dir)?;
+                let place = match name {
+                    b"." => Place::Snapshots,
+                    b".." => Place::Live,
+                    _ => {
+                        let name = std::str::from_utf8(name).map_err(|_| FsError::NotFound)?;
+                        let found = volume.snapshot(name).ok_or(FsError::NotFound)?;
+                        Place::Snapshot(found.id)
+                    }
+                };
+                let attr = match live(place).getattr(cx, dir) {
+                    // The snapshot is older than the directory.
+                    Err(Stop::Fail(FsError::Stale)) => return Err(FsError::NotFound.into()),
+                    other => other?,
+                };
+                let found = Found {
+                    ino: attr.ino,
+                    attr,
+                    dir: own,
+                };
+                Ok(Some((found, Spot { ino: dir, place })))
+            }
+        }
+    }
+
+    /// Lists the directory of snapshots of `dir`. Attributes would cost a look into
+    /// each snapshot; whoever wants them looks the names up.
+    pub(crate) fn list_snapshots(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
+    ) -> Outcome<ReadDirOut> {
+        let own = self.snapshots_attr(cx, dir)?;
+        let mut out = ReadDirOut {
+            eof: true,
+            dir: own,
+            verifier: [0; 8],
+        };
+        let dots: [(u64, &[u8], Ino); 2] = [(1, b".", own.ino), (2, b"..", dir)];
+        for (at, name, ino) in dots {
+            let entry = DirEntry {
+                cookie: at,
+                name,
+                ino,
+                kind: FileKind::Directory,
+                attr: None,
+            };
+            if at > cookie && !each(&entry, None) {
+                out.eof = false;
+                return Ok(out);
+            }
+        }
+        let after = u32::try_from(cookie.saturating_sub(FIRST)).unwrap_or(u32::MAX);
+        self.export
+            .volume
+            .snapshots_of(dir, after, &mut |id, name| {
+                let entry = DirEntry {
+                    cookie: u64::from(id) + FIRST,
+                    name: name.as_bytes(),
+                    ino: dir,
+                    kind: FileKind::Directory,
+                    attr: None,
+                };
+                out.eof = each(&entry, None);
+                out.eof
+            });
+        Ok(out)
+    }
+
+    /// Lists the volume's root with the directory of snapshots.
+    pub(crate) fn list_with_snapshots(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        cookie: u64,
+        limit: ReadDirLimit,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
+    ) -> Outcome<ReadDirOut> {
+        let attr = self.snapshots_attr(cx, dir)?;
+        let own = DirEntry {
+            cookie: COOKIE,
+            name: SNAPSHOT_DIRECTORY,
+            ino: attr.ino,
+            kind: FileKind::Directory,
+            attr: limit.attrs.then_some(attr),
+        };
+        let spot = Spot {
+            ino: dir,
+            place: Place::Snapshots,
+        };
+        let mut due = cookie < COOKIE;
+        let mut fits = true;
+        let mut out =
+            self.export
+                .volume
+                .readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
+                    if due && entry.cookie > COOKIE {
+                        due = false;
+                        fits = each(&own, Some(spot));
+                    }
+                    fits = fits && each(entry, Some(self.spot(entry.ino)));
+                    fits
+                })?;
+        if due && fits && out.eof {
+            out.eof = each(&own, Some(spot));
+        }
+        Ok(out)
+    }
+}
