@@ -227,7 +227,6 @@ impl Snaps {
 
     /// What a clone of this snapshot begins with: its identity, tree, generation, and
     /// number of data blocks. `None` until a consistency point has made it.
-    #[expect(clippy::type_complexity)]
     pub(crate) fn to_clone(
         &self,
         name: &str,
