@@ -106,11 +106,11 @@ impl Engine {
             FsError::Io
         })?;
         let vol = core.gate.close(|| {
-            let mut volumes = core.volumes.write();
+            let _making = core.making.lock();
             if origin.hold.load(Ordering::Relaxed) == GONE {
                 return Err(FsError::Stale);
             }
-            if volumes.values().any(|v| v.name == name) {
+            if core.volumes.read().named(name).is_some() {
                 return Err(FsError::Exists);
             }
             let number = core.next_volume_id()?;
@@ -133,7 +133,7 @@ impl Engine {
             };
             let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
             vol.catalog.lock().orphans = orphans;
-            volumes.insert(number, Arc::clone(&vol));
+            core.volumes.write().insert(Arc::clone(&vol));
             origin.snaps.lock().count_clone(id, true);
             core.note_changed(number);
             Ok(vol)

@@ -290,6 +290,7 @@ fn volumes_are_made_by_many_at_once() {
     }
 }
 
+#[test]
 fn a_clone_shares_until_it_is_split() {
     let m = Machine::new(35);
     let (engine, vol) = m.format();
