@@ -5,7 +5,7 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke unit bench sim fuzz
+.PHONY: help serve build test deps fmt clippy tidy smoke api unit bench sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -40,6 +40,11 @@ tidy:
 smoke:
 	$(CARGO) build --workspace --bins --locked
 	bash .ci/smoke
+
+# Clients that others have written, against the API of the real binary.
+api:
+	$(CARGO) build -p weir --locked
+	conformance/api/run
 
 unit:
 	$(CARGO) test --workspace --locked

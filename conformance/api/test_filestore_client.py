@@ -130,8 +130,8 @@ class Filestore(Case):
         if not made.custom_performance_supported:
             self.skipTest("no tier of the levels file has custom performance")
         changed = self.update("perf", ["performance_config"], performance_config=f.Instance.PerformanceConfig(
-            iops_per_tb=f.Instance.IOPSPerTB(max_iops_per_tb=9000)))
-        self.assertEqual(changed.performance_limits.max_read_iops, 90000)
+            iops_per_tb=f.Instance.IOPSPerTB(max_iops_per_tb=7500)))
+        self.assertEqual(changed.performance_limits.max_read_iops, 75000)
 
     def test_capacities_that_a_tier_does_not_have_are_refused(self):
         for tier, capacity in [("BASIC_HDD", 1023), ("BASIC_SSD", 2559), ("HIGH_SCALE_SSD", 10 * TB + 1),

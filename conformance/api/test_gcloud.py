@@ -67,7 +67,7 @@ class Requests(Case):
         self.assertEqual(changed["fileShares"][0]["capacityGb"], "2048")
         # Its etag is of before the change by now.
         error = self.refused(409, "ABORTED", "PATCH", f"{instances}/gi", body, updateMask="fileShares")
-        self.assertIn("etag", error["message"].lower())
+        self.assertIn("read it again", error["message"])
         self.ok("DELETE", f"{instances}/gi", alt="json")
 
 

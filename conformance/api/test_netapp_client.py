@@ -159,7 +159,7 @@ class NetApp(Case):
                          ["list2", "list5", "list1", "list4", "list0", "list3", "list6"])
         everywhere = self.client.list_volumes(parent="projects/p1/locations/-")
         self.assertLess({f"list{i}" for i in range(7)}, {v.name.rsplit("/", 1)[1] for v in everywhere} | {"x"})
-        with self.assertRaises(exceptions.InvalidArgument):
+        with self.assertRaises(exceptions.BadRequest):
             names(filter="nonsense=1")
 
     def test_a_pool_with_volumes_is_not_deleted(self):

@@ -196,7 +196,11 @@ async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Respo
     let outcome = async {
         gate::allows(&actor, matched.route)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
-        if matched.route.action != Action::Ontap {
+        let any = matches!(
+            matched.route.action,
+            Action::Ontap | Action::Missing | Action::Unimplemented(_)
+        );
+        if !any {
             query.only(matched.route.parameters())?;
         }
         let enums = query.enums()?;

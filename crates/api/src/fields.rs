@@ -325,7 +325,7 @@ impl Made {
 
     /// Sets a field unless the client's own form of it was kept.
     pub fn set_unless_kept(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
-        if !self.0.contains_key(field) {
+        if self.0.get(field).is_none_or(Value::is_null) {
             self.set(field, value);
         }
         self

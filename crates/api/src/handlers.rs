@@ -17,15 +17,11 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use weir_control::{
     Actor, Mutation, Name, Operation, Place, Resource, SnapshotName, SnapshotOf, Status, Target,
     View, Volume, Within,
 };
 
-/// How long an answer waits for work that is not quick: less than the ten seconds in which clients poll, and than any
-/// client's patience with a request.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// As a location: all of them.
 const EVERYWHERE: &str = "-";
 
@@ -166,13 +162,9 @@ impl Asked<'_> {
     }
 
     async fn submit(&self, mutation: Mutation) -> ApiResult<Value> {
-        let control = self.app.control();
-        let submitted = control.submit(mutation, &self.actor).await;
-        let mut op = submitted.map_err(ApiError::refused)?;
-        if !op.done() {
-            let waited = control.wait(&op.name, PATIENCE).await;
-            op = waited.map_err(ApiError::refused)?;
-        }
+        // Quick work has ended by the time this returns; the rest is polled for.
+        let submitted = self.app.control().submit(mutation, &self.actor).await;
+        let op = submitted.map_err(ApiError::refused)?;
         Ok(self.operation(&op))
     }
 

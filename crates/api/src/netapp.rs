@@ -211,7 +211,8 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),
     };
-    new.extra.extend(original);
+    new.extra
+        .extend(original.into_iter().filter(|(_, v)| !v.is_null()));
     Ok(new)
 }
 

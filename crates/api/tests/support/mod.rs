@@ -1,5 +1,7 @@
 //! The router over a control plane of its own, on a simulated node.
 
+#![allow(dead_code)] // Each test program uses a part of it.
+
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;

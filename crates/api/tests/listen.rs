@@ -1,0 +1,64 @@
+//! The listener itself: where it refuses to listen, and how it ends.
+
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod support;
+
+use std::net::TcpListener;
+use support::Api;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use weir_api::{Access, Refused, serve};
+
+#[tokio::test]
+async fn without_tokens_only_loopback_is_served() {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let refused = serve(
+        listener,
+        api.state.clone(),
+        Access::Loopback,
+        std::future::pending(),
+    )
+    .await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Refused::Open(_)));
+    assert!(refused.to_string().contains("--api-tls"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_end_waits_for_answers_and_not_for_idle_connections() {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, ended) = oneshot::channel::<()>();
+    let serving = tokio::spawn(serve(
+        listener,
+        api.state.clone(),
+        Access::Loopback,
+        async {
+            drop(ended.await);
+        },
+    ));
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    let mut busy = TcpStream::connect(address).await.unwrap();
+    // Half a request: its answer is owed when the end comes.
+    let head = "POST /v1/projects/p/locations/l/storagePools?storagePoolId=p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{";
+    busy.write_all(head.as_bytes()).await.unwrap();
+    // Answered, so that both connections are known to be accepted.
+    idle.write_all(b"GET /v1/projects/p/locations HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = [0; 4096];
+    let n = idle.read(&mut answer).await.unwrap();
+    assert!(answer[..n].starts_with(b"HTTP/1.1 200"));
+    end.send(()).unwrap();
+    assert_eq!(idle.read(&mut answer).await.unwrap(), 0);
+    busy.write_all(b"}").await.unwrap();
+    let mut text = String::new();
+    busy.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 400"), "{text}");
+    serving.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
