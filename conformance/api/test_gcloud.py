@@ -122,6 +122,7 @@ class Gcloud(Case):
                     "--labels=snapmirror-label=daily")
         listed = self.gcloud("netapp", "volumes", "snapshots", "list", place, "--volume=gvol", "--format=value(name)")
         self.assertIn("gsnap", listed)
+        self.gcloud("netapp", "volumes", "revert", "gvol", place, "--snapshot=gsnap", "--quiet")
         refusal = self.gcloud("netapp", "storage-pools", "delete", "gp", place, "--quiet", fails=True)
         self.assertIn("FAILED_PRECONDITION", refusal)
         refusal = self.gcloud("netapp", "storage-pools", "update", "gp", place, "--capacity=1024", fails=True)
@@ -163,6 +164,9 @@ class Gcloud(Case):
         name = operations[0]["name"].rsplit("/", 1)[-1]
         self.assertTrue(self.describe("netapp", "operations", "describe", name)["done"])
         self.assertIn("us-central1", self.gcloud("netapp", "locations", "list", "--format=value(name)"))
+        # The other tracks ask for other versions of the API.
+        self.assertIn("go", self.gcloud("beta", "netapp", "storage-pools", "list", place, "--format=value(name)"))
+        self.gcloud("beta", "filestore", "instances", "list", "--format=value(name)")
         self.gcloud("netapp", "storage-pools", "delete", "go", place, "--quiet")
 
 

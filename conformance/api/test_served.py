@@ -1,0 +1,97 @@
+"""What the API makes is served over NFS at once, as it says and where it says: seen with libnfs's tools."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from weirtest import PLACE, Case
+
+POOLS, VOLUMES, INSTANCES = (f"{PLACE}/{c}" for c in ("storagePools", "volumes", "instances"))
+
+
+@unittest.skipUnless(shutil.which("nfs-cp"), "libnfs's tools are not installed (Debian: libnfs-utils)")
+class Served(Case):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-served-")
+        self.addCleanup(self.folder.cleanup)
+        self.files = 0
+
+    def url(self, path):
+        return f"nfs://127.0.0.1/{path}?version=3&nfsport={self.nfs}&mountport={self.nfs}&auto-traverse-mounts=0"
+
+    def run_tool(self, *words):
+        return subprocess.run(words, capture_output=True, timeout=60)
+
+    def write(self, path, text):
+        self.files += 1
+        local = os.path.join(self.folder.name, str(self.files))
+        with open(local, "w") as f:
+            f.write(text)
+        return self.run_tool("nfs-cp", local, self.url(path)).returncode == 0
+
+    def read(self, path):
+        got = self.run_tool("nfs-cat", self.url(path))
+        return got.stdout.decode() if got.returncode == 0 else None
+
+    def lists(self, share):
+        return self.run_tool("nfs-ls", self.url(share + "/")).returncode == 0
+
+    def rules(self, *rules):
+        return {"exportPolicy": {"rules": list(rules)}}
+
+    def test_a_volumes_life(self):
+        self.done("POST", POOLS, {"serviceLevel": "STANDARD", "capacityGib": "1024", "network": "default"},
+                  storagePoolId="served")
+        everyone = {"allowedClients": "0.0.0.0/0", "accessType": "READ_WRITE", "hasRootAccess": "true"}
+        volume = self.done("POST", VOLUMES, {
+            "storagePool": "served", "shareName": "sv", "capacityGib": "10", "protocols": ["NFSV3"],
+            "unixPermissions": "0777", **self.rules(everyone)}, volumeId="sv")
+        option = volume["mountOptions"][0]
+        self.assertEqual(option["exportFull"], "127.0.0.1:/sv")
+        self.nfs = int(re.search(r",port=(\d+)", option["instructions"])[1])
+        self.assertTrue(self.write("sv/a", "first"))
+        self.assertEqual(self.read("sv/a"), "first")
+        # Rules change while it is served.
+        def change(*rules):
+            self.done("PATCH", f"{VOLUMES}/sv", self.rules(*rules), updateMask="exportPolicy")
+        change({**everyone, "accessType": "READ_ONLY"})
+        self.assertFalse(self.write("sv/b", "second"))
+        self.assertEqual(self.read("sv/a"), "first")
+        change({**everyone, "allowedClients": "192.0.2.1"})
+        self.assertFalse(self.lists("sv"))
+        change({**everyone, "allowedClients": "127.0.0.1", "accessType": "READ_NONE"}, everyone)
+        self.assertFalse(self.lists("sv"))
+        change(everyone)
+        self.assertTrue(self.lists("sv"))
+        # A snapshot, and back to it.
+        self.done("POST", f"{VOLUMES}/sv/snapshots", {}, snapshotId="s1")
+        self.assertTrue(self.write("sv/b", "second"))
+        self.done("POST", f"{VOLUMES}/sv:revert", {"snapshotId": "s1"})
+        self.assertEqual((self.read("sv/a"), self.read("sv/b")), ("first", None))
+        self.ok("DELETE", f"{VOLUMES}/sv", force="true")
+        self.assertFalse(self.lists("sv"))
+        # The name is free again, and the new volume is empty.
+        self.done("POST", VOLUMES, {"storagePool": "served", "shareName": "sv", "capacityGib": "10",
+                                    "protocols": ["NFSV3"], "unixPermissions": "0777"}, volumeId="sv2")
+        self.assertTrue(self.lists("sv"))
+        self.assertIsNone(self.read("sv/a"))
+
+    def test_an_instances_share(self):
+        made = self.done("POST", INSTANCES, {
+            "tier": "BASIC_HDD", "fileShares": [{"name": "si", "capacityGb": "1024", "nfsExportOptions": [
+                {"ipRanges": ["127.0.0.0/8"], "accessMode": "READ_WRITE", "squashMode": "NO_ROOT_SQUASH"}]}],
+            "networks": [{"network": "default"}]}, instanceId="si")
+        self.assertEqual(made["networks"][0]["ipAddresses"], ["127.0.0.1"])
+        volume = self.ok("GET", "projects/weir/locations/local/volumes")["volumes"][0]
+        self.nfs = int(re.search(r",port=(\d+)", volume["mountOptions"][0]["instructions"])[1])
+        self.assertTrue(self.lists("si"))
+        if os.geteuid() == 0:
+            self.assertTrue(self.write("si/f", "text"))
+            self.assertEqual(self.read("si/f"), "text")
+
+
+if __name__ == "__main__":
+    unittest.main()
