@@ -6,7 +6,7 @@ use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
 use crate::holder::Holder;
 use crate::jobs::Works;
 use crate::levels::Levels;
-use crate::model::{Actor, Instance, Operation, Role, Snapshot, State, Volume};
+use crate::model::{Actor, Instance, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Collection, Name};
 use crate::publish::{self, InForce};
@@ -68,7 +68,7 @@ impl OpenError {
 
 /// The control plane. Cheap to share; everything in it is safe to call from any thread.
 pub struct Control {
-    works: Arc<Works>,
+    pub(crate) works: Arc<Works>,
     usage: Usage,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
@@ -406,33 +406,7 @@ fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
 async fn tidy(works: Arc<Works>) {
     loop {
         tokio::time::sleep(TIDY).await;
-        recover::resume(&works).await;
-        let doomed = works.store.catalog.doomed().await.unwrap_or_default();
-        for key in doomed {
-            works.bury(&key.as_str().into()).await;
-        }
-        let view = works.store.view();
-        let volumes = view.volumes.values().cloned().map(Holder::Volume);
-        let instances = view.instances.values().cloned().map(Holder::Instance);
-        let failed = volumes
-            .chain(instances)
-            .filter(|holder| holder.state() == State::Error && holder.number().is_some());
-        for holder in failed {
-            let target = holder.target();
-            if works.fit(&target, true, false).await.is_err() {
-                continue;
-            }
-            let ready = works.store.insist(|draft| {
-                if let Some(now) = Holder::find(&draft.view, &target) {
-                    if now.state() == State::Error {
-                        now.put(draft, State::Ready, "", None);
-                    }
-                }
-            });
-            if ready.await.is_err() {
-                return;
-            }
-        }
+        recover::tidy(&works).await;
     }
 }
 

@@ -101,6 +101,37 @@ pub(crate) async fn resume(works: &Arc<Works>) {
     while running.join_next().await.is_some() {}
 }
 
+/// Tries again what could not be done when it was to be done: operations without a job, engine volumes that are to go,
+/// capacities that the engine did not take.
+pub(crate) async fn tidy(works: &Arc<Works>) {
+    resume(works).await;
+    for key in works.store.catalog.doomed().await.unwrap_or_default() {
+        works.bury(&key.as_str().into()).await;
+    }
+    let view = works.store.view();
+    let volumes = view.volumes.values().cloned().map(Holder::Volume);
+    let instances = view.instances.values().cloned().map(Holder::Instance);
+    let failed = volumes
+        .chain(instances)
+        .filter(|holder| holder.state() == State::Error && holder.number().is_some());
+    for holder in failed {
+        let target = holder.target();
+        if works.fit(&target, true, false).await.is_err() {
+            continue;
+        }
+        let ready = works.store.insist(|draft| {
+            if let Some(now) = Holder::find(&draft.view, &target) {
+                if now.state() == State::Error {
+                    now.put(draft, State::Ready, "", None);
+                }
+            }
+        });
+        if ready.await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Sets right what can be set right without doing anything to data.
 async fn compare(
     works: &Arc<Works>,

@@ -1,7 +1,9 @@
-//! A node that is not there, for tests: volumes as entries of a map, failures and crashes on demand.
+//! A node that is not there, for tests: volumes as entries of a map, failures on demand, and calls that stop for good in
+//! the middle, as in a process that is killed.
 
 use crate::backend::{Backend, BackendError, Published, SnapshotState, VolumeSpec, VolumeState};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,13 +40,18 @@ struct State {
     published: Option<Arc<Published>>,
     publications: u64,
     calls: u64,
-    dead_after: Option<u64>,
+    /// Stop in this call, before or after it has done anything.
+    stop: Option<(u64, bool)>,
+    /// A call has stopped.
+    stopped: bool,
+    /// Counts revivals: calls that stopped before one of them end without a result.
+    life: u64,
 }
 
 /// The node. Clones are the same node.
 #[derive(Clone, Default)]
 pub struct SimBackend {
-    state: Arc<Mutex<State>>,
+    state: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl SimBackend {
@@ -55,47 +62,53 @@ impl SimBackend {
 
     /// The next call of this name (`create_volume`, `publish`, …) meets with the fault.
     pub fn inject(&self, call: &'static str, fault: Fault) {
-        self.state.lock().faults.push((call, fault));
+        self.lock().faults.push((call, fault));
     }
 
-    /// After so many more changing calls the node is as if its process had been killed: the call after is done, but its
-    /// answer and every later call fail, until [`SimBackend::revive`].
-    pub fn die_after(&self, calls: u64) {
-        let mut state = self.state.lock();
-        state.dead_after = Some(state.calls + calls);
+    /// The changing call after so many more stops, before or after it has done what it does, as if the process had been
+    /// killed in it: it returns to nobody, and neither does any call after it, until [`SimBackend::revive`].
+    pub fn stop_in(&self, calls: u64, after: bool) {
+        let mut state = self.lock();
+        state.stop = Some((state.calls + calls, after));
     }
 
-    /// The node runs again, with what it had.
+    /// Whether a call has stopped.
+    pub fn stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// The node runs again in another process, with what it had.
     pub fn revive(&self) {
-        let mut state = self.state.lock();
-        state.dead_after = None;
+        let mut state = self.lock();
+        state.stop = None;
+        state.stopped = false;
+        state.life += 1;
         state.published = None;
+        self.state.1.notify_all();
     }
 
-    /// Whether it has died.
-    pub fn dead(&self) -> bool {
-        let state = self.state.lock();
-        state.dead_after.is_some_and(|at| state.calls > at)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.0.lock()
     }
 
     /// Everything on it.
     pub fn all(&self) -> BTreeMap<String, SimVolume> {
-        self.state.lock().volumes.clone()
+        self.lock().volumes.clone()
     }
 
     /// What is in force.
     pub fn published(&self) -> Option<Arc<Published>> {
-        self.state.lock().published.clone()
+        self.lock().published.clone()
     }
 
     /// How many publications there were.
     pub fn publications(&self) -> u64 {
-        self.state.lock().publications
+        self.lock().publications
     }
 
     /// Puts a volume there by hand.
     pub fn put(&self, key: &str, used: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.next += 1;
         let volume = SimVolume {
             number: state.next,
@@ -107,9 +120,14 @@ impl SimBackend {
         state.volumes.insert(key.to_owned(), volume);
     }
 
+    /// Takes a volume away by hand.
+    pub fn lose(&self, key: &str) {
+        self.lock().volumes.remove(key);
+    }
+
     /// Changes how much a volume holds.
     pub fn fill(&self, key: &str, used: u64) {
-        if let Some(volume) = self.state.lock().volumes.get_mut(key) {
+        if let Some(volume) = self.lock().volumes.get_mut(key) {
             volume.used = used;
         }
     }
@@ -119,25 +137,39 @@ impl SimBackend {
         name: &'static str,
         f: impl FnOnce(&mut State) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let mut state = self.state.lock();
-        let killed = || Err(BackendError::Failed("killed".to_owned()));
-        if state.dead_after.is_some_and(|at| state.calls > at) {
-            return killed();
-        }
+        let mut state = self.lock();
         state.calls += 1;
+        let here = state
+            .stop
+            .map(|(at, after)| (state.calls.cmp(&(at + 1)), after));
+        match here {
+            Some((Ordering::Greater, _)) | Some((Ordering::Equal, false)) => {
+                return self.killed(state);
+            }
+            _ => {}
+        }
         let fault = state.faults.iter().position(|(call, _)| *call == name);
         let fault = fault.map(|at| state.faults.remove(at).1);
         if let Some(Fault::Before(error)) = fault {
             return Err(error);
         }
         let result = f(&mut state);
-        if state.dead_after.is_some_and(|at| state.calls > at) {
-            return killed();
+        if here == Some((Ordering::Equal, true)) {
+            return self.killed(state);
         }
         match fault {
             Some(Fault::After(error)) => Err(error),
             _ => result,
         }
+    }
+
+    fn killed<T>(&self, mut state: parking_lot::MutexGuard<'_, State>) -> Result<T, BackendError> {
+        state.stopped = true;
+        let life = state.life;
+        while state.life == life {
+            self.state.1.wait(&mut state);
+        }
+        Err(BackendError::Failed("killed".to_owned()))
     }
 
     fn at<T>(
@@ -167,12 +199,12 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
 
 impl Backend for SimBackend {
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError> {
-        let state = self.state.lock();
+        let state = self.lock();
         Ok(state.volumes.iter().map(|(k, v)| state_of(k, v)).collect())
     }
 
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError> {
-        let state = self.state.lock();
+        let state = self.lock();
         let found = state.volumes.get(key).map(|v| state_of(key, v));
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }
@@ -226,7 +258,7 @@ impl Backend for SimBackend {
     }
 
     fn snapshots(&self, key: &str) -> Result<Vec<SnapshotState>, BackendError> {
-        let state = self.state.lock();
+        let state = self.lock();
         let found = state.volumes.get(key).map(|v| v.snapshots.clone());
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }

@@ -464,7 +464,11 @@ async fn commit(store: &Store, batch: Vec<Staged>) {
         return;
     }
     let writes = current.iter().flat_map(|(_, writes, ..)| writes);
+    #[cfg(test)]
+    crate::tests::crash::at_commit(store.catalog.url(), false).await;
     let result = store.catalog.write(&store.owner, writes).await;
+    #[cfg(test)]
+    crate::tests::crash::at_commit(store.catalog.url(), true).await;
     let refusal = match result {
         Ok(()) => {
             if let Some((_, _, view, _)) = current.last() {

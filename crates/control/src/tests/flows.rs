@@ -52,7 +52,10 @@ async fn volumes_of_an_older_program_are_adopted() {
 
 #[tokio::test]
 async fn a_volume_from_cradle_to_grave() {
-    let mut bench = Bench::new().await;
+    cradle_to_grave(&mut Bench::new().await).await;
+}
+
+pub async fn cradle_to_grave(bench: &mut Bench) {
     bench
         .done(pool("mq", "PREMIUM", 40_960, QosType::Manual))
         .await;
@@ -75,7 +78,7 @@ async fn a_volume_from_cradle_to_grave() {
         plan.map(|plan| (plan.limits.total.bytes.unwrap(), plan.source.to_string()))
     };
     assert_eq!(
-        limit(&bench).unwrap(),
+        limit(bench).unwrap(),
         (128 << 20, "PREMIUM, manual: 128 MiB/s".to_owned())
     );
     let view = bench.control.view();
@@ -88,7 +91,7 @@ async fn a_volume_from_cradle_to_grave() {
         ..VolumeChange::default()
     };
     bench.done(Mutation::UpdateVolume(name("v1"), retune)).await;
-    assert_eq!(limit(&bench).unwrap().0, 256 << 20);
+    assert_eq!(limit(bench).unwrap().0, 256 << 20);
     let grow = VolumeChange {
         capacity_gib: Some(2048),
         ..VolumeChange::default()
@@ -109,7 +112,7 @@ async fn a_volume_from_cradle_to_grave() {
     };
     bench.done(Mutation::UpdateVolume(name("v1"), move_)).await;
     assert_eq!(
-        limit(&bench).unwrap(),
+        limit(bench).unwrap(),
         (48 << 20, "STANDARD: 16 MiB/s per TiB × 3 TiB".to_owned())
     );
     let view = bench.control.view();
@@ -153,7 +156,7 @@ async fn a_volume_from_cradle_to_grave() {
     assert_eq!(bench.refused(delete(false)).await.reason, "HAS_SNAPSHOTS");
     bench.done(delete(true)).await;
     assert!(!bench.node.all().contains_key(&key));
-    assert!(limit(&bench).is_none());
+    assert!(limit(bench).is_none());
     bench.done(Mutation::DeletePool(name("std"))).await;
     assert!(bench.control.view().snapshot(&snapshot("s1")).is_none());
 }

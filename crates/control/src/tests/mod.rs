@@ -1,6 +1,13 @@
 //! Tests of the whole control plane, on a simulated node.
 
+pub mod crash;
+mod faults;
 mod flows;
+mod limits;
+mod many;
+mod postgres;
+mod random;
+mod refusals;
 
 use crate::sim::SimBackend;
 use crate::{

@@ -1,0 +1,159 @@
+//! Many mutations at once.
+
+use super::*;
+use crate::{PoolUse, VolumeChange};
+
+/// Two hundred volumes where a hundred and fifty fit, and two hundred changes of one of them.
+pub async fn two_hundred_at_once(bench: &Bench) {
+    bench.done(pool("p", "PREMIUM", 150, QosType::Auto)).await;
+    let before = bench.node.publications();
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..200 {
+        let control = Arc::clone(&bench.control);
+        tasks.spawn(async move {
+            let mutation = volume(&format!("v{n}"), "p", 1);
+            control.submit(mutation, &Actor::local()).await
+        });
+    }
+    let results = tasks.join_all().await;
+    let (made, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (150, 50));
+    for operation in made.into_iter().map(Result::unwrap) {
+        assert_eq!(operation.outcome, Some(Outcome::Done));
+    }
+    for refusal in refused.into_iter().map(Result::unwrap_err) {
+        assert_eq!(refusal.reason, "POOL_CAPACITY_EXCEEDED");
+    }
+    let view = bench.control.view();
+    let full = PoolUse {
+        volumes: 150,
+        capacity_gib: 150,
+        throughput: 0,
+    };
+    assert_eq!(view.pool_use(&name("p")), full);
+    crash::sound(&view, &bench.node, "two hundred at once");
+    let publications = bench.node.publications() - before;
+    assert!(
+        publications < 100,
+        "{publications} publications for 150 volumes"
+    );
+
+    bench
+        .done(pool("m", "EXTREME", 10_240, QosType::Manual))
+        .await;
+    bench.done(volume("one", "m", 1)).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 1..=200 {
+        let control = Arc::clone(&bench.control);
+        tasks.spawn(async move {
+            let change = VolumeChange {
+                throughput_mibps: Some(f64::from(n)),
+                capacity_gib: Some(n as u64),
+                ..VolumeChange::default()
+            };
+            let mutation = Mutation::UpdateVolume(name("one"), change);
+            control.submit(mutation, &Actor::local()).await
+        });
+    }
+    for operation in tasks.join_all().await {
+        assert_eq!(operation.unwrap().outcome, Some(Outcome::Done));
+    }
+    let view = bench.control.view();
+    let one = view.volume(&name("one")).unwrap();
+    assert_eq!(
+        one.throughput_mibps,
+        Some(one.capacity_gib as f64),
+        "one change, whole"
+    );
+    assert_eq!(one.revision, 201);
+    crash::sound(&view, &bench.node, "two hundred changes");
+    let published = bench.node.published().unwrap();
+    let plan = published
+        .plan
+        .volumes
+        .iter()
+        .find(|p| p.name.ends_with("/one"))
+        .unwrap();
+    assert_eq!(
+        plan.limits.total.bytes,
+        Some(one.capacity_gib << 20),
+        "the last is in force"
+    );
+}
+
+#[tokio::test]
+async fn two_hundred_at_once_on_sqlite() {
+    two_hundred_at_once(&Bench::new().await).await;
+}
+
+#[tokio::test]
+async fn what_did_not_change_is_published_as_it_was() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 1000, QosType::Auto)).await;
+    bench.done(volume("a", "p", 1)).await;
+    bench.done(volume("b", "p", 1)).await;
+    let export = |bench: &Bench, path: &str| {
+        let published = bench.node.published().unwrap();
+        let found = published.exports.iter().find(|e| e.path == path);
+        Arc::clone(found.unwrap())
+    };
+    let (a, b) = (export(&bench, "/share-a"), export(&bench, "/share-b"));
+    let change = VolumeChange {
+        snapshot_directory: Some(false),
+        ..VolumeChange::default()
+    };
+    bench.done(Mutation::UpdateVolume(name("a"), change)).await;
+    assert!(!Arc::ptr_eq(&a, &export(&bench, "/share-a")));
+    assert!(Arc::ptr_eq(&b, &export(&bench, "/share-b")));
+    let change = VolumeChange {
+        capacity_gib: Some(2),
+        ..VolumeChange::default()
+    };
+    bench.done(Mutation::UpdateVolume(name("b"), change)).await;
+    assert!(
+        Arc::ptr_eq(&b, &export(&bench, "/share-b")),
+        "only its limits changed"
+    );
+}
+
+/// A hundred snapshots in a row are quick only if the catalog's flushes are shared; here only their order is checked.
+#[tokio::test]
+async fn jobs_of_one_volume_keep_their_order() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 10, QosType::Auto)).await;
+    bench.done(volume("v", "p", 1)).await;
+    let mut tasks = Vec::new();
+    for n in 0..50 {
+        let control = Arc::clone(&bench.control);
+        let snapshot = name("v").snapshot(crate::SnapshotOf::Volume, &format!("s{n:02}"));
+        let take = Mutation::CreateSnapshot(snapshot, Default::default());
+        // Accepted in this order: each task runs until it waits for the catalog before the next begins.
+        tasks.push(tokio::spawn(async move {
+            control.submit(take, &Actor::local()).await.unwrap()
+        }));
+        tokio::task::yield_now().await;
+    }
+    for task in tasks {
+        assert_eq!(task.await.unwrap().outcome, Some(Outcome::Done));
+    }
+    let view = bench.control.view();
+    let key = view.volume(&name("v")).unwrap().key.to_string();
+    let log = bench
+        .control
+        .audit(None, 100, &Actor::local())
+        .await
+        .unwrap();
+    let accepted: Vec<String> = log
+        .iter()
+        .rev()
+        .filter_map(|entry| entry.target.rsplit_once("/snapshots/"))
+        .map(|(_, id)| id.to_owned())
+        .collect();
+    let taken: Vec<String> = bench.node.all()[&key]
+        .snapshots
+        .iter()
+        .map(|s| s.name.clone())
+        .collect();
+    assert_eq!(taken.len(), 50);
+    assert_eq!(taken, accepted);
+}
