@@ -22,6 +22,8 @@ pub enum BenchCommand {
     Nfs3(Box<Nfs3Args>),
     /// What TCP over loopback carries on this machine: the ceiling of any server.
     Tcp(TcpArgs),
+    /// Whether limits on throughput hold: starts a server of its own.
+    Qos(Box<crate::qos::QosArgs>),
     /// Tables of block sizes and read/write mixes, with reports.
     Matrix(Box<MatrixArgs>),
     /// Definitions for `matrix` that come with this program.

@@ -33,6 +33,7 @@ pub mod machine;
 pub mod nfs3;
 pub mod outbox;
 pub mod pattern;
+pub mod qos;
 pub mod report;
 pub mod rpc;
 pub mod run;
@@ -62,6 +63,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         BenchCommand::Tcp(a) => tcp::tcp(a).and_then(|report| {
             show(a.json.as_deref(), &report, &report.table())?;
             Ok(Ending::Sound)
+        }),
+        BenchCommand::Qos(a) => qos::qos(a).map(|met| match met {
+            true => Ending::Sound,
+            false => Ending::Faulty,
         }),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),

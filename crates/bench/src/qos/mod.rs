@@ -1,0 +1,214 @@
+//! `weir bench qos`: do limits hold?
+//!
+//! Each case puts limits in force, puts a load on that offers more, and tells what came through: the target, what was
+//! achieved, the verdict. The load is this crate's own client ([`load`]); clients are told apart by address,
+//! so each has one of its own on the loopback network. Limits are set by the product's API where it can express them
+//! (the changes under load, the shares of a Flex pool), and by the server's control socket elsewhere.
+//!
+//! **How long.** No shaper that does not split requests can be more exact over a time T than (burst + one request) /
+//! (rate × T). A case runs until that bound is below the tolerance, and at least for [`Timing::least`];
+//! `--full` makes it 30 s. Where the load offers less than 1.05 times the limit on this machine, which a short run
+//! without limits tells, there is nothing to hold, and the case says so.
+
+mod cases;
+pub mod load;
+pub mod measure;
+pub mod plot;
+mod scale;
+pub mod server;
+
+use crate::error::BenchError;
+use clap::Args;
+use serde::Serialize;
+use server::Server;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Do limits hold?
+#[derive(Args, Debug, Clone)]
+pub struct QosArgs {
+    /// The server's program [default: this one]
+    #[arg(long, value_name = "PATH")]
+    pub weir: Option<PathBuf>,
+    /// Where the server's data goes while the run lasts
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub scratch: PathBuf,
+    /// Write the table, the raw data and the plots into this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Memory of the server
+    #[arg(long, default_value = "2G")]
+    pub memory: String,
+    /// Only cases whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// A few short cases with wide margins
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// 30 s a case
+    #[arg(long)]
+    pub full: bool,
+}
+
+/// How long cases take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) quick: bool,
+    /// Least seconds of a case.
+    pub(crate) least: f64,
+    /// What tolerances are multiplied with.
+    pub(crate) margin: f64,
+}
+
+/// What came of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The target is met.
+    Met,
+    /// It is not.
+    Missed,
+    /// The load does not offer what it takes.
+    NotOffered,
+    /// There is no target: a figure to know.
+    Stated,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// What is wanted.
+    pub target: String,
+    /// What was measured.
+    pub achieved: String,
+    /// Whether that is good.
+    pub verdict: Verdict,
+    /// Numbers behind it.
+    pub data: serde_json::Value,
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    pub(crate) server: Server,
+    pub(crate) timing: Timing,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) plots: Vec<plot::Line>,
+    pub(crate) changes: Vec<plot::Line>,
+    only: String,
+}
+
+impl Run {
+    /// Whether a case was asked for.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        case.contains(&self.only)
+    }
+
+    pub(crate) fn row(&mut self, row: Row) {
+        let verdict = verdict_name(row.verdict);
+        // Whoever reads may stop reading.
+        let _ = writeln!(
+            std::io::stdout(),
+            "{verdict:<12} {:<58} {:<34} {}",
+            row.case,
+            row.target,
+            row.achieved
+        );
+        self.rows.push(row);
+    }
+}
+
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Met => "met",
+        Verdict::Missed => "MISSED",
+        Verdict::NotOffered => "not offered",
+        Verdict::Stated => "-",
+    }
+}
+
+/// Runs all cases. `false` if a target was missed.
+pub fn qos(args: &QosArgs) -> Result<bool, BenchError> {
+    let weir = match &args.weir {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(BenchError::io("this program's path"))?,
+    };
+    let timing = match (args.quick, args.full) {
+        (true, _) => Timing {
+            quick: true,
+            least: 1.0,
+            margin: 10.0,
+        },
+        (_, full) => Timing {
+            quick: false,
+            least: if full { 30.0 } else { 3.0 },
+            margin: 1.0,
+        },
+    };
+    let mut run = Run {
+        server: Server::start(&weir, &args.scratch, &args.memory)?,
+        timing,
+        rows: Vec::new(),
+        plots: Vec::new(),
+        changes: Vec::new(),
+        only: args.only.clone(),
+    };
+    cases::all(&mut run)?;
+    scale::all(&mut run)?;
+    if let Some(out) = &args.out {
+        write(&run, out)?;
+    }
+    let missed = run
+        .rows
+        .iter()
+        .filter(|row| row.verdict == Verdict::Missed)
+        .count();
+    let met = run
+        .rows
+        .iter()
+        .filter(|row| row.verdict == Verdict::Met)
+        .count();
+    let _ = writeln!(
+        std::io::stdout(),
+        "{met} met, {missed} missed, of {}",
+        run.rows.len()
+    );
+    Ok(missed == 0)
+}
+
+fn write(run: &Run, out: &std::path::Path) -> Result<(), BenchError> {
+    let failed = || BenchError::io(format!("write to {}", out.display()));
+    std::fs::create_dir_all(out).map_err(failed())?;
+    let text = serde_json::to_string_pretty(&run.rows).unwrap_or_default();
+    std::fs::write(out.join("qos.json"), text).map_err(failed())?;
+    let mut table = String::from("| Case | Target | Achieved | |\n|---|---|---|---|\n");
+    for row in &run.rows {
+        let verdict = verdict_name(row.verdict);
+        table += &format!(
+            "| {} | {} | {} | {verdict} |\n",
+            row.case, row.target, row.achieved
+        );
+    }
+    std::fs::write(out.join("table.md"), table).map_err(failed())?;
+    for (name, title, step, lines) in [
+        (
+            "smoothness.svg",
+            "Steady limits, windows of 100 ms",
+            0.1,
+            &run.plots,
+        ),
+        (
+            "changes.svg",
+            "A limit changed under load, windows of 50 ms",
+            0.05,
+            &run.changes,
+        ),
+    ] {
+        if !lines.is_empty() {
+            std::fs::write(out.join(name), plot::svg(title, "MiB/s", step, lines))
+                .map_err(failed())?;
+        }
+    }
+    Ok(())
+}

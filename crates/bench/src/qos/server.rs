@@ -1,0 +1,368 @@
+//! The server under test: started for the run with a folder of its own, asked over its API and its control socket.
+
+use crate::clock;
+use crate::control::Control;
+use crate::error::BenchError;
+use crate::nfs3::{self, Handle, Stable};
+use crate::rpc::Credential;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Where the resources are.
+const PLACE: &str = "/v1/projects/weir/locations/local";
+
+/// A volume of the server with a file that loads use.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Its root directory.
+    pub root: Handle,
+    /// The file.
+    pub file: Handle,
+    /// The file's size in bytes.
+    pub size: u64,
+}
+
+/// A running server. Dropping it ends it and removes its folder.
+pub struct Server {
+    child: Child,
+    folder: PathBuf,
+    /// Its NFS address.
+    pub nfs: SocketAddr,
+    api: SocketAddr,
+}
+
+fn sleep(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+impl Server {
+    /// Starts `weir` with a new folder below `scratch`.
+    pub fn start(weir: &Path, scratch: &Path, memory: &str) -> Result<Server, BenchError> {
+        let folder = scratch.join(format!("weir-bench-qos-{}", clock::now_ns()));
+        std::fs::create_dir_all(&folder).map_err(BenchError::io("make a folder"))?;
+        let log = folder.join("log");
+        let output = std::fs::File::create(&log).map_err(BenchError::io("make a file"))?;
+        let errors = output.try_clone().map_err(BenchError::io("make a file"))?;
+        let child = Command::new(weir)
+            .args([
+                "serve",
+                "--nfs",
+                "127.0.0.1:0",
+                "--api",
+                "127.0.0.1:0",
+                "--no-rpcbind",
+                "--memory",
+                memory,
+                "--data",
+            ])
+            .arg(folder.join("data"))
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(BenchError::io(format!("start {}", weir.display())))?;
+        let mut server = Server {
+            child,
+            folder,
+            nfs: SocketAddr::from(([127, 0, 0, 1], 0)),
+            api: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        let end = clock::now_ns() + PATIENCE.as_nanos() as u64;
+        loop {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let api = said.lines().find_map(|line| {
+                line.split("API on http://")
+                    .nth(1)?
+                    .split_whitespace()
+                    .next()?
+                    .parse()
+                    .ok()
+            });
+            let nfs = said
+                .lines()
+                .filter(|line| !line.contains("API on"))
+                .find_map(|line| {
+                    line.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':'))
+                        .find_map(|word| {
+                            word.trim_end_matches(['.', ':']).parse::<SocketAddr>().ok()
+                        })
+                });
+            if let (Some(api), Some(nfs)) = (api, nfs) {
+                (server.api, server.nfs) = (api, nfs);
+                return Ok(server);
+            }
+            let ended = server.child.try_wait().ok().flatten().is_some();
+            if ended || clock::now_ns() > end {
+                return Err(BenchError::Usage(format!(
+                    "the server did not start:\n{said}"
+                )));
+            }
+            sleep(20);
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One HTTP request.
+    pub fn http(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, String), BenchError> {
+        let failed = || BenchError::io(format!("{method} {path}"));
+        let mut stream = TcpStream::connect_timeout(&self.api, PATIENCE).map_err(failed())?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.api,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).map_err(failed())?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).map_err(failed())?;
+        let status = line
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0);
+        let mut length = None;
+        let mut chunked = false;
+        loop {
+            line.clear();
+            reader.read_line(&mut line).map_err(failed())?;
+            let header = line.trim().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(n) = header.strip_prefix("content-length:") {
+                length = n.trim().parse::<u64>().ok();
+            }
+            chunked |= header.starts_with("transfer-encoding:") && header.contains("chunked");
+        }
+        let mut answer = Vec::new();
+        if chunked {
+            loop {
+                line.clear();
+                reader.read_line(&mut line).map_err(failed())?;
+                let n = u64::from_str_radix(line.trim(), 16).unwrap_or(0);
+                if n == 0 {
+                    break;
+                }
+                reader
+                    .by_ref()
+                    .take(n)
+                    .read_to_end(&mut answer)
+                    .map_err(failed())?;
+                line.clear();
+                reader.read_line(&mut line).map_err(failed())?;
+            }
+        } else {
+            reader
+                .take(length.unwrap_or(u64::MAX))
+                .read_to_end(&mut answer)
+                .map_err(failed())?;
+        }
+        Ok((status, String::from_utf8_lossy(&answer).into_owned()))
+    }
+
+    /// A change by the API, waited for.
+    pub fn change(&self, method: &str, path: &str, body: &Value) -> Result<(), BenchError> {
+        let (status, text) = self.http(method, &format!("{PLACE}/{path}"), Some(body))?;
+        let mut answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        let refused = |why: &str| BenchError::Usage(format!("{method} {path}: {why}"));
+        if status != 200 {
+            return Err(refused(&format!("{status} {text}")));
+        }
+        let end = clock::now_ns() + PATIENCE.as_nanos() as u64;
+        loop {
+            if let Some(error) = answer.get("error") {
+                return Err(refused(&error.to_string()));
+            }
+            if answer.get("done").and_then(Value::as_bool) != Some(false)
+                && answer.get("done").is_some()
+            {
+                return Ok(());
+            }
+            let Some(name) = answer
+                .get("name")
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+            else {
+                return Err(refused("no operation came back"));
+            };
+            if clock::now_ns() > end {
+                return Err(refused("not done in time"));
+            }
+            sleep(2);
+            let (_, text) = self.http("GET", &format!("/v1/{name}"), None)?;
+            answer = serde_json::from_str(&text).unwrap_or_default();
+        }
+    }
+
+    /// Makes a pool.
+    pub fn pool(&self, id: &str, level: &str, gib: u64, more: Value) -> Result<(), BenchError> {
+        let mut body = json!({"serviceLevel": level, "capacityGib": gib.to_string()});
+        merge(&mut body, more);
+        self.change("POST", &format!("storagePools?storagePoolId={id}"), &body)
+    }
+
+    /// Makes a volume, without a file.
+    pub fn make_volume(
+        &self,
+        id: &str,
+        pool: &str,
+        gib: u64,
+        more: Value,
+    ) -> Result<(), BenchError> {
+        let mut body = json!({
+            "storagePool": pool, "capacityGib": gib.to_string(), "shareName": id, "protocols": ["NFSV3"],
+        });
+        merge(&mut body, more);
+        self.change("POST", &format!("volumes?volumeId={id}"), &body)
+    }
+
+    /// The volume with a file of `size` bytes.
+    pub fn volume(&self, id: &str, size: u64) -> Result<Volume, BenchError> {
+        let root = Credential { uid: 0, gid: 0 };
+        let mut control =
+            Control::connect(self.nfs, Some(&root), clock::now_ns() as u32, PATIENCE)?;
+        let dir = control.mount(&format!("/{id}"), Some(&root))?;
+        let file = match control.lookup(&dir, b"load")? {
+            Some(file) => file,
+            None => control
+                .one(
+                    "CREATE",
+                    |c, out, xid| c.create(out, xid, &dir, b"load"),
+                    nfs3::created,
+                )?
+                .ok_or_else(|| BenchError::Protocol("CREATE gave no handle".into()))?,
+        };
+        let block = (1u64 << 20).min(size) as u32;
+        let mut data = vec![0u8; block as usize];
+        for at in 0..size / u64::from(block) {
+            for (n, word) in data.chunks_mut(8).enumerate() {
+                let value = (at << 20 | n as u64)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .to_le_bytes();
+                word.copy_from_slice(value.get(..word.len()).unwrap_or_default());
+            }
+            let offset = at * u64::from(block);
+            control.one(
+                "WRITE",
+                |c, out, xid| {
+                    c.write_head(out, xid, &file, offset, block, Stable::Unstable);
+                    out.extend_from_slice(&data);
+                },
+                nfs3::written,
+            )?;
+        }
+        control.one(
+            "COMMIT",
+            |c, out, xid| c.commit(out, xid, &file),
+            nfs3::committed,
+        )?;
+        Ok(Volume {
+            name: id.to_owned(),
+            root: dir,
+            file,
+            size,
+        })
+    }
+
+    fn ask(&self, request: &str) -> Result<Vec<String>, BenchError> {
+        let failed = || BenchError::io("ask over the control socket");
+        let stream = UnixStream::connect(self.folder.join("data/control")).map_err(failed())?;
+        writeln!(&stream, "{request}").map_err(failed())?;
+        let mut lines = Vec::new();
+        for line in BufReader::new(&stream).lines() {
+            let line = line.map_err(failed())?;
+            match line.split_once(' ').unwrap_or((&line, "")) {
+                ("note", text) => lines.push(text.to_owned()),
+                ("done", _) => return Ok(lines),
+                (_, text) => return Err(BenchError::Usage(format!("{request}: {text}"))),
+            }
+        }
+        Err(BenchError::Usage(format!("{request}: no answer")))
+    }
+
+    /// Puts these limits in force, in place of all others. See crates/weir/src/limits.rs.
+    pub fn limits(&self, plan: &Value) -> Result<(), BenchError> {
+        let path = self.folder.join("limits.json");
+        std::fs::write(&path, plan.to_string()).map_err(BenchError::io("write limits"))?;
+        self.ask(&format!("limits {}", path.display())).map(drop)
+    }
+
+    /// The sum of the samples of a metric.
+    pub fn metric(&self, family: &str) -> Result<f64, BenchError> {
+        let (status, page) = self.http("GET", "/metrics", None)?;
+        if status != 200 {
+            return Err(BenchError::Protocol(format!("/metrics answered {status}")));
+        }
+        let of = |line: &str| {
+            let rest = line.strip_prefix(family)?;
+            let value = rest.rsplit_once(' ')?.1;
+            (rest.starts_with(['{', ' '])).then(|| value.parse::<f64>().ok())?
+        };
+        Ok(page.lines().filter_map(of).sum())
+    }
+
+    /// Processor seconds and resident bytes of the server.
+    pub fn usage(&self) -> (f64, u64) {
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let field = |n: usize| {
+            fields
+                .get(n)
+                .and_then(|f| f.parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
+        // Fields 14 and 15 of the file, in ticks of 10 ms; the first two are cut off.
+        let cpu = (field(11) + field(12)) / 100.0;
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let resident = status.lines().find_map(|line| {
+            line.strip_prefix("VmRSS:")?
+                .split_whitespace()
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
+        (cpu, resident.unwrap_or(0) * 1024)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A signal that it may clean up after; it need not, the folder goes.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Some(into), Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}
