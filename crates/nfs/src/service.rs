@@ -16,11 +16,12 @@ use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Credential, Message, Refusal};
 use crate::v3;
-use crate::xdr::Put;
+use crate::xdr::{Put, Reader};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::MAX_IO;
 use weir_base::{Clock, Lsn, Rng, Time};
@@ -283,6 +284,31 @@ impl Service {
             Message::Refuse(xid, why) => refuse(xid, why),
             Message::Reply(..) => Handled::Drop,
             Message::Nonsense => Handled::Close("not an RPC message"),
+        }
+    }
+
+    /// Whether memory may be taken for a record of `bytes` of which only `head` is there: for a WRITE to a limited volume
+    /// it takes credit, which is returned. Pending: not now; the task of `cx` is woken when it is worth asking again.
+    pub fn poll_begin(
+        &self,
+        conn: &ConnInfo,
+        head: &[u8],
+        bytes: usize,
+        cx: &Context<'_>,
+    ) -> Poll<Option<HeldBytes>> {
+        let volume = match rpc::message(head) {
+            Message::Call(call) if call.program == NFS_PROGRAM && call.procedure == 7 => {
+                let handle = v3::types::handle(&mut Reader::new(call.args)).ok();
+                handle.and_then(|handle| self.vfs.file_id(handle).ok())
+            }
+            _ => None,
+        };
+        match volume {
+            Some(file) => {
+                let client = conn.peer.ip();
+                self.vfs.throttle.poll_begin(file.volume, client, bytes, cx)
+            }
+            None => Poll::Ready(None),
         }
     }
 

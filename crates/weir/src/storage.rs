@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -252,6 +252,24 @@ impl Backend for Protocols {
 
     fn may_read(&self, conn: &ConnInfo, cx: &mut Context<'_>) -> bool {
         self.throttle.poll_credit(conn.peer.ip(), cx)
+    }
+
+    fn begin(
+        &self,
+        conn: &ConnInfo,
+        head: &[u8],
+        bytes: usize,
+        cx: &mut Context<'_>,
+    ) -> net::Begin {
+        match self.service.poll_begin(conn, head, bytes, cx) {
+            Poll::Ready(credit) => net::Begin::Go(credit),
+            Poll::Pending => net::Begin::Wait,
+        }
+    }
+
+    fn crowded(&self) -> bool {
+        let (held, limits) = self.throttle.held();
+        held > limits.total / 8
     }
 
     fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &ReplyBuf>) {

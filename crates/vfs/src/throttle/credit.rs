@@ -112,6 +112,31 @@ impl Credit {
         !used_up
     }
 
+    /// Holds `bytes` for a request that is still to come, if there is room for them. Unlike what is there already and has
+    /// to be put somewhere, it can be left where it is, so all that is held in all counts for every client. If there is
+    /// no room, the task of `cx` is woken when it is worth asking again.
+    pub(super) fn poll_hold(
+        self: &Arc<Self>,
+        client: IpAddr,
+        bytes: usize,
+        cx: &Context<'_>,
+    ) -> Option<HeldBytes> {
+        // What is held falls through its low mark some time only if it is above it now.
+        let full =
+            |held: usize, limit: usize| held > low(limit) && held.saturating_add(bytes) > limit;
+        {
+            let mut shard = self.shard(client).lock();
+            let own = shard.entry(client).or_default();
+            if full(own.held, self.limits.client) || full(self.held(), self.limits.total) {
+                if !own.paused.iter().any(|w| w.will_wake(cx.waker())) {
+                    own.paused.push(cx.waker().clone());
+                }
+                return None;
+            }
+        }
+        Some(self.hold(client, bytes))
+    }
+
     fn give_back(&self, client: IpAddr, bytes: usize) {
         let mut woken = Vec::new();
         let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -132,9 +157,10 @@ impl Credit {
         let low = low(self.limits.total);
         if before > low && total <= low {
             for shard in &self.shards {
-                for other in shard.lock().values_mut() {
+                shard.lock().retain(|_, other| {
                     woken.append(&mut other.paused);
-                }
+                    other.held > 0
+                });
             }
         }
         woken.into_iter().for_each(Waker::wake);

@@ -298,6 +298,30 @@ impl Throttle {
         self.credit.poll(client.to_canonical(), cx)
     }
 
+    /// Accounts `bytes` of memory to a request for `volume` that is about to be read, if there is credit for it and the
+    /// volume is limited. If there is not, the task of `cx` will be woken when it is worth asking again.
+    pub fn poll_begin(
+        &self,
+        volume: VolumeId,
+        client: IpAddr,
+        bytes: usize,
+        cx: &Context<'_>,
+    ) -> std::task::Poll<Option<HeldBytes>> {
+        let limited = self.active.load(Ordering::Relaxed)
+            && self
+                .table
+                .load()
+                .volume(volume)
+                .is_some_and(|entry| entry.limited);
+        if !limited {
+            return std::task::Poll::Ready(None);
+        }
+        match self.credit.poll_hold(client.to_canonical(), bytes, cx) {
+            Some(held) => std::task::Poll::Ready(Some(held)),
+            None => std::task::Poll::Pending,
+        }
+    }
+
     /// Bytes held for requests that wait, and how many may be.
     pub fn held(&self) -> (usize, CreditLimits) {
         (self.credit.held(), self.credit.limits())

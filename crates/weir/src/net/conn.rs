@@ -4,6 +4,7 @@
 //! socket, others wait for the log or the device, and more requests may be read. Each `poll`
 //! goes round: take what became ready (log, device), write, read and run, until nothing moves.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::net::TcpStream as StdStream;
@@ -17,11 +18,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use weir_base::{Lsn, Reservation};
 use weir_nfs::{Arrival, ConnInfo};
+use weir_vfs::throttle::HeldBytes;
 
 use super::core::{Core, Stalled, Watch};
 use super::inbox::{Flow, Inbox};
 use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Handled, Pending, limits};
+use super::{Answer, Backend, Begin, Handled, Pending, limits};
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -203,6 +205,10 @@ pub(super) struct Conn<B: Backend> {
     /// Requests that were read but may not be run yet.
     backlog: Vec<u8>,
     traffic: Traffic<B::Reply>,
+    /// The credit that the request under assembly takes up.
+    incoming: Option<HeldBytes>,
+    /// True when the backlog begins with a request that there is no credit for.
+    refused: bool,
     intake: Intake,
     /// True when the last round ended with waiting for the peer to send.
     reading: bool,
@@ -227,6 +233,8 @@ impl<B: Backend> Conn<B> {
             inbox: Inbox::new(limits::MAX_RECORD),
             backlog: Vec::new(),
             traffic: Traffic::new(),
+            incoming: None,
+            refused: false,
             intake: Intake::Open,
             reading: false,
             charge: None,
@@ -293,8 +301,9 @@ impl<B: Backend> Conn<B> {
         }
     }
 
-    /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more. With `only_begun`, nothing
+    /// is read beyond the request that memory was taken for already.
+    fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool) -> Poll<io::Result<()>> {
         match self.stream.poll_read_ready(cx) {
             Poll::Ready(ready) => ready?,
             Poll::Pending => return Poll::Pending,
@@ -303,6 +312,11 @@ impl<B: Backend> Conn<B> {
         let mut buffer = core.receive.borrow_mut();
         let spare = self.inbox.spare();
         let direct = spare.len();
+        let beyond = match () {
+            () if only_begun => 0,
+            () if core.backend.crowded() => buffer.len().min(limits::CROWDED_READ),
+            () => buffer.len(),
+        };
         let parts = [
             libc::iovec {
                 iov_base: spare.as_mut_ptr().cast(),
@@ -310,10 +324,10 @@ impl<B: Backend> Conn<B> {
             },
             libc::iovec {
                 iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
+                iov_len: beyond,
             },
         ];
-        let room = direct + buffer.len();
+        let room = direct + beyond;
         // Without an open fragment the first part is empty and left out.
         let parts = if direct > 0 { &parts[..] } else { &parts[1..] };
         let fd = self.stream.as_raw_fd();
@@ -354,27 +368,44 @@ impl<B: Backend> Conn<B> {
         unsafe { self.inbox.filled(placed) };
         let rest = buffer.get(..read - placed).unwrap_or_default();
         if read > 0 {
-            self.run(rest);
+            let used = self.run(rest, cx);
+            self.backlog = rest.get(used..).unwrap_or_default().to_vec();
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Runs the whole records in `input` and keeps what may not be run yet.
-    fn run(&mut self, input: &[u8]) {
+    /// Runs the whole records in `input`; what is left of it may not be run yet.
+    fn run(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
         let Conn {
             core,
             info,
             inbox,
             traffic,
+            incoming,
+            refused,
             ..
         } = self;
+        *refused = false;
+        let credit = Cell::new(incoming.take());
         let now = Arrival {
             time: core.clock.now(),
             monotonic: u64::try_from(core.clock.monotonic().as_nanos()).ok(),
         };
         let backend = &core.backend;
         let mut durable = backend.durable();
-        let outcome = inbox.accept(input, &mut |record| {
+        let mut begin = |head: &[u8], bytes: usize| match backend.begin(info, head, bytes, cx) {
+            Begin::Go(with) => {
+                credit.set(with);
+                true
+            }
+            Begin::Wait => {
+                *refused = true;
+                false
+            }
+        };
+        let outcome = inbox.accept(input, &mut begin, &mut |record| {
+            // It is there: whether it is held is another matter.
+            credit.take();
             match backend.handle(info, record, now) {
                 Handled::Reply(reply, after) => {
                     if after.is_some_and(|lsn| lsn > durable) {
@@ -397,15 +428,14 @@ impl<B: Backend> Conn<B> {
         });
         match outcome {
             Ok(used) => {
-                let rest = input.get(used..).unwrap_or_default();
-                if !rest.is_empty() {
-                    self.backlog = rest.to_vec();
-                }
+                self.incoming = credit.into_inner();
+                used
             }
             Err(error) => {
                 tracing::warn!(peer = %info.peer, "connection closed: {error}");
                 self.intake = Intake::Closed;
                 self.inbox = Inbox::new(limits::MAX_RECORD);
+                input.len()
             }
         }
     }
@@ -421,20 +451,32 @@ impl<B: Backend> Conn<B> {
             return Ok(false);
         }
         self.watch.paused.set(None);
+        let mut only_begun = false;
         if self.core.short_of_memory() {
             // It must not wait for what it holds itself and has only not given back yet.
             self.settle();
             self.core.wait_for_memory(&self.watch);
             if self.core.short_of_memory() {
-                return Ok(false);
+                // What memory was taken for already may come in: it is what gives memory back.
+                only_begun = !self.inbox.spare().is_empty();
+                if !only_begun {
+                    return Ok(false);
+                }
             }
         }
-        if !self.backlog.is_empty() {
-            let input = std::mem::take(&mut self.backlog);
-            self.run(&input);
-            return Ok(true);
+        if !only_begun && !self.backlog.is_empty() {
+            let mut input = std::mem::take(&mut self.backlog);
+            match self.run(&input, cx) {
+                0 => {}
+                used => input = input.split_off(used.min(input.len())),
+            }
+            self.backlog = input;
+            if self.refused {
+                self.watch.paused.set(Some(self.stream.as_raw_fd()));
+            }
+            return Ok(!self.refused);
         }
-        match self.fill(cx) {
+        match self.fill(cx, only_begun) {
             Poll::Ready(done) => done.map(|()| true),
             Poll::Pending => {
                 self.reading = true;

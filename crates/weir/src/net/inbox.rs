@@ -12,7 +12,10 @@
 
 use std::mem::MaybeUninit;
 
-use weir_nfs::record::{Assembler, RecordError, Step};
+use weir_nfs::record::{Assembler, MARK_BYTES, RecordError, Step};
+
+/// Records from this length on are asked about before memory is taken for them: WRITEs of 64 KiB and more.
+pub const LARGE: usize = 64 << 10;
 
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,12 +104,16 @@ impl Inbox {
 
     /// Runs `input` through the assembler and hands each whole record to `each`.
     ///
+    /// Before memory is taken for a record of at least [`LARGE`] bytes that is not there as a whole, `begin` is asked,
+    /// with what there is of it and its length with its mark.
+    ///
     /// Returns how many bytes were consumed: all of them unless `each` answered
-    /// [`Flow::Pause`], in which case the caller keeps the rest and presents it again. Must be
+    /// [`Flow::Pause`] or `begin` answered false, in which case the caller keeps the rest and presents it again. Must be
     /// called once after [`Inbox::filled`], with an empty `input` if nothing else came.
     pub fn accept(
         &mut self,
         input: &[u8],
+        begin: &mut dyn FnMut(&[u8], usize) -> bool,
         each: &mut dyn FnMut(&[u8]) -> Flow,
     ) -> Result<usize, Broken> {
         let mut at = 0;
@@ -123,6 +130,10 @@ impl Inbox {
                     }
                     Step::More { consumed, want } => {
                         let begun = rest.get(consumed..).unwrap_or_default();
+                        let head = begun.get(MARK_BYTES..).unwrap_or_default();
+                        if want >= LARGE && consumed == 0 && !begin(head, want) {
+                            return Ok(at);
+                        }
                         if !begun.is_empty() {
                             self.held.reserve_exact(want.max(begun.len()));
                             self.held.extend_from_slice(begun);
@@ -219,7 +230,7 @@ mod tests {
                     unsafe { inbox.filled(direct) };
                     chunk = &chunk[direct..];
                     let used = inbox
-                        .accept(chunk, &mut |r| {
+                        .accept(chunk, &mut |_, _| true, &mut |r| {
                             seen.push(r.to_vec());
                             Flow::Continue
                         })
@@ -243,7 +254,7 @@ mod tests {
         let mut calls = 0;
         while at < bytes.len() {
             at += inbox
-                .accept(&bytes[at..], &mut |r| {
+                .accept(&bytes[at..], &mut |_, _| true, &mut |r| {
                     seen.push(r.to_vec());
                     Flow::Pause
                 })
@@ -258,7 +269,7 @@ mod tests {
     fn oversized_records_are_refused_before_any_memory_is_held() {
         let mut inbox = Inbox::new(1000);
         let error = inbox
-            .accept(&mark(1001, true), &mut |_| Flow::Continue)
+            .accept(&mark(1001, true), &mut |_, _| true, &mut |_| Flow::Continue)
             .unwrap_err();
         assert_eq!(error, Broken::Record(RecordError::TooLong(1001)));
         assert_eq!(inbox.held(), 0);
@@ -267,7 +278,9 @@ mod tests {
         let mut bytes = mark(600, false).to_vec();
         bytes.extend_from_slice(&[0; 600]);
         bytes.extend_from_slice(&mark(401, true));
-        let error = inbox.accept(&bytes, &mut |_| Flow::Continue).unwrap_err();
+        let error = inbox
+            .accept(&bytes, &mut |_, _| true, &mut |_| Flow::Continue)
+            .unwrap_err();
         assert_eq!(error, Broken::Record(RecordError::TooLong(1001)));
     }
 
@@ -277,7 +290,9 @@ mod tests {
         let bytes: Vec<u8> = std::iter::repeat_n(mark(0, false), 5000)
             .flatten()
             .collect();
-        let error = inbox.accept(&bytes, &mut |_| Flow::Continue).unwrap_err();
+        let error = inbox
+            .accept(&bytes, &mut |_, _| true, &mut |_| Flow::Continue)
+            .unwrap_err();
         assert_eq!(error, Broken::Record(RecordError::TooManyFragments));
     }
 }

@@ -12,6 +12,10 @@ pub const MAX_RECORD: usize = MAX_IO + 4096;
 /// the size of a socket's receive queue under load; the system call is amortised long before.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
 
+/// Bytes read at a time while much waits for limits: enough for some calls, and for the beginning of a WRITE, which
+/// says whether the rest may be taken.
+pub const CROWDED_READ: usize = 8 << 10;
+
 /// Bytes that a connection may have under way (answers not yet taken by the kernel, requests
 /// that wait) before it is no longer read from: some READs of the largest size, and more
 /// than a Linux client's 128 slots need at the usual sizes.

@@ -48,6 +48,7 @@ use std::task::Context;
 
 use weir_base::Lsn;
 use weir_nfs::{Arrival, ConnInfo};
+use weir_vfs::throttle::HeldBytes;
 
 pub use core::{Cores, Settings, Wakeups};
 pub use datagram::datagrams;
@@ -77,6 +78,14 @@ pub enum Handled<R> {
     Close(&'static str),
 }
 
+/// Whether a large request may be read.
+pub enum Begin {
+    /// Yes; the memory is accounted to the client's credit until the request is there.
+    Go(Option<HeldBytes>),
+    /// Not now.
+    Wait,
+}
+
 /// The protocol service behind the connections.
 pub trait Backend: Send + Sync + 'static {
     /// A finished reply.
@@ -89,6 +98,17 @@ pub trait Backend: Send + Sync + 'static {
     /// worth asking again.
     fn may_read(&self, _conn: &ConnInfo, _cx: &mut Context<'_>) -> bool {
         true
+    }
+
+    /// Whether memory may be taken for a large request of which only `head` is there, of `bytes` in all. If not, the
+    /// task of `cx` is woken when it is worth asking again.
+    fn begin(&self, _conn: &ConnInfo, _head: &[u8], _bytes: usize, _cx: &mut Context<'_>) -> Begin {
+        Begin::Go(None)
+    }
+
+    /// True when so much waits for limits that requests should be looked at before much of them is read.
+    fn crowded(&self) -> bool {
+        false
     }
 
     /// These replies may leave, as of now.
