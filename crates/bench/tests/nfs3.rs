@@ -251,3 +251,72 @@ fn ceiling() {
         );
     }
 }
+
+/// A server that stalls once: an open loop counts the wait of everything that was due
+/// meanwhile, which is what its users would have seen.
+#[test]
+fn an_open_loop_counts_latency_from_the_due_time() {
+    // The stall falls into the load: preparation takes some 30 calls.
+    let fake = Fake::start(Mischief::Stall(300));
+    let report = bench(
+        &fake,
+        "getattr -c 1 -d 4 --files 10 --dirs 1 --rate 1000 --arrivals constant -n 1000",
+    )
+    .unwrap();
+    assert_eq!(report.ops, 1000);
+    let l = &report.classes[0].latency_us;
+    assert!(l.max >= 300_000.0, "{l:?}");
+    // 400 of 1000 were due during the stall; with only 4 slots, a closed loop would have
+    // seen 4 of them. At least those due in its first half waited for 200 ms.
+    assert!(l.p90 >= 100_000.0, "{l:?}");
+    assert!(report.offered_ops_per_s == Some(1000.0));
+}
+
+#[test]
+fn a_rate_is_not_exceeded_and_clients_share_the_connections() {
+    let fake = Fake::start(Mischief::None);
+    let report = bench(
+        &fake,
+        "getattr -c 6 -d 4 --clients 3 --files 20 --rate 500 --warmup 0 -t 1",
+    )
+    .unwrap();
+    // Poisson: 500 ± 5 deviations of √500.
+    assert!((1..=620).contains(&report.ops), "{}", report.ops);
+    // In flight in all, where it does not divide evenly: 10 on 4 connections.
+    let report = bench(
+        &fake,
+        "read -c 4 -d 3 --in-flight 10 -b 8k -s 1m --files 4 -n 2000",
+    )
+    .unwrap();
+    assert!(report.in_flight <= 10.3, "{}", report.in_flight);
+    let error = bench(&fake, "null -c 4 -d 2 --in-flight 9")
+        .map(|r| r.ops)
+        .unwrap_err();
+    assert!(error.to_string().contains("at most 8"), "{error}");
+}
+
+#[test]
+fn the_blend_cleans_up_what_it_makes() {
+    let fake = Fake::start(Mischief::None);
+    let report = bench(
+        &fake,
+        "eda -c 3 -d 4 -n 3000 -b 64k -s 4m --files 16 --dirs 3",
+    )
+    .unwrap();
+    assert_eq!(report.faults, Vec::<String>::new());
+    assert_eq!(
+        report.ops
+            + report
+                .classes
+                .iter()
+                .filter(|c| c.class == "commit")
+                .map(|c| c.ops)
+                .sum::<u64>()
+            >= 3000,
+        true
+    );
+    for procedure in [1, 3, 4, 6, 7, 8, 12, 17, 21] {
+        assert!(fake.count(procedure) > 0, "procedure {procedure}");
+    }
+    assert_eq!(fake.nodes(), 1);
+}

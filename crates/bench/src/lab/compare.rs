@@ -22,9 +22,14 @@ use super::view::{Row, View, figure, views};
 use crate::error::BenchError;
 use serde::Serialize;
 
+/// Longest name that rows and charts repeat; longer ones get a letter.
+const SHORT: usize = 20;
+
 /// A target of a run.
 struct Subject<'r> {
     name: String,
+    /// What a letter stands for.
+    meaning: Option<String>,
     run: &'r Run,
     views: Vec<View<'r>>,
 }
@@ -56,6 +61,7 @@ pub struct Ratio {
 struct Comparison {
     title: String,
     subjects: Vec<String>,
+    legend: Vec<String>,
     notes: Vec<String>,
     tables: Vec<Compared>,
     ratios: Vec<Ratio>,
@@ -130,8 +136,14 @@ fn subjects(runs: &[Run]) -> Vec<Subject<'_>> {
             if out.iter().any(|s| s.name == name) {
                 name = format!("{name} ({})", n + 1);
             }
+            let meaning = (name.chars().count() > SHORT).then(|| name.clone());
+            if meaning.is_some() {
+                let letter = u8::try_from(out.len()).unwrap_or(25).min(25);
+                name = char::from(b'A' + letter).to_string();
+            }
             out.push(Subject {
                 name,
+                meaning,
                 run,
                 views: views(run)
                     .into_iter()
@@ -161,8 +173,9 @@ fn same_table(a: (&Run, &View<'_>), b: (&Run, &View<'_>)) -> bool {
 fn build(subjects: &[Subject<'_>]) -> Comparison {
     let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
     let mut out = Comparison {
-        title: names.join(" / "),
+        title: format!("Comparison of {}", names.join(" and ")),
         subjects: names,
+        legend: Vec::new(),
         notes: Vec::new(),
         tables: Vec::new(),
         ratios: Vec::new(),
@@ -171,6 +184,11 @@ fn build(subjects: &[Subject<'_>]) -> Comparison {
     let Some((base, others)) = subjects.split_first() else {
         return out;
     };
+    for s in subjects {
+        if let Some(m) = &s.meaning {
+            out.legend.push(format!("{} is {m}", s.name));
+        }
+    }
     for other in others {
         differences(base, other, &mut out.notes);
     }
@@ -398,6 +416,9 @@ fn compared(
 
 fn terminal(c: &Comparison) -> String {
     let mut out = String::new();
+    for l in &c.legend {
+        out.push_str(&format!("{l}\n"));
+    }
     if c.subjects.len() > 1 {
         for t in &c.tables {
             out.push_str(&format!("\n{}\n", t.heading));
@@ -425,6 +446,9 @@ fn terminal(c: &Comparison) -> String {
 
 fn markdown(c: &Comparison) -> String {
     let mut out = format!("# {}\n\n", c.title);
+    for l in &c.legend {
+        out.push_str(&format!("- {l}\n"));
+    }
     for n in &c.notes {
         out.push_str(&format!("- differs: {n}\n"));
     }
@@ -450,6 +474,7 @@ fn html(c: &Comparison) -> String {
         "made {} by weir bench compare",
         utc(crate::clock::unix_seconds())
     ));
+    page.list(&c.legend, "plain");
     if let Some(base) = c.subjects.first() {
         if c.subjects.len() > 1 {
             page.soft(&format!(

@@ -196,7 +196,8 @@ impl Driver for NfsDriver {
             repetition.disk_busy = facts::disk_busy(&disks.0, &disks.1, watched);
         }
         repetition.bound = trust::bound(&Seen {
-            ops_per_s: outcome.report.ops_per_s,
+            // COMMITs are among what was offered.
+            ops_per_s: outcome.report.ops_per_s + repetition.commits_per_s,
             mib_per_s: outcome.report.mib_per_s,
             offered: point.rate,
             cap_mib_s: context.settings.cap_mib_s,
@@ -279,6 +280,10 @@ fn repetition(
             + server_cores
             + client_cores
             + report.machine.stolen_cores,
+        other_cores: report
+            .server
+            .is_some()
+            .then_some(report.machine.other_cores),
         stolen_cores: report.machine.stolen_cores,
         disk_busy: None,
         server_cpu_us_per_op: report.server.as_ref().map(|s| s.cpu_us_per_op),

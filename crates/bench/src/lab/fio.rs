@@ -410,6 +410,7 @@ fn repetition(context: &Context<'_>, point: &Point, job: &Job, result: &FioResul
         bound: Bound::Concurrency,
         generator_busy: result.busy,
         machine_busy_cores: 0.0,
+        other_cores: None,
         stolen_cores: 0.0,
         disk_busy: None,
         server_cpu_us_per_op: None,

@@ -186,6 +186,9 @@ pub struct Repetition {
     pub generator_busy: f64,
     /// Cores that the whole machine kept busy.
     pub machine_busy_cores: f64,
+    /// Cores kept busy by neither generator nor server, where both are known.
+    #[serde(default)]
+    pub other_cores: Option<f64>,
     /// Cores' worth of time that the hypervisor gave to others.
     pub stolen_cores: f64,
     /// Share of the time in which the busiest local disk had work.
@@ -456,6 +459,18 @@ impl Run {
         match p.rate {
             Some(rate) => text.push_str(&format!(", {rate:.0} ops/s offered")),
             None => text.push_str(&format!(" {}/{}", p.read_percent, 100 - p.read_percent)),
+        }
+        if let Some(t) = self.definition.tables.get(p.table) {
+            for (name, sweep, value) in [
+                ("clients", &t.clients, p.clients),
+                ("jobs", &t.jobs, p.jobs),
+                ("nconnect", &t.nconnect, p.nconnect),
+                ("depth", &t.depth, p.depth),
+            ] {
+                if sweep.as_ref().is_some_and(|s| s.values().len() > 1) {
+                    text.push_str(&format!(", {name} {value}"));
+                }
+            }
         }
         text
     }

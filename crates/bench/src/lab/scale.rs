@@ -178,10 +178,8 @@ impl Scale {
         }
         if let Some(w) = self.warmup {
             d.time.warmup = w;
-            d.time.warmup_at_most = d
-                .time
-                .warmup_at_most
-                .min(w.max(d.time.warmup_at_most / 10.0));
+            // Whoever shortens the warm-up does not want to wait for a steady state.
+            d.time.warmup_at_most = d.time.warmup_at_most.min(w * 4.0);
         }
         if let Some(m) = self.measure {
             d.time.measure = m;

@@ -105,6 +105,9 @@ pub fn latency(us: f64) -> String {
 
 /// Seconds as people say them: `45 s`, `3 min 20 s`, `2 h 05 min`.
 pub fn duration(seconds: f64) -> String {
+    if seconds > 0.0 && seconds < 10.0 && seconds.fract() > 0.0 {
+        return format!("{seconds:.1} s");
+    }
     let s = seconds.max(0.0).round() as u64;
     match s {
         0..=99 => format!("{s} s"),
@@ -173,6 +176,7 @@ mod tests {
         assert_eq!(Size((3 << 30) / 2).to_string(), "1.5 GiB");
         assert_eq!(latency(250.4), "250 µs");
         assert_eq!(latency(6248.0), "6.25 ms");
+        assert_eq!(duration(0.6), "0.6 s");
         assert_eq!(duration(61.0), "61 s");
         assert_eq!(duration(200.0), "3 min 20 s");
         assert_eq!(duration(7500.0), "2 h 05 min");

@@ -242,9 +242,14 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
         line.push_str(" · open loop");
     }
     let set = run.working_set(p.table);
+    let percent = set.0 as f64 * 100.0 / run.memory.0.max(1) as f64;
+    let percent = if percent < 1.0 {
+        "less than 1".to_owned()
+    } else {
+        format!("{percent:.0}")
+    };
     line.push_str(&format!(
-        " · working set {set} ({:.0} % of this machine's memory) · cache {}",
-        set.0 as f64 * 100.0 / run.memory.0.max(1) as f64,
+        " · working set {set} ({percent} % of this machine's memory) · cache {}",
         table.cache.unwrap_or(run.definition.load.cache).name()
     ));
     line
@@ -324,8 +329,12 @@ impl View<'_> {
             .get(self.table)
             .is_some_and(|t| t.kind == Kind::Eda);
         if eda {
+            rows.push(self.row("COMMIT ops/s", true, |c| {
+                c.spread(|r| Some(r.commits_per_s))
+                    .map_or_else(|| "–".into(), |s| figure(&s))
+            }));
             rows.push(self.row("All ops/s", true, |c| {
-                c.spread(|r| Some(r.total(Unit::Iops)))
+                c.spread(|r| Some(r.total(Unit::Iops) + r.commits_per_s))
                     .map_or_else(|| "–".into(), |s| figure(&s))
             }));
             rows.push(self.row("MiB/s", false, |c| {
@@ -443,6 +452,10 @@ pub fn warnings(run: &Run) -> Vec<String> {
     say(
         count(&|r| r.stolen_cores > 0.05),
         "the hypervisor gave processor time to others",
+    );
+    say(
+        count(&|r| r.other_cores.is_some_and(|c| c > 0.3)),
+        "other programs kept more than 0.3 cores busy",
     );
     say(count(&|r| r.cut_short), "cut short");
     if run.definition.time.repetitions < 3 {

@@ -40,6 +40,13 @@ pub enum Mischief {
     Stale,
     /// The connection closes after this many calls.
     Close(u64),
+    /// The server ends after this many calls in all: its connections close, and it
+    /// takes no new ones.
+    Die(u64),
+    /// The call with this number, of all, takes 400 ms, and all behind it wait.
+    Stall(u64),
+    /// WRITEs fail with NFS3ERR_NOSPC.
+    Full,
 }
 
 enum Node {
@@ -79,6 +86,9 @@ impl Fake {
         };
         std::thread::spawn(move || {
             for stream in listener.incoming() {
+                if matches!(mischief, Mischief::Die(n) if total(&calls) >= n) {
+                    return;
+                }
                 let mut connection = Connection {
                     state: state.clone(),
                     calls: calls.clone(),
@@ -101,6 +111,11 @@ impl Fake {
     pub fn nodes(&self) -> usize {
         self.state.lock().unwrap().nodes.len()
     }
+}
+
+/// NFS calls of all procedures so far.
+fn total(calls: &[AtomicU64; 22]) -> u64 {
+    calls.iter().map(|c| c.load(Ordering::SeqCst)).sum()
 }
 
 struct Connection {
@@ -134,8 +149,17 @@ impl Connection {
                 replies.push(self.call(&buffer[at + 4..at + 4 + len]));
                 at += 4 + len;
                 self.seen += 1;
-                if matches!(self.mischief, Mischief::Close(n) if self.seen >= n) {
-                    return;
+                match self.mischief {
+                    Mischief::Close(n) if self.seen >= n => return,
+                    Mischief::Die(n) if total(&self.calls) >= n => {
+                        // Wakes the listener, which then sees that it is over.
+                        let _ = TcpStream::connect(stream.local_addr().unwrap());
+                        return;
+                    }
+                    Mischief::Stall(n) if total(&self.calls) == n => {
+                        std::thread::sleep(std::time::Duration::from_millis(400));
+                    }
+                    _ => {}
                 }
             }
             buffer.copy_within(at..filled, 0);
@@ -265,6 +289,10 @@ impl Connection {
                 let count = r.u32().unwrap();
                 let stable = r.u32().unwrap();
                 let data = r.opaque(u32::MAX).unwrap();
+                if self.mischief == Mischief::Full {
+                    put_u32(out, 28);
+                    return put_wcc(out);
+                }
                 assert_eq!(data.len(), count as usize);
                 let Some(Node::File(content)) = state.nodes.get_mut(&id) else {
                     panic!("WRITE to no file");

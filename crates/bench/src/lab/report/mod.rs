@@ -9,7 +9,7 @@ use super::spec::Unit;
 use super::units::{duration, utc};
 use super::view::{Axis, View, views, warnings};
 use page::Page;
-use svg::{Bar, Bars, COLOURS, Lines, seconds_ticks};
+use svg::{Bar, Bars, COLOURS, Line, Lines, seconds_ticks};
 
 /// Greatest number of lines in one chart.
 const LINES: usize = COLOURS;
@@ -122,8 +122,8 @@ fn overview(run: &Run, views: &[View<'_>]) -> Vec<String> {
                     title: format!(
                         "{prefix}{} by block size and {}",
                         match unit {
-                            Unit::Throughput => "throughput",
-                            Unit::Iops => "operations",
+                            Unit::Throughput => "Throughput",
+                            Unit::Iops => "Operations",
                         },
                         first.axis.name()
                     ),
@@ -215,7 +215,11 @@ fn latencies(view: &View<'_>) -> String {
                 })
                 .collect();
             if !points.is_empty() {
-                series.push((format!("{} {name}", which.name()), points));
+                series.push(Line {
+                    name: format!("{} {name}", which.name()),
+                    colour: series.len(),
+                    points,
+                });
             }
         }
     }
@@ -239,7 +243,7 @@ fn latencies(view: &View<'_>) -> String {
 fn over_time(view: &View<'_>) -> String {
     let mut longest: f64 = 0.0;
     let mut series = Vec::new();
-    for c in view.columns.iter().take(LINES) {
+    for (colour, c) in view.columns.iter().take(LINES).enumerate() {
         let Some(r) = c.cell.and_then(Cell::typical) else {
             continue;
         };
@@ -256,7 +260,11 @@ fn over_time(view: &View<'_>) -> String {
             .collect();
         longest = points.last().map_or(longest, |p| longest.max(p.0));
         if points.len() > 1 {
-            series.push((c.label.clone(), points));
+            series.push(Line {
+                name: c.label.clone(),
+                colour,
+                points,
+            });
         }
     }
     Lines {
@@ -277,18 +285,23 @@ fn over_time(view: &View<'_>) -> String {
 fn percentiles(view: &View<'_>, which: Which) -> String {
     // By the number of nines, so that the tail has as much room as the rest.
     let along = |q: f64| -(1.0 - q).log10();
-    let series: Vec<(String, Vec<(f64, f64)>)> = view
+    let series: Vec<Line> = view
         .columns
         .iter()
         .take(LINES)
-        .filter_map(|c| {
+        .enumerate()
+        .filter_map(|(colour, c)| {
             let side = c.cell?.typical()?.side(which)?;
             let points = QUANTILES
                 .iter()
                 .zip(&side.quantiles_us)
                 .map(|(q, us)| (along(*q), us / 1000.0))
                 .collect();
-            Some((c.label.clone(), points))
+            Some(Line {
+                name: c.label.clone(),
+                colour,
+                points,
+            })
         })
         .collect();
     Lines {

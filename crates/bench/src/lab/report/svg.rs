@@ -10,11 +10,11 @@ use super::super::units::thousands;
 use std::fmt::Write as _;
 
 /// Width and height of a chart, in its own units (about a pixel on a phone).
-const WIDTH: f64 = 420.0;
+const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 250.0;
-const LEFT: f64 = 52.0;
+const LEFT: f64 = 48.0;
 const RIGHT: f64 = 10.0;
-const TOP: f64 = 14.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 40.0;
 /// Series that have a colour of their own.
 pub const COLOURS: usize = 6;
@@ -49,8 +49,9 @@ fn short(v: f64) -> String {
     } else if v.abs() >= 1.0 {
         format!("{v:.1}")
     } else {
-        // 0.05, 0.002
-        format!("{v}")
+        // 0.05, 0.002, but not 0.6000000000000001.
+        let text = format!("{v:.4}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     format!("{text}{unit}")
 }
@@ -149,10 +150,10 @@ fn x_label(out: &mut String, text: &str) {
     );
 }
 
-fn figure(title: &str, svg: &str, series: &[String], dashes: bool) -> String {
+fn figure(title: &str, svg: &str, series: &[(String, usize)], dashes: bool) -> String {
     let mut legend = String::new();
     if series.len() > 1 {
-        for (i, name) in series.iter().enumerate() {
+        for (name, colour) in series {
             let kind = if dashes { "line" } else { "box" };
             let _ = write!(
                 legend,
@@ -160,12 +161,12 @@ fn figure(title: &str, svg: &str, series: &[String], dashes: bool) -> String {
                 if dashes {
                     format!(
                         "<line class=\"{kind} s{}\" x1=\"0\" x2=\"22\" y1=\"5\" y2=\"5\"/>",
-                        i % COLOURS
+                        colour % COLOURS
                     )
                 } else {
                     format!(
                         "<rect class=\"{kind} s{}\" width=\"22\" height=\"10\"/>",
-                        i % COLOURS
+                        colour % COLOURS
                     )
                 },
                 escape(name)
@@ -261,12 +262,12 @@ impl Bars {
                     );
                 }
                 // A figure above the bar where there is room for it.
-                if width >= 26.0 && bar.value > 0.0 {
+                if width >= 22.0 && bar.value > 0.0 {
                     let _ = write!(
                         svg,
                         "<text class=\"value\" x=\"{centre:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                         axis.y(bar.greatest.max(bar.value)) - 4.0,
-                        short(rounded(bar.value))
+                        value_label(bar.value)
                     );
                 }
             }
@@ -279,17 +280,38 @@ impl Bars {
                 WIDTH - RIGHT
             );
         }
-        figure(&self.title, &svg, &self.series, false)
+        let names: Vec<(String, usize)> = self.series.iter().cloned().zip(0..).collect();
+        figure(&self.title, &svg, &names, false)
     }
 }
 
-/// Two significant digits after the point, for labels.
+/// A figure above a bar, in as few letters as it can be read with.
+fn value_label(v: f64) -> String {
+    match v {
+        v if v >= 1e6 => format!("{:.1}M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0}k", v / 1e3),
+        v if v >= 1e3 => format!("{:.1}k", v / 1e3),
+        v => short(rounded(v)),
+    }
+}
+
+/// Two digits after the point, for labels.
 fn rounded(v: f64) -> f64 {
     if v >= 100.0 {
         v.round()
     } else {
         (v * 100.0).round() / 100.0
     }
+}
+
+/// A line.
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// Number of its colour, so that the same thing has the same one in all charts.
+    pub colour: usize,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Lines over a number.
@@ -304,8 +326,8 @@ pub struct Lines {
     pub x_ticks: Vec<(f64, String)>,
     /// Heights by their logarithm.
     pub log: bool,
-    /// Name and points of each line.
-    pub series: Vec<(String, Vec<(f64, f64)>)>,
+    /// The lines.
+    pub series: Vec<Line>,
     /// Draw the points.
     pub dots: bool,
 }
@@ -313,7 +335,11 @@ pub struct Lines {
 impl Lines {
     /// The chart; empty when there is nothing in it.
     pub fn draw(&self) -> String {
-        let values = || self.series.iter().flat_map(|(_, p)| p.iter().map(|p| p.1));
+        let values = || {
+            self.series
+                .iter()
+                .flat_map(|l| l.points.iter().map(|p| p.1))
+        };
         if values().next().is_none() {
             return String::new();
         }
@@ -348,8 +374,13 @@ impl Lines {
                 escape(label)
             );
         }
-        for (i, (name, points)) in self.series.iter().enumerate() {
-            let class = i % COLOURS;
+        for Line {
+            name,
+            colour,
+            points,
+        } in &self.series
+        {
+            let class = colour % COLOURS;
             let mut path = String::new();
             for (n, (px, py)) in points.iter().enumerate() {
                 let _ = write!(
@@ -381,7 +412,11 @@ impl Lines {
                 }
             }
         }
-        let names: Vec<String> = self.series.iter().map(|(n, _)| n.clone()).collect();
+        let names: Vec<(String, usize)> = self
+            .series
+            .iter()
+            .map(|l| (l.name.clone(), l.colour))
+            .collect();
         figure(&self.title, &svg, &names, true)
     }
 }
