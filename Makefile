@@ -5,7 +5,7 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke api unit bench sim fuzz
+.PHONY: help serve build test deps fmt clippy tidy smoke api lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -13,6 +13,7 @@ help:
 	@echo 'make sim      simulated crashes and faults, many seeds (SEEDS=N START=S)'
 	@echo 'make fuzz     reproducible mutations of everything that is decoded (SEEDS=N START=S)'
 	@echo 'make bench    side by side with NFS-Ganesha on this machine (installs it)'
+	@echo 'make peers    the published matrix on Weir, NFS-Ganesha and knfsd, with reports'
 
 serve:
 	$(CARGO) run --release -p weir -- serve --data '$(DATA)' --nfs '$(NFS)'
@@ -22,7 +23,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy tidy smoke unit
+test: deps fmt clippy tidy smoke api lab unit
 
 deps:
 	bash .ci/deps
@@ -46,12 +47,22 @@ api:
 	$(CARGO) build -p weir --locked
 	conformance/api/run
 
+# The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
+lab:
+	$(CARGO) build -p weir --locked
+	conformance/lab/run
+
 unit:
 	$(CARGO) test --workspace --locked
 
 bench:
 	$(CARGO) build --release -p weir
 	bench/vs-ganesha
+
+# The netapp-extreme matrix, scaled to this machine, on Weir and its peers in turn.
+peers:
+	$(CARGO) build --release -p weir
+	bench/peers/run
 
 # Long runs of what `unit` does briefly. The development profile: its overflow checks are a part of the test.
 SEEDS ?= 1000

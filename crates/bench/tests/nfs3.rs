@@ -304,17 +304,8 @@ fn the_blend_cleans_up_what_it_makes() {
     )
     .unwrap();
     assert_eq!(report.faults, Vec::<String>::new());
-    assert_eq!(
-        report.ops
-            + report
-                .classes
-                .iter()
-                .filter(|c| c.class == "commit")
-                .map(|c| c.ops)
-                .sum::<u64>()
-            >= 3000,
-        true
-    );
+    let commits = report.classes.iter().find(|c| c.class == "commit");
+    assert!(report.ops + commits.map_or(0, |c| c.ops) >= 3000);
     for procedure in [1, 3, 4, 6, 7, 8, 12, 17, 21] {
         assert!(fake.count(procedure) > 0, "procedure {procedure}");
     }

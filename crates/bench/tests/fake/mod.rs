@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use weir_bench::xdr::{Reader, put_opaque, put_u32, put_u64};
 
 /// What the server does wrong.
+// Each of the tests that share this server uses some of it.
+#[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mischief {
     /// Nothing.
