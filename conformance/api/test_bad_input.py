@@ -145,6 +145,11 @@ class BadInput(Case):
             for _ in range(64):
                 s.sendall(chunk)
             self.assertIn(b" 413 ", s.recv(4096).split(b"\r\n")[0])
+        # And from a client that asks before it sends.
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as s:
+            s.sendall(f"POST /v1/{POOLS}?storagePoolId=n HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                      "Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n".encode())
+            self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 413 "))
         # And the server's memory never held it.
         self.assertLess(self.peak() - before, 64 * 1024, "KiB")
 

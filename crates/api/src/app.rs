@@ -165,7 +165,12 @@ async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) ->
 
 async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Response> {
     let (head, body) = request.into_parts();
-    let body = Unread(Some(body));
+    // Whoever waits to be told to go on has sent nothing, and is not told to.
+    let waits = head.headers.contains_key(header::EXPECT);
+    let body = Unread {
+        body: Some(body),
+        discard: !waits,
+    };
     let ends = head.extensions.get::<Ends>().copied();
     let from = ends.map(|e| e.remote.ip());
     let actor = match gate {
@@ -290,12 +295,18 @@ fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
 
 /// A body that was not read: when the request is answered without it, what the client still sends is thrown away, so
 /// that it gets to read the answer.
-struct Unread(Option<Body>);
+struct Unread {
+    body: Option<Body>,
+    discard: bool,
+}
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let Some(body) = self.0.take() else { return };
-        if !http_body_ended(&body) && tokio::runtime::Handle::try_current().is_ok() {
+        let Some(body) = self.body.take() else {
+            return;
+        };
+        if self.discard && !http_body_ended(&body) && tokio::runtime::Handle::try_current().is_ok()
+        {
             tokio::spawn(discard(body));
         }
     }
@@ -343,7 +354,7 @@ async fn read<'a>(
     if announced.is_some_and(|n| n > MAX_BODY as u64) {
         return Err(too_large());
     }
-    let Some(inner) = body.0.take() else {
+    let Some(inner) = body.body.take() else {
         return Ok((Bytes::new(), None));
     };
     let mut stream = inner.into_data_stream();
@@ -381,7 +392,10 @@ async fn read<'a>(
     match result {
         Ok(Ok(())) => Ok((Bytes::from(out), held)),
         Ok(Err(e)) => {
-            drop(Unread(Some(Body::from_stream(stream))));
+            drop(Unread {
+                body: Some(Body::from_stream(stream)),
+                discard: true,
+            });
             Err(e)
         }
         Err(_) => {
