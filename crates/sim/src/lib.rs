@@ -4,7 +4,8 @@
 //! - [`model`]: a reference model of a volume, made of plain maps;
 //! - [`generate`]: random operations, dense in collisions and corner cases;
 //! - [`runner`]: performs them on a [`subject`] and the model, and compares everything;
-//! - [`minimise`]: shrinks a failing sequence.
+//! - [`minimise`]: shrinks a failing sequence;
+//! - [`histories`]: volumes as a whole: snapshots, clones, reverts, deletions.
 //!
 //! Everything random comes from a seed ([`rand::Choices`]); a failing test prints it.
 //!
@@ -17,6 +18,7 @@ pub mod engine;
 pub mod faults;
 pub mod fuzz;
 pub mod generate;
+pub mod histories;
 pub mod machine;
 pub mod minimise;
 pub mod model;

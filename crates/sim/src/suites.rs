@@ -15,6 +15,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::crash::story,
     },
     Suite {
+        name: "histories",
+        about: "snapshots, clones, reverts, splits and deletions under power failures",
+        run: crate::histories::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

@@ -23,6 +23,11 @@ fn what_was_acknowledged_survives_any_crash() {
 }
 
 #[test]
+fn volumes_and_snapshots_hold_their_history() {
+    run("histories", 120);
+}
+
+#[test]
 fn the_nfs_surface_agrees_with_the_model() {
     run("nfs", 40);
 }
