@@ -46,6 +46,7 @@ smoke:
 api:
 	$(CARGO) build -p weir --locked
 	conformance/api/run
+	conformance/cli/run
 
 # The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
 lab:

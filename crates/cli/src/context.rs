@@ -105,9 +105,13 @@ pub fn setting(
     file: &File,
 ) -> Option<String> {
     let (_, variable, default) = SETTINGS.iter().find(|(n, ..)| *n == name)?;
-    flag.or_else(|| environment.get(*variable).map(String::as_str))
+    // An empty variable is as good as none.
+    let variable = environment
+        .get(*variable)
+        .map(String::as_str)
+        .filter(|v| !v.is_empty());
+    flag.or(variable)
         .or_else(|| file.get(name))
         .or(*default)
-        .filter(|value| !value.is_empty())
         .map(str::to_owned)
 }

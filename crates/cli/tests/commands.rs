@@ -377,6 +377,7 @@ fn settings_come_from_flags_then_the_environment_then_the_file() {
         ("WEIR_CONFIG", path),
         ("WEIR_PROJECT", "ep"),
         ("WEIR_TOKEN", "from-env"),
+        ("WEIR_LOCATION", ""),
     ];
     assert_eq!(
         named(&more, &["--location=x"]),
