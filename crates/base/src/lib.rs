@@ -10,10 +10,12 @@ mod budget;
 mod clock;
 mod ids;
 pub mod limits;
+mod priority;
 mod rng;
 
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
 pub use limits::BLOCK_SIZE;
+pub use priority::background;
 pub use rng::{Rng, SeededRng, SystemRng};

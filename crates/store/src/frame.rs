@@ -34,6 +34,8 @@
 //! counts what is still out; each late return decrements that number, and
 //! whoever brings it to zero unmaps the arena.
 
+mod ahead;
+
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -44,6 +46,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use parking_lot::Mutex;
 use weir_base::BLOCK_SIZE;
+
+use ahead::Ahead;
+pub use ahead::Populator;
 
 type Page = [u8; BLOCK_SIZE];
 
@@ -149,6 +154,7 @@ struct Inner {
     shards: [Shard; SHARDS],
     depot: Padded<Mutex<Depot>>,
     free: Padded<AtomicUsize>,
+    ahead: Ahead,
     /// Frames still out once the pool is dropped.
     orphans: AtomicUsize,
 }
@@ -235,6 +241,7 @@ impl FramePool {
                 },
             })),
             free: Padded(AtomicUsize::new(frames)),
+            ahead: Ahead::default(),
             orphans: AtomicUsize::new(0),
         });
         Ok(Arc::new(FramePool {
@@ -356,7 +363,10 @@ impl Inner {
                 let mut depot = self.depot.0.lock();
                 match depot.full.pop() {
                     Some(full) => list.loaded = full,
-                    None => list.fresh = depot.fresh.split(FRESH),
+                    None => {
+                        list.fresh = depot.fresh.split(FRESH);
+                        self.ahead.taken(list.fresh.end);
+                    }
                 }
             }
         }

@@ -24,7 +24,7 @@ pub use cache::Cache;
 pub use cp::{CpWriter, Run};
 pub use device::{Device, FileDevice, FileOptions, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
-pub use frame::{Class, Frame, FrameMut, FramePool};
+pub use frame::{Class, Frame, FrameMut, FramePool, Populator};
 pub use life::RootLife;
 pub use node::Key;
 pub use space::{Space, Stream};

@@ -66,6 +66,7 @@ use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Lsn};
 
+use crate::block::page_crc;
 use crate::device::Device;
 use crate::error::{IoError, StoreError};
 use crate::frame::{Frame, FramePool};
@@ -258,13 +259,20 @@ impl From<LogError> for StoreError {
     }
 }
 
+/// A record with the checksums of its pages. They are computed by whoever appends:
+/// the log's thread is one, and while it computes nothing is being written.
+struct Summed {
+    record: Record,
+    sums: SmallVec<[u32; 2]>,
+}
+
 /// Records that go out in one write.
 #[derive(Default)]
 struct Batch {
     pos: LogPos,
     prev_end: LogPos,
     first: Lsn,
-    records: Vec<Record>,
+    records: Vec<Summed>,
     /// Bytes of head and body.
     meta_bytes: usize,
     pages: usize,
@@ -293,7 +301,7 @@ struct Queue {
     /// Space before this may be overwritten.
     released: LogPos,
     /// An emptied vector for the next open batch.
-    spare: Vec<Record>,
+    spare: Vec<Summed>,
     /// The log thread waits for work.
     idle: bool,
     stop: bool,
@@ -448,6 +456,7 @@ impl Log {
             return Err(AppendError::TooLarge);
         }
         let bytes = RECORD_HEAD + record.meta.len() + pages * PAGE_SUM;
+        let sums = record.pages.iter().map(|page| page_crc(page)).collect();
 
         let mut q = s.queue.lock();
         if !q.open.records.is_empty() {
@@ -479,7 +488,7 @@ impl Log {
         }
         q.open.meta_bytes = meta_bytes;
         q.open.pages = total;
-        q.open.records.push(record);
+        q.open.records.push(Summed { record, sums });
         let wake = std::mem::take(&mut q.idle);
         drop(q);
         if wake {

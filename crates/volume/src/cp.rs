@@ -121,7 +121,14 @@ pub(crate) fn run(core: &Arc<Core>) {
         return;
     }
     core.cp.active.store(true, Ordering::Release);
+    let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
     let result = attempt(core);
+    tracing::debug!(
+        took = ?core.agg.clock().monotonic().saturating_sub(began),
+        log_before = log,
+        log_after = core.agg.log().fill().0,
+        "consistency point"
+    );
     core.cp.active.store(false, Ordering::Release);
     core.progress.happen();
     match result {

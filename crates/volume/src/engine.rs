@@ -327,6 +327,7 @@ fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>, StoreErr
     std::thread::Builder::new()
         .name("weir-cp".into())
         .spawn(move || {
+            weir_base::background();
             while !core.stopping.load(Ordering::Acquire) {
                 let backlog = core.backlog.load(Ordering::Acquire);
                 let pause = match backlog {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
-use weir_store::{Aggregate, Env, FramePool};
+use weir_store::{Aggregate, Env, FramePool, Populator};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
@@ -58,6 +58,8 @@ pub struct Storage {
     backend: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
+    /// Makes page frames ready for as long as this exists.
+    _pages: Populator,
 }
 
 impl Storage {
@@ -84,6 +86,7 @@ impl Storage {
             clock: Arc::clone(clock),
             rng: Arc::clone(&rng),
         };
+        let pages = Populator::start(&env.pool).context("starting a thread")?;
         let mut location = location(&args.data, args.log_dir.as_deref());
         if let Some(size) = args.size {
             location.max_blocks = size.0 / BLOCK_SIZE as u64;
@@ -153,6 +156,7 @@ impl Storage {
             backend,
             node,
             metrics,
+            _pages: pages,
         })
     }
 

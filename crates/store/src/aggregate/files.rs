@@ -33,7 +33,7 @@ pub struct Location {
 }
 
 /// The part of the free space that an intent log may take.
-pub const LOG_SHARE: u64 = 32;
+pub const LOG_SHARE: u64 = 16;
 
 impl Location {
     /// An aggregate in `data` with the least sizes that suit a server: 64 MiB at
@@ -176,7 +176,7 @@ mod tests {
         };
         drop(Aggregate::create(&place, env(1)).unwrap());
         let (_, _, log) = Aggregate::inspect(&place, &env(2).pool).unwrap();
-        // Any disk that this runs on has more free than 32 times 300 blocks.
+        // Any disk that this runs on has more free than 16 times 300 blocks.
         assert_eq!(log.length(), 300);
     }
 

@@ -8,8 +8,7 @@ use parking_lot::MutexGuard;
 use weir_base::{BLOCK_SIZE, Lsn};
 
 use super::format::{HEAD, Head, MAX_META_BLOCKS};
-use super::{Batch, LogError, LogId, Poisoned, Shared};
-use crate::block::page_crc;
+use super::{Batch, LogError, LogId, Poisoned, Shared, Summed};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
 
@@ -76,7 +75,7 @@ impl Writer {
     }
 
     /// The next batch; waits for one. `None` when the log is being dropped.
-    fn next(&self, spare: Vec<super::Record>) -> Option<Batch> {
+    fn next(&self, spare: Vec<Summed>) -> Option<Batch> {
         let s = &*self.guard.0;
         let mut looks = 0;
         let mut q = s.queue.lock();
@@ -108,13 +107,13 @@ impl Writer {
     fn write(&mut self, batch: &Batch) -> Result<(), IoError> {
         let s = &*self.guard.0;
         self.body.clear();
-        for record in &batch.records {
+        for Summed { record, .. } in &batch.records {
             self.body.extend((record.meta.len() as u32).to_le_bytes());
             self.body.extend((record.pages.len() as u32).to_le_bytes());
             self.body.extend(&record.meta);
         }
-        for page in batch.records.iter().flat_map(|r| &r.pages) {
-            self.body.extend(page_crc(page).to_le_bytes());
+        for sum in batch.records.iter().flat_map(|r| &r.sums) {
+            self.body.extend(sum.to_le_bytes());
         }
         let head = Head {
             pos: batch.pos,
@@ -133,7 +132,12 @@ impl Writer {
             let e = io::Error::other("a batch is not as long as was accounted");
             return Err(IoError::new(IoKind::Write, addr, head.blocks(), e));
         }
-        frames.extend(batch.records.iter().flat_map(|r| r.pages.iter().cloned()));
+        frames.extend(
+            batch
+                .records
+                .iter()
+                .flat_map(|r| r.record.pages.iter().cloned()),
+        );
         self.frames = frames.len();
         s.device.write(addr, frames).wait()
     }
