@@ -64,3 +64,13 @@ stop_server() {
   done
   echo "UNEXPECTED the server did not stop within 30 s of SIGTERM"; kill -9 "$p"
 }
+
+# Makes or deletes a snapshot of the volume, by the server's API on the loopback address.
+snapshot_of_server() { # create|delete NAME
+  local of=http://127.0.0.1:8049/v1/projects/weir/locations/local/volumes/vol1/snapshots
+  case $SERVER:$1 in
+    weir:create) curl -fsS -X POST -H 'Content-Type: application/json' -d '{}' "$of?snapshotId=$2" ;;
+    weir:delete) curl -fsS -X DELETE "$of/$2" ;;
+    *) echo "no snapshots here" >&2; return 1 ;;
+  esac
+}

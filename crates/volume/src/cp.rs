@@ -435,11 +435,15 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         root,
         segment,
         parts,
-        changes,
+        mut changes,
         snapshots,
         reverted,
         split,
     } = built;
+    let asked = changes.revert.is_some();
+    if !reverted {
+        changes.revert = None;
+    }
     match split {
         Split::None => {}
         Split::Failed => vol.splitting.store(false, Ordering::Release),
@@ -467,12 +471,14 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
     vol.snaps.lock().publish(changes, snapshots, before);
     if reverted {
         vol.swapping.store(false, Ordering::SeqCst);
+    } else {
+        for part in &parts {
+            drop_overlays(&vol, part, segment);
+        }
+    }
+    if asked {
         vol.hold.store(0, Ordering::SeqCst);
         core.progress.happen();
-        return;
-    }
-    for part in &parts {
-        drop_overlays(&vol, part, segment);
     }
 }
 

@@ -14,7 +14,8 @@
 //! in the volume itself a crash before the next consistency point loses it.
 //!
 //! Each segment makes readers of what it has changed look into one layer more. So after
-//! some of them a consistency point is asked for, and after many it is waited for.
+//! some of them a consistency point is asked for, and after many it is waited for. The
+//! record itself is small, and does not queue behind writers that are being paced.
 //!
 //! **Deleting one** is a record in the log and a removal from the list here. What only
 //! it referred to is freed in the background ([`crate::dead`], [`crate::job`]).
@@ -45,7 +46,7 @@ pub const MAX_SNAPSHOTS: usize = 16_384;
 
 /// Segments after which a consistency point is asked for, and waited for.
 const SEALED_SOON: usize = 4;
-const SEALED_MOST: usize = 48;
+const SEALED_MOST: usize = 512;
 
 /// Views of snapshots that a volume keeps.
 const VIEWS: usize = 32;
@@ -403,7 +404,6 @@ impl Volume {
         if sealed >= SEALED_MOST {
             return Err(Stop::Wait(Pressure::Epoch(self.core.gate.epoch())));
         }
-        self.core.admit(1024)?;
         let made = {
             let snaps = self.snaps.lock();
             if snaps.find(name).is_some() {
@@ -575,7 +575,6 @@ impl Volume {
     ) -> Result<Lsn, Stop> {
         let _admin = self.admin.lock();
         self.writable()?;
-        self.core.admit(1024)?;
         let _pass = self.enter()?;
         let mut snaps = self.snaps.lock();
         let mut edits = Edits::new(self.id, 600);

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Machine, create, mkdir, names, read, run};
+use common::{Machine, crash, create, mkdir, names, now, read, run, write};
 use weir_base::{Ino, Rng, SeededRng};
 use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
@@ -137,4 +137,97 @@ fn threads_do_not_disturb_each_other() {
     // Back to nothing: no overlay left, nothing promised.
     engine.cp_now().unwrap();
     assert_eq!(engine.aggregate().space().stats().promised, 0);
+}
+
+/// While threads write, snapshots are made, read, deleted and reverted to by others. Each
+/// writer writes a number to its first file and then to its second; so in every snapshot
+/// the second is as far as the first or one behind, and no snapshot is behind what had been
+/// answered before it was asked for.
+#[test]
+fn snapshots_are_of_one_moment() {
+    use std::sync::atomic::AtomicU64;
+    let m = Machine::new(77);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let files: Vec<[Ino; 2]> = (0..3)
+        .map(|t| ["a", "b"].map(|n| create(&vol, root, &format!("{n}{t}"))))
+        .collect();
+    for pair in &files {
+        for ino in pair {
+            write(&vol, *ino, 0, &[0; 20_000], Stability::FileSync);
+        }
+    }
+    let number = |vol: &Volume, ino: Ino| {
+        let bytes = read(vol, ino, 9_000, 8);
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    };
+    let answered: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for (t, pair) in files.iter().enumerate() {
+            let (vol, answered, stop) = (&vol, &answered, &stop);
+            s.spawn(move || {
+                for n in 1u64.. {
+                    for ino in pair {
+                        let how = match n % 3 {
+                            0 => Stability::FileSync,
+                            _ => Stability::Unstable,
+                        };
+                        write(vol, *ino, 9_000, &n.to_le_bytes(), how);
+                    }
+                    answered[t].store(n, Ordering::SeqCst);
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for i in 0..120u32 {
+            let before: Vec<u64> = answered.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            let name = format!("s{i}");
+            vol.snapshot_create(&name, now()).unwrap();
+            if i % 5 == 0 {
+                let view = vol.open_snapshot(&name).unwrap();
+                for (pair, before) in files.iter().zip(&before) {
+                    let [a, b] = pair.map(|ino| number(&view, ino));
+                    assert!(a >= *before && (b == a || b + 1 == a), "{before} {a} {b}");
+                }
+            }
+            if i % 7 == 6 {
+                vol.snapshot_delete(&format!("s{}", i - 3)).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for s in vol.snapshots() {
+        let view = vol.open_snapshot(&s.name).unwrap();
+        for pair in &files {
+            let [a, b] = pair.map(|ino| number(&view, ino));
+            assert!(b == a || b + 1 == a, "{}: {a} {b}", s.name);
+        }
+    }
+    // Readers and writers go on while the volume becomes an older one.
+    let at = number(&vol.open_snapshot("s50").unwrap(), files[0][0]);
+    stop.store(false, Ordering::Relaxed);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for pair in &files {
+                    let [a, b] = pair.map(|ino| number(&vol, ino));
+                    assert!(b <= a + 1, "{a} {b}");
+                }
+            }
+        });
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                write(&vol, files[2][1], 0, &[7; 4096], Stability::Unstable);
+            }
+        });
+        engine.revert("vol1", "s50").unwrap();
+        assert_eq!(number(&vol, files[0][0]), at);
+        stop.store(true, Ordering::Relaxed);
+    });
+    engine.cp_now().unwrap();
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
 }
