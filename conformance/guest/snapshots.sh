@@ -23,9 +23,11 @@ check by-the-directory diff -r --no-dereference /tmp/d d/.snapshot/one
 [ "$(stat -c %i d/e/f)" = "$(stat -c %i .snapshot/one/d/e/f)" ] && ok file-id || bad file-id
 [ "$(stat -c %d d/e/f)" != "$(stat -c %d .snapshot/one/d/e/f)" ] && ok own-file-system || bad own-file-system
 [ "$(stat -c %h .snapshot/one/d/hard)" = 2 ] && ok links || bad links
-for c in 'touch .snapshot/one/d/new' 'rm .snapshot/one/d/big' 'mkdir .snapshot/x' 'rmdir .snapshot/one' 'bash -c "echo >.snapshot/one/d/e/f"' 'mv .snapshot/one/d/big .snapshot/one/d/b' 'chmod 600 .snapshot/one/d/big'; do
+for c in 'touch .snapshot/one/d/new' 'rm .snapshot/one/d/big' 'mkdir .snapshot/x' 'mv .snapshot/one/d/big .snapshot/one/d/b' 'chmod 600 .snapshot/one/d/big'; do
   refuses "read-only:${c// /_}" 'Read-only' bash -c "$c"
 done
+refuses write 'denied' bash -c 'echo >.snapshot/one/d/e/f' # what ACCESS says, before anything is sent
+refuses rmdir 'busy' rmdir .snapshot/one # the client has mounted it there
 check one-file-system bash -c '! find /mnt/n -xdev -name big | grep -q snapshot/'
 check restore bash -c 'cp .snapshot/one/d/big d/big && cmp d/big /tmp/d/big'
 cd /; check remount remount_volume; cd /mnt/n || exit
