@@ -66,7 +66,7 @@ def shell(command):
 def weir_command(binary, data, port, ready, memory="", more=""):
     """The command line of a Weir under test."""
     command = [str(binary), "serve", "--data", str(data), "--nfs", f"127.0.0.1:{port}",
-               "--no-rpcbind", "--ready-file", str(ready)]
+               "--no-rpcbind", "--api", "off", "--ready-file", str(ready)]
     if memory:
         command += ["--memory", memory]
     return command + shlex.split(more)

@@ -55,7 +55,7 @@ struct Args {
     /// More arguments for `weir serve`
     #[arg(
         long,
-        default_value = "--memory 512M --no-rpcbind",
+        default_value = "--memory 512M --no-rpcbind --api off",
         allow_hyphen_values = true
     )]
     serve_args: String,

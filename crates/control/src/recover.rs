@@ -27,8 +27,8 @@ const POOL: &str = "default";
 const LEVEL: &str = "UNLIMITED";
 /// The volume of the first start.
 const VOLUME: &str = "vol1";
-/// Its root is for everyone, as on the servers before there were pools.
-const ROOT_MODE: u32 = 0o777;
+/// The mode of its root, as of a new ext4 file system.
+const ROOT_MODE: u32 = 0o755;
 
 /// Makes the engine match the catalog. When it returns, what is to be served is in force.
 pub(crate) async fn recover(

@@ -6,10 +6,15 @@ use std::net::SocketAddr;
 /// Connections that a Linux client should open (its most).
 const NCONNECT: u32 = 16;
 
+/// Exports to print commands for. Of ten thousand volumes nobody wants to scroll past the list.
+const LISTED: usize = 10;
+
 /// Facts about a server that is ready.
 pub struct Ready<'a> {
     /// Address that it listens on.
     pub address: SocketAddr,
+    /// Where the API is, if it is served.
+    pub api: Option<&'a str>,
     /// Paths of its exports.
     pub exports: &'a [String],
     /// True when the machine's rpcbind knows its lock manager, so that clients can lock.
@@ -28,7 +33,10 @@ impl Ready<'_> {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "listening on {}", self.address);
-        for export in self.exports {
+        if let Some(api) = self.api {
+            let _ = writeln!(text, "API on {api}");
+        }
+        for export in self.exports.iter().take(LISTED) {
             let _ = writeln!(text, "\n{export}");
             let _ = writeln!(
                 text,
@@ -38,6 +46,12 @@ impl Ready<'_> {
             let _ = writeln!(
                 text,
                 "  libnfs:  nfs://{host}{export}?version=3&nfsport={port}&mountport={port}"
+            );
+        }
+        if let Some(more @ 1..) = self.exports.len().checked_sub(LISTED) {
+            let _ = writeln!(
+                text,
+                "\n… and {more} more (`weir volumes list`, `weir volumes mount-help VOLUME`)"
             );
         }
         text
@@ -63,13 +77,14 @@ mod tests {
         let ready = |address: &str, locks| {
             Ready {
                 address: address.parse().unwrap(),
+                api: Some("http://127.0.0.1:8049"),
                 exports: &exports,
                 locks,
             }
             .text()
         };
         let text = ready("127.0.0.1:2049", false);
-        assert!(text.starts_with("listening on 127.0.0.1:2049\n"));
+        assert!(text.starts_with("listening on 127.0.0.1:2049\nAPI on http://127.0.0.1:8049\n"));
         assert!(text.contains(
             "sudo mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,mountproto=tcp,nconnect=16,hard,nolock 127.0.0.1:/vol1 /mnt\n"
         ));
@@ -77,5 +92,20 @@ mod tests {
         assert!(!ready("127.0.0.1:2049", true).contains("nolock"));
         assert!(ready("[::1]:2049", true).contains(" [::1]:/vol1 /mnt"));
         assert!(ready("0.0.0.0:9", true).contains(" THIS-HOST:/vol1 /mnt"));
+    }
+
+    #[test]
+    fn the_list_is_bounded() {
+        let exports: Vec<String> = (0..1000).map(|i| format!("/v{i}")).collect();
+        let text = Ready {
+            address: "127.0.0.1:2049".parse().unwrap(),
+            api: None,
+            exports: &exports,
+            locks: true,
+        }
+        .text();
+        assert_eq!(text.matches("sudo mount").count(), LISTED);
+        assert!(text.contains("and 990 more"));
+        assert!(!text.contains("API"));
     }
 }

@@ -22,10 +22,6 @@ use weir_volume::{Engine, Snapshot};
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
 const ROOT_OWNER: (u32, u32) = (0, 0);
 
-/// The volume of a new aggregate, exported under its name, and the mode of its root.
-const FIRST_VOLUME: &str = "vol1";
-const ROOT_MODE: u32 = 0o755;
-
 type Outcome<T> = Result<T, BackendError>;
 
 /// See the module's head.
@@ -61,31 +57,6 @@ impl Node {
             rng,
             default_rules,
         }
-    }
-
-    /// Exports every volume under its own name; a new aggregate gets one.
-    pub fn export_all(&self) -> Outcome<()> {
-        if self.volumes.lock().is_empty() {
-            self.create_volume(&VolumeSpec {
-                key: FIRST_VOLUME.to_owned(),
-                capacity: None,
-                root_mode: ROOT_MODE,
-                clone_of: None,
-            })?;
-        }
-        let mut keys: Vec<String> = self.volumes.lock().keys().cloned().collect();
-        keys.sort_unstable();
-        let exports = keys.into_iter().map(|key| ExportSpec {
-            path: format!("/{key}"),
-            key,
-            rules: None,
-            snapshot_directory: false,
-            read_only: false,
-        });
-        self.publish(Arc::new(Published {
-            exports: exports.map(Arc::new).collect(),
-            ..Published::default()
-        }))
     }
 
     /// Paths of what is exported, in order.
@@ -181,7 +152,7 @@ fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
     SnapshotState {
         name: snapshot.name.clone(),
         created: i128::from(created.secs) * 1_000_000_000 + i128::from(created.nanos),
-        used: 0,
+        used: snapshot.used,
     }
 }
 
@@ -199,15 +170,14 @@ impl Backend for Node {
         if let Ok(volume) = self.find(key) {
             return Ok(state(&volume));
         }
-        if spec.clone_of.is_some() {
-            return Err(BackendError::Precondition(
-                "volumes cannot be made from snapshots yet".to_owned(),
-            ));
-        }
-        let now = self.clock.now();
-        let made = self
-            .engine
-            .create_volume(key, ROOT_OWNER, spec.root_mode, now, &*self.rng);
+        let made = match &spec.clone_of {
+            Some((parent, snapshot)) => self.engine.clone_volume(parent, snapshot, key),
+            None => {
+                let (now, mode) = (self.clock.now(), spec.root_mode);
+                self.engine
+                    .create_volume(key, ROOT_OWNER, mode, now, &*self.rng)
+            }
+        };
         let volume = match made {
             // Somebody else made it between the two.
             Err(FsError::Exists) => self.engine.volume(key).ok_or(FsError::NotFound),
@@ -222,10 +192,18 @@ impl Backend for Node {
     }
 
     fn delete_volume(&self, key: &str) -> Outcome<()> {
+        // First nobody is let in any more. Locks on what is gone go with their clients.
         self.withdraw(key);
-        Err(BackendError::Precondition(format!(
-            "volume {key} cannot be deleted yet"
-        )))
+        match self.engine.delete_volume(key) {
+            Ok(()) => {
+                self.volumes.lock().remove(key);
+                Ok(())
+            }
+            Err(FsError::Busy) => Err(BackendError::Precondition(
+                "other volumes are copies of its snapshots and depend on them".to_owned(),
+            )),
+            Err(error) => Err(failed("volume", key)(error)),
+        }
     }
 
     fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Outcome<()> {
@@ -267,9 +245,9 @@ impl Backend for Node {
             Ok(()) | Err(FsError::Exists) => {}
             Err(error) => return Err(failed("snapshot", name)(error)),
         }
-        let snapshots = volume.snapshots();
-        let found = snapshots.iter().find(|s| s.name == name);
-        found
+        volume
+            .snapshot(name)
+            .as_ref()
             .map(snapshot_state)
             .ok_or_else(|| BackendError::NotFound(format!("snapshot {name}")))
     }
@@ -277,15 +255,22 @@ impl Backend for Node {
     fn snapshot_delete(&self, key: &str, name: &str) -> Outcome<()> {
         match self.find(key)?.snapshot_delete(name) {
             Ok(()) | Err(FsError::NotFound) => Ok(()),
+            Err(FsError::Busy) => Err(BackendError::Precondition(format!(
+                "snapshot {name} has volumes that depend on it"
+            ))),
             Err(error) => Err(failed("snapshot", name)(error)),
         }
     }
 
-    fn revert(&self, key: &str, _snapshot: &str) -> Outcome<()> {
+    fn revert(&self, key: &str, snapshot: &str) -> Outcome<()> {
         self.find(key)?;
-        Err(BackendError::Precondition(
-            "volumes cannot be reverted yet".to_owned(),
-        ))
+        match self.engine.revert(key, snapshot) {
+            Ok(()) => Ok(()),
+            Err(FsError::Busy) => Err(BackendError::Precondition(format!(
+                "volumes depend on snapshots later than {snapshot}"
+            ))),
+            Err(error) => Err(failed("snapshot", snapshot)(error)),
+        }
     }
 
     fn publish(&self, next: Arc<Published>) -> Outcome<()> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::plane::ApiAddress;
 use crate::size::Size;
 
 /// Self-hosted file storage: a durable, crash-proof volume over NFSv3.
@@ -49,7 +50,7 @@ pub struct Serve {
     /// Memory to use in all (such as 4G) [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// How volumes are exported: ro or rw; root_squash, no_root_squash or all_squash;
+    /// How volumes without an export policy of their own are exported: ro or rw; root_squash, no_root_squash or all_squash;
     /// anonuid=N, anongid=N; clients=ADDR[/BITS], a host name, or names with * and ? (repeat for several)
     #[arg(
         long,
@@ -58,6 +59,24 @@ pub struct Serve {
         default_value = "rw,no_root_squash"
     )]
     pub export_options: Vec<String>,
+    /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
+    pub api: ApiAddress,
+    /// Speak TLS on the API with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "api_tls_key")]
+    pub api_tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "api_tls_cert")]
+    pub api_tls_key: Option<PathBuf>,
+    /// Speak TLS on the API with a certificate that is generated once and kept in the data folder
+    #[arg(long, value_name = "generate", value_parser = ["generate"], conflicts_with = "api_tls_cert")]
+    pub api_tls: Option<String>,
+    /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub catalog: Option<String>,
+    /// More service levels than are built in, or others, as TOML
+    #[arg(long, value_name = "FILE")]
+    pub service_levels: Option<PathBuf>,
     /// Do not register with this machine's rpcbind
     #[arg(long)]
     pub no_rpcbind: bool,

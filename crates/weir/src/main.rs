@@ -15,6 +15,7 @@ mod logging;
 mod metrics;
 mod net;
 mod os;
+mod plane;
 mod resolve;
 mod rpcbind;
 mod scrub;

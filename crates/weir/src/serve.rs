@@ -1,8 +1,9 @@
 //! `weir serve`: from a data folder to answered requests, and back to rest.
 //!
 //! The order of starting is: the listening socket (an address in use must not touch the data),
-//! the data folder (its lock refuses a second server), the event loops, rpcbind, the lines that
-//! say so. Stopping goes backwards, and ends with a consistency point, so that the next start has no log to replay.
+//! the data folder (its lock refuses a second server), the control plane (what the catalog says is made so and
+//! exported), the event loops, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
+//! from there, and ends with a consistency point, so that the next start has no log to replay.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use weir_base::{Budget, Clock, SystemClock};
 use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::net::{self, Cores, Settings, Wakeups, limits};
+use crate::plane::{Door, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::{callbacks, os, storage};
@@ -46,6 +48,8 @@ pub fn run(args: &Serve) -> Result<()> {
     })?;
     let address = listener.local_addr().context("the listening socket")?;
 
+    let door = Door::open(args)?;
+
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let cores = os::cores();
     let wakeups = Wakeups::new(cores);
@@ -59,7 +63,19 @@ pub fn run(args: &Serve) -> Result<()> {
         &wakeups,
     )?;
 
-    storage.node().export_all()?;
+    let metrics = storage.metrics();
+    let plane = Plane::start(
+        &Parts {
+            args,
+            node: storage.node(),
+            clock: Arc::clone(&clock),
+            nfs: address,
+            device_bytes: storage.device_bytes(),
+            metrics: Arc::new(move || metrics.render()),
+        },
+        door,
+    )?;
+
     let settings = Settings {
         cores,
         budget: Budget::new(usize::try_from(network).unwrap_or(usize::MAX)),
@@ -98,6 +114,7 @@ pub fn run(args: &Serve) -> Result<()> {
         };
         let ready = Ready {
             address,
+            api: plane.api(),
             exports: &storage.node().exports(),
             locks: registration.has_locks(),
         };
@@ -113,6 +130,8 @@ pub fn run(args: &Serve) -> Result<()> {
         "{}: stopping",
         stop.as_ref().map_or("error", |signal| signal)
     );
+    // No more changes from outside; what was begun is in the catalog.
+    drop(plane);
     event_loops.stop();
     storage.close()?;
     tracing::info!("stopped; nothing is left in the log");

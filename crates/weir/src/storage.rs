@@ -166,7 +166,6 @@ impl Storage {
     }
 
     /// What `/metrics` says.
-    #[allow(dead_code)] // The HTTP listener's.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }
@@ -174,6 +173,12 @@ impl Storage {
     /// The NFS service itself.
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.backend.service)
+    }
+
+    /// Bytes that the device holds, or may grow to.
+    pub fn device_bytes(&self) -> u64 {
+        let stats = self.engine.aggregate().space().stats();
+        stats.total.saturating_add(stats.growth) * BLOCK_SIZE as u64
     }
 
     /// The node, for the control plane.

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses its part of this.
 #![allow(clippy::unwrap_used, clippy::panic)] // Part of tests: a failure here fails them.
 
+pub mod api;
 pub mod caller;
 pub mod client;
 
@@ -22,6 +23,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
+    /// Where the API is.
+    pub api: Option<SocketAddr>,
     log: PathBuf,
 }
 
@@ -45,6 +48,7 @@ impl Server {
         let side = tempfile::tempdir().unwrap().keep();
         let (ready, log) = (side.join("ready"), side.join("log"));
         let file = std::fs::File::create(&log).unwrap();
+        let said = side.join("said");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args([
                 "serve",
@@ -54,22 +58,29 @@ impl Server {
                 "256M",
                 "--no-rpcbind",
             ])
+            .args(match more.contains(&"--api") {
+                true => &[][..],
+                false => &["--api", "127.0.0.1:0"],
+            })
             .arg("--data")
             .arg(data)
             .arg("--ready-file")
             .arg(&ready)
             .args(more)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(std::fs::File::create(&said).unwrap())
             .stderr(file)
             .spawn()
             .unwrap();
         loop {
             let text = std::fs::read_to_string(&ready).unwrap_or_default();
             if let Ok(address) = text.trim().parse() {
+                let said = std::fs::read_to_string(&said).unwrap();
+                let api = said.lines().find_map(|l| l.strip_prefix("API on http://"));
                 return Ok(Server {
                     child,
                     address,
+                    api: api.map(|api| api.parse().unwrap()),
                     log,
                 });
             }

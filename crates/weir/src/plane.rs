@@ -1,0 +1,317 @@
+//! The control plane within the server: its catalog, its API, and the thread that both run on.
+//!
+//! They have a thread and an event loop of their own (and a few threads for what waits for disks), so that a storm of
+//! changes, a slow catalog or a peer that sends nonsense costs the event loops that serve data nothing but a share of
+//! the processor.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use tokio::sync::oneshot;
+use weir_api::{Access, AppState, Metrics, Tls};
+use weir_base::{Clock, Rng, SystemRng};
+use weir_control::levels::Levels;
+use weir_control::{Control, Options};
+
+use crate::backend::Node;
+use crate::cli::Serve;
+use crate::os;
+
+/// Threads for what waits for the disk: as many volumes are created or deleted at once. They share consistency points and
+/// batches of the log, so a few more than there are cores pay.
+const WAITING: usize = 16;
+
+/// Where the API listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiAddress {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+impl FromStr for ApiAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ApiAddress, String> {
+        match text {
+            "off" => Ok(ApiAddress::Off),
+            _ => text
+                .parse()
+                .map(ApiAddress::At)
+                .map_err(|_| "an address with a port is wanted, or 'off'".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ApiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApiAddress::Off => f.write_str("off"),
+            ApiAddress::At(address) => address.fmt(f),
+        }
+    }
+}
+
+/// A place for the API, taken but not served yet.
+pub struct Door {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsSource>,
+}
+
+enum TlsSource {
+    Given(PathBuf, PathBuf),
+    Generated,
+}
+
+impl Door {
+    /// Listens where `args` says; `None` for nowhere.
+    ///
+    /// # Errors
+    /// If the address is not to be had, or others than this machine would be served without TLS.
+    pub fn open(args: &Serve) -> Result<Option<Door>> {
+        let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
+            (None, None, None) => None,
+            (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
+            (Some(_), None, None) => Some(TlsSource::Generated),
+            (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
+            _ => bail!("--api-tls-cert and --api-tls-key belong together"),
+        };
+        let ApiAddress::At(wanted) = args.api else {
+            return Ok(None);
+        };
+        ensure!(
+            wanted.ip().is_loopback() || tls.is_some(),
+            "--api {wanted} is not a loopback address, and whoever reaches the API can delete volumes: it needs TLS \
+             (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
+        );
+        let listener = TcpListener::bind(wanted).with_context(|| {
+            format!("cannot listen on {wanted} for the API; is another server running? --api ADDR:PORT takes another address, --api off none")
+        })?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr().context("the API's socket")?;
+        Ok(Some(Door {
+            listener,
+            address,
+            tls,
+        }))
+    }
+
+    /// Who may come in, and how.
+    async fn access(&self, data: &Path, control: &Control) -> Result<Access> {
+        let tls = match &self.tls {
+            None => return Ok(Access::Loopback),
+            Some(TlsSource::Given(cert, key)) => Tls::given(cert, key),
+            Some(TlsSource::Generated) => Tls::generated(data, &self.names()),
+        };
+        let tokens = control.has_tokens().await;
+        ensure!(
+            self.address.ip().is_loopback() || tokens.map_err(|e| anyhow!("{}", e.message))?,
+            "--api {} is not a loopback address, and there is no token yet: start with --api 127.0.0.1:{port}, \
+             make one with `weir tokens create NAME --role admin`, and start again",
+            self.address,
+            port = self.address.port(),
+        );
+        Ok(Access::Tokens(tls.context("TLS for the API")?))
+    }
+
+    /// What clients may call this machine by.
+    fn names(&self) -> Vec<String> {
+        let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut names: Vec<String> = here.into_iter().chain([os::host_name()]).collect();
+        if !self.address.ip().is_unspecified() {
+            names.push(self.address.ip().to_string());
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+}
+
+/// What the control plane is started with.
+pub struct Parts<'a> {
+    /// The options.
+    pub args: &'a Serve,
+    /// The node below.
+    pub node: Arc<Node>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Where NFS is served.
+    pub nfs: SocketAddr,
+    /// Bytes that the device holds.
+    pub device_bytes: u64,
+    /// The metrics as text.
+    pub metrics: Metrics,
+}
+
+/// The running control plane. What it has answered is in the catalog, so dropping it loses nothing.
+pub struct Plane {
+    api: Option<String>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Plane {
+    /// Opens the catalog, makes the node match it and serves the API. When it returns, everything that is to be
+    /// exported is.
+    ///
+    /// # Errors
+    /// If the catalog cannot be opened or the node not be brought to it.
+    pub fn start(parts: &Parts<'_>, door: Option<Door>) -> Result<Plane> {
+        let args = parts.args;
+        let levels = match &args.service_levels {
+            Some(path) => Levels::with_file(path)
+                .with_context(|| format!("--service-levels {}", path.display())),
+            None => Levels::built_in().context("the service levels"),
+        }?;
+        let options = Options {
+            catalog: match &args.catalog {
+                Some(url) => url.clone(),
+                None => in_folder(&args.data)?,
+            },
+            levels,
+            backend: Arc::clone(&parts.node) as _,
+            clock: Arc::clone(&parts.clock),
+            rng: Arc::new(SystemRng) as Arc<dyn Rng>,
+            device_bytes: parts.device_bytes,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(WAITING)
+            .thread_name("weir-job")
+            .build()
+            .context("starting the control plane")?;
+        let api = door.as_ref().map(Door::url);
+        let (data, nfs) = (args.data.clone(), parts.nfs);
+        let metrics = Arc::clone(&parts.metrics);
+        let (stop, stopped) = oneshot::channel();
+        let (opened, outcome) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("weir-api".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    let control = match open(options, &data, door.as_ref()).await {
+                        Ok((control, access)) => {
+                            let _ = opened.send(Ok(()));
+                            serve(Arc::clone(&control), door, access, nfs, metrics, stopped).await;
+                            control
+                        }
+                        Err(error) => {
+                            let _ = opened.send(Err(error));
+                            return;
+                        }
+                    };
+                    control.close().await;
+                });
+            })
+            .context("starting the control plane")?;
+        outcome
+            .recv()
+            .map_err(|_| anyhow!("the control plane ended while it was starting"))??;
+        Ok(Plane {
+            api,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// The API's URL, if it is served.
+    pub fn api(&self) -> Option<&str> {
+        self.api.as_deref()
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread has ended the process.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn open(
+    options: Options,
+    data: &Path,
+    door: Option<&Door>,
+) -> Result<(Arc<Control>, Option<Access>)> {
+    let control = Control::open(options).await?;
+    let access = match door {
+        Some(door) => Some(door.access(data, &control).await?),
+        None => None,
+    };
+    Ok((control, access))
+}
+
+/// Serves the API, if there is one, until it is time to stop.
+async fn serve(
+    control: Arc<Control>,
+    door: Option<Door>,
+    access: Option<Access>,
+    nfs: SocketAddr,
+    metrics: Metrics,
+    stopped: oneshot::Receiver<()>,
+) {
+    // Either way the other end is gone.
+    let stopped = async {
+        let _ = stopped.await;
+    };
+    let (Some(door), Some(access)) = (door, access) else {
+        return stopped.await;
+    };
+    let state = AppState::new(control, nfs).with_metrics(metrics);
+    if let Err(error) = weir_api::serve(door.listener, state, access, stopped).await {
+        tracing::error!(%error, "the API is not served any more");
+    }
+}
+
+/// The catalog of `data`.
+fn in_folder(data: &Path) -> Result<String> {
+    let path = std::path::absolute(data)?.join("catalog.db");
+    let path = path
+        .to_str()
+        .context("the data folder's name is not UTF-8; --catalog takes the catalog's place")?;
+    // What means something else in a URL.
+    let mut url = "sqlite://".to_owned();
+    for c in path.chars() {
+        match c {
+            '%' | '?' | '#' => url.push_str(&format!("%{:02X}", u32::from(c))),
+            c => url.push(c),
+        }
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        assert_eq!("off".parse(), Ok(ApiAddress::Off));
+        let at = ApiAddress::At("127.0.0.1:8049".parse().unwrap());
+        assert_eq!("127.0.0.1:8049".parse(), Ok(at));
+        assert_eq!(at.to_string(), "127.0.0.1:8049");
+        assert!("localhost".parse::<ApiAddress>().is_err());
+    }
+
+    #[test]
+    fn the_catalog_of_any_folder_has_a_url() {
+        assert_eq!(
+            in_folder(Path::new("/a b/50%?")).unwrap(),
+            "sqlite:///a b/50%25%3F/catalog.db"
+        );
+    }
+}
