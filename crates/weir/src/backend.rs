@@ -192,10 +192,10 @@ impl Backend for Node {
     }
 
     fn delete_volume(&self, key: &str) -> Outcome<()> {
-        // First nobody is let in any more. Locks on what is gone go with their clients.
-        self.withdraw(key);
+        // Locks on what is gone go with their clients.
         match self.engine.delete_volume(key) {
             Ok(()) => {
+                self.withdraw(key);
                 self.volumes.lock().remove(key);
                 Ok(())
             }
