@@ -18,6 +18,8 @@ pub enum Error {
     },
     /// The server could not be asked, or did not answer as it should
     Unreachable(String),
+    /// Nobody reads the output any more
+    Closed,
     /// The command is wrong, or something on this machine is
     Other(String),
 }
@@ -41,6 +43,7 @@ impl Error {
                 format!("ERROR: (weir.{command}) UNAVAILABLE: {message}\n")
             }
             Self::Other(message) => format!("ERROR: (weir.{command}) {message}\n"),
+            Self::Closed => String::new(),
         }
     }
 
@@ -93,6 +96,9 @@ impl From<String> for Error {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Self::Other(error.to_string())
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Other(error.to_string()),
+        }
     }
 }

@@ -309,3 +309,45 @@ fn joined(value: &Value, delimiter: &str) -> String {
         other => text(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn resource() -> Value {
+        serde_json::json!({
+            "name": "projects/p/locations/l/volumes/v", "capacityGib": "1024", "a": [1, {"b": "c"}],
+            "labels": {"k": "v"}, "createTime": "2026-11-21T10:00:00Z", "description": "x\u{1b}[2J\ny",
+        })
+    }
+
+    #[test]
+    fn a_name_has_no_say_over_the_terminal() {
+        let format = parse("table(description)").unwrap();
+        let printed = format.list(&[resource()], false).unwrap();
+        assert_eq!(printed, "DESCRIPTION\nx\\u{1b}[2J\\ny\n");
+    }
+
+    #[test]
+    fn dates_with_formats_that_are_none() {
+        assert!(parse("value(createTime.date(\"%!\"))").is_err());
+        assert!(parse("value(createTime.date(\"%Y\"))").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(
+            kind in prop::sample::select(vec!["table", "csv", "value", "json", "yaml", "list", "flattened"]),
+            rest in "[\\[(a-e.:,=)\\]0-9'\"-]{0,10}",
+            call in prop::sample::select(vec!["segment", "scope", "date", "list", "join", "yesno", "len", "size", "duration", "basename"]),
+            arguments in "[a-z=,'%Y0-9-]{0,8}",
+        ) {
+            for text in [format!("{kind}{rest}"), format!("{kind}(name.{call}({arguments}))"), format!("{kind}[box](a[{arguments}].b,createTime.{call}():sort=1)")] {
+                if let Ok(format) = parse(&text) {
+                    let _ = (format.one(&resource()), format.list(&[resource(), Value::Null], false));
+                }
+            }
+        }
+    }
+}

@@ -22,6 +22,19 @@ pub fn heading(column: &Column) -> String {
     out
 }
 
+/// Control characters written out: a cell is on one line, and whoever named a resource has no say
+/// over the terminal of whoever lists it.
+fn visible(cell: String) -> String {
+    if !cell.chars().any(char::is_control) {
+        return cell;
+    }
+    let shown = |c: char| match c {
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    cell.chars().map(shown).collect()
+}
+
 fn pad(cell: &str, width: usize, align: Align) -> String {
     let space = width.saturating_sub(cell.width());
     let left = match align {
@@ -41,7 +54,7 @@ pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
         format
             .columns
             .iter()
-            .map(|c| text(&c.key.get(row)))
+            .map(|c| visible(text(&c.key.get(row))))
             .collect()
     };
     let body: Vec<Vec<String>> = rows.iter().map(cells).collect();

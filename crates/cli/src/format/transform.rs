@@ -1,5 +1,6 @@
 //! Transforms of values: those of gcloud's that fit what is listed here.
 
+use jiff::fmt::strtime;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -68,7 +69,10 @@ impl Transform {
             }
             "scope" => Self::Scope(positional),
             "date" => {
-                Self::Date(argument(0, "format").unwrap_or_else(|| "%Y-%m-%dT%H:%M:%S".to_owned()))
+                let format = argument(0, "format");
+                let format = format.unwrap_or_else(|| "%Y-%m-%dT%H:%M:%S".to_owned());
+                strtime::format(&format, Timestamp::UNIX_EPOCH).ok()?;
+                Self::Date(format)
             }
             "list" => Self::List(argument(9, "separator").unwrap_or_else(|| ",".to_owned())),
             "join" => Self::List(argument(0, "sep").unwrap_or_else(|| "/".to_owned())),
@@ -109,10 +113,11 @@ impl Transform {
                 let last = path.rsplit('/').next().unwrap_or("");
                 Value::from(after.unwrap_or(last))
             }
-            Self::Date(format) => match text(&value).parse::<Timestamp>() {
-                Ok(time) => Value::from(time.strftime(format.as_str()).to_string()),
-                Err(_) => Value::from(""),
-            },
+            Self::Date(format) => {
+                let time = text(&value).parse::<Timestamp>().ok();
+                let shown = time.and_then(|time| strtime::format(format, time).ok());
+                Value::from(shown.unwrap_or_default())
+            }
             Self::List(separator) => Value::from(joined(&value, separator)),
             Self::YesNo(yes, no) => match (is_true(&value), yes, no) {
                 (true, Some(yes), _) => Value::from(yes.as_str()),
