@@ -98,12 +98,17 @@ pub fn compare(args: &CompareArgs) -> Result<String, BenchError> {
     let mut comparison = build(&subjects);
     if let Some(set) = &args.published {
         for run in &runs {
-            let (tables, note) = published::beside(run, set, args.per)?;
+            let (mut tables, note) = published::beside(run, set, args.per)?;
             if tables.is_empty() {
                 return Err(BenchError::Usage(format!(
                     "{} has no table that {set} has (block size, pattern and mixes)",
                     run.label
                 )));
+            }
+            if runs.len() > 1 {
+                for t in &mut tables {
+                    t.heading = format!("{}: {}", run.label, t.heading);
+                }
             }
             comparison
                 .beside

@@ -80,6 +80,8 @@ impl FioDriver {
             .iter()
             .any(|t| t.mixes.iter().any(|m| *m < 100));
         let location = match place {
+            // Hosts need not share what is below the path, so nothing is made there.
+            Place::Directory(p) if !settings.hosts.is_empty() => Location::Directory(p.clone()),
             Place::Directory(p) => Location::Directory(p.join(FOLDER)),
             Place::Device(p) => {
                 // Even a run of reads alone may write: fio lays nothing out on a device,
@@ -337,8 +339,10 @@ impl Driver for FioDriver {
                 fs::remove_file(entry.path()).map_err(failed())?;
             }
         }
-        // Another run may have its files there.
-        let _ = fs::remove_dir(folder);
+        if self.made_folder {
+            // Another run may have its files there by now.
+            let _ = fs::remove_dir(folder);
+        }
         Ok(())
     }
 }

@@ -386,6 +386,9 @@ impl View<'_> {
                 .iter()
                 .filter(|r| r.steady.is_some_and(|s| s.steady))
                 .count();
+            if reps.iter().all(|r| r.steady.is_none()) {
+                return "not judged".into();
+            }
             match (steady, reps.len()) {
                 (s, n) if s == n => "yes".into(),
                 (0, _) => "no".into(),
