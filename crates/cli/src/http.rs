@@ -96,6 +96,25 @@ impl Client {
         read(answer, &self.base)
     }
 
+    /// What a path answers that is not JSON, such as `/metrics`.
+    ///
+    /// # Errors
+    /// The server's, or that there is none.
+    pub fn text(&self, path: &str) -> Result<String, Error> {
+        let unreachable =
+            |error: ureq::Error| Error::Unreachable(format!("cannot reach {}: {error}", self.base));
+        let uri = format!("{}{path}", self.base);
+        let mut answer = self
+            .bare(self.agent.get(&uri), &[])
+            .call()
+            .map_err(unreachable)?;
+        if !answer.status().is_success() {
+            return read(answer, &self.base).map(|_| String::new());
+        }
+        let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
+        body.read_to_string().map_err(unreachable)
+    }
+
     fn bare<B>(
         &self,
         mut request: ureq::RequestBuilder<B>,

@@ -3,7 +3,7 @@
 //!
 //! Reading order: `args` (what can be said), `session` (what a command has at hand), `commands`
 //! (what each does), `format` and `filter` (how it is printed), `values` (how flags are read),
-//! `plan` (sizing, which needs no server).
+//! `plan` (sizing, which needs no server), `top` (the live view).
 
 pub mod args;
 mod commands;
@@ -16,6 +16,7 @@ mod http;
 mod mount;
 pub mod plan;
 mod session;
+pub mod top;
 mod values;
 
 use std::collections::HashMap;

@@ -95,6 +95,14 @@ impl<'s, 'io> Session<'s, 'io> {
         })
     }
 
+    /// What a path answers that is not a resource.
+    ///
+    /// # Errors
+    /// As [`Client::text`].
+    pub fn text(&self, path: &str) -> Result<String, Error> {
+        self.client.text(path)
+    }
+
     /// The full name of a resource in the location.
     ///
     /// # Errors

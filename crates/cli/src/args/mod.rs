@@ -67,6 +67,8 @@ pub enum Command {
     Audit(Audit),
     /// Find the cheapest service level and pools for a list of volumes
     Plan(Box<PlanArgs>),
+    /// Pools, volumes and clients as they are now: throughput, latency, and what limits them
+    Top(Box<crate::top::TopArgs>),
     /// Settings of this command line: where the server is, project, location
     Config {
         /// What to do
@@ -237,6 +239,7 @@ impl Command {
             Self::Tokens { command } => format!("tokens.{}", command.verb()),
             Self::Audit(_) => "audit".to_owned(),
             Self::Plan(_) => "plan".to_owned(),
+            Self::Top(_) => "top".to_owned(),
             Self::Config { command } => format!("config.{}", command.verb()),
             Self::Completion { .. } => "completion".to_owned(),
         }

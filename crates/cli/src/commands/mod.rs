@@ -44,6 +44,7 @@ pub fn run(
         Command::Tokens { command } => server::tokens(command, environment, io),
         Command::Audit(args) => server::audit(args, environment, io),
         Command::Config { command } => server::config(command, environment, io),
+        Command::Top(args) => crate::top::run(args, environment, io),
         Command::Plan(args) => {
             let text = crate::plan::run(args)?;
             Ok(io.out.write_all(text.as_bytes())?)

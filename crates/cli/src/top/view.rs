@@ -1,0 +1,256 @@
+//! What two looks at the counters, some time apart, say about the time between them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::page::Sample;
+
+/// A look at the counters.
+pub struct Look {
+    /// Seconds since some fixed moment.
+    pub at: f64,
+    /// What was counted.
+    pub samples: Vec<Sample>,
+}
+
+/// A pool, volume or client over the time between two looks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// The pool's name; empty for a client.
+    pub pool: String,
+    /// The volume's or client's name; empty for a pool.
+    pub name: String,
+    /// Bytes read a second.
+    pub read: f64,
+    /// Bytes written a second.
+    pub written: f64,
+    /// Bytes either way a second.
+    pub bytes: f64,
+    /// Operations a second.
+    pub ops: f64,
+    /// Mean latency in seconds.
+    pub mean: f64,
+    /// 99th percentile of the latency in seconds: the upper bound of its bucket.
+    pub p99: f64,
+    /// The part of the tightest limit that is used, 0 to 1 and a little more; none without limits.
+    pub share: Option<f64>,
+    /// What holds requests back now: `volume bytes`.
+    pub throttled: String,
+    /// Requests that wait for limits.
+    pub queue: f64,
+}
+
+/// All of them, the busiest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct View {
+    /// Pools.
+    pub pools: Vec<Row>,
+    /// Volumes.
+    pub volumes: Vec<Row>,
+    /// Clients.
+    pub clients: Vec<Row>,
+    /// Memory of requests that wait, in bytes, and how much that may be.
+    pub held: (f64, f64),
+    /// Processor time of the server, in cores.
+    pub cores: f64,
+    /// Its memory in bytes.
+    pub resident: f64,
+}
+
+/// What makes a series: its name and labels.
+type Series<'a> = (&'a str, Vec<(&'a str, &'a str)>);
+
+fn series(sample: &Sample) -> Series<'_> {
+    let labels = sample.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+    (&sample.name, labels.collect())
+}
+
+/// Makes a view of two looks.
+pub fn between(before: &Look, now: &Look) -> View {
+    let span = (now.at - before.at).max(1e-3);
+    let old: HashMap<Series<'_>, f64> = before
+        .samples
+        .iter()
+        .map(|s| (series(s), s.value))
+        .collect();
+    // What is new since the last look began at zero; what was set back has begun anew.
+    let rate = |s: &Sample| {
+        (s.value
+            - old
+                .get(&series(s))
+                .filter(|old| **old <= s.value)
+                .unwrap_or(&0.0))
+            / span
+    };
+    let mut view = View::default();
+    let mut volumes: BTreeMap<(String, String), Row> = BTreeMap::new();
+    let mut pools: BTreeMap<String, Row> = BTreeMap::new();
+    let mut clients: BTreeMap<String, Row> = BTreeMap::new();
+    let mut buckets: BTreeMap<(String, String), BTreeMap<u64, f64>> = BTreeMap::new();
+    for s in &now.samples {
+        let (pool, name) = (s.label("pool"), s.label("volume"));
+        let key = || (pool.to_owned(), name.to_owned());
+        match s.name.as_str() {
+            "weir_operation_seconds_count" => volumes.entry(key()).or_default().ops += rate(s),
+            "weir_operation_seconds_sum" => volumes.entry(key()).or_default().mean += rate(s),
+            "weir_operation_seconds_bucket" => {
+                let bound = s.label("le").parse().unwrap_or(f64::INFINITY);
+                let nanos = (bound * 1e9).min(u64::MAX as f64) as u64;
+                *buckets.entry(key()).or_default().entry(nanos).or_default() += rate(s);
+            }
+            "weir_operation_bytes_total" => {
+                let row = volumes.entry(key()).or_default();
+                match s.label("operation") {
+                    "READ" => row.read += rate(s),
+                    _ => row.written += rate(s),
+                }
+            }
+            "weir_throttle_queue_length" => volumes.entry(key()).or_default().queue += s.value,
+            "weir_limit_binding" => {
+                volumes.entry(key()).or_default().throttled =
+                    format!("{} {}", s.label("level"), s.label("limit"));
+            }
+            "weir_limit_used" => {
+                let labels = |l: &Sample| {
+                    ["level", "pool", "volume", "limit"].map(|name| l.label(name).to_owned())
+                };
+                let limit = now
+                    .samples
+                    .iter()
+                    .find(|l| l.name == "weir_limit" && labels(l) == labels(s));
+                if let Some(limit) = limit.filter(|limit| limit.value > 0.0) {
+                    let row = match name {
+                        "" => pools.entry(pool.to_owned()).or_default(),
+                        _ => volumes.entry(key()).or_default(),
+                    };
+                    row.share = Some(row.share.unwrap_or(0.0).max(s.value / limit.value));
+                }
+            }
+            "weir_client_operations_total" => {
+                clients.entry(s.label("client").to_owned()).or_default().ops += rate(s)
+            }
+            "weir_client_bytes_total" => {
+                clients
+                    .entry(s.label("client").to_owned())
+                    .or_default()
+                    .bytes += rate(s)
+            }
+            "weir_client_seconds_total" => {
+                clients
+                    .entry(s.label("client").to_owned())
+                    .or_default()
+                    .mean += rate(s)
+            }
+            "weir_throttled_client_queue_length" if s.value > 0.0 => {
+                let row = clients.entry(s.label("client").to_owned()).or_default();
+                row.queue += s.value;
+                row.throttled = format!("on {name}");
+            }
+            "weir_held_bytes" => view.held.0 = s.value,
+            "weir_held_bytes_limit" => view.held.1 = s.value,
+            "weir_process_cpu_seconds_total" => view.cores = rate(s),
+            "weir_process_resident_bytes" => view.resident = s.value,
+            _ => {}
+        }
+    }
+    for ((pool, name), mut row) in volumes {
+        row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        row.bytes = row.read + row.written;
+        row.p99 = buckets
+            .get(&(pool.clone(), name.clone()))
+            .map_or(0.0, |b| quantile(b, 0.99));
+        let sum = pools.entry(pool.clone()).or_default();
+        // Means are weighed by operations, and put right below.
+        sum.mean += row.mean * row.ops;
+        sum.p99 = sum.p99.max(row.p99);
+        sum.read += row.read;
+        sum.written += row.written;
+        sum.bytes += row.bytes;
+        sum.ops += row.ops;
+        sum.queue += row.queue;
+        if row.throttled.starts_with("pool") {
+            sum.throttled.clone_from(&row.throttled);
+        }
+        view.volumes.push(Row { pool, name, ..row });
+    }
+    for (pool, mut row) in pools {
+        row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        view.pools.push(Row { pool, ..row });
+    }
+    for (name, mut row) in clients {
+        row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        view.clients.push(Row { name, ..row });
+    }
+    for rows in [&mut view.pools, &mut view.volumes, &mut view.clients] {
+        // An operation weighs as much as a block.
+        let weight = |row: &Row| row.bytes + row.ops * 4096.0 + row.queue;
+        rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    }
+    view
+}
+
+/// The upper bound, in seconds, of the bucket that holds a quantile. Buckets are cumulative.
+fn quantile(buckets: &BTreeMap<u64, f64>, quantile: f64) -> f64 {
+    let all = buckets
+        .values()
+        .fold(0.0f64, |most, count| most.max(*count));
+    let reached = buckets
+        .iter()
+        .find(|(_, count)| all > 0.0 && **count >= all * quantile);
+    reached.map_or(0.0, |(bound, _)| match bound {
+        &u64::MAX => f64::INFINITY,
+        bound => *bound as f64 / 1e9,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page::parse;
+    use super::*;
+
+    fn look(at: f64, count: u64, bytes: u64) -> Look {
+        let labels = r#"pool="p",volume="v",protocol="nfsv3",operation="READ""#;
+        let page = format!(
+            "weir_operation_seconds_count{{{labels}}} {count}\n\
+             weir_operation_seconds_sum{{{labels}}} {}\n\
+             weir_operation_seconds_bucket{{{labels},le=\"0.001\"}} 0\n\
+             weir_operation_seconds_bucket{{{labels},le=\"0.004\"}} {count}\n\
+             weir_operation_seconds_bucket{{{labels},le=\"+Inf\"}} {count}\n\
+             weir_operation_bytes_total{{{labels}}} {bytes}\n\
+             weir_client_bytes_total{{client=\"10.0.0.1\"}} {bytes}\n\
+             weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
+             weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1000\n\
+             weir_limit_binding{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1\n\
+             weir_throttle_queue_length{{pool=\"p\",volume=\"v\"}} 3\n",
+            count as f64 * 0.002
+        );
+        Look {
+            at,
+            samples: parse(&page),
+        }
+    }
+
+    #[test]
+    fn rates_are_what_lies_between_two_looks() {
+        let view = between(&look(10.0, 100, 4000), &look(12.0, 300, 8000));
+        let volume = &view.volumes[0];
+        assert_eq!((volume.pool.as_str(), volume.name.as_str()), ("p", "v"));
+        assert_eq!(
+            (volume.ops, volume.read, volume.written),
+            (100.0, 2000.0, 0.0)
+        );
+        assert!((volume.mean - 0.002).abs() < 1e-9);
+        assert_eq!((volume.p99, volume.share), (0.004, Some(0.5)));
+        assert_eq!(
+            (volume.throttled.as_str(), volume.queue),
+            ("volume bytes", 3.0)
+        );
+        assert_eq!((view.pools[0].ops, view.pools[0].bytes), (100.0, 2000.0));
+        assert_eq!(view.clients[0].bytes, 2000.0);
+    }
+
+    #[test]
+    fn a_server_that_began_anew_is_counted_from_zero() {
+        let view = between(&look(10.0, 1000, 8000), &look(11.0, 5, 100));
+        assert_eq!((view.volumes[0].ops, view.volumes[0].read), (5.0, 100.0));
+    }
+}
