@@ -272,9 +272,12 @@ impl Control {
         actor: &Actor,
     ) -> Result<(TokenRecord, String), Refusal> {
         may_administer(actor)?;
-        self.catalog()
+        let made = self
+            .catalog()
             .create_token(name, role, actor, &*self.clock, &*self.rng)
-            .await
+            .await;
+        self.works.store.follow_audit().await;
+        made
     }
 
     /// All tokens, revoked ones too, by name.
@@ -291,7 +294,9 @@ impl Control {
     /// As [`Catalog::revoke_token`], or that `actor` is no admin.
     pub async fn revoke_token(&self, name: &str, actor: &Actor) -> Result<TokenRecord, Refusal> {
         may_administer(actor)?;
-        self.catalog().revoke_token(name, actor, &*self.clock).await
+        let revoked = self.catalog().revoke_token(name, actor, &*self.clock).await;
+        self.works.store.follow_audit().await;
+        revoked
     }
 
     /// The audit log, newest first, from before entry `before` on.

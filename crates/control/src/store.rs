@@ -247,7 +247,7 @@ impl Store {
                 epoch: 0,
                 broken: None,
                 ended,
-                seq: 0,
+                seq: loaded.last_audit,
                 audited: 0,
             }),
             queue,
@@ -264,6 +264,14 @@ impl Store {
     /// Told each time that [`Store::view`] changes.
     pub fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
+    }
+
+    /// Counts on from the audit log's last entry, which somebody else may have written.
+    pub async fn follow_audit(&self) {
+        if let Ok(last) = self.catalog.last_audit().await {
+            let mut head = self.head.lock();
+            head.seq = head.seq.max(last);
+        }
     }
 
     /// What `f` would refuse; nothing is changed.
@@ -369,21 +377,23 @@ impl Store {
         self.catalog.close().await;
     }
 
-    /// After a failed transaction: refuse what is not in the catalog, load what is.
-    async fn recover(&self, error: CatalogError) {
-        let superseded = matches!(error, CatalogError::Superseded);
+    /// After a failed transaction: refuses what is not in the catalog, from now on and until [`Store::reload`] is through.
+    fn fail(&self, error: &CatalogError) -> Refusal {
         tracing::error!(%error, "writing the catalog failed; what was not written is refused");
-        {
-            let mut head = self.head.lock();
-            head.epoch += 1;
-            head.broken = Some(match superseded {
-                true => Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string()),
-                false => refused(error),
-            });
-        }
-        if superseded {
-            return;
-        }
+        let refusal = match error {
+            CatalogError::Superseded => {
+                Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string())
+            }
+            other => refused(other),
+        };
+        let mut head = self.head.lock();
+        head.epoch += 1;
+        head.broken = Some(refusal.clone());
+        refusal
+    }
+
+    /// Loads what is in the catalog, however long that takes.
+    async fn reload(&self) {
         loop {
             match self.catalog.load().await {
                 Ok(loaded) => {
@@ -393,6 +403,7 @@ impl Store {
                     view.generation = head.view.generation + 1;
                     head.view = view.clone();
                     head.ended = ended;
+                    head.seq = head.seq.max(loaded.last_audit);
                     head.broken = None;
                     drop(head);
                     self.show(view);
@@ -476,25 +487,16 @@ async fn commit(store: &Store, batch: Vec<Staged>) {
             }
             None
         }
-        Err(error) => {
-            let refusal = match &error {
-                CatalogError::Superseded => {
-                    Refusal::new(Status::Unavailable, "SUPERSEDED", error.to_string())
-                }
-                other => Refusal::new(
-                    Status::Unavailable,
-                    "CATALOG_UNAVAILABLE",
-                    format!("the catalog could not be written: {other}"),
-                ),
-            };
-            store.recover(error).await;
-            Some(refusal)
-        }
+        Err(error) => Some(store.fail(&error)),
     };
+    let reload = refusal.as_ref().is_some_and(|r| r.reason != "SUPERSEDED");
     for (.., reply) in current {
         let result = refusal.clone().map_or(Ok(()), Err);
         // Whoever asked may have stopped waiting.
         let _ = reply.send(result);
+    }
+    if reload {
+        store.reload().await;
     }
 }
 

@@ -63,21 +63,46 @@ impl AuditEntry {
         Stamp(self.seq)
     }
 
+    /// Writes the entry under its own number.
     pub(crate) async fn insert<'e>(
         &self,
         executor: impl Executor<'e, Database = Any>,
     ) -> Result<(), CatalogError> {
-        sqlx::query(
+        self.put(
+            executor,
             "INSERT INTO audit (seq, actor, address, verb, target, outcome) VALUES ($1, $2, $3, $4, $5, $6)",
         )
-        .bind(self.seq)
-        .bind(self.actor.clone())
-        .bind(self.address.clone())
-        .bind(self.verb.clone())
-        .bind(self.target.clone())
-        .bind(self.outcome.clone())
-        .execute(executor)
-        .await?;
+        .await
+    }
+
+    /// Writes the entry under its number, or under the next one that is free: for writers that do not count entries
+    /// themselves, and clocks that stand still or go back.
+    async fn append<'e>(
+        &self,
+        executor: impl Executor<'e, Database = Any>,
+    ) -> Result<(), CatalogError> {
+        self.put(
+            executor,
+            "INSERT INTO audit (seq, actor, address, verb, target, outcome) \
+             SELECT CASE WHEN COALESCE(MAX(seq), 0) < $1 THEN $1 ELSE MAX(seq) + 1 END, $2, $3, $4, $5, $6 FROM audit",
+        )
+        .await
+    }
+
+    async fn put<'e>(
+        &self,
+        executor: impl Executor<'e, Database = Any>,
+        statement: &'static str,
+    ) -> Result<(), CatalogError> {
+        sqlx::query(statement)
+            .bind(self.seq)
+            .bind(self.actor.clone())
+            .bind(self.address.clone())
+            .bind(self.verb.clone())
+            .bind(self.target.clone())
+            .bind(self.outcome.clone())
+            .execute(executor)
+            .await?;
         Ok(())
     }
 }
@@ -164,7 +189,10 @@ impl Catalog {
         }
         let target = format!("tokens/{name}");
         let entry = AuditEntry::new(record.created.0, actor, "create", target, "done");
-        entry.insert(&mut *tx).await.map_err(refused)?;
+        entry
+            .append(&mut *tx)
+            .await
+            .map_err(|error| refused(&error))?;
         tx.commit().await.map_err(unavailable)?;
         Ok((record, secret))
     }
@@ -181,7 +209,7 @@ impl Catalog {
         .await
         .map_err(unavailable)?;
         rows.iter()
-            .map(|row| token_of(row).map_err(refused))
+            .map(|row| token_of(row).map_err(|error| refused(&error)))
             .collect()
     }
 
@@ -219,9 +247,12 @@ impl Catalog {
             ));
         };
         let entry = AuditEntry::new(now.0, actor, "revoke", format!("tokens/{name}"), "done");
-        entry.insert(&mut *tx).await.map_err(refused)?;
+        entry
+            .append(&mut *tx)
+            .await
+            .map_err(|error| refused(&error))?;
         tx.commit().await.map_err(unavailable)?;
-        token_of(&row).map_err(refused)
+        token_of(&row).map_err(|error| refused(&error))
     }
 
     /// The token of this secret, if it counts.
@@ -244,10 +275,22 @@ impl Catalog {
             .fetch_optional(&self.pool)
             .await
             .map_err(unavailable)?;
-        let record = row.as_ref().map(token_of).transpose().map_err(refused)?;
+        let record = row
+            .as_ref()
+            .map(token_of)
+            .transpose()
+            .map_err(|error| refused(&error))?;
         record
             .filter(|record| record.revoked.is_none())
             .ok_or_else(unknown)
+    }
+
+    /// The greatest number in the audit log; 0 if there is none.
+    pub(crate) async fn last_audit(&self) -> Result<i64, CatalogError> {
+        let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM audit")
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(row.try_get(0)?)
     }
 
     /// The audit log, newest first, from before `before` on; at most `limit` entries.
@@ -279,11 +322,11 @@ impl Catalog {
 }
 
 fn unavailable(error: sqlx::Error) -> Refusal {
-    refused(CatalogError::Database(error))
+    refused(&CatalogError::Database(error))
 }
 
 /// A catalog's error as clients see it.
-pub(crate) fn refused(error: CatalogError) -> Refusal {
+pub(crate) fn refused(error: &CatalogError) -> Refusal {
     Refusal::new(
         Status::Unavailable,
         "CATALOG_UNAVAILABLE",

@@ -15,6 +15,8 @@ pub(crate) struct Loaded {
     pub operations: Vec<Operation>,
     /// Keys of engine volumes that are to go.
     pub doomed: Vec<String>,
+    /// The greatest number in the audit log.
+    pub last_audit: i64,
 }
 
 impl Catalog {
@@ -37,6 +39,7 @@ impl Catalog {
                 )
                 .await?,
             doomed: self.doomed().await?,
+            last_audit: self.last_audit().await?,
         })
     }
 

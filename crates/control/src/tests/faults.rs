@@ -217,8 +217,18 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
     let view = bench.control.view();
     assert_eq!(view.volume(&name("v")).unwrap().capacity_gib, 10);
     assert_eq!(view.pool_use(&name("p")).capacity_gib, 10);
+    // The catalog cannot even be read now; who asks is told so at once.
+    let refusal = bench.refused(grow()).await;
+    assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE");
     sql(&bench.url, "ALTER TABLE hidden RENAME TO audit").await;
-    bench.done(grow()).await;
+    // The server notices by itself.
+    loop {
+        match bench.submit(grow()).await {
+            Ok(operation) => break assert_eq!(operation.outcome, Some(Outcome::Done)),
+            Err(refusal) => assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE"),
+        }
+        tokio::task::yield_now().await;
+    }
     assert_eq!(bench.control.view().pool_use(&name("p")).capacity_gib, 20);
     crash::sound(&bench.control.view(), &bench.node, "written again");
 }
@@ -399,4 +409,42 @@ async fn the_audit_log_is_paged_and_bounded() {
         .await;
     let oldest = bench.control.audit(Some(1000), 10, &local).await.unwrap();
     assert!(oldest.iter().all(|entry| entry.seq > 500), "{oldest:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = url_in(folder.path());
+    let node = SimBackend::new();
+    let local = Actor::local();
+    for start in [2_000_000_000, 1_000_000_000] {
+        let time = weir_base::Time {
+            secs: start,
+            nanos: 0,
+        };
+        let control = Control::open(crate::Options {
+            catalog: url.clone(),
+            levels: Levels::built_in().unwrap(),
+            backend: Arc::new(node.clone()),
+            clock: Arc::new(weir_base::ManualClock::new(time)),
+            rng: Arc::new(SeededRng::new(start as u64)),
+            device_bytes: 1 << 30,
+        });
+        let control = control.await.unwrap();
+        for n in 0..3 {
+            let id = format!("x{start}-{n}");
+            control
+                .create_token(&id, Role::Viewer, &local)
+                .await
+                .unwrap();
+            let made = control
+                .submit(pool(&id, "PREMIUM", 1024, QosType::Auto), &local)
+                .await;
+            assert_eq!(made.unwrap().outcome, Some(Outcome::Done));
+            control.revoke_token(&id, &local).await.unwrap();
+        }
+        control.close().await;
+    }
+    let catalog = Catalog::open(&url).await.unwrap();
+    assert_eq!(catalog.audit(None, 100).await.unwrap().len(), 18);
 }
