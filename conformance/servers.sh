@@ -9,7 +9,7 @@ case $SERVER in knfsd) HOST=10.99.9.2 PORT=2049 EXPORT=/export ;; esac
 OPTS="vers=3,tcp,port=$PORT,mountport=$MOUNTPORT,nconnect=${NCONNECT:-16},hard,timeo=600"
 
 # rpc.statd and sm-notify want their own address to have a name.
-{ cat /etc/hosts; echo "$HOST confserver"; } >"$WORK/hosts" && mount --bind "$WORK/hosts" /etc/hosts
+{ cat /etc/hosts; echo "$HOST confserver"; for i in $(seq 2 9); do echo "10.99.0.$i c$i.clients.test"; done; } >"$WORK/hosts" && mount --bind "$WORK/hosts" /etc/hosts
 
 wait_port() { # until something accepts on $HOST:$1
   local i; for i in $(seq 300); do
@@ -73,4 +73,19 @@ snapshot_of_server() { # create|delete NAME
     weir:delete) curl -fsS -X DELETE "$of/$2" ;;
     *) echo "no snapshots here" >&2; return 1 ;;
   esac
+}
+
+# Gives the volume the export policy with the rules that stand in a file, and waits until it is in force.
+policy_of_server() { # FILE
+  local api=http://127.0.0.1:8049/v1 operation
+  [ "$SERVER" = weir ] || { echo "no policies here" >&2; return 1; }
+  operation=$(curl -fsS -X PATCH -H 'Content-Type: application/json' -d "{\"exportPolicy\":{\"rules\":$(cat "$1")}}" \
+    "$api/projects/weir/locations/local/volumes/vol1?updateMask=exportPolicy") || { echo "$operation"; return 1; }
+  for _ in $(seq 100); do
+    [[ $operation != *'"error"'* ]] || { echo "$operation"; return 1; }
+    [[ $operation != *'"done":true'* ]] || return 0
+    sleep 0.1
+    operation=$(curl -fsS "$api/$(grep -o 'projects/[^"]*/operations/[^"]*' <<<"$operation" | head -n 1)")
+  done
+  echo "it does not end: $operation"; return 1
 }
