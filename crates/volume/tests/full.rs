@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Machine, crash, create, lookup, names, read, run, write};
+use common::{Machine, crash, create, lookup, names, now, read, run, write};
 use weir_base::Ino;
 use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
@@ -199,4 +199,62 @@ fn a_small_log_and_little_memory_only_slow_down() {
     let (_engine, vol) = m.open();
     assert!(read(&vol, f, 1, 1 << 20).iter().all(|b| *b == 77));
     assert_eq!(lookup(&vol, vol.root(), "f"), Ok(f));
+}
+
+/// Snapshots hold what is overwritten until the device is full. That refuses writes and
+/// poisons nothing; deleting snapshots makes room again.
+#[test]
+fn snapshots_fill_the_device_and_give_it_back() {
+    let m = Machine::new(55);
+    let (engine, vol) = m.format();
+    let root = vol.root();
+    let f = create(&vol, root, "f");
+    let mut refused = 0;
+    let mut round = 0u64;
+    for life in 0..3 {
+        while refused <= life {
+            round += 1;
+            let name = format!("s{round}");
+            match vol.snapshot_create(&name, now()) {
+                Ok(()) | Err(FsError::NoSpace) => {}
+                Err(e) => panic!("snapshot: {e}"),
+            }
+            // Scattered blocks, so that trees grow as well.
+            for i in 0..40u64 {
+                let off = (i * 7919 + round * 104_729) % 1500 * 4096;
+                match run(&vol, |cx| {
+                    vol.write(cx, f, off, &[round as u8; 8192], Stability::Unstable)
+                }) {
+                    Ok(_) => {}
+                    Err(FsError::NoSpace) => {
+                        refused += 1;
+                        break;
+                    }
+                    Err(e) => panic!("write in round {round}: {e}"),
+                }
+            }
+            assert_eq!(engine.poisoned(), None, "round {round}");
+        }
+        let all = vol.snapshots();
+        assert!(all.len() > 20);
+        let half = all.len() / 2;
+        for s in all.into_iter().step_by(2).take(half) {
+            vol.snapshot_delete(&s.name).unwrap();
+        }
+        engine.cp_now().unwrap();
+        while engine.reclaiming() {
+            engine.cp_now().unwrap();
+        }
+        engine.cp_now().unwrap();
+    }
+    for s in vol.snapshots() {
+        vol.snapshot_delete(&s.name).unwrap();
+    }
+    while engine.reclaiming() || vol.snapshot_used() > 0 {
+        engine.cp_now().unwrap();
+    }
+    engine.cp_now().unwrap();
+    write(&vol, f, 0, &[1; 1 << 20], Stability::FileSync);
+    crash(engine, vol);
+    assert!(m.check().clean(), "{}", m.check());
 }
