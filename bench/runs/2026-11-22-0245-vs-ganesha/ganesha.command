@@ -1,1 +1,1 @@
-ganesha.nfsd -F -L /var/tmp/weir-bench-20650/ganesha-read-0/ganesha.log -f /var/tmp/weir-bench-20650/ganesha-read-0/ganesha.conf -p /var/tmp/weir-bench-20650/ganesha-read-0/ganesha.pid -N NIV_EVENT
+ganesha.nfsd -F -L /var/tmp/weir-bench-20650/ganesha-lookup-2/ganesha.log -f /var/tmp/weir-bench-20650/ganesha-lookup-2/ganesha.conf -p /var/tmp/weir-bench-20650/ganesha-lookup-2/ganesha.pid -N NIV_EVENT
