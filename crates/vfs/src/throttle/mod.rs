@@ -7,7 +7,7 @@
 //! address gets.
 //!
 //! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share nothing. A core that has
-//! a request for a limited volume locks its pool, charges and goes on, for 0.15 µs. Splitting a limit into shares for
+//! a request for a limited volume locks its pool, charges and goes on. Splitting a limit into shares for
 //! each core would need no lock, but a share is either too large, and then tokens lie idle on a core that has no use for
 //! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
 //! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
