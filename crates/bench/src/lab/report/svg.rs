@@ -14,6 +14,10 @@ const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 10.0;
+/// A character of a figure above a bar is this wide at most (digits of 10.5 units in common sans-serif fonts: 6).
+const FIGURE_WIDTH: f64 = 6.6;
+/// Two figures this far apart in height do not touch.
+const FIGURE_HEIGHT: f64 = 13.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 40.0;
 /// Series that have a colour of their own.
@@ -222,6 +226,8 @@ impl Bars {
         x_label(&mut svg, &self.x);
         let group_width = (WIDTH - LEFT - RIGHT) / self.groups.len().max(1) as f64;
         let width = (group_width * 0.8 / self.series.len().max(1) as f64).min(44.0);
+        // Where the last figure ends, and how high it stands.
+        let mut taken = (0.0, 0.0);
         for (g, (name, bars)) in self.groups.iter().enumerate() {
             let middle = LEFT + group_width * (g as f64 + 0.5);
             let _ = write!(
@@ -261,13 +267,17 @@ impl Bars {
                         centre - 3.0
                     );
                 }
-                // A figure above the bar where there is room for it.
-                if width >= 22.0 && bar.value > 0.0 {
+                // A figure above the bar where there is room for it: none over its left neighbour's.
+                let label = value_label(bar.value);
+                let half = label.chars().count() as f64 * FIGURE_WIDTH / 2.0;
+                let foot = axis.y(bar.greatest.max(bar.value)) - 4.0;
+                let (end, beside) = taken;
+                let free = centre - half >= end || (foot - beside).abs() >= FIGURE_HEIGHT;
+                if width >= 22.0 && bar.value > 0.0 && free {
+                    taken = (centre + half, foot);
                     let _ = write!(
                         svg,
-                        "<text class=\"value\" x=\"{centre:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                        axis.y(bar.greatest.max(bar.value)) - 4.0,
-                        value_label(bar.value)
+                        "<text class=\"value\" x=\"{centre:.1}\" y=\"{foot:.1}\" text-anchor=\"middle\">{label}</text>"
                     );
                 }
             }
@@ -450,6 +460,37 @@ mod tests {
         assert_eq!(short(126_397.0), "126k");
         assert_eq!(short(1_350_000.0), "1.4M");
         assert_eq!(short(0.05), "0.05");
+    }
+
+    #[test]
+    fn figures_do_not_stand_over_each_other() {
+        let pair = |a: f64, b: f64| {
+            let bar = |value| {
+                Some(Bar {
+                    value,
+                    least: value,
+                    greatest: value,
+                })
+            };
+            let bars = Bars {
+                title: "t".into(),
+                unit: "IOPS".into(),
+                x: "mix".into(),
+                series: vec!["Read".into(), "Write".into()],
+                groups: (0..5)
+                    .map(|i| (i.to_string(), vec![bar(a), bar(b)]))
+                    .collect(),
+                mark: None,
+            };
+            bars.draw().matches("class=\"value\"").count()
+        };
+        assert_eq!(
+            pair(150_000.0, 151_000.0),
+            5,
+            "one figure for two bars as high"
+        );
+        assert_eq!(pair(150_000.0, 50_000.0), 10);
+        assert_eq!(pair(1.0, 1.0), 10, "short figures fit side by side");
     }
 
     #[test]
