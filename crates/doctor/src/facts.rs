@@ -195,6 +195,13 @@ impl Facts {
         })
     }
 
+    /// The line of fstab that asks for a mount.
+    pub fn wanted(&self, mount: &Mount) -> Option<&Wanted> {
+        self.fstab
+            .iter()
+            .find(|wanted| wanted.point == mount.point && wanted.what == mount.what)
+    }
+
     /// Leaves out mounts of other servers. `host` is a name or an address.
     pub fn only_server(&mut self, host: &str) -> Result<()> {
         let addresses: Vec<IpAddr> = match host.parse() {

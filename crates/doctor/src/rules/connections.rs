@@ -74,10 +74,7 @@ pub fn nconnect(facts: &Facts) -> Vec<Finding> {
 
 /// What fstab asks for.
 fn wanted_connections(facts: &Facts, mount: &Mount) -> Option<u64> {
-    let wanted = facts
-        .fstab
-        .iter()
-        .find(|w| w.point == mount.point && w.what == mount.what)?;
+    let wanted = facts.wanted(mount)?;
     crate::mountstats::options(&wanted.options)
         .get("nconnect")?
         .parse()

@@ -32,10 +32,7 @@ pub fn transfer(facts: &Facts) -> Vec<Finding> {
 /// Asked for more than the server takes: harmless, but worth knowing.
 pub fn negotiated(facts: &Facts) -> Vec<Finding> {
     let less = |mount: &crate::facts::Mount| {
-        let wanted = facts
-            .fstab
-            .iter()
-            .find(|w| w.point == mount.point && w.what == mount.what)?;
+        let wanted = facts.wanted(mount)?;
         let wanted = options(&wanted.options);
         let cut = ["rsize", "wsize"].into_iter().find_map(|name| {
             let asked: u64 = wanted.get(name)?.parse().ok()?;

@@ -54,10 +54,7 @@ pub fn together(facts: &Facts, findings: &[Finding]) -> Vec<Together> {
 }
 
 fn one(facts: &Facts, mount: &Mount, changes: &[&Change], fstab: &mut String) -> Together {
-    let wanted = facts
-        .fstab
-        .iter()
-        .find(|wanted| wanted.what == mount.what && wanted.point == mount.point);
+    let wanted = facts.wanted(mount);
     let options = match wanted {
         Some(wanted) => changed(&wanted.options, changes),
         None => changed(&in_force(mount), changes),
