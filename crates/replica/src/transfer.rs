@@ -1,0 +1,66 @@
+//! What sender and receiver of a transfer have in common.
+
+use crate::wire::{Refusal, WireError};
+use weir_volume::FsError;
+
+/// Nanoseconds of a clock that never goes back; whoever drives a transfer hands them in.
+pub type Nanos = u64;
+
+/// How a transfer fails. All but `Refused` may be tried again: what has arrived is kept, and the next attempt goes on
+/// behind it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The stream cannot be read: another version, damage.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The other side says no, or this side has said so to it.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The volume does not allow it.
+    #[error("{0}")]
+    Volume(#[from] FsError),
+    /// The source's tree or data cannot be read.
+    #[error("the source cannot be read: {0}")]
+    Source(String),
+    /// What arrived is not what was sent.
+    #[error("what arrived is not what was sent: {0}")]
+    Corrupt(&'static str),
+}
+
+/// Where a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Phase {
+    /// The two sides agree on what is to be sent, from where.
+    Setup,
+    /// Data moves: what a throttle holds for.
+    Data,
+    /// The destination makes what came its newest snapshot.
+    Finalise,
+    /// It has ended well.
+    Done,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Where it is.
+    pub phase: Phase,
+    /// Bytes before compression, with those before a restart from a checkpoint.
+    pub logical: u64,
+    /// Bytes on the wire, with those before a restart.
+    pub wire: u64,
+    /// Of `logical`, those before the restart.
+    pub resumed: u64,
+    /// Of `logical`, those that are durable at the destination.
+    pub durable: u64,
+    /// `logical` when all will have been sent, if that was counted.
+    pub total: Option<u64>,
+    /// When it began.
+    pub began: Nanos,
+    /// When the first data were sent or received.
+    pub data_began: Option<Nanos>,
+    /// When the last data had been.
+    pub data_ended: Option<Nanos>,
+    /// When it ended well.
+    pub ended: Option<Nanos>,
+}

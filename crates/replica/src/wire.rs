@@ -1,0 +1,624 @@
+//! What two nodes say to each other: frames (byte layout in docs/format.md).
+//!
+//! A connection begins with a [`Hello`] from each side, by which versions that do not understand each other part with a
+//! clear word. After that it carries frames. A frame is at most [`MAX_PAYLOAD`] long and has a checksum over everything
+//! that it is, so what a decoder hands out is what an encoder was given, or the connection ends: there is nothing to
+//! resynchronise with, a transfer goes on from its checkpoint over a new one.
+//!
+//! Compression is by frame and stands in it, so it can be left out where it does not pay, and a reader needs to hold no
+//! more than a frame. The checksum is over the bytes on the wire: nothing is decompressed that was damaged.
+//!
+//! The codec is sans-I/O and total: any bytes give frames or an error.
+
+use std::borrow::Cow;
+
+use weir_base::Time;
+use weir_volume::{Position, SnapshotIdentity};
+
+/// Most bytes of a frame's payload, before compression and after.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// Bytes before a frame's payload.
+pub const HEADER: usize = 16;
+
+/// What this program speaks.
+pub const VERSION: u16 = 1;
+
+/// The oldest version that it understands.
+pub const OLDEST: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"WEIRREPL";
+const COMPRESSED: u8 = 1;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Hello`], the first of each side.
+    Hello = 1,
+    /// Whatever the managers of the two nodes have to say to each other; not looked at here.
+    Control = 2,
+    /// [`Begin`], from the source.
+    Begin = 3,
+    /// [`Resume`], the destination's answer.
+    Resume = 4,
+    /// Records and data, from the source: what a throttle counts.
+    Records = 5,
+    /// [`End`], from the source.
+    End = 6,
+    /// [`Done`], the destination's answer.
+    Done = 7,
+    /// [`Refusal`], from either side: the end of the transfer.
+    Refusal = 8,
+    /// [`Ack`], from the destination.
+    Ack = 9,
+}
+
+impl Kind {
+    fn from_number(n: u8) -> Option<Kind> {
+        Some(match n {
+            1 => Kind::Hello,
+            2 => Kind::Control,
+            3 => Kind::Begin,
+            4 => Kind::Resume,
+            5 => Kind::Records,
+            6 => Kind::End,
+            7 => Kind::Done,
+            8 => Kind::Refusal,
+            9 => Kind::Ack,
+            _ => return None,
+        })
+    }
+}
+
+/// Why a stream cannot be read on.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WireError {
+    /// A checksum is wrong.
+    #[error("the stream is damaged: a frame's checksum is wrong")]
+    Checksum,
+    /// Something that no peer of this version sends.
+    #[error("the stream is malformed: {0}")]
+    Malformed(&'static str),
+    /// The peer is no replication service.
+    #[error("the peer does not speak this protocol")]
+    Foreign,
+    /// The peer's version and ours have nothing in common.
+    #[error(
+        "the peer speaks versions {oldest} to {newest} of the protocol, this node {OLDEST} to {VERSION}"
+    )]
+    Version {
+        /// The oldest that the peer understands.
+        oldest: u16,
+        /// The one that it speaks.
+        newest: u16,
+    },
+}
+
+/// A frame that was received.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// Its payload, decompressed.
+    pub payload: Cow<'a, [u8]>,
+    /// Bytes that it took on the wire, with its header.
+    pub wire: usize,
+}
+
+/// Appends a frame to `out`; answers its bytes on the wire. `level`: compress it with zstd at this level if that makes
+/// it smaller.
+///
+/// # Errors
+/// `Malformed` if the payload is longer than [`MAX_PAYLOAD`].
+pub fn put_frame(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    payload: &[u8],
+    level: Option<i32>,
+) -> Result<usize, WireError> {
+    let begin = begin_frame(out);
+    out.extend_from_slice(payload);
+    end_frame(out, begin, kind, level)
+}
+
+/// Begins a frame whose payload is to be appended to `out`; answers what [`end_frame`] needs to know.
+pub fn begin_frame(out: &mut Vec<u8>) -> usize {
+    let begin = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    begin
+}
+
+/// Ends the frame that began at `begin`; answers its bytes on the wire.
+///
+/// # Errors
+/// As [`put_frame`].
+pub fn end_frame(
+    out: &mut Vec<u8>,
+    begin: usize,
+    kind: Kind,
+    level: Option<i32>,
+) -> Result<usize, WireError> {
+    let body = begin + HEADER;
+    let raw = out.len().checked_sub(body).filter(|n| *n <= MAX_PAYLOAD);
+    let raw = raw.ok_or(WireError::Malformed("payload too long"))?;
+    let mut flags = 0;
+    if let Some(level) = level.filter(|_| raw > 0) {
+        let packed = zstd::bulk::compress(out.get(body..).unwrap_or_default(), level);
+        if let Some(packed) = packed.ok().filter(|p| p.len() < raw) {
+            out.truncate(body);
+            out.extend_from_slice(&packed);
+            flags = COMPRESSED;
+        }
+    }
+    let length = out.len() - body;
+    let mut header = [0u8; HEADER];
+    let (head, sum) = header.split_at_mut(12);
+    let (a, b) = head.split_at_mut(4);
+    a.copy_from_slice(&(length as u32).to_le_bytes());
+    let (b, c) = b.split_at_mut(4);
+    b.copy_from_slice(&[kind as u8, flags, 0, 0]);
+    c.copy_from_slice(&(raw as u32).to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(out.get(body..).unwrap_or_default()), head);
+    sum.copy_from_slice(&crc.to_le_bytes());
+    if let Some(slot) = out.get_mut(begin..body) {
+        slot.copy_from_slice(&header);
+    }
+    Ok(HEADER + length)
+}
+
+/// Bytes in, frames out. Holds a frame at most, and what was read beyond it.
+#[derive(Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes of it that have been handed out.
+    read: usize,
+}
+
+impl Decoder {
+    /// With nothing read.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Takes in what was received. Call [`Decoder::frame`] until it answers `None` before the next.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.read > 0 {
+            self.buffer.drain(..self.read);
+            self.read = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame.
+    ///
+    /// # Errors
+    /// The stream cannot be read on; the connection is to be closed.
+    pub fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
+        let rest = self.buffer.get(self.read..).unwrap_or_default();
+        let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let [
+            l0,
+            l1,
+            l2,
+            l3,
+            kind,
+            flags,
+            z0,
+            z1,
+            r0,
+            r1,
+            r2,
+            r3,
+            c0,
+            c1,
+            c2,
+            c3,
+        ] = *header;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let raw = u32::from_le_bytes([r0, r1, r2, r3]) as usize;
+        let crc = u32::from_le_bytes([c0, c1, c2, c3]);
+        if length > MAX_PAYLOAD || raw > MAX_PAYLOAD {
+            return Err(WireError::Malformed("a frame that is too long"));
+        }
+        if flags & !COMPRESSED != 0 || z0 != 0 || z1 != 0 {
+            return Err(WireError::Malformed("a frame with unknown flags"));
+        }
+        let Some(payload) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let head = header.get(..12).unwrap_or_default();
+        if crc32c::crc32c_append(crc32c::crc32c(payload), head) != crc {
+            return Err(WireError::Checksum);
+        }
+        let kind = Kind::from_number(kind).ok_or(WireError::Malformed("an unknown frame"))?;
+        let payload = if flags & COMPRESSED != 0 {
+            let bytes = zstd::bulk::decompress(payload, raw)
+                .ok()
+                .filter(|bytes| bytes.len() == raw)
+                .ok_or(WireError::Malformed("a frame that cannot be decompressed"))?;
+            Cow::Owned(bytes)
+        } else if length == raw {
+            Cow::Borrowed(payload)
+        } else {
+            return Err(WireError::Malformed("a frame of two lengths"));
+        };
+        self.read += HEADER + length;
+        Ok(Some(Frame {
+            kind,
+            payload,
+            wire: HEADER + length,
+        }))
+    }
+}
+
+/// The first frame of each side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// The version that it speaks.
+    pub version: u16,
+    /// The oldest one that it understands.
+    pub oldest: u16,
+    /// Identity of the node's aggregate.
+    pub node: [u8; 16],
+}
+
+/// What a transfer brings: the first frame of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Begin {
+    /// What it is the difference to; `None`: nothing, all is sent.
+    pub base: Option<SnapshotIdentity>,
+    /// The snapshot.
+    pub target: SnapshotIdentity,
+    /// Its name.
+    pub name: String,
+    /// Its label.
+    pub label: String,
+    /// When it was made.
+    pub created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    pub next_ino: u64,
+    /// The key of the source's directory hash.
+    pub key: (u64, u64),
+    /// Bytes of file data in the snapshot.
+    pub referenced: u64,
+    /// Bytes that the transfer will send before compression, if they were counted.
+    pub total: Option<u64>,
+}
+
+/// Where the destination wants the transfer to begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resume {
+    /// The first position that is to be sent.
+    pub position: Position,
+    /// Digest of what was sent before.
+    pub digest: u64,
+    /// Bytes received before.
+    pub logical: u64,
+    /// Bytes received before, as on the wire.
+    pub wire: u64,
+}
+
+/// Everything has been sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Digest of all that was sent.
+    pub digest: u64,
+}
+
+/// The snapshot has arrived, and is what clients of the destination see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// Its identity in the destination volume.
+    pub snapshot: u32,
+}
+
+/// So much is durable at the destination: a transfer that is cut short now goes on from there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack {
+    /// Bytes before compression, from the transfer's very beginning.
+    pub logical: u64,
+}
+
+/// Why a transfer ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// For programs.
+    pub reason: Reason,
+    /// For people.
+    pub text: String,
+}
+
+/// Sorts of refusal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Reason {
+    /// Anything else.
+    Other = 0,
+    /// The destination does not have the snapshot that the difference is to, or sees another one.
+    NoCommonSnapshot = 1,
+    /// The destination can be written to.
+    NotProtected = 2,
+    /// Another transfer into it is running.
+    Busy = 3,
+    /// The destination is too small, or its aggregate is full.
+    NoSpace = 4,
+    /// Something could not be read or written.
+    Io = 5,
+    /// What arrived is not what was sent.
+    Corrupt = 6,
+    /// Ended on request.
+    Aborted = 7,
+}
+
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[b]| b)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn text(&mut self) -> Option<String> {
+        let length = usize::from(self.u16()?);
+        String::from_utf8(self.take(length)?.to_vec()).ok()
+    }
+    fn identity(&mut self) -> Option<SnapshotIdentity> {
+        Some(SnapshotIdentity {
+            volume: self.array()?,
+            id: self.u32()?,
+        })
+    }
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    // Names are at most 255 bytes; a longer text loses its end.
+    let bytes = text.as_bytes();
+    let bytes = bytes.get(..usize::from(u16::MAX)).unwrap_or(bytes);
+    out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
+    out.extend_from_slice(&identity.volume);
+    out.extend_from_slice(&identity.id.to_le_bytes());
+}
+
+/// A message with a frame of its own.
+pub trait Message: Sized {
+    /// Its frame.
+    const KIND: Kind;
+    /// Appends its payload.
+    fn put(&self, out: &mut Vec<u8>);
+    #[doc(hidden)]
+    fn read(payload: &[u8]) -> Option<Self>;
+
+    /// Reads a frame's payload.
+    ///
+    /// # Errors
+    /// `Malformed`.
+    fn decode(payload: &[u8]) -> Result<Self, WireError> {
+        Self::read(payload).ok_or(WireError::Malformed("a message of another shape"))
+    }
+
+    /// Appends it as a frame; answers its bytes.
+    ///
+    /// # Errors
+    /// As [`put_frame`].
+    fn frame(&self, out: &mut Vec<u8>) -> Result<usize, WireError> {
+        let begin = begin_frame(out);
+        self.put(out);
+        end_frame(out, begin, Self::KIND, None)
+    }
+}
+
+impl Hello {
+    /// This program's.
+    pub fn ours(node: [u8; 16]) -> Hello {
+        Hello {
+            version: VERSION,
+            oldest: OLDEST,
+            node,
+        }
+    }
+
+    /// The version to speak with a peer that says this.
+    ///
+    /// # Errors
+    /// [`WireError::Version`].
+    pub fn agree(&self) -> Result<u16, WireError> {
+        let version = self.version.min(VERSION);
+        match version >= self.oldest.max(OLDEST) {
+            true => Ok(version),
+            false => Err(WireError::Version {
+                oldest: self.oldest,
+                newest: self.version,
+            }),
+        }
+    }
+
+    /// Reads the first frame of a connection.
+    ///
+    /// # Errors
+    /// [`WireError::Foreign`] if it is no greeting.
+    pub fn of(frame: &Frame<'_>) -> Result<Hello, WireError> {
+        match frame.kind {
+            Kind::Hello => Hello::read(&frame.payload).ok_or(WireError::Foreign),
+            _ => Err(WireError::Foreign),
+        }
+    }
+}
+
+impl Message for Hello {
+    const KIND: Kind = Kind::Hello;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&self.oldest.to_le_bytes());
+        out.extend_from_slice(&self.node);
+    }
+    fn read(payload: &[u8]) -> Option<Hello> {
+        let mut r = Bytes(payload);
+        if r.array::<8>()? != MAGIC {
+            return None;
+        }
+        // Later versions may say more.
+        Some(Hello {
+            version: r.u16()?,
+            oldest: r.u16()?,
+            node: r.array()?,
+        })
+    }
+}
+
+impl Message for Begin {
+    const KIND: Kind = Kind::Begin;
+    fn put(&self, out: &mut Vec<u8>) {
+        match &self.base {
+            Some(base) => {
+                out.push(1);
+                put_identity(out, base);
+            }
+            None => out.push(0),
+        }
+        put_identity(out, &self.target);
+        out.extend_from_slice(&self.created.secs.to_le_bytes());
+        out.extend_from_slice(&self.created.nanos.to_le_bytes());
+        for n in [self.next_ino, self.key.0, self.key.1, self.referenced] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+        out.extend_from_slice(&self.total.unwrap_or(u64::MAX).to_le_bytes());
+        put_text(out, &self.name);
+        put_text(out, &self.label);
+    }
+    fn read(payload: &[u8]) -> Option<Begin> {
+        let mut r = Bytes(payload);
+        let base = match r.u8()? {
+            0 => None,
+            1 => Some(r.identity()?),
+            _ => return None,
+        };
+        let target = r.identity()?;
+        let created = Time {
+            secs: r.array().map(i64::from_le_bytes)?,
+            nanos: r.u32().filter(|n| *n < 1_000_000_000)?,
+        };
+        let (next_ino, key, referenced) = (r.u64()?, (r.u64()?, r.u64()?), r.u64()?);
+        let total = r.u64()?;
+        let (name, label) = (r.text()?, r.text()?);
+        r.end(Begin {
+            base,
+            target,
+            name,
+            label,
+            created,
+            next_ino,
+            key,
+            referenced,
+            total: (total != u64::MAX).then_some(total),
+        })
+    }
+}
+
+impl Message for Resume {
+    const KIND: Kind = Kind::Resume;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.position.0);
+        for n in [self.digest, self.logical, self.wire] {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+    }
+    fn read(payload: &[u8]) -> Option<Resume> {
+        let mut r = Bytes(payload);
+        let position = Position(r.array()?);
+        let (digest, logical, wire) = (r.u64()?, r.u64()?, r.u64()?);
+        r.end(Resume {
+            position,
+            digest,
+            logical,
+            wire,
+        })
+    }
+}
+
+impl Message for End {
+    const KIND: Kind = Kind::End;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.digest.to_le_bytes());
+    }
+    fn read(payload: &[u8]) -> Option<End> {
+        let mut r = Bytes(payload);
+        let digest = r.u64()?;
+        r.end(End { digest })
+    }
+}
+
+impl Message for Done {
+    const KIND: Kind = Kind::Done;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.snapshot.to_le_bytes());
+    }
+    fn read(payload: &[u8]) -> Option<Done> {
+        let mut r = Bytes(payload);
+        let snapshot = r.u32()?;
+        r.end(Done { snapshot })
+    }
+}
+
+impl Message for Ack {
+    const KIND: Kind = Kind::Ack;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.logical.to_le_bytes());
+    }
+    fn read(payload: &[u8]) -> Option<Ack> {
+        let mut r = Bytes(payload);
+        let logical = r.u64()?;
+        r.end(Ack { logical })
+    }
+}
+
+impl Message for Refusal {
+    const KIND: Kind = Kind::Refusal;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.reason as u16).to_le_bytes());
+        put_text(out, &self.text);
+    }
+    fn read(payload: &[u8]) -> Option<Refusal> {
+        let mut r = Bytes(payload);
+        let reason = match r.u16()? {
+            1 => Reason::NoCommonSnapshot,
+            2 => Reason::NotProtected,
+            3 => Reason::Busy,
+            4 => Reason::NoSpace,
+            5 => Reason::Io,
+            6 => Reason::Corrupt,
+            7 => Reason::Aborted,
+            _ => Reason::Other,
+        };
+        let text = r.text()?;
+        r.end(Refusal { reason, text })
+    }
+}
