@@ -1,11 +1,46 @@
 //! What commands are asked of.
 
 use weir_replica::model::{Path, Policy, PolicyKind, Relationship};
+use weir_replica::schedule::Schedule;
+
+/// What kind of refusal it is: programs get a code for it, people the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// What was named is not there.
+    NotFound,
+    /// What was to be made is there.
+    Duplicate,
+    /// A value that nothing could be done with.
+    Invalid,
+    /// The state does not allow it, until somebody changes the state.
+    State,
+    /// Something else is under way; later it may work.
+    Busy,
+    /// Not something that this server does.
+    Unsupported,
+    /// It could not be done: a disk, a peer, a limit.
+    Failed,
+}
 
 /// Why something was refused, in ONTAP's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Failure(pub String);
+#[error("{message}")]
+pub struct Failure {
+    /// For programs.
+    pub reason: Reason,
+    /// For people, one sentence.
+    pub message: String,
+}
+
+impl Failure {
+    /// A refusal.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
+        Failure {
+            reason,
+            message: message.into(),
+        }
+    }
+}
 
 /// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +55,10 @@ pub struct Snapshot {
     pub size: u64,
     /// `snapmirror-label`.
     pub label: Option<String>,
+    /// Free text; empty is none.
+    pub comment: String,
+    /// Never changes; no other snapshot has had it.
+    pub uuid: String,
 }
 
 /// A volume.
@@ -27,6 +66,18 @@ pub struct Snapshot {
 pub struct Volume {
     /// Where.
     pub path: Path,
+    /// Never changes; no other volume has had it.
+    pub uuid: String,
+    /// Its location in the NetApp Volumes API.
+    pub location: String,
+    /// Its storage pool, which is ONTAP's aggregate: the pool's id.
+    pub pool: String,
+    /// Where clients mount it, `/share`; `None` is nowhere.
+    pub junction: Option<String>,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// The volume and the snapshot that it is a clone of, until it is split.
+    pub parent: Option<(Path, String)>,
     /// Bytes that it may hold; `None` is all there is.
     pub size: Option<u64>,
     /// Bytes that it holds.
@@ -50,6 +101,10 @@ pub enum Change {
         schedule: Option<String>,
         /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
+        /// How often to try; `None` is 8.
+        tries: Option<u32>,
+        /// [`Relationship::annotation`].
+        annotation: String,
     },
     /// `snapmirror modify`: what is `None` stays.
     Modify {
@@ -63,15 +118,17 @@ pub enum Change {
         throttle: Option<Option<u64>>,
         /// How often to try.
         tries: Option<u32>,
+        /// [`Relationship::annotation`].
+        annotation: Option<String>,
     },
-    /// `snapmirror initialize`, with a source where it is to make the relationship too.
+    /// `snapmirror initialize`
     Initialize {
         /// The relationship.
         destination: Path,
         /// Instead of the newest.
         source_snapshot: Option<String>,
-        /// For this transfer only, KB/s.
-        throttle: Option<u64>,
+        /// For this transfer only, in place of the relationship's: KB/s, or unlimited.
+        throttle: Option<Option<u64>>,
     },
     /// `snapmirror update`
     Update {
@@ -79,8 +136,8 @@ pub enum Change {
         destination: Path,
         /// Instead of the newest.
         source_snapshot: Option<String>,
-        /// For this transfer only, KB/s.
-        throttle: Option<u64>,
+        /// For this transfer only, in place of the relationship's: KB/s, or unlimited.
+        throttle: Option<Option<u64>>,
     },
     /// `snapmirror quiesce`
     Quiesce(Path),
@@ -112,6 +169,10 @@ pub enum Change {
         destination: Path,
         /// Which snapshot; `None` is the newest.
         source_snapshot: Option<String>,
+        /// KB/s, or unlimited; there is no relationship's to fall back on.
+        throttle: Option<u64>,
+        /// Only these paths from the volume's root (`/a/b`), or `/a/b,@/c` as another name; empty is the whole volume.
+        files: Vec<String>,
     },
     /// `snapmirror release`, at the source.
     Release(Path),
@@ -125,6 +186,17 @@ pub enum Change {
         kind: PolicyKind,
         /// Free text.
         comment: String,
+        /// Compress on the wire.
+        compression: bool,
+    },
+    /// `snapmirror policy modify`: what is `None` stays.
+    PolicyModify {
+        /// Its name.
+        name: String,
+        /// Free text.
+        comment: Option<String>,
+        /// Compress on the wire.
+        compression: Option<bool>,
     },
     /// `snapmirror policy delete`
     PolicyDelete(String),
@@ -145,6 +217,8 @@ pub enum Change {
         name: String,
         /// `snapmirror-label`.
         label: Option<String>,
+        /// Free text.
+        comment: String,
     },
     /// `snapshot delete`
     SnapshotDelete {
@@ -162,14 +236,16 @@ pub enum Change {
         /// Its new name.
         new_name: String,
     },
-    /// `snapshot modify`
-    SnapshotLabel {
+    /// `snapshot modify`: what is `None` stays.
+    SnapshotModify {
         /// The volume.
         path: Path,
         /// Its name.
         name: String,
-        /// `snapmirror-label`; `None` takes it away.
-        label: Option<String>,
+        /// `snapmirror-label`, or none.
+        label: Option<Option<String>>,
+        /// Free text.
+        comment: Option<String>,
     },
     /// `volume snapshot restore`
     SnapshotRestore {
@@ -178,6 +254,52 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+    /// `volume create`
+    VolumeCreate {
+        /// Where.
+        path: Path,
+        /// Bytes.
+        size: u64,
+        /// `-type DP`: a destination, which nobody mounts for writing.
+        protection: bool,
+        /// In which pool; `None` where there is only one that it can be.
+        pool: Option<String>,
+        /// Where clients mount it; `None` is a share of the volume's name.
+        junction: Option<String>,
+    },
+    /// `volume delete`
+    VolumeDelete(Path),
+    /// `volume clone create`
+    VolumeClone {
+        /// Where.
+        path: Path,
+        /// Of which.
+        parent: Path,
+        /// As of when; `None` is now, by a snapshot that is taken for it.
+        snapshot: Option<String>,
+    },
+    /// `volume clone split start`
+    VolumeSplit(Path),
+    /// `job schedule cron create`, `job schedule interval create`
+    ScheduleCreate {
+        /// Its name.
+        name: String,
+        /// When.
+        schedule: Schedule,
+    },
+    /// `job schedule delete`
+    ScheduleDelete(String),
+    /// `cluster peer create`, `weir peers create`
+    PeerCreate {
+        /// What to call it: the cluster in `cluster://svm/volume`.
+        name: String,
+        /// `host:port` of its transfer listener; `None` where only it connects to us.
+        address: Option<String>,
+        /// SHA-256 of its certificate, hexadecimal.
+        fingerprint: String,
+    },
+    /// `cluster peer delete`
+    PeerDelete(String),
     /// `options`: the global throttles. `None` as set to `unlimited`.
     GlobalThrottle {
         /// Incoming, else outgoing.
@@ -198,26 +320,70 @@ pub enum Throttle {
     Max(u64),
 }
 
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSchedule {
+    /// Unique.
+    pub name: String,
+    /// When.
+    pub schedule: Schedule,
+    /// In words, for people.
+    pub about: String,
+    /// Ours, as against the user's: cannot be deleted.
+    pub system: bool,
+}
+
+/// Another node that relationships may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What it is called here.
+    pub name: String,
+    /// `host:port`; `None` where only it connects to us.
+    pub address: Option<String>,
+    /// SHA-256 of its certificate, hexadecimal.
+    pub fingerprint: String,
+    /// It answered when last asked, and is who it should be; `None` where it was not asked yet.
+    pub available: Option<bool>,
+    /// Why it is not.
+    pub reason: Option<String>,
+}
+
 /// What is replicated, and what can be done about it.
-pub trait Cluster {
+///
+/// All of it may block on a disk or on a lock held for a short while, none of it on a transfer: a change that takes time
+/// is queued, and its progress is read from [`Cluster::relationships`].
+pub trait Cluster: Send + Sync {
     /// Its name.
     fn name(&self) -> String;
+    /// Its identity, a UUID, for as long as its data folder lives.
+    fn uuid(&self) -> String;
     /// Seconds since 1970.
     fn now(&self) -> i64;
     /// Relationships whose destination is here, in the order of their making.
     fn relationships(&self) -> Vec<Relationship>;
     /// Relationships whose source is here: source, destination, whether it still transfers.
     fn destinations(&self) -> Vec<Relationship>;
-    /// Policies, by name.
+    /// Policies, by name, ours and the user's.
     fn policies(&self) -> Vec<Policy>;
-    /// The names of schedules, with what they mean.
-    fn schedules(&self) -> Vec<(String, String)>;
+    /// Schedules, ours and the user's.
+    fn schedules(&self) -> Vec<NamedSchedule>;
     /// Volumes.
     fn volumes(&self) -> Vec<Volume>;
-    /// Snapshots of all volumes, oldest first within each.
-    fn snapshots(&self) -> Vec<Snapshot>;
+    /// Snapshots of all volumes, or of one; oldest first within each.
+    fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
     /// The global throttle.
     fn global_throttle(&self, incoming: bool) -> Throttle;
-    /// Carries a change out, or queues what takes time.
+    /// Nodes that were paired with this one, by name.
+    fn peers(&self) -> Vec<Peer>;
+    /// SHA-256 of this node's own certificate, hexadecimal: what a peer is told.
+    fn fingerprint(&self) -> String;
+    /// Where this node listens for peers, `host:port`; `None` where it does not.
+    fn peer_address(&self) -> Option<String>;
+    /// Carries a change out, or queues what takes time. A transfer that was queued shows at once as the relationship's
+    /// [`weir_replica::model::Transfer`] (or, when it has ended already, as its last one).
     fn change(&self, change: Change) -> Result<(), Failure>;
 }
+
+/// The cluster as one user sees it: what is changed through it stands in the audit log under that user's name.
+pub type Clusters<User> =
+    std::sync::Arc<dyn Fn(&User) -> std::sync::Arc<dyn Cluster> + Send + Sync>;

@@ -14,12 +14,14 @@
 
 pub mod cluster;
 pub mod commands;
+#[cfg(feature = "fake")]
+pub mod fake;
 pub mod grammar;
 pub mod query;
 pub mod table;
 pub mod value;
 pub mod words;
 
-pub use cluster::{Change, Cluster, Failure, Snapshot};
+pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
 pub use commands::execute;
 pub use grammar::complete;

@@ -71,6 +71,14 @@ pub fn long_timestamp(seconds: i64) -> String {
         .unwrap_or_else(|_| "-".to_owned())
 }
 
+/// How often to try.
+pub fn tries(tries: u32) -> String {
+    match tries {
+        u32::MAX => "unlimited".to_owned(),
+        tries => tries.to_string(),
+    }
+}
+
 /// A throttle: `unlimited`, or KB/s.
 pub fn throttle(kbs: Option<u64>) -> String {
     kbs.map_or("unlimited".to_owned(), |kbs| kbs.to_string())

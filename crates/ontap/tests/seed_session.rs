@@ -2,142 +2,17 @@
 //! walk through SnapMirror's throttles, May 2023), against a cluster that only remembers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::cell::RefCell;
-
-use weir_ontap::cluster::{Change, Cluster, Failure, Snapshot, Throttle, Volume};
+use weir_ontap::cluster::Change;
 use weir_ontap::execute;
-use weir_replica::model::{
-    LastTransfer, MirrorState, Path, Policy, Relationship, Status, Transfer, TransferKind,
-    system_policies,
-};
-
-#[derive(Default)]
-struct Fake {
-    relationships: RefCell<Vec<Relationship>>,
-    snapshots: RefCell<Vec<Snapshot>>,
-    incoming: RefCell<Option<Option<u64>>>,
-    changes: RefCell<Vec<Change>>,
-}
+use weir_ontap::fake::Fake;
+use weir_replica::model::{LastTransfer, Path, Status, Transfer, TransferKind};
 
 fn path(text: &str) -> Path {
     Path::parse(text).unwrap()
 }
 
-fn relationship(destination: &str, policy: &str) -> Relationship {
-    Relationship {
-        uuid: format!("00000000-0000-0000-0000-{:012}", destination.len()),
-        source: path("SVM:vol_test"),
-        destination: path(destination),
-        policy: policy.to_owned(),
-        schedule: Some("5min".to_owned()),
-        throttle: None,
-        tries: 8,
-        state: MirrorState::Snapmirrored,
-        status: Status::Quiesced,
-        transfer: None,
-        last: None,
-        healthy: false,
-        unhealthy_reason: None,
-        newest: None,
-        exported: None,
-    }
-}
-
 fn two() -> Fake {
-    let fake = Fake::default();
-    *fake.relationships.borrow_mut() = vec![
-        relationship("SVM:vol_test_dst", "MirrorAllSnapshots"),
-        relationship("SVM:vol_test_1_dst", "XDPDefault"),
-    ];
-    fake
-}
-
-impl Fake {
-    fn set(&self, destination: &str, change: impl FnOnce(&mut Relationship)) {
-        let mut all = self.relationships.borrow_mut();
-        change(
-            all.iter_mut()
-                .find(|r| r.destination == path(destination))
-                .unwrap(),
-        );
-    }
-}
-
-impl Cluster for Fake {
-    fn name(&self) -> String {
-        "FsxId05f72eb8f8d03c709".to_owned()
-    }
-    fn now(&self) -> i64 {
-        1_683_200_000
-    }
-    fn relationships(&self) -> Vec<Relationship> {
-        self.relationships.borrow().clone()
-    }
-    fn destinations(&self) -> Vec<Relationship> {
-        self.relationships()
-    }
-    fn policies(&self) -> Vec<Policy> {
-        system_policies()
-    }
-    fn schedules(&self) -> Vec<(String, String)> {
-        ["5min", "hourly", "daily", "weekly"]
-            .map(|name| (name.to_owned(), String::new()))
-            .to_vec()
-    }
-    fn volumes(&self) -> Vec<Volume> {
-        let volume = |text, protection| Volume {
-            path: path(text),
-            size: Some(16 << 30),
-            used: 10_093_173_145,
-            protection,
-        };
-        vec![
-            volume("SVM:vol_test", false),
-            volume("SVM:vol_test_dst", true),
-        ]
-    }
-    fn snapshots(&self) -> Vec<Snapshot> {
-        self.snapshots.borrow().clone()
-    }
-    fn global_throttle(&self, incoming: bool) -> Throttle {
-        match (incoming, *self.incoming.borrow()) {
-            (true, Some(Some(kbs))) => Throttle::Max(kbs),
-            (true, Some(None)) => Throttle::Unlimited,
-            _ => Throttle::Unset,
-        }
-    }
-    fn change(&self, change: Change) -> Result<(), Failure> {
-        match change.clone() {
-            Change::Modify {
-                destination,
-                schedule,
-                throttle,
-                ..
-            } => self.set(&destination.to_string(), |r| {
-                r.schedule = schedule.unwrap_or(r.schedule.clone());
-                r.throttle = throttle.unwrap_or(r.throttle);
-            }),
-            Change::Resume(destination) => {
-                self.set(&destination.to_string(), |r| r.status = Status::Idle)
-            }
-            Change::GlobalThrottle {
-                incoming: true,
-                max,
-            } => *self.incoming.borrow_mut() = Some(max),
-            Change::SnapshotCreate { path, name, label } => {
-                self.snapshots.borrow_mut().push(Snapshot {
-                    path,
-                    name,
-                    created: 1_683_194_220,
-                    size: 0,
-                    label,
-                })
-            }
-            _ => {}
-        }
-        self.changes.borrow_mut().push(change);
-        Ok(())
-    }
+    Fake::session()
 }
 
 fn says(fake: &Fake, line: &str, reply: &str) {
@@ -228,6 +103,8 @@ SVM:vol_test SVM:vol_test_1_dst
     );
     let transferred = |bytes, seconds: u64, end| {
         Some(LastTransfer {
+            uuid: String::new(),
+            snapshot: None,
             kind: TransferKind::Update,
             bytes,
             wire_bytes: bytes,
@@ -240,7 +117,8 @@ SVM:vol_test SVM:vol_test_1_dst
         })
     };
     fake.set("SVM:vol_test_dst", |r| {
-        r.last = transferred(550_292_684, 41, 0)
+        r.last = transferred(550_292_684, 41, 0);
+        (r.status, r.transfer) = (Status::Idle, None);
     });
     says(
         &fake,
@@ -271,14 +149,15 @@ SVM:vol_test SVM:vol_test_dst 8192
         "snapshot create -vserver SVM -volume vol_test -snapshot daily.2023-0504_0957 -snapmirror-label daily",
         "",
     );
-    assert_eq!(fake.snapshots.borrow()[0].label.as_deref(), Some("daily"));
+    assert_eq!(fake.state().snapshots[0].label.as_deref(), Some("daily"));
     says(
         &fake,
         "snapmirror update -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst",
         "Operation is queued: snapmirror update of destination \"SVM:vol_test_1_dst\".\n",
     );
     fake.set("SVM:vol_test_1_dst", |r| {
-        r.last = transferred(550_397_542, 27, 0)
+        r.last = transferred(550_397_542, 27, 0);
+        (r.status, r.transfer) = (Status::Idle, None);
     });
     says(
         &fake,
@@ -312,6 +191,11 @@ FsxId05f72eb8f8d03c709
     );
     let running = |bytes| {
         Some(Transfer {
+            uuid: String::new(),
+            snapshot: None,
+            started: 1_683_196_000,
+            wire_bytes: bytes,
+            checkpoint: 0,
             kind: TransferKind::Update,
             bytes,
             updated: 1_683_196_890,
@@ -463,7 +347,7 @@ fn what_is_refused_changes_nothing() {
     ] {
         says(&fake, line, reply);
     }
-    assert_eq!(*fake.changes.borrow(), []);
+    assert_eq!(fake.state().changes, []);
 }
 
 #[test]
@@ -500,13 +384,13 @@ SVM:vol_test SVM:vol_test_1_dst XDPDefault
     let reply = execute("snapmirror quiesce -destination-path *", &fake).unwrap();
     assert_eq!(reply.lines().count(), 2);
     assert_eq!(
-        *fake.changes.borrow(),
+        fake.state().changes,
         [
             Change::Quiesce(path("SVM:vol_test_dst")),
             Change::Quiesce(path("SVM:vol_test_1_dst"))
         ]
     );
-    let empty = Fake::default();
+    let empty = Fake::empty();
     says(
         &empty,
         "snapmirror show",

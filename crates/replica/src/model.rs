@@ -151,6 +151,10 @@ impl TransferKind {
 /// How the last transfer ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastTransfer {
+    /// Its identity, a UUID.
+    pub uuid: String,
+    /// The newest snapshot that it brought, or was to bring.
+    pub snapshot: Option<String>,
     /// For what.
     pub kind: TransferKind,
     /// Logical bytes moved.
@@ -167,17 +171,30 @@ pub struct LastTransfer {
     pub finalize_ms: u64,
     /// When it ended.
     pub end: i64,
-    /// Why it failed, if it did.
+    /// Why it failed, if it did; [`ABORTED`] where somebody ended it.
     pub error: Option<String>,
 }
+
+/// What stands as the error of a transfer that was aborted.
+pub const ABORTED: &str = "Transfer aborted.";
 
 /// A running transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
+    /// Its identity, a UUID; a restart from a checkpoint keeps it.
+    pub uuid: String,
     /// For what.
     pub kind: TransferKind,
+    /// The newest snapshot that it brings, once chosen.
+    pub snapshot: Option<String>,
+    /// When it began.
+    pub started: i64,
     /// Logical bytes so far, with those before a restart from a checkpoint.
     pub bytes: u64,
+    /// Bytes on the wire so far, after compression.
+    pub wire_bytes: u64,
+    /// Logical bytes behind which a restart would begin.
+    pub checkpoint: u64,
     /// When this figure was taken.
     pub updated: i64,
     /// The rate over the last seconds, bytes a second.
@@ -223,6 +240,9 @@ pub struct Relationship {
     pub newest: Option<(String, i64)>,
     /// The snapshot that readers of the destination see.
     pub exported: Option<(String, i64)>,
+    /// What a client's program wants kept with it, as given; empty is nothing.
+    #[serde(default)]
+    pub annotation: String,
 }
 
 impl Relationship {
@@ -286,6 +306,9 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Shown, free text.
     pub comment: String,
+    /// Compress on the wire.
+    #[serde(default)]
+    pub compression: bool,
     /// Ours, as against the user's: cannot be changed or deleted.
     pub system: bool,
 }
@@ -303,6 +326,7 @@ pub fn system_policies() -> Vec<Policy> {
             })
             .collect(),
         comment: comment.to_owned(),
+        compression: false,
         system: true,
     };
     use PolicyKind::{AsyncMirror, MirrorVault, Vault};

@@ -66,6 +66,11 @@ impl Numbers {
         Some(Numbers(bits))
     }
 
+    /// The numbers, in order.
+    pub fn list(self) -> Vec<u32> {
+        (0..64).filter(|number| self.has(*number)).collect()
+    }
+
     fn has(self, number: u32) -> bool {
         number < 64 && self.0 >> number & 1 == 1
     }

@@ -131,6 +131,7 @@ pub const COMMANDS: &[Command] = &[
             may("schedule", "text"),
             may("policy", "text"),
             may("throttle", "throttle"),
+            may("tries", "integer"),
         ],
     ),
     command(
@@ -232,6 +233,7 @@ pub const COMMANDS: &[Command] = &[
             TO,
             may("source-snapshot", "text"),
             may("throttle", "throttle"),
+            may("file-list", "paths"),
         ],
     ),
     command(&["snapmirror", "resume"], "End the rest", RELATIONSHIP),

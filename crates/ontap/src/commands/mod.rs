@@ -9,7 +9,7 @@ mod snapshot;
 
 pub use catalogue::COMMANDS;
 
-use crate::cluster::{Cluster, Failure};
+use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::{self, Parsed};
 
 /// ONTAP's words for a query that nothing matches.
@@ -26,10 +26,20 @@ pub fn execute(line: &str, cluster: &dyn Cluster) -> Result<String, String> {
         true => String::new(),
         false => format!("  ({})\n", parsed.command.name()),
     };
-    let answer =
-        dispatch(&parsed, cluster).map_err(|failure| format!("{out}{}", error(&failure.0)))?;
+    let answer = dispatch(&parsed, cluster)
+        .map_err(|failure| format!("{out}{}", error(&failure.message)))?;
     out.push_str(&answer);
     Ok(out)
+}
+
+/// Nothing matches.
+fn none() -> Failure {
+    Failure::new(Reason::NotFound, NO_ENTRIES)
+}
+
+/// A command that cannot be carried out as it was given.
+fn refused(message: String) -> Failure {
+    Failure::new(Reason::Invalid, message)
 }
 
 fn error(message: &str) -> String {
@@ -47,7 +57,7 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
         ["job", "schedule", "show"] => policy::schedules(parsed, cluster),
         ["options"] | ["options", _] => options::run(parsed, cluster),
         ["version"] => Ok(format!("Weir {}\n", env!("CARGO_PKG_VERSION"))),
-        _ => Err(Failure(format!(
+        _ => Err(refused(format!(
             "\"{}\" is not a recognized command",
             parsed.command.name()
         ))),
@@ -58,20 +68,23 @@ fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
 fn argument<'p>(parsed: &'p Parsed, name: &str) -> Result<&'p str, Failure> {
     parsed
         .get(name)
-        .ok_or_else(|| Failure(format!("missing required argument \"-{name}\"")))
+        .ok_or_else(|| refused(format!("missing required argument \"-{name}\"")))
 }
 
 /// A value that is not of its kind, in ONTAP's words.
 fn invalid(value: &str, name: &str, kind: &str) -> Failure {
-    Failure(format!(
+    refused(format!(
         "\"{value}\" is an invalid value for field \"-{name} <{kind}>\""
     ))
 }
 
 /// What was asked and refused.
 fn failed(failure: Failure) -> Failure {
-    match failure.0 == NO_ENTRIES {
+    match failure.message == NO_ENTRIES {
         true => failure,
-        false => Failure(format!("command failed: {}", failure.0)),
+        false => Failure::new(
+            failure.reason,
+            format!("command failed: {}", failure.message),
+        ),
     }
 }

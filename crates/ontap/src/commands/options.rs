@@ -1,6 +1,6 @@
 //! `options`: the global throttles.
 
-use super::{NO_ENTRIES, failed, invalid};
+use super::{failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Throttle};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -17,7 +17,7 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
         .filter(|known| name.is_none_or(|name| query::matches(name, known)))
         .collect();
     if meant.is_empty() {
-        return Err(Failure(NO_ENTRIES.to_owned()));
+        return Err(none());
     }
     let Some(text) = parsed.get("option-value") else {
         return Ok(show(&meant, cluster));

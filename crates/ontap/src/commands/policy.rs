@@ -4,7 +4,7 @@ use weir_replica::model::{Policy, PolicyKind};
 
 use super::show::{self, Field};
 use super::{argument, failed, invalid};
-use crate::cluster::{Change, Cluster, Failure};
+use crate::cluster::{Change, Cluster, Failure, NamedSchedule};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 
@@ -65,6 +65,7 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
                     .ok_or_else(|| invalid(word, "type", "async-mirror|vault|mirror-vault"))?,
             },
             comment: parsed.get("comment").unwrap_or_default().to_owned(),
+            compression: false,
         },
         "delete" => Change::PolicyDelete(name),
         _ => Change::PolicyRule {
@@ -135,18 +136,18 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
 
 /// `job schedule show`
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
-    const FIELDS: &[Field<(String, String)>] = &[
+    const FIELDS: &[Field<NamedSchedule>] = &[
         Field {
             name: "name",
             label: "Schedule Name",
             key: true,
-            value: |(name, _)| name.clone(),
+            value: |s| s.name.clone(),
         },
         Field {
             name: "description",
             label: "Description",
             key: false,
-            value: |(_, text)| text.clone(),
+            value: |s| s.about.clone(),
         },
     ];
     const COLUMNS: &[Column] = &[
@@ -164,7 +165,7 @@ pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failu
     show::print(FIELDS, parsed, cluster.schedules(), &["name"], |all| {
         let rows: Vec<Vec<String>> = all
             .iter()
-            .map(|(name, text)| vec![name.clone(), text.clone()])
+            .map(|s| vec![s.name.clone(), s.about.clone()])
             .collect();
         table::fixed(COLUMNS, &rows)
     })

@@ -1,10 +1,10 @@
 //! `snapmirror`: relationships.
 
-use weir_replica::model::{Path, PolicyKind, Relationship, system_policies};
+use weir_replica::model::{Path, PolicyKind, Relationship};
 
 use super::show::{self, Field, or_dash};
-use super::{NO_ENTRIES, argument, failed, invalid};
-use crate::cluster::{Change, Cluster, Failure};
+use super::{argument, failed, invalid, none, refused};
+use crate::cluster::{Change, Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 use crate::{query, value};
@@ -76,7 +76,9 @@ const FIELDS: &[Field<Shown>] = &[
     field("policy", "SnapMirror Policy", |s| {
         s.relationship.policy.clone()
     }),
-    field("tries", "Tries Limit", |s| s.relationship.tries.to_string()),
+    field("tries", "Tries Limit", |s| {
+        value::tries(s.relationship.tries)
+    }),
     field("throttle", "Throttle (KB/sec)", |s| {
         value::throttle(s.relationship.throttle)
     }),
@@ -420,7 +422,7 @@ fn schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<Option<Stri
         cluster
             .schedules()
             .iter()
-            .any(|(schedule, _)| schedule == name)
+            .any(|schedule| schedule.name == name)
     };
     if known(text) {
         return Ok(Some(Some(text.to_owned())));
@@ -434,9 +436,10 @@ fn schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<Option<Stri
         .filter(|shorter| doubled && known(shorter));
     match shorter {
         Some(shorter) => Ok(Some(Some(shorter.to_owned()))),
-        None => Err(Failure(format!(
-            "command failed: Schedule \"{text}\" not found."
-        ))),
+        None => Err(Failure::new(
+            Reason::NotFound,
+            format!("command failed: Schedule \"{text}\" not found."),
+        )),
     }
 }
 
@@ -444,13 +447,12 @@ fn policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<String>, Fail
     let Some(text) = parsed.get("policy") else {
         return Ok(None);
     };
-    match cluster.policies().iter().any(|p| p.name == text)
-        || system_policies().iter().any(|p| p.name == text)
-    {
+    match cluster.policies().iter().any(|p| p.name == text) {
         true => Ok(Some(text.to_owned())),
-        false => Err(Failure(format!(
-            "command failed: Policy lookup for \"{text}\" failed: entry doesn't exist."
-        ))),
+        false => Err(Failure::new(
+            Reason::NotFound,
+            format!("command failed: Policy lookup for \"{text}\" failed: entry doesn't exist."),
+        )),
     }
 }
 
@@ -472,6 +474,8 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
                 policy: policy(parsed, cluster)?,
                 schedule: schedule(parsed, cluster)?.flatten(),
                 throttle: throttle(parsed)?.flatten(),
+                tries: tries(parsed)?,
+                annotation: String::new(),
                 source,
                 destination: destination.clone(),
             };
@@ -487,6 +491,8 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
                 source,
                 destination: destination.clone(),
                 source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
+                throttle: throttle(parsed)?.flatten(),
+                files: files(parsed),
             };
             cluster.change(change).map_err(failed)?;
             return Ok(queued("restore", &destination));
@@ -502,6 +508,8 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
                 policy: policy(parsed, cluster)?,
                 schedule: schedule(parsed, cluster)?.flatten(),
                 throttle: None,
+                tries: None,
+                annotation: String::new(),
             };
             cluster.change(change).map_err(failed)?;
         }
@@ -523,7 +531,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
     }
     let destinations = matched(parsed, cluster)?;
     if destinations.is_empty() {
-        return Err(Failure(NO_ENTRIES.to_owned()));
+        return Err(none());
     }
     let mut out = String::new();
     for destination in destinations {
@@ -537,6 +545,35 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
         });
     }
     Ok(out)
+}
+
+/// How often to try; `unlimited` is as often as a number can say.
+fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
+    match parsed.get("tries") {
+        None => Ok(None),
+        Some("unlimited") => Ok(Some(u32::MAX)),
+        Some(text) => match text.parse() {
+            Ok(tries) => Ok(Some(tries)),
+            Err(_) => Err(invalid(text, "tries", "unsigned32_or_unlimited")),
+        },
+    }
+}
+
+/// `-file-list /a,/b,@/c`: where a name begins with `@` it is the new one of the path before it.
+fn files(parsed: &Parsed) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for part in parsed.get("file-list").unwrap_or_default().split(',') {
+        let part = part.trim();
+        match (part.starts_with('@'), all.last_mut()) {
+            (true, Some(before)) => {
+                before.push(',');
+                before.push_str(part);
+            }
+            _ if part.is_empty() => {}
+            _ => all.push(part.to_owned()),
+        }
+    }
+    all
 }
 
 fn quick(parsed: &Parsed) -> Result<bool, Failure> {
@@ -561,23 +598,18 @@ fn change(
             policy: policy(parsed, cluster)?,
             schedule: schedule(parsed, cluster)?,
             throttle: throttle(parsed)?,
-            tries: match parsed.get("tries") {
-                None => None,
-                Some(text) => Some(
-                    text.parse()
-                        .map_err(|_| invalid(text, "tries", "unsigned32_or_unlimited"))?,
-                ),
-            },
+            tries: tries(parsed)?,
+            annotation: None,
         },
         "initialize" => Change::Initialize {
             destination,
             source_snapshot,
-            throttle: throttle(parsed)?.flatten(),
+            throttle: throttle(parsed)?,
         },
         "update" => Change::Update {
             destination,
             source_snapshot,
-            throttle: throttle(parsed)?.flatten(),
+            throttle: throttle(parsed)?,
         },
         "quiesce" => Change::Quiesce(destination),
         "resume" => Change::Resume(destination),
@@ -593,7 +625,7 @@ fn change(
         },
         "release" => Change::Release(destination),
         "delete" => Change::Delete(destination),
-        _ => return Err(Failure(format!("\"{verb}\" is not a recognized command"))),
+        _ => return Err(refused(format!("\"{verb}\" is not a recognized command"))),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What all `show` commands have in common: fields with names, queries on them, and three forms to print them in.
 
-use super::NO_ENTRIES;
+use super::{none, refused};
 use crate::cluster::Failure;
 use crate::grammar::Parsed;
 use crate::{query, table};
@@ -37,7 +37,7 @@ fn chosen<'f, T>(fields: &'f [Field<T>], text: &str) -> Result<Vec<&'f Field<T>>
             [one] => wanted.push(one),
             [] => return Err(super::invalid(name, "fields", "fieldname>, ...")),
             many => {
-                return Err(Failure(format!(
+                return Err(refused(format!(
                     "\"{name}\" is ambiguous: it may be {}",
                     many.join(", ")
                 )));
@@ -87,7 +87,7 @@ pub fn print<T>(
             .iter()
             .any(|(name, _)| fields.iter().any(|f| f.name == *name))
         {
-            true => Err(Failure(NO_ENTRIES.to_owned())),
+            true => Err(none()),
             false => Ok("This table is currently empty.\n".to_owned()),
         };
     }

@@ -3,7 +3,7 @@
 use weir_replica::model::Path;
 
 use super::show::{self, Field, or_dash};
-use super::{NO_ENTRIES, argument, failed, invalid};
+use super::{argument, failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Snapshot, Volume};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
@@ -107,21 +107,26 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
     let path = Path::parse(&text).ok_or_else(|| invalid(volume, "volume", "volume name"))?;
     let name = argument(parsed, "snapshot")?.to_owned();
     if !cluster.volumes().iter().any(|v| v.path == path) {
-        return Err(Failure(NO_ENTRIES.to_owned()));
+        return Err(none());
     }
     let there = cluster
-        .snapshots()
+        .snapshots(Some(&path))
         .iter()
-        .any(|s| s.path == path && s.name == name);
+        .any(|s| s.name == name);
     if verb != "create" && !there {
-        return Err(Failure(NO_ENTRIES.to_owned()));
+        return Err(none());
     }
     let label = parsed
         .get("snapmirror-label")
-        .filter(|label| !matches!(*label, "-" | ""))
-        .map(str::to_owned);
+        .map(|label| Some(label.to_owned()).filter(|label| !matches!(label.as_str(), "-" | "")));
+    let comment = parsed.get("comment").map(str::to_owned);
     let change = match verb {
-        "create" => Change::SnapshotCreate { path, name, label },
+        "create" => Change::SnapshotCreate {
+            path,
+            name,
+            label: label.flatten(),
+            comment: comment.unwrap_or_default(),
+        },
         "delete" => Change::SnapshotDelete { path, name },
         "rename" => Change::SnapshotRename {
             path,
@@ -129,7 +134,12 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
             new_name: argument(parsed, "new-name")?.to_owned(),
         },
         "restore" => Change::SnapshotRestore { path, name },
-        _ => Change::SnapshotLabel { path, name, label },
+        _ => Change::SnapshotModify {
+            path,
+            name,
+            label,
+            comment,
+        },
     };
     cluster.change(change).map_err(failed)?;
     Ok(String::new())
@@ -166,7 +176,7 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
     show::print(
         FIELDS,
         parsed,
-        cluster.snapshots(),
+        cluster.snapshots(None),
         &["vserver", "volume", "snapshot"],
         |all| {
             let row = |s: &Snapshot| {
