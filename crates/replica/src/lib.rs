@@ -3,15 +3,20 @@
 //! - [`model`]: relationships, policies and transfers, in ONTAP's terms;
 //! - [`schedule`]: when a transfer is due; [`retention`]: which snapshots it copies and which copies are kept;
 //! - [`throttle`]: how fast transfers may go, each and together;
-//! - [`send`] and [`receive`]: the two sides of one transfer; [`wire`]: what they say to each other.
+//! - [`send`] and [`receive`]: the two sides of one transfer; [`wire`]: what they say to each other;
+//! - [`plan`]: what a transfer copies, and what is let go after it; [`session`]: what two nodes say about it;
+//! - [`manager`]: relationships, what users ask of them, and what becomes of it.
 //!
 //! All of it is handed what time it is, and what moves bytes.
 
+pub mod manager;
 pub mod model;
+pub mod plan;
 pub mod receive;
 pub mod retention;
 pub mod schedule;
 pub mod send;
+pub mod session;
 pub mod throttle;
 pub mod transfer;
 pub mod wire;

@@ -221,17 +221,23 @@ impl Schedule {
     }
 }
 
-/// Month and day of the month of a day counted from 1 January 1970 (H. Hinnant, "chrono-compatible low-level date
+/// Year, month and day of the month of a day counted from 1 January 1970 (H. Hinnant, "chrono-compatible low-level date
 /// algorithms": years begin in March, so that the odd day comes last).
-fn civil(day: i64) -> (u32, u32) {
-    let shifted = day + 719_468;
-    let of_era = shifted.rem_euclid(146_097);
+pub(crate) fn date(day: i64) -> (i64, u32, u32) {
+    let shifted = day.saturating_add(719_468);
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * of_year + 2) / 153;
     let of_month = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
-    (month as u32, of_month as u32)
+    let year = era * 400 + year + i64::from(month <= 2);
+    (year, month as u32, of_month as u32)
+}
+
+fn civil(day: i64) -> (u32, u32) {
+    let (_, month, of_month) = date(day);
+    (month, of_month)
 }
 
 /// Whether it is due at `now`, if it last ran at `last` (`None`: never; it waits for its first slot from `since` on).
@@ -361,9 +367,9 @@ mod tests {
 
     #[test]
     fn every_day_of_a_century_is_the_right_one() {
-        let (mut month, mut of_month, mut year) = (1, 1, 1970);
+        let (mut month, mut of_month, mut year) = (1, 1, 1970i32);
         for day in 0..36_525 {
-            assert_eq!(civil(day), (month, of_month), "day {day}");
+            assert_eq!(date(day), (i64::from(year), month, of_month), "day {day}");
             let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let length = match month {
                 2 => 28 + u32::from(leap),

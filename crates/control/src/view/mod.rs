@@ -189,6 +189,11 @@ impl View {
             .filter_map(|((of, id), ())| self.volumes.get(&of.place.name(id)))
     }
 
+    /// All volumes of all places, in the order of their names.
+    pub fn every_volume(&self) -> impl Iterator<Item = &Arc<Volume>> {
+        self.volumes.values()
+    }
+
     /// How many volumes there are, everywhere.
     pub fn volume_count(&self) -> usize {
         self.volumes.size()

@@ -1,0 +1,787 @@
+//! The manager over a journal that may fail and a runner that only remembers, in virtual time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::model::{ABORTED, THROTTLE_MOST};
+
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<Platter>>);
+
+#[derive(Default)]
+struct Platter {
+    contents: Option<Vec<u8>>,
+    writes: u32,
+    /// From this write on nothing arrives any more; this one itself does if `torn` is false.
+    stop: Option<u32>,
+    reaches: bool,
+}
+
+impl Journal for Disk {
+    fn write(&mut self, contents: &[u8]) -> Result<(), String> {
+        let mut platter = self.0.lock().unwrap();
+        platter.writes += 1;
+        match platter.stop {
+            Some(stop) if platter.writes >= stop => {
+                if platter.writes == stop && platter.reaches {
+                    platter.contents = Some(contents.to_vec());
+                }
+                Err("the disk is gone".to_owned())
+            }
+            _ => {
+                platter.contents = Some(contents.to_vec());
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Disk {
+    fn open(&self) -> Manager {
+        let contents = self.0.lock().unwrap().contents.clone();
+        Manager::open(contents.as_deref(), Box::new(self.clone())).unwrap()
+    }
+}
+
+/// 4 May 2023, 10:41:30, a Thursday.
+const START: Now = Now {
+    wall: 1_683_196_890,
+    ms: 1_000,
+};
+
+impl Now {
+    fn plus(self, seconds: i64) -> Now {
+        Now {
+            wall: self.wall + seconds,
+            ms: self.ms + seconds as u64 * 1000,
+        }
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::parse(text).unwrap()
+}
+
+fn snapshot(name: &str, id: u128) -> Held {
+    Held {
+        name: name.to_owned(),
+        id,
+        label: None,
+    }
+}
+
+fn facts() -> Facts {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let next = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
+    Facts {
+        unique: next << 80 | next,
+        source: Ok(Side {
+            size: Some(100),
+            data_protection: false,
+            snapshots: vec![snapshot("a", 1)],
+        }),
+        destination: Ok(Side {
+            size: Some(100),
+            data_protection: true,
+            snapshots: vec![snapshot("a", 1)],
+        }),
+        synchronous: false,
+    }
+}
+
+fn create(from: &str, to: &str) -> Verb {
+    Verb::Create {
+        source: path(from),
+        shown: path(from),
+        destination: path(to),
+        policy: Some("MirrorAllSnapshots".to_owned()),
+        schedule: None,
+        throttle: None,
+        tries: None,
+        annotation: String::new(),
+    }
+}
+
+fn modify(to: &str) -> Verb {
+    Verb::Modify {
+        destination: path(to),
+        policy: None,
+        schedule: None,
+        throttle: None,
+        tries: None,
+        annotation: None,
+    }
+}
+
+fn with_schedule(to: &str, name: &str) -> Verb {
+    match modify(to) {
+        Verb::Modify { destination, .. } => Verb::Modify {
+            destination,
+            policy: None,
+            schedule: Some(Some(name.to_owned())),
+            throttle: None,
+            tries: None,
+            annotation: None,
+        },
+        verb => verb,
+    }
+}
+
+fn with_throttle(to: &str, kbs: Option<u64>) -> Verb {
+    Verb::Modify {
+        destination: path(to),
+        policy: None,
+        schedule: None,
+        throttle: Some(kbs),
+        tries: None,
+        annotation: None,
+    }
+}
+
+fn update(to: &str) -> Verb {
+    Verb::Update(Wanted::plain(path(to)))
+}
+
+fn initialize(to: &str) -> Verb {
+    Verb::Initialize(Wanted::plain(path(to)))
+}
+
+fn started(manager: &mut Manager) -> Vec<Job> {
+    let orders = manager.orders().into_iter();
+    orders
+        .filter_map(|order| match order {
+            Order::Start(job) => Some(*job),
+            _ => None,
+        })
+        .collect()
+}
+
+fn done() -> Event {
+    Event::Ended(Ok(Done {
+        newest: Some(("a".to_owned(), START.wall)),
+    }))
+}
+
+/// `s:b` is a copy of `s:a`.
+fn mirrored(disk: &Disk) -> Manager {
+    let mut m = disk.open();
+    m.change(create("s:a", "s:b"), &facts(), START).unwrap();
+    m.change(initialize("s:b"), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    m.event(job.id, done(), START.plus(10));
+    m
+}
+
+fn only(m: &Manager, now: Now) -> Relationship {
+    m.relationship(&path("s:b"), now).unwrap()
+}
+
+fn refused(m: &mut Manager, verb: Verb, facts: &Facts, words: &str) {
+    let before = m.state.clone();
+    let answer = m.change(verb.clone(), facts, START).unwrap_err();
+    assert!(answer.text.contains(words), "{verb:?}: {}", answer.text);
+    assert_eq!(m.state, before, "{verb:?}");
+    assert!(started(m).is_empty(), "{verb:?}");
+}
+
+#[test]
+fn a_relationships_life() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    let now = START.plus(20);
+    let shown = only(&m, now);
+    assert_eq!(shown.state, MirrorState::Snapmirrored);
+    assert_eq!((shown.status, shown.healthy), (Status::Idle, true));
+    assert_eq!(shown.lag(now.wall), Some(20));
+    let first = shown.last.unwrap();
+    assert_eq!(
+        (first.kind, first.duration_ms),
+        (TransferKind::Initialize, 10_000)
+    );
+    assert_eq!(m.destinations(now).len(), 1);
+
+    m.change(update("s:b"), &facts(), now).unwrap();
+    let job = started(&mut m).remove(0);
+    assert_eq!(only(&m, now).status, Status::Preparing);
+    m.event(job.id, Event::Moving, now.plus(2));
+    let progress = Progress {
+        bytes: 1 << 20,
+        wire_bytes: 1 << 19,
+        ..Progress::default()
+    };
+    m.event(job.id, Event::Progress(progress), now.plus(5));
+    let transfer = only(&m, now).transfer.unwrap();
+    assert_eq!(
+        (transfer.bytes, transfer.updated),
+        (1 << 20, now.plus(5).wall)
+    );
+    // A quiesced one ends what runs.
+    m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
+    assert_eq!(only(&m, now).status, Status::Quiescing);
+    m.event(job.id, Event::Finalizing, now.plus(12));
+    m.event(job.id, done(), now.plus(13));
+    let last = only(&m, now).last.unwrap();
+    assert_eq!(
+        (last.setup_ms, last.data_ms, last.finalize_ms),
+        (2_000, 10_000, 1_000)
+    );
+    assert_eq!((last.bytes, last.wire_bytes), (1 << 20, 1 << 19));
+    assert_ne!(last.uuid, first.uuid);
+    assert_eq!(only(&m, now).status, Status::Quiesced);
+    refused(&mut m, update("s:b"), &facts(), "is quiesced");
+    m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
+
+    m.change(Verb::Break(path("s:b")), &facts(), now).unwrap();
+    assert_eq!(only(&m, now).status, Status::Breaking);
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.task, Task::Break);
+    m.event(job.id, done(), now);
+    assert_eq!(only(&m, now).state, MirrorState::BrokenOff);
+    for verb in [update("s:b"), initialize("s:b"), Verb::Break(path("s:b"))] {
+        refused(&mut m, verb, &facts(), "must be a data-protection volume");
+    }
+    let resync = |source| Verb::Resync {
+        destination: path("s:b"),
+        source,
+    };
+    let mut strangers = facts();
+    strangers.source.as_mut().unwrap().snapshots.clear();
+    refused(
+        &mut m,
+        resync(None),
+        &strangers,
+        "No common Snapshot copy found between s:a and s:b",
+    );
+    m.change(resync(None), &facts(), now).unwrap();
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.task, Task::Transfer(TransferKind::Resync));
+    m.event(job.id, done(), now);
+    assert_eq!(only(&m, now).state, MirrorState::Snapmirrored);
+
+    m.change(Verb::Delete(path("s:b")), &facts(), now).unwrap();
+    assert_eq!(m.relationships(now), []);
+    assert_eq!(m.destinations(now).len(), 1, "known until it is released");
+    m.orders();
+    m.change(Verb::Release(path("s:b")), &facts(), now).unwrap();
+    assert!(matches!(m.orders().as_slice(), [Order::Forget { .. }]));
+    assert_eq!(m.destinations(now), []);
+    refused(&mut m, Verb::Release(path("s:b")), &facts(), NO_ENTRIES);
+}
+
+#[test]
+fn turned_round() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    let back = || Verb::Resync {
+        destination: path("s:a"),
+        source: Some((path("s:b"), path("s:b"))),
+    };
+    refused(&mut m, back(), &facts(), "would make a loop");
+    m.change(Verb::Break(path("s:b")), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    m.event(job.id, done(), START);
+    m.change(back(), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    assert_eq!((job.source, job.destination), (path("s:b"), path("s:a")));
+    assert_eq!(
+        job.policy.name, "MirrorAllSnapshots",
+        "as it was the other way"
+    );
+    m.event(job.id, done(), START);
+    // Both ways at once would never come to rest.
+    let again = Verb::Resync {
+        destination: path("s:b"),
+        source: None,
+    };
+    refused(&mut m, again, &facts(), "would make a loop");
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    let with = |change: fn(&mut Facts)| {
+        let mut facts = facts();
+        change(&mut facts);
+        facts
+    };
+    let good = facts();
+    let missing = with(|f| f.source = Err("entry doesn't exist".to_owned()));
+    let homeless = with(|f| f.destination = Err("entry doesn't exist".to_owned()));
+    let small = with(|f| f.destination.as_mut().unwrap().size = Some(99));
+    let open = with(|f| f.destination.as_mut().unwrap().data_protection = false);
+    let synchronous = with(|f| f.synchronous = true);
+    refused(
+        &mut m,
+        create("s:x", "s:y"),
+        &missing,
+        "Failed to find source volume \"s:x\"",
+    );
+    refused(
+        &mut m,
+        create("s:x", "s:y"),
+        &homeless,
+        "Failed to find destination volume \"s:y\"",
+    );
+    refused(
+        &mut m,
+        create("s:x", "s:y"),
+        &small,
+        "smaller than the source",
+    );
+    refused(
+        &mut m,
+        create("s:x", "s:y"),
+        &open,
+        "must be a data-protection volume",
+    );
+    refused(&mut m, create("s:x", "s:b"), &good, "already exists");
+    refused(&mut m, create("s:x", "s:x"), &good, "different volumes");
+    refused(&mut m, create("s:b", "s:a"), &good, "would make a loop");
+    refused(
+        &mut m,
+        create("s:x", "far://s/y"),
+        &good,
+        "on the destination cluster",
+    );
+    refused(&mut m, initialize("s:b"), &good, "already initialized");
+    refused(&mut m, update("s:nothing"), &good, NO_ENTRIES);
+    let named = Verb::Update(Wanted {
+        source_snapshot: Some("none".to_owned()),
+        ..Wanted::plain(path("s:b"))
+    });
+    refused(
+        &mut m,
+        named,
+        &good,
+        "\"none\" is not present on source volume \"s:a\"",
+    );
+    for kbs in [1, 3, THROTTLE_MOST + 1] {
+        refused(
+            &mut m,
+            with_throttle("s:b", Some(kbs)),
+            &good,
+            "Invalid throttle",
+        );
+        let max = Some(kbs);
+        let global = Verb::GlobalThrottle {
+            incoming: true,
+            max,
+        };
+        refused(&mut m, global, &good, "Invalid throttle");
+    }
+    let global = Verb::GlobalThrottle {
+        incoming: false,
+        max: Some(4096),
+    };
+    refused(&mut m, global, &synchronous, "SnapMirror Synchronous");
+    refused(
+        &mut m,
+        with_schedule("s:b", "never"),
+        &good,
+        "Schedule \"never\" not found",
+    );
+    let hard = false;
+    let abort = Verb::Abort {
+        destination: path("s:b"),
+        hard,
+    };
+    refused(&mut m, abort, &good, "No transfer to abort");
+    refused(
+        &mut m,
+        Verb::PolicyDelete("XDPDefault".to_owned()),
+        &good,
+        "system policy",
+    );
+    let rule = |keep| Verb::PolicyRule {
+        name: "mine".to_owned(),
+        label: "daily".to_owned(),
+        keep,
+    };
+    refused(&mut m, rule(Some(1)), &good, NO_ENTRIES);
+    let policy = Verb::PolicyCreate {
+        name: "mine".to_owned(),
+        kind: PolicyKind::Vault,
+        comment: String::new(),
+        compression: true,
+    };
+    m.change(policy.clone(), &good, START).unwrap();
+    refused(&mut m, policy, &good, "duplicate entry");
+    refused(&mut m, rule(Some(2000)), &good, "keep count");
+    refused(&mut m, rule(None), &good, NO_ENTRIES);
+    m.change(rule(Some(3)), &good, START).unwrap();
+    // While one thing is done, nothing else is.
+    m.change(update("s:b"), &good, START).unwrap();
+    started(&mut m);
+    for verb in [
+        update("s:b"),
+        Verb::Break(path("s:b")),
+        Verb::Delete(path("s:b")),
+    ] {
+        refused(&mut m, verb, &good, "Another transfer is in progress");
+    }
+}
+
+#[test]
+fn throttles_hold_from_the_next_transfer_on() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    m.change(with_throttle("s:b", Some(8192)), &facts(), START)
+        .unwrap();
+    m.change(update("s:b"), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.throttle, Some(8192));
+    m.change(with_throttle("s:b", Some(4096)), &facts(), START)
+        .unwrap();
+    assert_eq!(m.orders(), [], "nothing happens to what is under way");
+    let shown = only(&m, START);
+    assert_eq!(
+        (shown.throttle, shown.transfer.unwrap().throttle),
+        (Some(4096), Some(8192))
+    );
+    let abort = Verb::Abort {
+        destination: path("s:b"),
+        hard: false,
+    };
+    m.change(abort, &facts(), START).unwrap();
+    assert_eq!(m.orders(), [Order::Abort { id: job.id }]);
+    assert_eq!(only(&m, START).status, Status::Aborting);
+    m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
+    let shown = only(&m, START);
+    assert_eq!(shown.last.unwrap().error.as_deref(), Some(ABORTED));
+    assert_eq!((shown.status, shown.healthy), (Status::Idle, false));
+    m.change(update("s:b"), &facts(), START).unwrap();
+    let again = started(&mut m).remove(0);
+    assert_eq!(
+        (again.throttle, again.anew),
+        (Some(4096), false),
+        "from its checkpoint"
+    );
+    assert!(only(&m, START).healthy);
+    // The global ones are orders of their own.
+    let global = Verb::GlobalThrottle {
+        incoming: true,
+        max: Some(4096),
+    };
+    m.change(global, &facts(), START).unwrap();
+    let (incoming, outgoing) = (Some(4096), None);
+    assert_eq!(m.orders(), [Order::Throttle { incoming, outgoing }]);
+    assert_eq!(m.global_throttle(true), Global::Max(4096));
+    assert_eq!(m.global_throttle(false), Global::Unset);
+    assert_eq!(
+        disk.open().orders().first(),
+        Some(&Order::Throttle { incoming, outgoing })
+    );
+}
+
+#[test]
+fn failures_are_tried_again_less_and_less_often() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    m.change(update("s:b"), &facts(), START).unwrap();
+    let mut now = START;
+    let mut tries = 0;
+    let mut waits = Vec::new();
+    while let Some(job) = started(&mut m).pop() {
+        tries += 1;
+        let failure = Failure::Retry("connection refused".to_owned());
+        m.event(job.id, Event::Ended(Err(failure)), now);
+        let since = now.wall;
+        for _ in 0..1000 {
+            now = now.plus(1);
+            m.tick(now);
+            if m.orders.iter().any(|o| matches!(o, Order::Start(_))) {
+                waits.push(now.wall - since);
+                break;
+            }
+        }
+    }
+    assert_eq!(tries, TRIES);
+    assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300]);
+    let shown = only(&m, now);
+    assert_eq!((shown.status, shown.healthy), (Status::Idle, false));
+    let reason = "Transfer failed. (connection refused)";
+    assert_eq!(shown.unhealthy_reason.as_deref(), Some(reason));
+    // What cannot be mended is not tried again.
+    m.change(update("s:b"), &facts(), now).unwrap();
+    let job = started(&mut m).remove(0);
+    let failure = Failure::Final("No common Snapshot copy found".to_owned());
+    m.event(job.id, Event::Ended(Err(failure)), now);
+    m.tick(now.plus(4000));
+    assert!(started(&mut m).is_empty());
+}
+
+#[test]
+fn schedules_over_restarts_and_changes_of_the_clock() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    m.change(with_schedule("s:b", "5min"), &facts(), START)
+        .unwrap();
+    let mut now = START;
+    let mut at = Vec::new();
+    for _ in 0..900 {
+        now = now.plus(1);
+        m.tick(now);
+        for job in started(&mut m) {
+            at.push(now.wall);
+            m.event(job.id, done(), now);
+        }
+    }
+    assert_eq!(
+        at,
+        [1_683_197_100, 1_683_197_400, 1_683_197_700],
+        "10:45, 10:50, 10:55"
+    );
+    // A day without power: once.
+    let mut m = disk.open();
+    now = now.plus(86_400);
+    let mut runs = 0;
+    for _ in 0..60 {
+        m.tick(now);
+        for job in started(&mut m) {
+            runs += 1;
+            m.event(job.id, done(), now);
+        }
+        now = now.plus(1);
+    }
+    assert_eq!(runs, 1);
+    // Set back by half a day: no run twice, no silence.
+    now.wall -= 43_200;
+    let mut runs = 0;
+    for _ in 0..900 {
+        now = now.plus(1);
+        m.tick(now);
+        for job in started(&mut m) {
+            runs += 1;
+            m.event(job.id, done(), now);
+        }
+    }
+    assert_eq!(runs, 3);
+    // Quiesced, it misses runs and says so; resumed, it waits for its next slot.
+    m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
+    assert!(only(&m, now).healthy);
+    now = now.plus(600);
+    m.tick(now);
+    assert!(started(&mut m).is_empty());
+    assert!(!only(&m, now).healthy);
+    m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
+    m.tick(now.plus(1));
+    assert!(started(&mut m).is_empty() && only(&m, now).healthy);
+    m.tick(now.plus(300));
+    assert_eq!(started(&mut m).len(), 1);
+}
+
+#[test]
+fn a_crash_at_any_write_loses_nothing_that_was_answered() {
+    let script = || {
+        vec![
+            create("s:a", "s:b"),
+            with_throttle("s:b", Some(8192)),
+            initialize("s:b"),
+            with_schedule("s:b", "hourly"),
+            update("s:b"),
+            Verb::Quiesce(path("s:b")),
+            Verb::Resume(path("s:b")),
+            Verb::Break(path("s:b")),
+            Verb::Resync {
+                destination: path("s:b"),
+                source: None,
+            },
+            create("s:b", "s:c"),
+            Verb::GlobalThrottle {
+                incoming: false,
+                max: Some(4096),
+            },
+            Verb::Delete(path("s:b")),
+        ]
+    };
+    let run = |disk: &Disk| {
+        let mut m = disk.open();
+        let mut acknowledged = m.state.clone();
+        for (at, verb) in script().into_iter().enumerate() {
+            let now = START.plus(at as i64 * 10);
+            match m.change(verb, &facts(), now) {
+                Ok(()) => acknowledged = m.state.clone(),
+                Err(_) => return (acknowledged, m.state.clone()),
+            }
+            for job in started(&mut m) {
+                m.event(job.id, done(), now.plus(5));
+                match m.unsaved() {
+                    true => return (acknowledged, m.state.clone()),
+                    false => acknowledged = m.state.clone(),
+                }
+            }
+        }
+        (acknowledged, m.state.clone())
+    };
+    let whole = Disk::default();
+    run(&whole);
+    let writes = whole.0.lock().unwrap().writes;
+    assert!(writes > 12);
+    for stop in 1..=writes {
+        for reaches in [false, true] {
+            let disk = Disk::default();
+            (disk.0.lock().unwrap().stop, disk.0.lock().unwrap().reaches) = (Some(stop), reaches);
+            let (acknowledged, _) = run(&disk);
+            disk.0.lock().unwrap().stop = None;
+            let mut m = disk.open();
+            if !reaches {
+                assert_eq!(m.state, acknowledged, "write {stop}");
+            }
+            // What was begun is begun again, once, and everything comes to rest.
+            let mut now = START.plus(200);
+            for _ in 0..5 {
+                m.tick(now);
+                for job in started(&mut m) {
+                    m.event(job.id, done(), now);
+                }
+                now = now.plus(1);
+            }
+            for shown in m.relationships(now) {
+                let rests = matches!(shown.status, Status::Idle | Status::Quiesced);
+                assert!(rests && shown.transfer.is_none(), "write {stop}: {shown:?}");
+            }
+        }
+    }
+}
+
+/// What a relationship may do, said independently of how the manager says it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Expected {
+    state: MirrorState,
+    quiesced: bool,
+    /// The job that was begun: whether it is a transfer, and whether it is being aborted.
+    job: Option<(u64, bool)>,
+}
+
+#[test]
+fn random_verbs_against_a_model() {
+    for seed in 1..=60u64 {
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut next = move |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let disk = Disk::default();
+        let mut m = disk.open();
+        let mut model: BTreeMap<u64, Expected> = BTreeMap::new();
+        let mut now = START;
+        for step in 0..400 {
+            now = now.plus(next(20) as i64);
+            let n = next(6);
+            let to = path(&format!("s:d{n}"));
+            let known = model.get(&n).copied();
+            let idle = known.is_some_and(|k| k.job.is_none());
+            let state = known.map(|k| k.state);
+            let awake = known.is_some_and(|k| !k.quiesced);
+            let mirrored = state == Some(MirrorState::Snapmirrored);
+            let (verb, may) = match next(9) {
+                0 => (create("s:src", &format!("s:d{n}")), known.is_none()),
+                1 => {
+                    let may = idle && awake && state == Some(MirrorState::Uninitialized);
+                    (Verb::Initialize(Wanted::plain(to.clone())), may)
+                }
+                2 => (
+                    Verb::Update(Wanted::plain(to.clone())),
+                    idle && awake && mirrored,
+                ),
+                3 => (Verb::Quiesce(to.clone()), known.is_some()),
+                4 => (Verb::Resume(to.clone()), known.is_some()),
+                5 => {
+                    let transfers = known.is_some_and(|k| k.job.is_some_and(|(_, moves)| moves));
+                    let destination = to.clone();
+                    let hard = next(2) == 0;
+                    (Verb::Abort { destination, hard }, transfers)
+                }
+                6 => (Verb::Break(to.clone()), idle && mirrored),
+                7 => {
+                    let destination = to.clone();
+                    let may =
+                        idle && awake && state.is_some_and(|s| s != MirrorState::Uninitialized);
+                    let source = None;
+                    (
+                        Verb::Resync {
+                            destination,
+                            source,
+                        },
+                        may,
+                    )
+                }
+                _ => (Verb::Delete(to.clone()), idle),
+            };
+            let before = m.state.clone();
+            let answer = m.change(verb.clone(), &facts(), now);
+            assert_eq!(
+                answer.is_ok(),
+                may,
+                "seed {seed} step {step}: {verb:?} {known:?}: {answer:?}"
+            );
+            if !may {
+                assert_eq!(m.state, before);
+            }
+            let job = started(&mut m).pop();
+            if may {
+                let fresh = Expected {
+                    state: MirrorState::Uninitialized,
+                    quiesced: false,
+                    job: None,
+                };
+                match &verb {
+                    Verb::Delete(_) => {
+                        model.remove(&n);
+                    }
+                    verb => {
+                        let entry = model.entry(n).or_insert(fresh);
+                        match verb {
+                            Verb::Quiesce(_) => entry.quiesced = true,
+                            Verb::Resume(_) => entry.quiesced = false,
+                            _ => {}
+                        }
+                        if let Some(job) = &job {
+                            entry.job = Some((job.id, matches!(job.task, Task::Transfer(_))));
+                        }
+                    }
+                }
+            }
+            // Something ends now and then.
+            let busy: Vec<(u64, u64, bool)> = model
+                .iter()
+                .filter_map(|(n, e)| e.job.map(|(id, moves)| (*n, id, moves)))
+                .collect();
+            if let Some((n, id, moves)) = busy.get(next(busy.len() as u64 + 3) as usize) {
+                let fails = next(4) == 0;
+                let event = match fails {
+                    true => Event::Ended(Err(Failure::Final("no".to_owned()))),
+                    false => done(),
+                };
+                m.event(*id, event, now);
+                let entry = model.get_mut(n).unwrap();
+                entry.job = None;
+                match (fails, moves) {
+                    (true, _) => {}
+                    (false, true) => entry.state = MirrorState::Snapmirrored,
+                    (false, false) => entry.state = MirrorState::BrokenOff,
+                }
+            }
+            for (n, expected) in &model {
+                let shown = m.relationship(&path(&format!("s:d{n}")), now).unwrap();
+                assert_eq!(shown.state, expected.state, "seed {seed} step {step}");
+                let rests = matches!(shown.status, Status::Idle | Status::Quiesced);
+                assert_eq!(
+                    rests,
+                    expected.job.is_none(),
+                    "seed {seed} step {step}: {shown:?}"
+                );
+            }
+            assert_eq!(m.relationships(now).len(), model.len());
+            assert_eq!(
+                disk.open().state,
+                m.state,
+                "seed {seed} step {step}: the journal is behind"
+            );
+        }
+    }
+}

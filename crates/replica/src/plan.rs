@@ -1,0 +1,447 @@
+//! What a transfer does: which snapshots it copies, in which order and from what, and which it lets go afterwards.
+//!
+//! A transfer is a chain of differences, each from the snapshot that was copied before. The chain begins with the newest
+//! snapshot that both sides have, which has to be what the destination's readers see: a difference applies to nothing
+//! else. Where the destination has newer snapshots of its own, going on would lose them, so that is refused and left to
+//! `resync`, whose purpose it is.
+//!
+//! **The transfer's own snapshot.** The newest state of the source has no name until a transfer gives it one. It is
+//! taken once for each request, not for each try: a snapshot of its own that is not older than the request is used
+//! again, and with it the checkpoint that an earlier try has left. A source that is itself a copy cannot be given a
+//! snapshot; there the one that its readers see takes that place, and so a cascade follows its head.
+//!
+//! **Letting go.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
+//! Of snapshots of their own, relationships keep the newest that both sides have, and no other, on either side.
+
+use serde::{Deserialize, Serialize};
+
+use crate::manager::{Job, Task};
+use crate::model::TransferKind;
+use crate::retention::{self, ALL, Held, SM_CREATED};
+use crate::schedule;
+
+/// A snapshot, as the two sides tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: String,
+    /// `snapmirror-label`; empty is none.
+    pub label: String,
+    /// Hexadecimal; the same wherever it was copied to.
+    pub id: String,
+    /// When it was taken, seconds since 1970.
+    pub created: i64,
+}
+
+impl Snapshot {
+    fn own(&self, relationship: &str) -> bool {
+        self.name.starts_with(&prefix(relationship))
+    }
+}
+
+/// A volume, as it tells the other side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Bytes that it may hold; `None` is all there is.
+    pub size: Option<u64>,
+    /// It is a copy itself.
+    pub data_protection: bool,
+    /// Oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// Of a copy: the id of the snapshot that its readers see.
+    pub exported: Option<String>,
+    /// Names of snapshots that copies of this volume need for their next transfers.
+    pub needed: Vec<String>,
+}
+
+/// What the names of own snapshots begin with, whosesoever.
+pub const OWN: &str = "snapmirror.";
+
+/// What the names of a relationship's own snapshots begin with.
+pub fn prefix(relationship: &str) -> String {
+    format!("{OWN}{relationship}.")
+}
+
+/// The name of a relationship's own snapshot, as ONTAP forms it: with the UTC date and time.
+pub fn own_name(relationship: &str, at: i64) -> String {
+    let (year, month, day) = schedule::date(at.div_euclid(86_400));
+    let second = at.rem_euclid(86_400);
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    let prefix = prefix(relationship);
+    format!("{prefix}{year:04}-{month:02}-{day:02}_{h:02}{m:02}{s:02}")
+}
+
+/// Whether the transfer needs a snapshot that is to be taken first.
+pub fn must_take(job: &Job, source: &Volume) -> bool {
+    let Task::Transfer(kind) = job.task else {
+        return false;
+    };
+    let wanted = match kind {
+        TransferKind::Restore => false,
+        TransferKind::Initialize => true,
+        TransferKind::Update | TransferKind::Resync => retention::takes_own(&job.policy),
+    };
+    wanted && job.source_snapshot.is_none() && !source.data_protection && own(job, source).is_none()
+}
+
+/// The snapshot that stands for the source's newest state.
+fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
+    let mut newest = source.snapshots.iter().rev();
+    match (source.data_protection, &source.exported) {
+        (true, Some(exported)) => newest.find(|s| s.id == *exported),
+        (true, None) => None,
+        (false, _) => newest.find(|s| s.own(&job.relationship) && s.created >= job.begun),
+    }
+}
+
+/// As the rules see them: of own snapshots, only this relationship's are.
+fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
+    let cascade = source.data_protection;
+    snapshots
+        .iter()
+        .map(|s| Held {
+            name: s.name.clone(),
+            id: u128::from_str_radix(&s.id, 16).unwrap_or_default(),
+            label: match s.label.as_str() {
+                _ if s.own(&job.relationship) => Some(SM_CREATED.to_owned()),
+                "" => None,
+                SM_CREATED if !cascade => None,
+                label => Some(label.to_owned()),
+            },
+        })
+        .collect()
+}
+
+/// What is to be copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What both sides have: the first difference is to it. `None`: there is nothing at the destination.
+    pub base: Option<Held>,
+    /// The destination has to be put back to `base` first.
+    pub back: bool,
+    /// Oldest first.
+    pub copies: Vec<Held>,
+}
+
+/// Plans a transfer. `partial` is the id of the snapshot that an earlier try has begun to copy.
+///
+/// # Errors
+/// Why there is nothing that could be done, in ONTAP's words where it has some.
+pub fn plan(
+    job: &Job,
+    source: &Volume,
+    destination: &Volume,
+    partial: Option<&str>,
+) -> Result<Plan, String> {
+    let Task::Transfer(kind) = job.task else {
+        return Err("This is no transfer.".to_owned());
+    };
+    let from = held(job, source, &source.snapshots);
+    let to = held(job, source, &destination.snapshots);
+    let base = retention::common(&from, &to).cloned();
+    let seen = destination.exported.as_deref();
+    let is_seen = |held: &Held| seen.is_some_and(|seen| Some(held.id) == number(seen));
+    let back = match (&base, kind) {
+        (None, _)
+            if !to.is_empty() || kind == TransferKind::Update || kind == TransferKind::Resync =>
+        {
+            return Err(format!(
+                "No common Snapshot copy found between {} and {}.",
+                job.source, job.destination
+            ));
+        }
+        (None, _) => false,
+        (Some(base), TransferKind::Resync | TransferKind::Restore) => {
+            !destination.data_protection || !is_seen(base)
+        }
+        (Some(base), _) if !is_seen(base) => {
+            return Err(format!(
+                "The newest common Snapshot copy \"{}\" is not the one that {} is at; snapmirror resync goes back to it.",
+                base.name, job.destination
+            ));
+        }
+        (Some(_), _) => false,
+    };
+    let behind = base
+        .as_ref()
+        .and_then(|b| from.iter().position(|h| h.id == b.id));
+    let newer = from
+        .get(behind.map_or(0, |at| at + 1)..)
+        .unwrap_or_default();
+    let own = own(job, source).and_then(|s| number(&s.id));
+    let chosen: Vec<u128> = match &job.source_snapshot {
+        Some(name) => {
+            let named = from.iter().find(|held| held.name == *name);
+            let named = named.ok_or_else(|| {
+                let source = &job.source;
+                format!("Snapshot copy \"{name}\" is not present on source volume \"{source}\".")
+            })?;
+            vec![named.id]
+        }
+        None if kind == TransferKind::Restore => newer.last().map(|h| h.id).into_iter().collect(),
+        None => {
+            let named = retention::to_copy(&job.policy, &from, &to).into_iter();
+            let mirrors = retention::takes_own(&job.policy) || kind == TransferKind::Initialize;
+            named.map(|h| h.id).chain(own.filter(|_| mirrors)).collect()
+        }
+    };
+    let begun = partial.and_then(number);
+    let copies: Vec<Held> = newer
+        .iter()
+        .filter(|h| chosen.contains(&h.id) || begun == Some(h.id))
+        .cloned()
+        .collect();
+    if let (Some(name), true) = (&job.source_snapshot, copies.is_empty()) {
+        if !to.iter().any(|held| chosen.contains(&held.id)) {
+            return Err(format!(
+                "Snapshot copy \"{name}\" is older than what {} has already.",
+                job.destination
+            ));
+        }
+    }
+    Ok(Plan { base, back, copies })
+}
+
+fn number(id: &str) -> Option<u128> {
+    u128::from_str_radix(id, 16).ok()
+}
+
+/// Names of snapshots to let go after a transfer: at the destination, and at the source.
+pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>, Vec<String>) {
+    let from = held(job, source, &source.snapshots);
+    let to = held(job, source, &destination.snapshots);
+    let newest = retention::common(&from, &to).map(|held| held.id);
+    let spare = |held: &Held| Some(held.id) != newest;
+    let own = |held: &Held| held.name.starts_with(&prefix(&job.relationship));
+    let mut at_destination: Vec<String> = match job.task {
+        Task::Transfer(TransferKind::Restore) => Vec::new(),
+        _ => {
+            let mirrored = job.policy.rules.iter().any(|rule| rule.label == ALL);
+            let dropped = retention::to_drop(&job.policy, &from, &to);
+            // Without the rule that mirrors, own snapshots are nothing that anybody asked to keep.
+            let surplus = to.iter().filter(|h| own(h) && spare(h) && !mirrored);
+            dropped
+                .into_iter()
+                .chain(surplus)
+                .map(|h| h.name.clone())
+                .collect()
+        }
+    };
+    at_destination.sort_unstable();
+    at_destination.dedup();
+    at_destination.retain(|name| !destination.needed.contains(name));
+    let at_source = from
+        .iter()
+        .filter(|h| own(h) && spare(h) && newest.is_some());
+    (at_destination, at_source.map(|h| h.name.clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Path, system_policies};
+
+    const R: &str = "0000-1";
+
+    fn job(policy: &str, kind: TransferKind) -> Job {
+        Job {
+            id: 1,
+            relationship: R.to_owned(),
+            task: Task::Transfer(kind),
+            source: Path::parse("s:a").unwrap(),
+            destination: Path::parse("s:b").unwrap(),
+            policy: system_policies()
+                .into_iter()
+                .find(|p| p.name == policy)
+                .unwrap(),
+            source_snapshot: None,
+            throttle: None,
+            anew: false,
+            begun: 100,
+        }
+    }
+
+    /// `daily3` is labelled daily, `sm5` is this relationship's own, `other7` another one's; the number is id and time.
+    fn volume(names: &[&str], exported: Option<&str>) -> Volume {
+        let id = |name: &str| {
+            name.trim_start_matches(|c: char| !c.is_ascii_digit())
+                .to_owned()
+        };
+        let one = |name: &&str| {
+            let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            Snapshot {
+                name: match label {
+                    "sm" => format!("{}{name}", prefix(R)),
+                    "other" => format!("snapmirror.2.{name}"),
+                    _ => (*name).to_owned(),
+                },
+                label: match label {
+                    "sm" | "other" => SM_CREATED.to_owned(),
+                    label => label.to_owned(),
+                },
+                id: id(name),
+                created: id(name).parse().unwrap(),
+            }
+        };
+        Volume {
+            size: None,
+            data_protection: exported.is_some(),
+            snapshots: names.iter().map(one).collect(),
+            exported: exported.map(id),
+            needed: Vec::new(),
+        }
+    }
+
+    fn names(plan: &Plan) -> Vec<&str> {
+        let short = |h: &Held| h.name.rfind('.').map_or(0, |at| at + 1);
+        plan.copies.iter().map(|h| &h.name[short(h)..]).collect()
+    }
+
+    #[test]
+    fn own_snapshots_are_taken_once_a_request() {
+        let job = job("MirrorLatest", TransferKind::Update);
+        assert!(
+            must_take(&job, &volume(&["daily1", "sm99"], None)),
+            "an older request's"
+        );
+        assert!(
+            !must_take(&job, &volume(&["sm99", "sm100"], None)),
+            "an earlier try's"
+        );
+        assert!(
+            !must_take(&job, &volume(&["other100"], Some("other100"))),
+            "a copy cannot"
+        );
+        assert_eq!(
+            own_name(R, 1_683_196_890),
+            "snapmirror.0000-1.2023-05-04_104130"
+        );
+    }
+
+    #[test]
+    fn a_vault_begins_with_a_baseline_and_goes_on_with_labels() {
+        let empty = volume(&[], None);
+        let source = volume(&["daily1", "hourly2", "sm100"], None);
+        let first = plan(
+            &job("XDPDefault", TransferKind::Initialize),
+            &source,
+            &empty,
+            None,
+        );
+        assert_eq!(names(&first.unwrap()), ["daily1", "sm100"]);
+        let copy = volume(&["daily1", "sm100"], Some("sm100"));
+        let source = volume(&["daily1", "sm100", "hourly101", "daily102", "sm103"], None);
+        let next = plan(
+            &job("XDPDefault", TransferKind::Update),
+            &source,
+            &copy,
+            None,
+        )
+        .unwrap();
+        assert_eq!((names(&next), next.back), (vec!["daily102"], false));
+    }
+
+    #[test]
+    fn another_relationships_snapshots_are_no_newest_state() {
+        let source = volume(&["sm50", "other60", "sm100"], None);
+        let copy = volume(&["sm50"], Some("sm50"));
+        let latest = plan(
+            &job("MirrorLatest", TransferKind::Update),
+            &source,
+            &copy,
+            None,
+        );
+        assert_eq!(names(&latest.unwrap()), ["sm100"]);
+        let all = plan(
+            &job("MirrorAllSnapshots", TransferKind::Update),
+            &source,
+            &copy,
+            None,
+        );
+        assert_eq!(names(&all.unwrap()), ["other60", "sm100"]);
+    }
+
+    #[test]
+    fn what_was_begun_is_ended() {
+        let source = volume(&["sm50", "sm80", "sm100"], None);
+        let copy = volume(&["sm50"], Some("sm50"));
+        let again = plan(
+            &job("MirrorLatest", TransferKind::Update),
+            &source,
+            &copy,
+            Some("80"),
+        );
+        assert_eq!(names(&again.unwrap()), ["sm80", "sm100"]);
+    }
+
+    #[test]
+    fn nothing_of_the_destinations_own_is_lost_but_by_a_resync() {
+        let source = volume(&["sm50", "sm100"], None);
+        let copy = volume(&["sm50", "daily70"], Some("daily70"));
+        let update = plan(
+            &job("MirrorLatest", TransferKind::Update),
+            &source,
+            &copy,
+            None,
+        );
+        assert!(update.unwrap_err().contains("snapmirror resync"));
+        let resync = plan(
+            &job("MirrorLatest", TransferKind::Resync),
+            &source,
+            &copy,
+            None,
+        )
+        .unwrap();
+        assert_eq!((resync.back, names(&resync)), (true, vec!["sm100"]));
+        let foreign = volume(&["daily7"], Some("daily7"));
+        for kind in [
+            TransferKind::Update,
+            TransferKind::Resync,
+            TransferKind::Initialize,
+        ] {
+            let none = plan(&job("MirrorLatest", kind), &source, &foreign, None);
+            assert!(
+                none.unwrap_err().starts_with("No common Snapshot copy"),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cascade_follows_what_its_source_shows() {
+        let source = volume(&["other50", "other60"], Some("other60"));
+        let copy = volume(&["other50"], Some("other50"));
+        let job = job("MirrorLatest", TransferKind::Update);
+        assert!(!must_take(&job, &source));
+        assert_eq!(
+            names(&plan(&job, &source, &copy, None).unwrap()),
+            ["other60"]
+        );
+        // And what it has, the copy above may not let go.
+        let mut middle = volume(&["other50", "other60"], Some("other60"));
+        middle.needed = vec!["snapmirror.2.other50".to_owned()];
+        let head = volume(&["other50", "other60"], None);
+        let mut above = job;
+        above.relationship = "2".to_owned();
+        let (gone, at_head) = let_go(&above, &head, &middle);
+        assert_eq!(gone, Vec::<String>::new());
+        assert_eq!(at_head, ["snapmirror.2.other50"]);
+    }
+
+    #[test]
+    fn one_own_snapshot_stays_on_either_side() {
+        let source = volume(&["sm50", "daily60", "sm100"], None);
+        let copy = volume(&["sm50", "daily60", "sm100"], Some("sm100"));
+        for policy in ["MirrorLatest", "MirrorAllSnapshots", "XDPDefault"] {
+            let (there, here) = let_go(&job(policy, TransferKind::Update), &source, &copy);
+            assert_eq!(
+                (there, here),
+                (
+                    vec![format!("{}sm50", prefix(R))],
+                    vec![format!("{}sm50", prefix(R))]
+                ),
+                "{policy}"
+            );
+        }
+    }
+}
