@@ -62,6 +62,9 @@ pub struct Serve {
     /// Where to listen for the API (HTTP): ADDR:PORT, or off. Any but a loopback address needs TLS and tokens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8049")]
     pub api: ApiAddress,
+    /// Where paired nodes connect to copy volumes from here (SnapMirror, TLS): ADDR:PORT, or off
+    #[arg(long, value_name = "ADDR:PORT", default_value = "off")]
+    pub replication: ApiAddress,
     /// Speak TLS on the API with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "api_tls_key")]
     pub api_tls_cert: Option<PathBuf>,

@@ -16,6 +16,7 @@ mod metrics;
 mod net;
 mod os;
 mod plane;
+mod replica;
 mod resolve;
 mod rpcbind;
 mod scrub;

@@ -16,11 +16,13 @@ use tokio::sync::oneshot;
 use weir_api::{Access, AppState, Metrics, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
-use weir_control::{Control, Options};
+use weir_control::{Actor, Control, Options};
+use weir_volume::Engine;
 
 use crate::backend::Node;
 use crate::cli::Serve;
 use crate::os;
+use crate::replica::{self, AsUser, Replication};
 
 /// Threads for what waits for the disk: as many volumes are created or deleted at once. They share consistency points and
 /// batches of the log, so a few more than there are cores pay.
@@ -145,6 +147,8 @@ pub struct Parts<'a> {
     pub args: &'a Serve,
     /// The node below.
     pub node: Arc<Node>,
+    /// Its engine, for replication.
+    pub engine: Arc<Engine>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Where NFS is served.
@@ -168,7 +172,11 @@ impl Plane {
     ///
     /// # Errors
     /// If the catalog cannot be opened or the node not be brought to it.
-    pub fn start(parts: &Parts<'_>, door: Option<Door>) -> Result<Plane> {
+    pub fn start(
+        parts: &Parts<'_>,
+        door: Option<Door>,
+        peers: Option<TcpListener>,
+    ) -> Result<Plane> {
         let args = parts.args;
         let levels = match &args.service_levels {
             Some(path) => Levels::with_file(path)
@@ -195,23 +203,47 @@ impl Plane {
         let api = door.as_ref().map(Door::url);
         let (data, nfs) = (args.data.clone(), parts.nfs);
         let metrics = Arc::clone(&parts.metrics);
+        let (engine, clock) = (Arc::clone(&parts.engine), Arc::clone(&parts.clock));
         let (stop, stopped) = oneshot::channel();
-        let (opened, outcome) = mpsc::channel();
+        let (opened, outcome) = mpsc::channel::<Result<()>>();
         let thread = std::thread::Builder::new()
             .name("weir-api".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
-                    let control = match open(options, &data, door.as_ref()).await {
-                        Ok((control, access)) => {
+                    let begun = async {
+                        let (control, access) = open(options, &data, door.as_ref()).await?;
+                        let replication = Replication::start(replica::Parts {
+                            data,
+                            engine,
+                            control: Arc::clone(&control),
+                            runtime: tokio::runtime::Handle::current(),
+                            clock,
+                            rng: Arc::new(SystemRng),
+                            name: os::host_name(),
+                            listener: peers,
+                        });
+                        anyhow::Ok((control, access, replication.context("replication")?))
+                    };
+                    let (control, access, replication) = match begun.await {
+                        Ok(begun) => {
                             let _ = opened.send(Ok(()));
-                            serve(Arc::clone(&control), door, access, nfs, metrics, stopped).await;
-                            control
+                            begun
                         }
                         Err(error) => {
                             let _ = opened.send(Err(error));
                             return;
                         }
                     };
+                    let served = Served {
+                        control: Arc::clone(&control),
+                        replication: Arc::clone(&replication),
+                        nfs,
+                        metrics,
+                    };
+                    serve(served, door, access, stopped).await;
+                    // Its threads may wait for this one.
+                    let ending = tokio::task::spawn_blocking(move || replication.stop());
+                    let _ = ending.await;
                     control.close().await;
                 });
             })
@@ -255,13 +287,33 @@ async fn open(
     Ok((control, access))
 }
 
-/// Serves the API, if there is one, until it is time to stop.
-async fn serve(
+/// Listens for other nodes, if it is asked for.
+///
+/// # Errors
+/// If the address is not to be had.
+pub fn peers(wanted: ApiAddress) -> Result<Option<TcpListener>> {
+    let ApiAddress::At(wanted) = wanted else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(wanted).with_context(|| {
+        format!("cannot listen on {wanted} for replication; --replication ADDR:PORT takes another address")
+    })?;
+    Ok(Some(listener))
+}
+
+/// What the API is served over.
+struct Served {
     control: Arc<Control>,
-    door: Option<Door>,
-    access: Option<Access>,
+    replication: Arc<Replication>,
     nfs: SocketAddr,
     metrics: Metrics,
+}
+
+/// Serves the API, if there is one, until it is time to stop.
+async fn serve(
+    served: Served,
+    door: Option<Door>,
+    access: Option<Access>,
     stopped: oneshot::Receiver<()>,
 ) {
     // Either way the other end is gone.
@@ -271,7 +323,22 @@ async fn serve(
     let (Some(door), Some(access)) = (door, access) else {
         return stopped.await;
     };
+    let Served {
+        control,
+        replication,
+        nfs,
+        metrics,
+    } = served;
+    let mirrors = Arc::clone(&replication);
+    let metrics: Metrics = Arc::new(move || metrics() + &mirrors.render());
+    let clusters: weir_ontap::Clusters<Actor> = Arc::new(move |actor: &Actor| {
+        Arc::new(AsUser {
+            service: Arc::clone(&replication),
+            actor: actor.clone(),
+        })
+    });
     let state = AppState::new(control, nfs).with_metrics(metrics);
+    drop(clusters);
     if let Err(error) = weir_api::serve(door.listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");
     }

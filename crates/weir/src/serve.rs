@@ -16,7 +16,7 @@ use weir_base::{Budget, Clock, SystemClock};
 use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::net::{self, Cores, Settings, Wakeups, limits};
-use crate::plane::{Door, Parts, Plane};
+use crate::plane::{self, Door, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::{callbacks, os, storage};
@@ -49,6 +49,7 @@ pub fn run(args: &Serve) -> Result<()> {
     let address = listener.local_addr().context("the listening socket")?;
 
     let door = Door::open(args)?;
+    let peers = plane::peers(args.replication)?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let cores = os::cores();
@@ -72,8 +73,10 @@ pub fn run(args: &Serve) -> Result<()> {
             nfs: address,
             device_bytes: storage.device_bytes(),
             metrics: Arc::new(move || metrics.render()),
+            engine: storage.engine(),
         },
         door,
+        peers,
     )?;
 
     let settings = Settings {

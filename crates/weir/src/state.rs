@@ -18,7 +18,7 @@ const KEY_BYTES: usize = 16;
 const LOCK_HOSTS: &str = "lock-hosts";
 
 /// Reads a file that may not be there.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -28,7 +28,7 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// Gives the file `name` of `folder` new contents, durably: after a crash it has the old ones or
 /// the new ones.
-fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
+pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     let new = folder.join(format!("{name}.new"));
     let mut file = OpenOptions::new()
         .write(true)

@@ -181,6 +181,11 @@ impl Storage {
         stats.total.saturating_add(stats.growth) * BLOCK_SIZE as u64
     }
 
+    /// The engine, for replication.
+    pub fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+
     /// The node, for the control plane.
     pub fn node(&self) -> Arc<Node> {
         Arc::clone(&self.node)

@@ -48,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-bench",
             "weir-qos",
             "weir-replica",
+            "weir-ontap",
             "weir-control",
             "weir-api",
             "weir-cli",

@@ -1,0 +1,718 @@
+//! The node as ONTAP's words and REST interface see it ([`weir_ontap::Cluster`]).
+//!
+//! A storage virtual machine is a project, a volume a volume of it in whatever location: a name that is there twice is
+//! refused where it is used. What concerns relationships goes to the manager, everything else is a mutation of the
+//! control plane like anybody's, under the name of whoever asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_control::{
+    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, SnapshotChange,
+    SnapshotOf, Status as GrpcStatus, Within,
+};
+use weir_ontap::cluster::{
+    Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Throttle, Volume,
+};
+use weir_replica::manager::{self, Facts, Global, NO_ENTRIES, Refused, Verb, Wanted};
+use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
+use weir_replica::schedule;
+
+use super::{Replication, uuid};
+
+/// The label by which replication policies choose snapshots.
+const LABEL: &str = "snapmirror-label";
+/// Operations of the control plane that take longer are answered as they are then.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Breaking off waits for a consistency point at worst.
+const BREAK: Duration = Duration::from_secs(60);
+const GIB: u64 = 1 << 30;
+
+/// The cluster as a user sees it.
+pub struct AsUser {
+    /// The service.
+    pub service: Arc<Replication>,
+    /// Who.
+    pub actor: Actor,
+}
+
+type Answer<T> = Result<T, Failure>;
+
+fn refused(refused: Refused) -> Failure {
+    let reason = match refused.reason {
+        manager::Reason::NotFound => Reason::NotFound,
+        manager::Reason::Duplicate => Reason::Duplicate,
+        manager::Reason::Invalid => Reason::Invalid,
+        manager::Reason::State => Reason::State,
+        manager::Reason::Busy => Reason::Busy,
+        manager::Reason::Failed => Reason::Failed,
+    };
+    Failure::new(reason, refused.text)
+}
+
+fn refusal(refusal: &Refusal) -> Failure {
+    let reason = match refusal.status {
+        GrpcStatus::NotFound => Reason::NotFound,
+        GrpcStatus::AlreadyExists => Reason::Duplicate,
+        GrpcStatus::InvalidArgument | GrpcStatus::OutOfRange => Reason::Invalid,
+        GrpcStatus::FailedPrecondition => Reason::State,
+        GrpcStatus::Aborted | GrpcStatus::Unavailable => Reason::Busy,
+        GrpcStatus::Unimplemented => Reason::Unsupported,
+        _ => Reason::Failed,
+    };
+    Failure::new(reason, refusal.message.clone())
+}
+
+fn missing() -> Failure {
+    Failure::new(Reason::NotFound, NO_ENTRIES)
+}
+
+fn local_path(vserver: &str, volume: &str) -> Path {
+    Path {
+        cluster: String::new(),
+        vserver: vserver.to_owned(),
+        volume: volume.to_owned(),
+    }
+}
+
+impl AsUser {
+    fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
+        match path.cluster.is_empty() {
+            true => self
+                .service
+                .local(&path.vserver, &path.volume)
+                .map_err(|why| match why.reason {
+                    manager::Reason::NotFound => missing(),
+                    _ => refused(why),
+                }),
+            false => Err(missing()),
+        }
+    }
+
+    /// Has the control plane carry out a change, and waits until it has.
+    fn submit(&self, mutation: Mutation) -> Answer<()> {
+        let control = Arc::clone(&self.service.control);
+        let actor = self.actor.clone();
+        let operation = self.service.runtime.block_on(async move {
+            let operation = control.submit(mutation, &actor).await?;
+            match operation.done() {
+                true => Ok(operation),
+                false => control.wait(&operation.name, LONGEST).await,
+            }
+        });
+        let operation = operation.map_err(|why| refusal(&why))?;
+        match &operation.outcome {
+            Some(Outcome::Failed(why)) => Err(refusal(why)),
+            Some(_) => Ok(()),
+            None => Err(Failure::new(
+                Reason::Busy,
+                format!(
+                    "It takes longer: operation {} goes on.",
+                    operation.full_name()
+                ),
+            )),
+        }
+    }
+
+    fn verb(&self, verb: Verb) -> Answer<()> {
+        let done = self.service.verb(verb, &Facts::none());
+        done.map_err(refused)
+    }
+
+    /// A verb that has to know of both ends of a relationship that is there.
+    fn with_ends(&self, destination: &Path, verb: Verb, peers: bool) -> Answer<()> {
+        let source = self.service.manager.lock().source_of(destination);
+        let source = source.ok_or_else(missing)?;
+        let ask = peers || source.cluster.is_empty();
+        let facts = self.service.facts(ask.then_some(&source), destination);
+        self.service.verb(verb, &facts).map_err(refused)
+    }
+
+    fn break_off(&self, destination: Path) -> Answer<()> {
+        self.verb(Verb::Break(destination.clone()))?;
+        let service = &self.service;
+        let until = service.clock.monotonic() + BREAK;
+        let mut manager = service.manager.lock();
+        loop {
+            let Some(now) = manager.relationship(&destination, service.now()) else {
+                return Err(missing());
+            };
+            if now.state == MirrorState::BrokenOff {
+                return Ok(());
+            }
+            if now.status != Status::Breaking {
+                let why = now.unhealthy_reason.unwrap_or_default();
+                return Err(Failure::new(Reason::Failed, why));
+            }
+            if service.clock.monotonic() >= until || service.stopping() {
+                return Err(Failure::new(
+                    Reason::Busy,
+                    "The relationship is still breaking.",
+                ));
+            }
+            service
+                .changed
+                .wait_for(&mut manager, Duration::from_secs(1));
+        }
+    }
+
+    fn create_volume(
+        &self,
+        path: &Path,
+        size: u64,
+        protection: bool,
+        pool: Option<String>,
+        junction: Option<String>,
+    ) -> Answer<()> {
+        let view = self.service.control.view();
+        if self.volume(path).is_ok() {
+            return Err(Failure::new(
+                Reason::Duplicate,
+                format!("Volume name \"{}\" is already in use.", path.volume),
+            ));
+        }
+        let within = Within {
+            project: &path.vserver,
+            location: "-",
+            after: None,
+        };
+        let fits = |id: &str| pool.as_deref().is_none_or(|pool| pool == id);
+        let pools: Vec<Name> = view
+            .pools(&within)
+            .filter(|p| fits(&p.name.id))
+            .map(|p| p.name.clone())
+            .collect();
+        let pool = match pools.as_slice() {
+            [one] => one,
+            [] => {
+                return Err(Failure::new(
+                    Reason::NotFound,
+                    match &pool {
+                        Some(pool) => format!("Aggregate \"{pool}\" does not exist."),
+                        None => {
+                            format!("SVM \"{}\" has no aggregate (storage pool).", path.vserver)
+                        }
+                    },
+                ));
+            }
+            many => {
+                let names: Vec<String> = many
+                    .iter()
+                    .map(|n| format!("{}/{}", n.place.location, n.id))
+                    .collect();
+                return Err(Failure::new(
+                    Reason::Invalid,
+                    format!(
+                        "Name an aggregate (storage pool), one of {}.",
+                        names.join(", ")
+                    ),
+                ));
+            }
+        };
+        let junction = junction.unwrap_or_else(|| format!("/{}", path.volume));
+        let name = pool.place.name(&path.volume);
+        let new = NewVolume {
+            pool: pool.id.to_string(),
+            share_name: junction.strip_prefix('/').unwrap_or(&junction).to_owned(),
+            capacity_gib: size.div_ceil(GIB),
+            protocols: vec![Protocol::Nfsv3],
+            ..NewVolume::default()
+        };
+        self.submit(Mutation::CreateVolume(name.clone(), new))?;
+        if !protection {
+            return Ok(());
+        }
+        let made = self.volume(path)?;
+        self.service.engine.protect(&made.key).map_err(|error| {
+            let force = true;
+            if let Err(why) = self.submit(Mutation::DeleteVolume { name, force }) {
+                tracing::warn!(why = %why.message, "a volume that was to be protected stays");
+            }
+            Failure::new(
+                Reason::Failed,
+                format!("It could not be protected: {error}"),
+            )
+        })
+    }
+
+    fn clone_volume(&self, path: &Path, parent: &Path, snapshot: Option<String>) -> Answer<()> {
+        let of = self.volume(parent)?;
+        let snapshot = match snapshot {
+            Some(name) => name,
+            None => {
+                let name = format!("clone_{}", path.volume);
+                let named = of.name.snapshot(SnapshotOf::Volume, &name);
+                self.submit(Mutation::CreateSnapshot(named, NewSnapshot::default()))?;
+                name
+            }
+        };
+        if path.vserver != parent.vserver {
+            return Err(Failure::new(
+                Reason::Unsupported,
+                "A clone belongs to the SVM of its parent.",
+            ));
+        }
+        let new = NewVolume {
+            pool: of.pool.to_string(),
+            share_name: path.volume.clone(),
+            capacity_gib: of.capacity_gib,
+            throughput_mibps: of.throughput_mibps,
+            protocols: of.protocols.clone(),
+            export_rules: of.export_rules.clone(),
+            clone_of: Some(of.name.snapshot(SnapshotOf::Volume, &snapshot)),
+            ..NewVolume::default()
+        };
+        self.submit(Mutation::CreateVolume(
+            of.name.place.name(&path.volume),
+            new,
+        ))
+    }
+
+    /// Refuses what would take a relationship's ground away.
+    fn unneeded(&self, path: &Path, snapshot: &str) -> Answer<()> {
+        let needed = self.service.manager.lock().needed(path);
+        match needed.iter().any(|name| name == snapshot) {
+            false => Ok(()),
+            true => Err(Failure::new(
+                Reason::State,
+                format!(
+                    "Snapshot copy \"{snapshot}\" of volume \"{}\" is in use by SnapMirror.",
+                    path.volume
+                ),
+            )),
+        }
+    }
+
+    fn snapshot_change(&self, change: Change) -> Answer<()> {
+        match change {
+            Change::SnapshotCreate {
+                path,
+                name,
+                label,
+                comment,
+            } => {
+                let of = self.volume(&path)?;
+                let labels = label.into_iter().map(|label| (LABEL.to_owned(), label));
+                let new = NewSnapshot {
+                    description: comment,
+                    labels: labels.collect(),
+                    ..NewSnapshot::default()
+                };
+                let name = of.name.snapshot(SnapshotOf::Volume, &name);
+                self.submit(Mutation::CreateSnapshot(name, new))
+            }
+            Change::SnapshotDelete { path, name } => {
+                self.unneeded(&path, &name)?;
+                let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
+                self.submit(Mutation::DeleteSnapshot(name))
+            }
+            Change::SnapshotRename {
+                path,
+                name,
+                new_name,
+            } => {
+                let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
+                let _ = (name, new_name);
+                Err(missing())
+            }
+            Change::SnapshotModify {
+                path,
+                name,
+                label,
+                comment,
+            } => {
+                let of = self.volume(&path)?;
+                let name = of.name.snapshot(SnapshotOf::Volume, &name);
+                let view = self.service.control.view();
+                let known = view.snapshot(&name).ok_or_else(missing)?;
+                let labels = label.map(|label| {
+                    let mut labels: BTreeMap<String, String> = known.labels.clone();
+                    match label {
+                        Some(label) => labels.insert(LABEL.to_owned(), label),
+                        None => labels.remove(LABEL),
+                    };
+                    labels
+                });
+                let change = SnapshotChange {
+                    description: comment,
+                    labels,
+                    ..SnapshotChange::default()
+                };
+                self.submit(Mutation::UpdateSnapshot(name, change))
+            }
+            Change::SnapshotRestore { path, name } => {
+                let of = self.volume(&path)?;
+                let snapshot = name;
+                let name = of.name.clone();
+                self.submit(Mutation::RevertVolume { name, snapshot })
+            }
+            _ => Err(missing()),
+        }
+    }
+
+    /// What has to do with relationships themselves.
+    fn mirror_change(&self, change: Change) -> Answer<()> {
+        let service = &self.service;
+        match change {
+            Change::Create {
+                source,
+                destination,
+                policy,
+                schedule,
+                throttle,
+                tries,
+                annotation,
+            } => {
+                let found = service.resolve(&source).map_err(refused)?;
+                let facts = service.facts(Some(&found), &destination);
+                let verb = Verb::Create {
+                    source: found,
+                    shown: source,
+                    destination,
+                    policy,
+                    schedule,
+                    throttle,
+                    tries,
+                    annotation,
+                };
+                service.verb(verb, &facts).map_err(refused)
+            }
+            Change::Modify {
+                destination,
+                policy,
+                schedule,
+                throttle,
+                tries,
+                annotation,
+            } => self.verb(Verb::Modify {
+                destination,
+                policy,
+                schedule,
+                throttle,
+                tries,
+                annotation,
+            }),
+            Change::Initialize {
+                destination,
+                source_snapshot,
+                throttle,
+            } => {
+                let wanted = Wanted {
+                    destination: destination.clone(),
+                    source_snapshot,
+                    throttle,
+                };
+                self.with_ends(&destination, Verb::Initialize(wanted), false)
+            }
+            Change::Update {
+                destination,
+                source_snapshot,
+                throttle,
+            } => {
+                let wanted = Wanted {
+                    destination: destination.clone(),
+                    source_snapshot,
+                    throttle,
+                };
+                self.with_ends(&destination, Verb::Update(wanted), false)
+            }
+            Change::Quiesce(destination) => self.verb(Verb::Quiesce(destination)),
+            Change::Resume(destination) => self.verb(Verb::Resume(destination)),
+            Change::Abort { destination, hard } => self.verb(Verb::Abort { destination, hard }),
+            Change::Break(destination) => self.break_off(destination),
+            Change::Resync {
+                destination,
+                source,
+                ..
+            } => {
+                let known = service.manager.lock().source_of(&destination);
+                let (found, source) = match (known, source) {
+                    (Some(found), _) => (found, None),
+                    (None, Some(shown)) => {
+                        let found = service.resolve(&shown).map_err(refused)?;
+                        (found.clone(), Some((found, shown)))
+                    }
+                    (None, None) => return Err(missing()),
+                };
+                let facts = service.facts(Some(&found), &destination);
+                let verb = Verb::Resync {
+                    destination,
+                    source,
+                };
+                service.verb(verb, &facts).map_err(refused)
+            }
+            Change::Restore {
+                source,
+                destination,
+                source_snapshot,
+                throttle,
+                files,
+            } => {
+                if !files.is_empty() {
+                    return Err(Failure::new(
+                        Reason::Unsupported,
+                        "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
+                    ));
+                }
+                let found = service.resolve(&source).map_err(refused)?;
+                let facts = service.facts(Some(&found), &destination);
+                let verb = Verb::Restore {
+                    source: found,
+                    shown: source,
+                    destination,
+                    source_snapshot,
+                    throttle,
+                };
+                service.verb(verb, &facts).map_err(refused)
+            }
+            Change::Release(destination) => self.verb(Verb::Release(destination)),
+            Change::Delete(destination) => self.verb(Verb::Delete(destination)),
+            Change::PolicyCreate {
+                name,
+                kind,
+                comment,
+                compression,
+            } => self.verb(Verb::PolicyCreate {
+                name,
+                kind,
+                comment,
+                compression,
+            }),
+            Change::PolicyModify {
+                name,
+                comment,
+                compression,
+            } => self.verb(Verb::PolicyModify {
+                name,
+                comment,
+                compression,
+            }),
+            Change::PolicyDelete(name) => self.verb(Verb::PolicyDelete(name)),
+            Change::PolicyRule { name, label, keep } => {
+                self.verb(Verb::PolicyRule { name, label, keep })
+            }
+            Change::ScheduleCreate { name, schedule } => {
+                self.verb(Verb::ScheduleCreate { name, schedule })
+            }
+            Change::ScheduleDelete(name) => self.verb(Verb::ScheduleDelete(name)),
+            Change::GlobalThrottle { incoming, max } => {
+                self.verb(Verb::GlobalThrottle { incoming, max })
+            }
+            _ => Err(missing()),
+        }
+    }
+
+    fn listed(&self, of: &weir_control::Volume, out: &mut Vec<Snapshot>) {
+        let Ok(volume) = self.service.engine_volume(&of.key) else {
+            return;
+        };
+        let view = self.service.control.view();
+        for snapshot in volume.snapshots() {
+            let known = view.snapshot(&of.name.snapshot(SnapshotOf::Volume, &snapshot.name));
+            let mut id = volume.uuid();
+            for (byte, more) in id.iter_mut().zip(snapshot.id.to_be_bytes()) {
+                *byte ^= more;
+            }
+            out.push(Snapshot {
+                path: local_path(&of.name.place.project, &of.name.id),
+                name: snapshot.name,
+                created: snapshot.created.secs,
+                size: snapshot.used,
+                label: Some(snapshot.label).filter(|label| !label.is_empty()),
+                comment: known.map(|k| k.description.clone()).unwrap_or_default(),
+                uuid: uuid(id),
+            });
+        }
+    }
+
+    fn shown(&self, volume: &weir_control::Volume) -> Option<Volume> {
+        let engine = self.service.engine_volume(&volume.key).ok()?;
+        let project = &volume.name.place.project;
+        let parent = volume
+            .clone_of
+            .as_ref()
+            .filter(|_| engine.origin().is_some());
+        Some(Volume {
+            path: local_path(project, &volume.name.id),
+            uuid: uuid(engine.uuid()),
+            location: volume.name.place.location.to_string(),
+            pool: volume.pool.to_string(),
+            junction: Some(format!("/{}", volume.share_name)),
+            created: volume.created.0.div_euclid(1_000_000_000),
+            parent: parent.map(|s| {
+                let name = &s.parent;
+                (local_path(&name.place.project, &name.id), s.id.to_string())
+            }),
+            size: Some(engine.limit()).filter(|limit| *limit > 0),
+            used: engine.used(),
+            protection: engine.mirror().is_some(),
+        })
+    }
+}
+
+impl Cluster for AsUser {
+    fn name(&self) -> String {
+        self.service.name.clone()
+    }
+
+    fn uuid(&self) -> String {
+        uuid(self.service.node)
+    }
+
+    fn now(&self) -> i64 {
+        self.service.now().wall
+    }
+
+    fn relationships(&self) -> Vec<Relationship> {
+        let now = self.service.now();
+        self.service.manager.lock().relationships(now)
+    }
+
+    fn destinations(&self) -> Vec<Relationship> {
+        let now = self.service.now();
+        self.service.manager.lock().destinations(now)
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        self.service.manager.lock().policies()
+    }
+
+    fn schedules(&self) -> Vec<NamedSchedule> {
+        let named = schedule::named().into_iter();
+        let system = named.map(|(name, schedule, about)| NamedSchedule {
+            name: name.to_owned(),
+            schedule,
+            about: about.to_owned(),
+            system: true,
+        });
+        let own = self.service.manager.lock().own_schedules().into_iter();
+        let own = own.map(|(name, schedule)| NamedSchedule {
+            name,
+            schedule,
+            about: String::new(),
+            system: false,
+        });
+        system.chain(own).collect()
+    }
+
+    fn volumes(&self) -> Vec<Volume> {
+        let view = self.service.control.view();
+        view.every_volume().filter_map(|v| self.shown(v)).collect()
+    }
+
+    fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {
+        let mut out = Vec::new();
+        match of {
+            Some(path) => {
+                if let Ok(volume) = self.volume(path) {
+                    self.listed(&volume, &mut out);
+                }
+            }
+            None => {
+                for volume in self.service.control.view().every_volume() {
+                    self.listed(volume, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    fn global_throttle(&self, incoming: bool) -> Throttle {
+        match self.service.manager.lock().global_throttle(incoming) {
+            Global::Unset => Throttle::Unset,
+            Global::Unlimited => Throttle::Unlimited,
+            Global::Max(kbs) => Throttle::Max(kbs),
+        }
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let all = self.service.peers.list().into_iter();
+        all.map(|peer| Peer {
+            name: peer.name,
+            address: peer.address,
+            fingerprint: peer.fingerprint,
+            available: peer.available.as_ref().map(Result::is_ok),
+            reason: peer.available.and_then(Result::err),
+        })
+        .collect()
+    }
+
+    fn fingerprint(&self) -> String {
+        self.service.peers.fingerprint.clone()
+    }
+
+    fn peer_address(&self) -> Option<String> {
+        self.service.listening.map(|address| address.to_string())
+    }
+
+    fn change(&self, change: Change) -> Result<(), Failure> {
+        match change {
+            Change::SnapshotCreate { .. }
+            | Change::SnapshotDelete { .. }
+            | Change::SnapshotRename { .. }
+            | Change::SnapshotModify { .. }
+            | Change::SnapshotRestore { .. } => self.snapshot_change(change),
+            Change::VolumeCreate {
+                path,
+                size,
+                protection,
+                pool,
+                junction,
+            } => self.create_volume(&path, size, protection, pool, junction),
+            Change::VolumeDelete(path) => {
+                let volume = self.volume(&path)?;
+                if let Some(why) = self.service.manager.lock().volume_in_use(&path) {
+                    let text = format!("Volume \"{}\" cannot be deleted: {why}.", path.volume);
+                    return Err(Failure::new(Reason::State, text));
+                }
+                let (name, force) = (volume.name.clone(), true);
+                self.submit(Mutation::DeleteVolume { name, force })
+            }
+            Change::VolumeClone {
+                path,
+                parent,
+                snapshot,
+            } => self.clone_volume(&path, &parent, snapshot),
+            Change::VolumeSplit(path) => {
+                let name = self.volume(&path)?.name.clone();
+                let _ = name;
+                Err(missing())
+            }
+            Change::PeerCreate {
+                name,
+                address,
+                fingerprint,
+            } => {
+                let peers = &self.service.peers;
+                let made = peers.create(&name, address.as_deref(), &fingerprint);
+                made.map_err(|why| {
+                    let reason = match why.contains("already") {
+                        true => Reason::Duplicate,
+                        false => Reason::Invalid,
+                    };
+                    Failure::new(reason, why)
+                })
+            }
+            Change::PeerDelete(name) => self.delete_peer(&name),
+            change => self.mirror_change(change),
+        }
+    }
+}
+
+impl AsUser {
+    fn delete_peer(&self, name: &str) -> Answer<()> {
+        let uses = self.service.manager.lock().uses_peer(name);
+        if uses {
+            return Err(Failure::new(
+                Reason::State,
+                format!("Peer \"{name}\" is the source of SnapMirror relationships."),
+            ));
+        }
+        match self.service.peers.delete(name) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(missing()),
+            Err(why) => Err(Failure::new(Reason::Failed, why)),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Where transfers wait for their throttles.
+//!
+//! One [`Gate`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is held
+//! for the length of a calculation. Each transfer has a [`Pass`]. Who has to wait sleeps until the next release of
+//! anybody's, and then lets through all that are due: so there is no thread whose job it were, and a waiter that goes
+//! away leaves nobody behind. When limits change, all are woken and look again: that is why a change acts at once.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use weir_base::Clock;
+use weir_replica::throttle::{Asked, PIECE, Place, Throttle};
+
+/// The longest sleep, should a clock stand still.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// See the module's head.
+pub struct Gate {
+    inner: Mutex<Inner>,
+    clock: Arc<dyn Clock>,
+}
+
+struct Inner {
+    throttle: Throttle,
+    waiting: HashMap<Place, Arc<Notify>>,
+    released: HashSet<Place>,
+}
+
+/// What kept a transfer waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing.
+    Free,
+    /// Its own limit.
+    Own,
+    /// The limit on all.
+    Global,
+}
+
+/// A transfer's way through a gate.
+pub struct Pass {
+    gate: Arc<Gate>,
+    /// `None`: there are more transfers than the tree has places, so this one is not limited by it.
+    place: Option<Place>,
+    bound: AtomicU8,
+}
+
+impl Gate {
+    /// Without a limit.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Gate> {
+        Arc::new(Gate {
+            inner: Mutex::new(Inner {
+                throttle: Throttle::new(None),
+                waiting: HashMap::new(),
+                released: HashSet::new(),
+            }),
+            clock,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Changes the limit on all, KB/s, at once.
+    pub fn set_global(&self, kbs: Option<u64>) {
+        let now = self.now();
+        let mut inner = self.inner.lock();
+        inner.throttle.set_global(kbs, now);
+        inner.let_through(now);
+        // The others may have less to wait for than they thought.
+        for waiter in inner.waiting.values() {
+            waiter.notify_one();
+        }
+    }
+
+    /// A transfer begins, with a limit of its own in KB/s.
+    pub fn join(self: &Arc<Self>, kbs: Option<u64>) -> Pass {
+        Pass {
+            place: self.inner.lock().throttle.join(kbs),
+            gate: Arc::clone(self),
+            bound: AtomicU8::new(0),
+        }
+    }
+}
+
+impl Inner {
+    fn let_through(&mut self, now: u64) {
+        while let Some(place) = self.throttle.release(now) {
+            if let Some(waiter) = self.waiting.get(&place) {
+                self.released.insert(place);
+                waiter.notify_one();
+            }
+        }
+    }
+}
+
+/// Takes a waiter off the list, however its wait ends.
+struct Waiting<'p> {
+    gate: &'p Gate,
+    place: Place,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.gate.inner.lock();
+        inner.waiting.remove(&self.place);
+        inner.released.remove(&self.place);
+    }
+}
+
+impl Pass {
+    /// Waits until so many bytes may move. A caller that goes away while it waits must not ask again.
+    pub async fn take(&self, bytes: u64) {
+        let Some(place) = self.place else {
+            return;
+        };
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            left -= piece;
+            self.wait(place, piece).await;
+        }
+    }
+
+    async fn wait(&self, place: Place, bytes: u64) {
+        let notify = Arc::new(Notify::new());
+        {
+            let now = self.gate.now();
+            let mut inner = self.gate.inner.lock();
+            // Whatever is due before goes before.
+            inner.let_through(now);
+            if inner.throttle.ask(place, bytes, now) != Asked::Wait {
+                return;
+            }
+            inner.waiting.insert(place, Arc::clone(&notify));
+            let bound = match inner.throttle.bound_by_global(place, now) {
+                Some(true) => 2,
+                _ => 1,
+            };
+            self.bound.store(bound, Ordering::Relaxed);
+        }
+        let _off_the_list = Waiting {
+            gate: &self.gate,
+            place,
+        };
+        loop {
+            let sleep = {
+                let now = self.gate.now();
+                let mut inner = self.gate.inner.lock();
+                inner.let_through(now);
+                if inner.released.contains(&place) {
+                    return;
+                }
+                let next = inner.throttle.next_release();
+                next.map_or(LONGEST, |at| Duration::from_nanos(at.saturating_sub(now)))
+            };
+            tokio::select! {
+                () = notify.notified() => {}
+                () = tokio::time::sleep(sleep.min(LONGEST)) => {}
+            }
+        }
+    }
+
+    /// What it has waited for since it was asked last.
+    pub fn bound(&self) -> Bound {
+        match self.bound.swap(0, Ordering::Relaxed) {
+            1 => Bound::Own,
+            2 => Bound::Global,
+            _ => Bound::Free,
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let now = self.gate.now();
+            let mut inner = self.gate.inner.lock();
+            inner.throttle.leave(place, now);
+            inner.let_through(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::SystemClock;
+
+    #[tokio::test]
+    async fn limits_that_change_let_waiters_go() {
+        let gate = Gate::new(Arc::new(SystemClock::new()));
+        gate.set_global(Some(4));
+        let (pass, other) = (gate.join(None), gate.join(Some(4)));
+        // The first piece goes at once, the second would take a quarter of a minute.
+        pass.take(PIECE).await;
+        let mut second = Box::pin(pass.take(PIECE));
+        tokio::select! {
+            () = &mut second => panic!("it was to wait"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert_eq!(pass.bound(), Bound::Global);
+        gate.set_global(None);
+        second.await;
+        // One that goes away while it waits leaves nothing behind.
+        other.take(PIECE).await;
+        {
+            let mut waits = Box::pin(other.take(PIECE));
+            tokio::select! {
+                () = &mut waits => panic!("it was to wait"),
+                () = tokio::task::yield_now() => {}
+            }
+            assert_eq!(other.bound(), Bound::Own);
+        }
+        drop(other);
+        assert!(gate.inner.lock().waiting.is_empty());
+        assert_eq!(gate.inner.lock().throttle.next_release(), None);
+    }
+}

@@ -1,0 +1,576 @@
+//! A job of the manager's, from its start to its end: the destination's side of a transfer, and breaking off.
+//!
+//! A transfer asks the source what there is, has a snapshot taken if it needs one, plans ([`weir_replica::plan`]), and
+//! then copies one snapshot after the other, each of which is complete, kept and seen by readers before the next begins.
+//! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::ServerName;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
+use weir_replica::manager::{Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task};
+use weir_replica::model::{Path, TransferKind};
+use weir_replica::plan::{self, Volume};
+use weir_replica::receive::{Received, Receiver};
+use weir_replica::retention::Held;
+use weir_replica::session::{Ask, Named, Told};
+use weir_replica::transfer::{Phase, TransferError};
+use weir_replica::wire;
+use weir_volume::FsError;
+
+use super::gate::{Bound, Pass};
+use super::link::{Link, LinkError, Stream};
+use super::{Replication, identity, peers, serve};
+
+/// The pipe within a node: as much as a TCP connection holds without being asked.
+const PIPE: usize = 1 << 20;
+/// A handshake has to be over within this.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Between reports on progress.
+const REPORT_MS: u64 = 250;
+/// A rate is the mean over about this.
+const RATE_MS: u64 = 3_000;
+/// What is left to say to the other side at an abort has to be said within this.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+type Outcome<T> = Result<T, Failure>;
+
+fn lasting(why: impl ToString) -> Failure {
+    Failure::Final(why.to_string())
+}
+
+fn passing(why: impl ToString) -> Failure {
+    Failure::Retry(why.to_string())
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Failure {
+        match error {
+            LinkError::Refused(why) => Failure::Final(why),
+            LinkError::Wire(error) => of_wire(error),
+            error => passing(error),
+        }
+    }
+}
+
+/// Damage may be gone the next time; another version will not.
+fn of_wire(error: wire::WireError) -> Failure {
+    match error {
+        wire::WireError::Foreign | wire::WireError::Version { .. } => lasting(error),
+        error => passing(error),
+    }
+}
+
+fn of_transfer(error: TransferError) -> Failure {
+    match error {
+        TransferError::Wire(error) => of_wire(error),
+        TransferError::Refused(refusal) => match refusal.reason {
+            wire::Reason::Aborted => Failure::Aborted,
+            wire::Reason::NoCommonSnapshot | wire::Reason::NotProtected => lasting(refusal),
+            _ => passing(refusal),
+        },
+        TransferError::Volume(FsError::Invalid) => {
+            lasting("The destination must be a data-protection volume.")
+        }
+        error => passing(error),
+    }
+}
+
+/// Carries a job out.
+pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) -> Outcome<Done> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(passing)?;
+    let named = service.local(&job.destination.vserver, &job.destination.volume);
+    let named = named.map_err(|why| {
+        lasting(format!(
+            "Failed to find destination volume \"{}\": {why}",
+            job.destination
+        ))
+    })?;
+    let transfer = Transfer {
+        service,
+        job,
+        key: named.key.to_string(),
+        abort,
+    };
+    match job.task {
+        Task::Break => transfer.break_off(),
+        Task::Transfer(kind) => runtime.block_on(transfer.run(kind)),
+    }
+}
+
+/// Asks a peer what there is of a volume.
+pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refused> {
+    let failed = |why: String| Refused::new(Reason::Failed, why);
+    let asked = std::thread::scope(|scope| {
+        // A thread of its own, since the caller's may belong to a runtime already.
+        let thread = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| e.to_string())?;
+            runtime.block_on(async {
+                let mut link = dial(service, path).await.map_err(said)?;
+                match link.ask(&Ask::Volume(of(path))).await {
+                    Ok(Told::Volume(volume)) => Ok(Ok(volume)),
+                    Ok(_) => Err("the peer gave another answer".to_owned()),
+                    Err(LinkError::Refused(why)) => Ok(Err(why)),
+                    Err(error) => Err(error.to_string()),
+                }
+            })
+        });
+        thread
+            .join()
+            .unwrap_or_else(|_| Err("it could not be asked".to_owned()))
+    });
+    asked
+        .map_err(failed)?
+        .map_err(|why| Refused::new(Reason::NotFound, why))
+}
+
+fn said(failure: Failure) -> String {
+    match failure {
+        Failure::Aborted => "aborted".to_owned(),
+        Failure::Retry(why) | Failure::Final(why) => why,
+    }
+}
+
+fn of(path: &Path) -> Named {
+    Named {
+        vserver: path.vserver.clone(),
+        volume: path.volume.clone(),
+    }
+}
+
+/// A connection to where a source is.
+async fn dial(service: &Arc<Replication>, source: &Path) -> Outcome<Link> {
+    if !source.cluster.is_empty() {
+        let outcome = dial_peer(service, &source.cluster).await;
+        let seen = outcome.as_ref().map(|_| ()).map_err(|f| said(f.clone()));
+        service.peers.seen(&source.cluster, seen);
+        return outcome;
+    }
+    let (ours, theirs) = tokio::io::duplex(PIPE);
+    service
+        .spawn("weir-sender", move |service| {
+            serve::alone(service, Box::new(theirs), None);
+        })
+        .map_err(passing)?;
+    Ok(Link::open(Box::new(ours), service.node).await?)
+}
+
+async fn dial_peer(service: &Arc<Replication>, name: &str) -> Outcome<Link> {
+    let peer = service
+        .peers
+        .get(name)
+        .ok_or_else(|| lasting(format!("Cluster \"{name}\" is not peered with this one.")))?;
+    let address = peer.address.clone().ok_or_else(|| {
+        lasting(format!(
+            "Peer \"{name}\" has no address: only it can connect to this node."
+        ))
+    })?;
+    let config = service.peers.client(&peer).map_err(lasting)?;
+    let unreachable = |why: &dyn std::fmt::Display| {
+        passing(format!(
+            "Peer \"{name}\" at {address} cannot be reached: {why}"
+        ))
+    };
+    let stream = peers::connect(&address).map_err(|e| unreachable(&e))?;
+    let stream = tokio::net::TcpStream::from_std(stream).map_err(|e| unreachable(&e))?;
+    let who = ServerName::try_from("weir").map_err(lasting)?;
+    let opened = async {
+        let tls = TlsConnector::from(config).connect(who, stream).await?;
+        Link::open(Box::new(tls) as Box<dyn Stream>, service.node).await
+    };
+    match tokio::time::timeout(HANDSHAKE, opened).await {
+        Err(_) => Err(unreachable(&"it does not answer")),
+        Ok(Ok(link)) => Ok(link),
+        Ok(Err(LinkError::Io(error))) => Err(match tls_error(&error) {
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::ApplicationVerificationFailure,
+            )) => lasting(format!(
+                "Peer \"{name}\" at {address} shows another certificate than the one that it was paired with."
+            )),
+            Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => lasting(format!(
+                "Peer \"{name}\" at {address} does not know this node; pair it there, too, with fingerprint {}.",
+                service.peers.fingerprint
+            )),
+            Some(error) => lasting(format!("Peer \"{name}\" at {address}: {error}")),
+            None => unreachable(&error),
+        }),
+        Ok(Err(error)) => Err(match Failure::from(error) {
+            Failure::Final(why) => lasting(format!("Peer \"{name}\" at {address}: {why}")),
+            Failure::Retry(why) => unreachable(&why),
+            Failure::Aborted => Failure::Aborted,
+        }),
+    }
+}
+
+fn tls_error(error: &std::io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref::<rustls::Error>()
+}
+
+struct Transfer<'t> {
+    service: &'t Arc<Replication>,
+    job: &'t Job,
+    key: String,
+    abort: watch::Receiver<bool>,
+}
+
+/// What was moved by the snapshots before the one that is being copied.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    logical: u64,
+    wire: u64,
+    total: u64,
+}
+
+impl Transfer<'_> {
+    fn break_off(&self) -> Outcome<Done> {
+        let engine = &self.service.engine;
+        engine.break_off(&self.key).map_err(|error| match error {
+            FsError::Invalid => lasting("No transfer into the destination has ended yet."),
+            error => lasting(error),
+        })?;
+        self.service.adopt(&self.key);
+        Ok(Done::default())
+    }
+
+    async fn run(&self, kind: TransferKind) -> Outcome<Done> {
+        let mut abort = self.abort.clone();
+        // What moves data hears of it itself and takes its leave; this is for everything else that takes long.
+        let aborted = async {
+            let _ = abort.wait_for(|abort| *abort).await;
+            tokio::time::sleep(FAREWELL).await;
+        };
+        tokio::select! {
+            () = aborted => Err(Failure::Aborted),
+            outcome = self.transfer(kind) => outcome,
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        self.service.event(self.job.id, event);
+    }
+
+    fn destination(&self) -> Outcome<Volume> {
+        let path = &self.job.destination;
+        let told = self.service.describe(&path.vserver, &path.volume);
+        told.map_err(|why| {
+            lasting(format!(
+                "Failed to find destination volume \"{path}\": {why}"
+            ))
+        })
+    }
+
+    async fn source(&self, link: &mut Link) -> Outcome<Volume> {
+        let source = &self.job.source;
+        match link.ask(&Ask::Volume(of(source))).await {
+            Ok(Told::Volume(volume)) => Ok(volume),
+            Ok(_) => Err(passing("the source gave another answer")),
+            Err(LinkError::Refused(why)) => Err(lasting(format!(
+                "Failed to find source volume \"{source}\": {why}"
+            ))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn transfer(&self, kind: TransferKind) -> Outcome<Done> {
+        let (service, job) = (self.service, self.job);
+        let mut link = dial(service, &job.source).await?;
+        let mut source = self.source(&mut link).await?;
+        let mut destination = self.destination()?;
+        if smaller(&destination, &source) {
+            return Err(lasting(
+                "Destination volume size is smaller than the source volume size.",
+            ));
+        }
+        if job.anew {
+            service.engine.discard_partial(&self.key).map_err(passing)?;
+        }
+        if plan::must_take(job, &source) {
+            let name = plan::own_name(&job.relationship, service.now().wall);
+            let volume = of(&job.source);
+            link.ask(&Ask::Take { volume, name }).await?;
+            source = self.source(&mut link).await?;
+        }
+        let volume = service.engine_volume(&self.key).map_err(passing)?;
+        let partial = volume.mirror().and_then(|m| m.partial);
+        let partial = partial.map(|p| identity(p.target));
+        let plan = plan::plan(job, &source, &destination, partial.as_deref()).map_err(lasting)?;
+        if plan.back {
+            let named = |base: &Held| {
+                let mut all = destination.snapshots.iter();
+                all.find(|s| u128::from_str_radix(&s.id, 16).ok() == Some(base.id))
+            };
+            if let Some(base) = plan.base.as_ref().and_then(named) {
+                let back = service.engine.resync(&self.key, &base.name);
+                back.map_err(|error| match error {
+                    FsError::Busy => lasting(
+                        "Volumes or transfers depend on later Snapshot copies of the destination.",
+                    ),
+                    error => passing(error),
+                })?;
+                service.adopt(&self.key);
+            }
+        } else if kind == TransferKind::Restore && !destination.data_protection {
+            service.engine.protect(&self.key).map_err(lasting)?;
+        }
+        if let Some(last) = plan.copies.last() {
+            self.tell(Event::Chosen(last.name.clone()));
+        }
+        let mut base = plan.base;
+        let mut before = Before::default();
+        for copy in plan.copies {
+            let created = source.snapshots.iter().find(|s| s.name == copy.name);
+            let created = created.map_or(0, |s| s.created);
+            before = self.copy(&mut link, base.as_ref(), &copy, before).await?;
+            self.tell(Event::Snapshot(copy.name.clone(), created));
+            service.adopt(&self.key);
+            base = Some(copy);
+        }
+        destination = self.destination()?;
+        source = self.source(&mut link).await?;
+        self.let_go(&mut link, &source, &destination).await?;
+        if kind == TransferKind::Restore {
+            self.break_off()?;
+        }
+        let mut all = destination.snapshots.iter();
+        let newest = all.find(|s| Some(&s.id) == destination.exported.as_ref());
+        Ok(Done {
+            newest: newest.map(|s| (s.name.clone(), s.created)),
+        })
+    }
+
+    /// What is no longer kept goes. What cannot go now does so after the next transfer.
+    async fn let_go(&self, link: &mut Link, source: &Volume, destination: &Volume) -> Outcome<()> {
+        let (here, there) = plan::let_go(self.job, source, destination);
+        let volume = self.service.engine_volume(&self.key).map_err(passing)?;
+        for name in &here {
+            if let Err(error) = volume.snapshot_delete(name) {
+                tracing::debug!(%error, snapshot = %name, "a copy stays for now");
+            }
+        }
+        if !here.is_empty() {
+            self.service.adopt(&self.key);
+        }
+        if there.is_empty() {
+            return Ok(());
+        }
+        let drop = Ask::Drop {
+            volume: of(&self.job.source),
+            relationship: self.job.relationship.clone(),
+            names: there,
+        };
+        match link.ask(&drop).await {
+            Ok(_) | Err(LinkError::Refused(_) | LinkError::Later(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Copies one snapshot as its difference to `base`.
+    async fn copy(
+        &self,
+        link: &mut Link,
+        base: Option<&Held>,
+        copy: &Held,
+        before: Before,
+    ) -> Outcome<Before> {
+        let (service, job) = (self.service, self.job);
+        let send = Ask::Send {
+            volume: of(&job.source),
+            relationship: job.relationship.clone(),
+            destination: job.destination.to_string(),
+            base: base.map(|base| base.name.clone()),
+            target: copy.name.clone(),
+            throttle: job.throttle,
+            compress: job.policy.compression,
+        };
+        link.ask(&send).await?;
+        let volume = service.engine_volume(&self.key).map_err(passing)?;
+        let mut receiver = Receiver::new(&volume, service.nanos()).map_err(of_transfer)?;
+        let mut report = Report::new(self, before);
+        let pass = service.incoming.join(None);
+        let mut abort = self.abort.clone();
+        let outcome = tokio::select! {
+            biased;
+            _ = abort.wait_for(|abort| *abort) => Err(Failure::Aborted),
+            outcome = receive(service, link, &mut receiver, &pass, &mut report) => outcome,
+        };
+        report.now(&receiver, &pass, true);
+        if outcome == Err(Failure::Aborted) {
+            receiver.abort(&mut link.out);
+            let _ = tokio::time::timeout(FAREWELL / 2, link.flush()).await;
+            return Err(Failure::Aborted);
+        }
+        outcome?;
+        let moved = receiver.progress();
+        Ok(Before {
+            logical: before.logical + moved.logical,
+            wire: before.wire + moved.wire,
+            total: before.total + moved.logical,
+        })
+    }
+}
+
+fn smaller(destination: &Volume, source: &Volume) -> bool {
+    match (destination.size, source.size) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(destination), Some(source)) => destination < source,
+    }
+}
+
+/// Takes a snapshot in, frame by frame.
+async fn receive(
+    service: &Replication,
+    link: &mut Link,
+    receiver: &mut Receiver,
+    pass: &Pass,
+    report: &mut Report<'_>,
+) -> Outcome<()> {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        while let Some(frame) = link.incoming.frame().map_err(of_wire)? {
+            let received = receiver.frame(&frame, &mut link.out, service.nanos());
+            match received {
+                Ok(Received::Data(bytes)) => pass.take(bytes).await,
+                Ok(Received::Done { .. }) => {
+                    link.flush().await?;
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    // The other side is to know why; whether it hears it makes no difference here.
+                    let _ = tokio::time::timeout(FAREWELL, link.flush()).await;
+                    return Err(of_transfer(error));
+                }
+            }
+            report.now(receiver, pass, false);
+        }
+        if !link.out.is_empty() {
+            link.flush().await?;
+            continue;
+        }
+        tokio::select! {
+            filled = link.fill() => filled?,
+            _ = ticks.tick() => {
+                receiver.tick(&mut link.out, service.nanos());
+                report.now(receiver, pass, false);
+            }
+        }
+    }
+}
+
+/// Tells the manager how a transfer is doing.
+struct Report<'t> {
+    transfer: &'t Transfer<'t>,
+    before: Before,
+    phase: Phase,
+    last: u64,
+    counted: (u64, u64),
+    /// Moments and how much had been moved by then.
+    window: VecDeque<(u64, u64)>,
+}
+
+impl<'t> Report<'t> {
+    fn new(transfer: &'t Transfer<'t>, before: Before) -> Report<'t> {
+        Report {
+            transfer,
+            before,
+            phase: Phase::Setup,
+            last: 0,
+            counted: (0, 0),
+            window: VecDeque::new(),
+        }
+    }
+
+    fn at(&self, nanos: u64) -> Now {
+        Now {
+            ms: nanos / 1_000_000,
+            ..self.transfer.service.now()
+        }
+    }
+
+    /// `last`: it has ended, one way or the other.
+    fn now(&mut self, receiver: &Receiver, pass: &Pass, last: bool) {
+        let (service, job) = (self.transfer.service, self.transfer.job);
+        let now = service.now();
+        let progress = receiver.progress();
+        if self.phase < Phase::Data {
+            if let Some(began) = progress.data_began {
+                self.phase = Phase::Data;
+                self.counted = (progress.resumed, progress.wire.min(progress.resumed));
+                service.event_at(job.id, Event::Moving, self.at(began));
+            }
+        }
+        let ended = progress
+            .data_ended
+            .filter(|_| progress.phase >= Phase::Finalise);
+        if let Some(ended) = ended.filter(|_| self.phase < Phase::Finalise) {
+            self.phase = Phase::Finalise;
+            service.event_at(job.id, Event::Finalizing, self.at(ended));
+        }
+        if !last && now.ms.saturating_sub(self.last) < REPORT_MS {
+            return;
+        }
+        self.last = now.ms;
+        let logical = self.before.logical + progress.logical;
+        let wire = self.before.wire + progress.wire;
+        let (seen, seen_wire) = self.counted;
+        service.count(
+            &job.relationship,
+            progress.logical.saturating_sub(seen),
+            progress.wire.saturating_sub(seen_wire),
+        );
+        self.counted = (progress.logical, progress.wire);
+        self.window.push_back((now.ms, wire));
+        while self.window.len() > 2
+            && self
+                .window
+                .get(1)
+                .is_some_and(|(at, _)| now.ms.saturating_sub(*at) >= RATE_MS)
+        {
+            self.window.pop_front();
+        }
+        let rate = match self.window.front() {
+            Some((at, then)) if now.ms > *at => wire.saturating_sub(*then) * 1000 / (now.ms - at),
+            _ => 0,
+        };
+        let bound_by = self.bound_by(pass, rate);
+        let progress = Progress {
+            bytes: logical,
+            wire_bytes: wire,
+            checkpoint: self.before.logical + progress.durable,
+            rate,
+            bound_by,
+            total: progress.total.map(|total| self.before.total + total),
+        };
+        service.event_at(job.id, Event::Progress(progress), now);
+    }
+
+    /// A source on this node says what it waits for; of one on another node it is told by how fast it goes.
+    fn bound_by(&self, pass: &Pass, rate: u64) -> Option<String> {
+        let (service, job) = (self.transfer.service, self.transfer.job);
+        if pass.bound() == Bound::Global {
+            return Some("incoming".to_owned());
+        }
+        let sending = service.sending.lock().get(&job.relationship).copied();
+        let own = match sending {
+            Some(Bound::Global) => return Some("outgoing".to_owned()),
+            Some(Bound::Own) => true,
+            Some(Bound::Free) => false,
+            None => {
+                let limit = job.throttle.map(|kbs| kbs.saturating_mul(1024));
+                limit.is_some_and(|limit| rate >= limit / 10 * 9)
+            }
+        };
+        own.then(|| "relationship".to_owned())
+    }
+}

@@ -1,0 +1,176 @@
+//! A connection between the two sides of a transfer: frames over a stream, which is TLS between two nodes and a pipe
+//! within one.
+//!
+//! What is sent never waits for the other side alone: while a write waits, what comes in is taken in, so two sides that
+//! both have much to say cannot block each other.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use weir_replica::session::{self, Ask, Told};
+use weir_replica::wire::{self, Decoder, Hello, Kind, Message, WireError};
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+/// How much may have come in that was not looked at yet while something is being sent.
+const AHEAD: usize = 1 << 20;
+/// An answer to a question has to come within this. Taking a snapshot waits for a consistency point at worst.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Either kind of stream.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Why a connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// It broke.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// The other side has closed it.
+    #[error("the other side closed the connection")]
+    Closed,
+    /// What came cannot be read.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The other side does not answer.
+    #[error("the other side does not answer")]
+    Silent,
+    /// It says no.
+    #[error("{0}")]
+    Refused(String),
+    /// It says not now.
+    #[error("{0}")]
+    Later(String),
+}
+
+/// See the module's head.
+pub struct Link {
+    reader: ReadHalf<Box<dyn Stream>>,
+    writer: WriteHalf<Box<dyn Stream>>,
+    /// What has come in.
+    pub incoming: Decoder,
+    /// What is to be sent.
+    pub out: Vec<u8>,
+    buffer: Vec<u8>,
+    ahead: usize,
+}
+
+impl Link {
+    /// Over a stream; greets, and waits for the other side's greeting.
+    ///
+    /// # Errors
+    /// It is no such service, or of another version.
+    pub async fn open(stream: Box<dyn Stream>, node: [u8; 16]) -> Result<Link, LinkError> {
+        let (reader, writer) = tokio::io::split(stream);
+        let mut link = Link {
+            reader,
+            writer,
+            incoming: Decoder::new(),
+            out: Vec::new(),
+            buffer: vec![0; CHUNK],
+            ahead: 0,
+        };
+        Hello::ours(node).frame(&mut link.out)?;
+        link.flush().await?;
+        loop {
+            if let Some(frame) = link.incoming.frame()? {
+                Hello::of(&frame)?.agree()?;
+                return Ok(link);
+            }
+            link.fill().await?;
+        }
+    }
+
+    /// Waits for more to come in.
+    ///
+    /// # Errors
+    /// Nothing more will.
+    pub async fn fill(&mut self) -> Result<(), LinkError> {
+        self.ahead = 0;
+        match self.reader.read(&mut self.buffer).await? {
+            0 => Err(LinkError::Closed),
+            n => {
+                self.incoming.feed(self.buffer.get(..n).unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what is to be sent, and takes in what comes meanwhile.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn flush(&mut self) -> Result<(), LinkError> {
+        let mut sent = 0;
+        while let Some(rest) = self.out.get(sent..).filter(|rest| !rest.is_empty()) {
+            tokio::select! {
+                biased;
+                written = self.writer.write(rest) => match written? {
+                    0 => return Err(LinkError::Closed),
+                    n => sent += n,
+                },
+                read = self.reader.read(&mut self.buffer), if self.ahead < AHEAD => match read? {
+                    0 => return Err(LinkError::Closed),
+                    n => {
+                        self.ahead += n;
+                        self.incoming.feed(self.buffer.get(..n).unwrap_or_default());
+                    }
+                },
+            }
+        }
+        self.out.clear();
+        self.writer.flush().await?;
+        Ok(())
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// `Refused` and `Later` as the other side says; else the connection is of no more use.
+    pub async fn ask(&mut self, question: &Ask) -> Result<Told, LinkError> {
+        wire::put_frame(
+            &mut self.out,
+            Kind::Control,
+            &session::encode(question),
+            None,
+        )?;
+        self.flush().await?;
+        let answer = tokio::time::timeout(ANSWER, self.control::<Told>()).await;
+        match answer.map_err(|_| LinkError::Silent)?? {
+            Told::Refused(why) => Err(LinkError::Refused(why)),
+            Told::Later(why) => Err(LinkError::Later(why)),
+            told => Ok(told),
+        }
+    }
+
+    /// Answers.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn tell(&mut self, answer: &Told) -> Result<(), LinkError> {
+        wire::put_frame(&mut self.out, Kind::Control, &session::encode(answer), None)?;
+        self.flush().await
+    }
+
+    /// The next message of the other side's manager.
+    ///
+    /// # Errors
+    /// Something else came, or nothing any more.
+    pub async fn control<T: for<'de> serde::Deserialize<'de>>(&mut self) -> Result<T, LinkError> {
+        loop {
+            if let Some(frame) = self.incoming.frame()? {
+                // A transfer that has ended may have left a word for the other side that nobody waits for.
+                match frame.kind {
+                    Kind::Control => {
+                        return session::decode(&frame.payload).map_err(LinkError::Refused);
+                    }
+                    Kind::Ack | Kind::Refusal => continue,
+                    _ => return Err(WireError::Malformed("a frame out of turn").into()),
+                }
+            }
+            self.fill().await?;
+        }
+    }
+}

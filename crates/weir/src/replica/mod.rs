@@ -1,0 +1,509 @@
+//! Replication in the server: the manager of relationships, and what moves bytes for it.
+//!
+//! [`weir_replica::manager`] decides; this carries out. One thread (`weir-mirror`) lets time pass for the manager and takes
+//! its orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the source for
+//! what there is, plans, receives, lets go of what is no longer kept. The source's side ([`serve`]) is a thread, too, on
+//! whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with the same frames
+//! ([`link`]) and under the same throttles ([`gate`]). Threads, because both sides wait for disks.
+//!
+//! The manager's state is one file in the data folder, replaced as a whole. Locks are taken in the order: manager, then
+//! anything else; none is held while a volume or a peer is waited for.
+
+mod cluster;
+mod gate;
+mod job;
+mod link;
+mod listen;
+mod metrics;
+mod peers;
+mod serve;
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path as Folder, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use weir_base::{Clock, Rng};
+use weir_control::Control;
+use weir_replica::manager::{
+    Event, Facts, Job, Journal, Manager, Now, Order, Reason, Refused, Side, Verb,
+};
+use weir_replica::model::Path;
+use weir_replica::plan;
+use weir_replica::retention::Held;
+use weir_volume::{Engine, SnapshotIdentity};
+
+use crate::state;
+pub use cluster::AsUser;
+use gate::Gate;
+use peers::Peers;
+
+/// The manager's state, in the data folder.
+const JOURNAL: &str = "replication.json";
+/// This node's identity among nodes.
+const NODE: &str = "node-id";
+/// The manager looks at the clock so often.
+const TICK: Duration = Duration::from_millis(500);
+/// How long a stop waits for transfers to end their sentence.
+const STOP: Duration = Duration::from_secs(20);
+
+/// What it is started with.
+pub struct Parts {
+    /// The data folder.
+    pub data: PathBuf,
+    /// Volumes.
+    pub engine: Arc<Engine>,
+    /// What they are called.
+    pub control: Arc<Control>,
+    /// Where the control plane runs.
+    pub runtime: Handle,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub rng: Arc<dyn Rng>,
+    /// What users call this node.
+    pub name: String,
+    /// Where peers come in.
+    pub listener: Option<TcpListener>,
+}
+
+/// See the module's head.
+pub struct Replication {
+    manager: Mutex<Manager>,
+    changed: Condvar,
+    engine: Arc<Engine>,
+    control: Arc<Control>,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    incoming: Arc<Gate>,
+    outgoing: Arc<Gate>,
+    jobs: Mutex<HashMap<u64, watch::Sender<bool>>>,
+    peers: Peers,
+    name: String,
+    node: [u8; 16],
+    listening: Option<SocketAddr>,
+    /// Bytes moved for each relationship since the start: logical, wire.
+    moved: Mutex<HashMap<String, (u64, u64)>>,
+    /// What keeps transfers of this node's volumes waiting, by relationship.
+    sending: Mutex<HashMap<String, gate::Bound>>,
+    stop: watch::Sender<bool>,
+    stopping: AtomicBool,
+    threads: AtomicUsize,
+}
+
+/// The journal as a file.
+struct File(PathBuf);
+
+impl Journal for File {
+    fn write(&mut self, contents: &[u8]) -> Result<(), String> {
+        state::replace(&self.0, JOURNAL, contents).map_err(|e| {
+            tracing::error!(%e, "{} cannot be written", self.0.join(JOURNAL).display());
+            e.to_string()
+        })
+    }
+}
+
+/// Counts a thread for as long as it runs.
+struct Thread(Arc<Replication>);
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.0.threads.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Replication {
+    /// Goes on where the data folder's journal ends.
+    ///
+    /// # Errors
+    /// Files that cannot be read or made.
+    pub fn start(parts: Parts) -> Result<Arc<Replication>> {
+        let contents = state::read(&parts.data.join(JOURNAL)).context(JOURNAL)?;
+        let journal = Box::new(File(parts.data.clone()));
+        let manager = Manager::open(contents.as_deref(), journal)
+            .map_err(|why| anyhow!("{}: {why}", parts.data.join(JOURNAL).display()))?;
+        let node = node(&parts.data, &*parts.rng)?;
+        let listening = match &parts.listener {
+            Some(listener) => Some(listener.local_addr()?),
+            None => None,
+        };
+        let service = Arc::new(Replication {
+            manager: Mutex::new(manager),
+            changed: Condvar::new(),
+            incoming: Gate::new(Arc::clone(&parts.clock)),
+            outgoing: Gate::new(Arc::clone(&parts.clock)),
+            engine: parts.engine,
+            control: parts.control,
+            runtime: parts.runtime,
+            clock: parts.clock,
+            rng: parts.rng,
+            jobs: Mutex::default(),
+            peers: Peers::open(&parts.data)?,
+            name: parts.name,
+            node,
+            listening,
+            moved: Mutex::default(),
+            sending: Mutex::default(),
+            stop: watch::Sender::new(false),
+            stopping: AtomicBool::new(false),
+            threads: AtomicUsize::new(0),
+        });
+        if let Some(listener) = parts.listener {
+            listen::start(&service, listener)?;
+        }
+        service.spawn("weir-mirror", Replication::drive)?;
+        Ok(service)
+    }
+
+    /// Ends transfers where they are; they go on with the next start. Nothing reads or writes volumes for replication
+    /// when this returns.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.stop.send_replace(true);
+        for job in self.jobs.lock().values() {
+            job.send_replace(true);
+        }
+        let until = self.clock.monotonic() + STOP;
+        while self.threads.load(Ordering::Acquire) > 0 && self.clock.monotonic() < until {
+            let mut manager = self.manager.lock();
+            self.changed.notify_all();
+            self.changed
+                .wait_for(&mut manager, Duration::from_millis(20));
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// A thread that [`Replication::stop`] waits for.
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        work: impl FnOnce(&Arc<Replication>) + Send + 'static,
+    ) -> std::io::Result<()> {
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        let counted = Thread(Arc::clone(self));
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(&counted.0))
+            .map(|_| ())
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            wall: self.clock.now().secs,
+            ms: u64::try_from(self.clock.monotonic().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn nanos(&self) -> u64 {
+        u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn drive(self: &Arc<Self>) {
+        let mut manager = self.manager.lock();
+        while !self.stopping() {
+            manager.tick(self.now());
+            let orders = manager.orders();
+            if orders.is_empty() {
+                self.changed.wait_for(&mut manager, TICK);
+                continue;
+            }
+            MutexGuard::unlocked(&mut manager, || {
+                for order in orders {
+                    self.carry_out(order);
+                }
+            });
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, order: Order) {
+        match order {
+            Order::Start(job) => self.begin(*job),
+            Order::Abort { id } => {
+                if let Some(job) = self.jobs.lock().get(&id) {
+                    job.send_replace(true);
+                }
+            }
+            Order::Throttle { incoming, outgoing } => {
+                self.incoming.set_global(incoming);
+                self.outgoing.set_global(outgoing);
+            }
+            Order::Forget {
+                relationship,
+                source,
+            } => {
+                let forgotten = self.spawn("weir-release", move |service| {
+                    service.forget(&relationship, &source);
+                });
+                if let Err(error) = forgotten {
+                    tracing::warn!(%error, "snapshots of a released relationship stay");
+                }
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, job: Job) {
+        let id = job.id;
+        let (abort, aborted) = watch::channel(false);
+        self.jobs.lock().insert(id, abort);
+        let begun = self.spawn("weir-transfer", move |service| {
+            let outcome = job::run(service, &job, aborted);
+            service.jobs.lock().remove(&id);
+            service.event(id, Event::Ended(outcome));
+        });
+        if let Err(error) = begun {
+            self.jobs.lock().remove(&id);
+            let failure = weir_replica::manager::Failure::Retry(error.to_string());
+            self.event(id, Event::Ended(Err(failure)));
+        }
+    }
+
+    fn event(&self, id: u64, event: Event) {
+        self.event_at(id, event, self.now());
+    }
+
+    /// Nothing more is heard of when the server stops: what has not ended by then is begun again.
+    fn event_at(&self, id: u64, event: Event, now: Now) {
+        if !self.stopping() {
+            self.manager.lock().event(id, event, now);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Carries out a verb, with what it needs to know.
+    fn verb(&self, verb: Verb, facts: &Facts) -> Result<(), Refused> {
+        let outcome = self.manager.lock().change(verb, facts, self.now());
+        self.changed.notify_all();
+        outcome
+    }
+
+    /// The volume of this node at this path.
+    fn local(&self, vserver: &str, volume: &str) -> Result<Arc<weir_control::Volume>, Refused> {
+        let view = self.control.view();
+        let within = weir_control::Within {
+            project: vserver,
+            location: "-",
+            after: None,
+        };
+        let mut named = view.volumes(&within).filter(|v| &*v.name.id == volume);
+        match (named.next(), named.next()) {
+            (None, _) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
+            (Some(one), None) => Ok(Arc::clone(one)),
+            (Some(one), Some(other)) => Err(Refused::new(
+                Reason::Invalid,
+                format!(
+                    "{vserver}:{volume} is in more than one location: {} and {}",
+                    one.name.place.location, other.name.place.location
+                ),
+            )),
+        }
+    }
+
+    fn engine_volume(&self, key: &str) -> Result<Arc<weir_volume::Volume>, Refused> {
+        let found = self.engine.volume(key);
+        found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
+    }
+
+    /// What there is of a volume of this node.
+    fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
+        let named = self.local(vserver, volume)?;
+        let found = self.engine_volume(&named.key)?;
+        let path = Path {
+            cluster: String::new(),
+            vserver: vserver.to_owned(),
+            volume: volume.to_owned(),
+        };
+        let needed = self.manager.lock().needed(&path);
+        let all = found.snapshots();
+        let mirror = found.mirror();
+        let exported = mirror.as_ref().and_then(|m| m.exported);
+        let exported = all.iter().find(|s| Some(s.id) == exported);
+        Ok(plan::Volume {
+            size: Some(found.limit()).filter(|limit| *limit > 0),
+            data_protection: mirror.is_some(),
+            exported: exported.map(|s| identity(origin(&found, s))),
+            snapshots: all
+                .iter()
+                .map(|s| plan::Snapshot {
+                    name: s.name.clone(),
+                    label: s.label.clone(),
+                    id: identity(origin(&found, s)),
+                    created: s.created.secs,
+                })
+                .collect(),
+            needed,
+        })
+    }
+
+    /// Deletes what a released relationship kept of its source.
+    fn forget(&self, relationship: &str, source: &Path) {
+        let Ok(named) = self.local(&source.vserver, &source.volume) else {
+            return;
+        };
+        let Ok(volume) = self.engine_volume(&named.key) else {
+            return;
+        };
+        let prefix = plan::prefix(relationship);
+        for snapshot in volume.snapshots() {
+            if snapshot.name.starts_with(&prefix) {
+                if let Err(error) = volume.snapshot_delete(&snapshot.name) {
+                    tracing::warn!(%error, snapshot = %snapshot.name, "a released snapshot stays");
+                }
+            }
+        }
+        self.adopt(&named.key);
+    }
+
+    /// Tells the catalog that the snapshots of a volume are not what they were.
+    fn adopt(&self, key: &str) {
+        let (control, key) = (Arc::clone(&self.control), key.to_owned());
+        self.runtime.spawn(async move { drop((control, key)) });
+    }
+
+    /// What a verb may have to know of both ends. Asks a peer if need be, so it may take seconds.
+    fn facts(self: &Arc<Self>, source: Option<&Path>, destination: &Path) -> Facts {
+        let side = |told: Result<plan::Volume, Refused>| told.map(side).map_err(|r| r.text);
+        Facts {
+            unique: u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64()),
+            source: match source {
+                None => Err("it was not asked for".to_owned()),
+                Some(path) => side(self.look(path)),
+            },
+            destination: side(self.describe(&destination.vserver, &destination.volume)),
+            synchronous: false,
+        }
+    }
+
+    /// What there is of a volume, here or at a peer.
+    fn look(self: &Arc<Self>, path: &Path) -> Result<plan::Volume, Refused> {
+        match path.cluster.is_empty() {
+            true => self.describe(&path.vserver, &path.volume),
+            false => job::ask_peer(self, path),
+        }
+    }
+
+    /// Where the source that a user means is: at the peer that is named, here, or else at the one peer that has it.
+    fn resolve(self: &Arc<Self>, shown: &Path) -> Result<Path, Refused> {
+        if !shown.cluster.is_empty() {
+            return match self.peers.get(&shown.cluster) {
+                Some(_) => Ok(shown.clone()),
+                None => Err(Refused::new(
+                    Reason::NotFound,
+                    format!("Cluster \"{}\" is not peered with this one.", shown.cluster),
+                )),
+            };
+        }
+        let here = match self.local(&shown.vserver, &shown.volume) {
+            Ok(_) => return Ok(shown.clone()),
+            Err(why) if why.reason != Reason::NotFound => return Err(why),
+            Err(why) => why,
+        };
+        let mut found = Vec::new();
+        let mut silent = Vec::new();
+        for peer in self.peers.list() {
+            if peer.address.is_none() {
+                continue;
+            }
+            let path = Path {
+                cluster: peer.name.clone(),
+                ..shown.clone()
+            };
+            match self.look(&path) {
+                Ok(_) => found.push(path),
+                Err(why) if why.reason == Reason::NotFound => {}
+                Err(why) => silent.push(format!("peer \"{}\": {}", peer.name, why.text)),
+            }
+        }
+        match (found.pop(), found.is_empty(), silent.is_empty()) {
+            (Some(path), true, _) => Ok(path),
+            (Some(_), false, _) => Err(Refused::new(
+                Reason::Invalid,
+                format!("More than one peer has {shown}; name one: cluster://svm/volume."),
+            )),
+            (None, _, true) => Err(Refused::new(
+                Reason::NotFound,
+                format!("Failed to find source volume \"{shown}\": {here}"),
+            )),
+            (None, _, false) => Err(Refused::new(
+                Reason::Failed,
+                format!(
+                    "Failed to find source volume \"{shown}\" on this cluster, and not all peers answer: {}",
+                    silent.join("; ")
+                ),
+            )),
+        }
+    }
+
+    /// Counts what has moved.
+    fn count(&self, relationship: &str, logical: u64, wire: u64) {
+        let mut moved = self.moved.lock();
+        let entry = moved.entry(relationship.to_owned()).or_default();
+        entry.0 += logical;
+        entry.1 += wire;
+    }
+}
+
+fn side(volume: plan::Volume) -> Side {
+    let held = |s: plan::Snapshot| Held {
+        id: u128::from_str_radix(&s.id, 16).unwrap_or_default(),
+        label: Some(s.label).filter(|label| !label.is_empty()),
+        name: s.name,
+    };
+    Side {
+        size: volume.size,
+        data_protection: volume.data_protection,
+        snapshots: volume.snapshots.into_iter().map(held).collect(),
+    }
+}
+
+fn origin(volume: &weir_volume::Volume, snapshot: &weir_volume::Snapshot) -> SnapshotIdentity {
+    SnapshotIdentity {
+        volume: volume.uuid(),
+        id: snapshot.id,
+    }
+}
+
+/// As the two sides tell each other: volumes have random identities, so adding a snapshot's number to one meets nobody's.
+fn identity(identity: SnapshotIdentity) -> String {
+    let volume = u128::from_be_bytes(identity.volume);
+    format!("{:032x}", volume.wrapping_add(u128::from(identity.id)))
+}
+
+/// This node's identity; made at the first start.
+fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
+    let path = folder.join(NODE);
+    let stored = state::read(&path).with_context(|| path.display().to_string())?;
+    if let Some(bytes) = stored {
+        let id = <[u8; 16]>::try_from(bytes.as_slice());
+        return id.map_err(|_| anyhow!("{} is damaged", path.display()));
+    }
+    let mut id = [0; 16];
+    let (high, low) = id.split_at_mut(8);
+    high.copy_from_slice(&rng.next_u64().to_le_bytes());
+    low.copy_from_slice(&rng.next_u64().to_le_bytes());
+    state::replace(folder, NODE, &id).with_context(|| path.display().to_string())?;
+    Ok(id)
+}
+
+/// Sixteen bytes in the form of a UUID.
+fn uuid(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let part = |from, to| hex.get(from..to).unwrap_or_default();
+    let (a, b, c, d, e) = (
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32),
+    );
+    format!("{a}-{b}-{c}-{d}-{e}")
+}

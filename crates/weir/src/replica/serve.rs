@@ -1,0 +1,246 @@
+//! The source's side: answers what a destination asks of volumes of this node, and sends them.
+//!
+//! A paired node may read every volume of this one: pairing is trust between those who run the nodes, as between
+//! clusters of ONTAP that are peered. What it may change are snapshots that it had taken for its own relationships.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_replica::manager::Reason;
+use weir_replica::model::Path;
+use weir_replica::plan;
+use weir_replica::retention::SM_CREATED;
+use weir_replica::send::{SendOptions, SendStep, Sender};
+use weir_replica::session::{Ask, Named, Told};
+use weir_replica::transfer::TransferError;
+use weir_volume::FsError;
+
+use super::Replication;
+use super::gate::Pass;
+use super::link::{Link, LinkError, Stream};
+use super::peers::Peer;
+
+/// A connection on which nothing is asked for so long is closed.
+const IDLE: Duration = Duration::from_secs(600);
+/// Fast enough to keep up with any network that is worth compressing for.
+const LEVEL: i32 = 1;
+
+/// A connection from its greeting to its end, on this thread.
+pub fn alone(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&Peer>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return;
+    };
+    runtime.block_on(converse(service, stream, peer));
+}
+
+/// The same, where a runtime is there already.
+pub async fn converse(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&Peer>) {
+    let mut stop = service.stop.subscribe();
+    let session = async {
+        let mut link = Link::open(stream, service.node).await?;
+        loop {
+            let ask = tokio::time::timeout(IDLE, link.control::<Ask>()).await;
+            answer(
+                service,
+                &mut link,
+                peer,
+                ask.map_err(|_| LinkError::Silent)??,
+            )
+            .await?;
+        }
+    };
+    let ended: Result<(), LinkError> = tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => return,
+        ended = session => ended,
+    };
+    match (ended, peer) {
+        (Err(LinkError::Closed) | Ok(()), _) | (Err(_), None) => {}
+        (Err(error), Some(peer)) => {
+            tracing::info!(peer = %peer.name, %error, "a replication connection ended");
+        }
+    }
+}
+
+fn no(error: FsError) -> Told {
+    match error {
+        FsError::Busy | FsError::NoSpace | FsError::Quota | FsError::Io => {
+            Told::Later(error.to_string())
+        }
+        error => Told::Refused(error.to_string()),
+    }
+}
+
+async fn answer(
+    service: &Arc<Replication>,
+    link: &mut Link,
+    peer: Option<&Peer>,
+    ask: Ask,
+) -> Result<(), LinkError> {
+    match ask {
+        Ask::Volume(Named { vserver, volume }) => {
+            let told = match service.describe(&vserver, &volume) {
+                Ok(volume) => Told::Volume(volume),
+                Err(why) if why.reason == Reason::Failed => Told::Later(why.text),
+                Err(why) => Told::Refused(why.text),
+            };
+            link.tell(&told).await
+        }
+        Ask::Take { volume, name } => {
+            let told = match of(service, &volume) {
+                Ok((key, found)) if name.starts_with(plan::OWN) => {
+                    match found.snapshot_take(&name, SM_CREATED, service.clock.now()) {
+                        Ok(_) | Err(FsError::Exists) => {
+                            service.adopt(&key);
+                            Told::Done
+                        }
+                        Err(error) => no(error),
+                    }
+                }
+                Ok(_) => Told::Refused(format!("\"{name}\" is no name of a relationship's own.")),
+                Err(told) => told,
+            };
+            link.tell(&told).await
+        }
+        Ask::Drop {
+            volume,
+            relationship,
+            names,
+        } => {
+            let told = match of(service, &volume) {
+                Ok((key, found)) => {
+                    let prefix = plan::prefix(&relationship);
+                    for name in names.iter().filter(|name| name.starts_with(&prefix)) {
+                        if let Err(error) = found.snapshot_delete(name) {
+                            tracing::debug!(%error, snapshot = %name, "it stays for now");
+                        }
+                    }
+                    service.adopt(&key);
+                    Told::Done
+                }
+                Err(told) => told,
+            };
+            link.tell(&told).await
+        }
+        Ask::Send {
+            volume,
+            relationship,
+            destination,
+            base,
+            target,
+            throttle,
+            compress,
+        } => {
+            let found = match of(service, &volume) {
+                Ok((_, found)) => found,
+                Err(told) => return link.tell(&told).await,
+            };
+            let options = SendOptions {
+                compress: compress.then_some(LEVEL),
+                count: true,
+            };
+            let now = service.nanos();
+            let sender = match Sender::new(&found, base.as_deref(), &target, options, now) {
+                Ok(sender) => sender,
+                Err(TransferError::Volume(error)) => return link.tell(&no(error)).await,
+                Err(error) => return link.tell(&Told::Later(error.to_string())).await,
+            };
+            link.tell(&Told::Sending).await?;
+            let sending = Sending {
+                service,
+                pass: service.outgoing.join(throttle),
+                relationship: &relationship,
+            };
+            send(&sending, link, sender).await?;
+            if let Some(mut to) = Path::parse(&destination) {
+                to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
+                let at = service.now().wall;
+                let mut manager = service.manager.lock();
+                manager.served(&relationship, &path(&volume), &to, at, &target);
+            }
+            Ok(())
+        }
+    }
+}
+
+fn path(named: &Named) -> Path {
+    Path {
+        cluster: String::new(),
+        vserver: named.vserver.clone(),
+        volume: named.volume.clone(),
+    }
+}
+
+type Found = (String, Arc<weir_volume::Volume>);
+
+fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
+    let refused = |why: weir_replica::manager::Refused| Told::Refused(why.text);
+    let volume = service
+        .local(&named.vserver, &named.volume)
+        .map_err(refused)?;
+    let found = service.engine_volume(&volume.key).map_err(refused)?;
+    Ok((volume.key.to_string(), found))
+}
+
+struct Sending<'s> {
+    service: &'s Replication,
+    pass: Pass,
+    relationship: &'s str,
+}
+
+impl Sending<'_> {
+    fn note(&self) {
+        let bound = self.pass.bound();
+        let mut sending = self.service.sending.lock();
+        sending.insert(self.relationship.to_owned(), bound);
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.service.sending.lock().remove(self.relationship);
+    }
+}
+
+/// Sends a snapshot, frame by frame.
+async fn send(sending: &Sending<'_>, link: &mut Link, mut sender: Sender) -> Result<(), LinkError> {
+    let failed = |error: TransferError| match error {
+        TransferError::Wire(error) => LinkError::Wire(error),
+        error => LinkError::Later(error.to_string()),
+    };
+    let service = sending.service;
+    let mut noted = 0;
+    loop {
+        while let Some(frame) = link.incoming.frame()? {
+            sender.frame(&frame, service.nanos()).map_err(failed)?;
+        }
+        let step = match sender.step(&mut link.out, service.nanos()) {
+            Ok(step) => step,
+            Err(error) => {
+                // The other side is to know why.
+                let _ = link.flush().await;
+                return Err(failed(error));
+            }
+        };
+        match step {
+            SendStep::Data(bytes) => {
+                sending.pass.take(bytes).await;
+                link.flush().await?;
+            }
+            SendStep::Control => link.flush().await?,
+            SendStep::Wait => {
+                link.flush().await?;
+                link.fill().await?;
+            }
+            SendStep::Done => return link.flush().await,
+        }
+        let now = service.now().ms / 200;
+        if now != noted {
+            noted = now;
+            sending.note();
+        }
+    }
+}
