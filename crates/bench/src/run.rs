@@ -139,6 +139,21 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
     Ok(outcome)
 }
 
+/// Makes the working set that a run with these settings finds with `reuse`.
+pub fn prepare(args: &Nfs3Args) -> Result<(), BenchError> {
+    check(args)?;
+    let timeout = Duration::from_secs_f64(args.timeout);
+    let addr = resolve(&args.server)?;
+    let cred = Credential {
+        uid: args.uid,
+        gid: args.gid,
+    };
+    let xid = (clock::now_ns() >> 8) as u32;
+    let mut control = Control::connect(addr, Some(&cred), xid, timeout)?;
+    let root = mount(args, addr, &cred, timeout)?;
+    WorkingSet::prepare(&mut control, root, args).map(|_| ())
+}
+
 /// Removes the working set that a run with these settings left with `keep`.
 pub fn discard(args: &Nfs3Args) -> Result<(), BenchError> {
     let timeout = Duration::from_secs_f64(args.timeout);
@@ -308,7 +323,10 @@ fn drive(
             let spawned = std::thread::Builder::new()
                 .name("weir-bench".into())
                 .stack_size(STACK)
-                .spawn_scoped(scope, move || engine::run(share, options, stage));
+                .spawn_scoped(scope, move || {
+                    let _watch = Fallen(stage);
+                    engine::run(share, options, stage)
+                });
             match spawned {
                 Ok(t) => threads.push(t),
                 Err(e) => {
@@ -373,6 +391,18 @@ fn drive(
         samples,
         cut_short,
     })
+}
+
+/// Ends the run when the thread that holds it panics: the conductor waits for every
+/// thread to finish or for one to give up.
+struct Fallen<'s>(&'s Stage);
+
+impl Drop for Fallen<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.enter(Phase::Abort);
+        }
+    }
 }
 
 /// Calls in flight on the connection numbered `index`: where the whole does not divide

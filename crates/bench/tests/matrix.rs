@@ -63,7 +63,20 @@ impl Scratch {
     }
 
     fn bench(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
+        let child = self
+            .command(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        finish(child)
+    }
+
+    /// A program in the folder that a run takes for fio.
+    fn fake_fio(&self, script: &str) {
+        std::fs::write(self.path("fio"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(self.path("fio"), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -77,6 +90,26 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Seconds after which a run hangs. Those of these tests take some seconds each.
+const DEADLINE_S: u64 = 120;
+
+/// What a child says until it ends. One that hangs is killed, so that the test fails by
+/// its exit status rather than hanging as well.
+fn finish(child: Child) -> Output {
+    let pid = child.id().to_string();
+    let (over, ended) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let deadline = std::time::Duration::from_secs(DEADLINE_S);
+        if ended.recv_timeout(deadline).is_err() {
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        }
+    });
+    let out = child.wait_with_output().unwrap();
+    over.send(()).unwrap();
+    watch.join().unwrap();
+    out
 }
 
 fn url(fake: &Fake) -> String {
@@ -356,8 +389,7 @@ fn web_streams(l: &mut TcpListener) -> impl Iterator<Item = std::net::TcpStream>
 #[test]
 fn an_old_fio_is_refused() {
     let s = Scratch::new("old-fio");
-    std::fs::write(s.path("fio"), "#!/bin/sh\necho fio-3.7\n").unwrap();
-    std::fs::set_permissions(s.path("fio"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    s.fake_fio("echo fio-3.7");
     let out = s.bench(&[
         "matrix",
         "--definition",
@@ -371,6 +403,95 @@ fn an_old_fio_is_refused() {
     assert_eq!(out.status.code(), Some(1));
     assert!(
         text(&out.stderr).contains("fio-3.7; fio-3.25 or newer"),
+        "{}",
+        text(&out.stderr)
+    );
+}
+
+/// fio itself breaks, or finds the disk full: the run says what fio said, and keeps what it has.
+#[test]
+fn what_becomes_of_a_run_whose_fio_fails() {
+    let s = Scratch::new("broken-fio");
+    std::fs::create_dir(s.path("target")).unwrap();
+    let is_asked = "[ \"$1\" != --version ] || { echo fio-3.33; exit; }";
+    let run = |out: &str| {
+        s.bench(&[
+            "matrix",
+            "--definition",
+            "tiny.toml",
+            "target",
+            "--fio",
+            &s.path("fio"),
+            "-o",
+            out,
+            "-r",
+            "1",
+        ])
+    };
+    s.fake_fio(&format!(
+        "{is_asked}\necho 'the engine broke' >&2; kill -9 $$"
+    ));
+    let out = run("killed");
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("the engine broke"), "{said}");
+    assert!(
+        array(&s.run("killed"), "cells")
+            .iter()
+            .all(|c| c["failed"].is_string())
+    );
+    s.fake_fio(&format!(
+        "{is_asked}\nfor a; do case $a in --output=*) o=${{a#--output=}};; esac; done\n\
+         echo '{{\"jobs\":[{{\"jobname\":\"x\",\"error\":28}}]}}' >\"$o\"; exit 1"
+    ));
+    let out = run("full");
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("the target is full") && said.contains("--resume full"),
+        "{said}"
+    );
+    assert!(s.run("full")["state"]["failed"].is_string());
+}
+
+/// What is called cold was made cold: before every measurement, by a command, and not at
+/// all where there is none.
+#[test]
+fn a_cold_cache_needs_a_command_and_gets_it_before_each_measurement() {
+    let s = Scratch::new("cold");
+    let fake = Fake::start(Mischief::None);
+    let at = url(&fake);
+    let base = [
+        "matrix",
+        "--definition",
+        "tiny.toml",
+        &at,
+        "--cache",
+        "cold",
+        "-o",
+        "a",
+        "-r",
+        "1",
+    ];
+    let out = s.bench(&base);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("cold only after --cold-command"),
+        "{}",
+        text(&out.stderr)
+    );
+    let with = |command| [&base[..], &["--cold-command", command]].concat();
+    let out = s.bench(&with("echo once >> commands"));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(s.read("commands").lines().count(), 6);
+    assert!(text(&out.stdout).contains("cache cold (by `echo once >> commands`)"));
+    for cell in array(&s.run("a"), "cells") {
+        assert_eq!(cell["repetitions"][0]["warmup_s"].as_f64(), Some(0.0));
+    }
+    let out = s.bench(&[&with("false")[..], &["--force"]].concat());
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("\"false\" failed"),
         "{}",
         text(&out.stderr)
     );
@@ -494,8 +615,12 @@ fn an_interrupted_run_keeps_what_it_has_and_says_so() {
             .success()
     );
     let mut said = String::new();
-    rest.read_to_string(&mut said).unwrap();
-    let out = child.wait_with_output().unwrap();
+    let reader = std::thread::spawn(move || {
+        rest.read_to_string(&mut said).unwrap();
+        said
+    });
+    let out = finish(child);
+    let said = reader.join().unwrap();
     assert_eq!(out.status.code(), Some(130), "{said}");
     assert!(
         said.contains("interrupted;") && said.contains("--resume a"),

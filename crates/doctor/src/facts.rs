@@ -163,6 +163,8 @@ pub struct Facts {
     pub fstab: Vec<Wanted>,
     /// fstab itself.
     pub fstab_text: String,
+    /// Connections of each SMB session, by the server's address.
+    pub smb_channels: BTreeMap<String, u64>,
     /// The server that was asked for.
     pub server: Option<String>,
 }
@@ -191,6 +193,7 @@ impl Facts {
             modules: settings::modules(source),
             fstab: settings::fstab(source),
             fstab_text: source.read("etc/fstab").unwrap_or_default(),
+            smb_channels: smb_channels(&source.read("proc/fs/cifs/DebugData").unwrap_or_default()),
             server: None,
         })
     }
@@ -237,6 +240,27 @@ fn server_of(what: &str) -> &str {
             .unwrap_or(what)
             .trim_matches(['[', ']']),
     }
+}
+
+/// Sessions of `/proc/fs/cifs/DebugData` (`1) Address: 192.0.2.20 Uses: 1 …`), and how many channels each has:
+/// one, and those that a line `Extra Channels: N` counts.
+fn smb_channels(text: &str) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    let mut address = None;
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once(") Address: ") {
+            address = rest.split_whitespace().next().map(str::to_owned);
+            if let Some(address) = &address {
+                all.insert(address.clone(), 1);
+            }
+        } else if let (Some((_, count)), Some(address)) =
+            (line.split_once("Extra Channels: "), &address)
+        {
+            let extra: u64 = count.trim().parse().unwrap_or(0);
+            all.insert(address.clone(), extra.saturating_add(1));
+        }
+    }
+    all
 }
 
 fn mounts(source: &Source) -> Vec<Mount> {

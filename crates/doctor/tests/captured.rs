@@ -213,6 +213,128 @@ filer:/b /b\\040c nfs4 nconnect=8 0 0
     assert_eq!(udp.severity, Severity::Unsafe);
 }
 
+/// The server's limits are the published ones, from the table of them.
+#[test]
+fn limits_are_those_of_the_source() {
+    let stated = |key: &str| -> u64 {
+        include_str!("../../bench/tests/fixtures/parameters.tsv")
+            .lines()
+            .map(|l| l.split('\t').collect::<Vec<_>>())
+            .find(|f| f[1] == key)
+            .unwrap()[2]
+            .parse()
+            .unwrap()
+    };
+    let limits = weir_doctor::facts::LIMITS;
+    assert_eq!(limits.per_connection, stated("nfs3.outstanding_per_conn"));
+    assert_eq!(
+        limits.per_session,
+        stated("nfs41.outstanding_per_session_max")
+    );
+    assert_eq!(limits.total, stated("nfs3.project_slot_total_max"));
+    assert_eq!(limits.nconnect, stated("nconnect.max"));
+    let found = rules::all(&facts("rhel-8.2-linux-4.18"));
+    let transfer = one(&found, "transfer-size", "/data")
+        .fix
+        .change
+        .clone()
+        .unwrap();
+    assert!(
+        transfer
+            .set
+            .contains(&format!("rsize={}", stated("mount.rsize")))
+    );
+    assert!(
+        transfer
+            .set
+            .contains(&format!("wsize={}", stated("mount.wsize")))
+    );
+    let timeo = one(&found, "timeo", "/data").fix.change.clone().unwrap();
+    assert!(
+        timeo
+            .set
+            .contains(&format!("timeo={}", stated("mount.timeo")))
+    );
+    assert!(
+        timeo
+            .set
+            .contains(&format!("retrans={}", stated("mount.retrans")))
+    );
+    let multichannel = one(
+        &rules::all(&facts("smb-linux-6.8")),
+        "multichannel",
+        "/projects",
+    )
+    .fix
+    .change
+    .clone()
+    .unwrap();
+    assert!(
+        multichannel
+            .set
+            .contains(&format!("max_channels={}", stated("smb.rss_recommended_a")))
+    );
+}
+
+/// SMB mounts alone, on kernels before and after multichannel (5.8).
+#[test]
+fn smb_mounts() {
+    let new = facts("smb-linux-6.8");
+    assert!(new.mounts.iter().all(|m| m.protocol == Protocol::Smb));
+    let found = rules::all(&new);
+    assert_eq!(
+        names(&found),
+        [
+            ("channels-missing", "/tuned"),
+            ("multichannel", "/legacy"),
+            ("multichannel", "/projects"),
+            ("smb-cache", "/no cache"),
+            ("smb-dialect", "/legacy"),
+        ]
+    );
+    assert_eq!(found[0].rule, "smb-dialect", "SMB 1 is the gravest");
+    assert_eq!(found[0].severity, Severity::Unsafe);
+    assert_eq!(
+        one(&found, "multichannel", "/projects").severity,
+        Severity::Slow
+    );
+    let mounts = rules::together(&new, &found);
+    let files: Vec<_> = mounts.iter().flat_map(|m| &m.fix.files).collect();
+    assert_eq!(files.len(), 1);
+    assert_eq!(
+        files[0].content,
+        "//files.example.com/projects /projects cifs credentials=/etc/smb.cred,uid=1000,_netdev,multichannel,max_channels=4 0 0\n\
+         //one.example.com/tuned /tuned cifs credentials=/etc/smb.cred,multichannel,max_channels=8 0 0\n",
+        "what stood there stays, and what is right already is left alone"
+    );
+    let legacy = mounts
+        .iter()
+        .find(|m| m.subject.ends_with("/legacy"))
+        .unwrap();
+    assert!(
+        legacy
+            .fix
+            .commands
+            .iter()
+            .any(|c| c.starts_with("mount -t cifs")
+                && c.contains("vers=3.1.1")
+                && c.contains("multichannel,max_channels=4")),
+        "{:?}",
+        legacy.fix.commands
+    );
+    let old = facts("smb-linux-5.4");
+    let found = rules::all(&old);
+    assert_eq!(
+        names(&found),
+        [("multichannel", "/data"), ("smb-dialect", "/data")]
+    );
+    assert_eq!(
+        one(&found, "multichannel", "/data").severity,
+        Severity::Hint,
+        "5.4 cannot have it"
+    );
+}
+
 #[test]
 fn a_tuned_client_has_nothing_to_improve() {
     let facts = facts("tuned-linux-6.8");
@@ -250,6 +372,8 @@ fn every_finding_can_be_acted_upon() {
         "debian-12-linux-6.1",
         "rhel-8.2-linux-4.18",
         "ubuntu-22.04-linux-5.15",
+        "smb-linux-6.8",
+        "smb-linux-5.4",
     ] {
         let facts = facts(machine);
         let found = rules::all(&facts);

@@ -18,7 +18,7 @@ use super::spec::{Kind, Unit};
 use super::stats::Spread;
 use super::text;
 use super::units::{Size, latency, utc};
-use super::view::{Row, View, figure, views};
+use super::view::{Row, View, figure, views, warnings};
 use crate::error::BenchError;
 use serde::Serialize;
 
@@ -63,6 +63,8 @@ struct Comparison {
     subjects: Vec<String>,
     legend: Vec<String>,
     notes: Vec<String>,
+    /// What is to be known of each run by itself.
+    warnings: Vec<String>,
     tables: Vec<Compared>,
     ratios: Vec<Ratio>,
     beside: Vec<(String, Vec<Beside>)>,
@@ -182,6 +184,7 @@ fn build(subjects: &[Subject<'_>]) -> Comparison {
         subjects: names,
         legend: Vec::new(),
         notes: Vec::new(),
+        warnings: Vec::new(),
         tables: Vec::new(),
         ratios: Vec::new(),
         beside: Vec::new(),
@@ -192,6 +195,14 @@ fn build(subjects: &[Subject<'_>]) -> Comparison {
     for s in subjects {
         if let Some(m) = &s.meaning {
             out.legend.push(format!("{} is {m}", s.name));
+        }
+    }
+    let mut seen: Vec<&Run> = Vec::new();
+    for s in subjects {
+        if !seen.iter().any(|r| std::ptr::eq(*r, s.run)) {
+            seen.push(s.run);
+            let of = |w: String| format!("{}: {w}", s.run.label);
+            out.warnings.extend(warnings(s.run).into_iter().map(of));
         }
     }
     for other in others {
@@ -404,6 +415,14 @@ fn compared(
             });
         }
     }
+    for row in 0..2 {
+        for (subject, v) in &all {
+            rows.extend(v.rests_on().into_iter().nth(row).map(|r| Row {
+                label: format!("{}, {}", r.label, subject.name),
+                ..r
+            }));
+        }
+    }
     let heading = base
         .run
         .definition
@@ -438,6 +457,9 @@ fn terminal(c: &Comparison) -> String {
         for n in &c.notes {
             out.push_str(&format!("differs: {n}\n"));
         }
+        for w in &c.warnings {
+            out.push_str(&format!("note: {w}\n"));
+        }
     }
     for (note, tables) in &c.beside {
         for t in tables {
@@ -456,6 +478,9 @@ fn markdown(c: &Comparison) -> String {
     }
     for n in &c.notes {
         out.push_str(&format!("- differs: {n}\n"));
+    }
+    for w in &c.warnings {
+        out.push_str(&format!("- {w}\n"));
     }
     if c.subjects.len() > 1 {
         for t in &c.tables {
@@ -488,7 +513,7 @@ fn html(c: &Comparison) -> String {
         }
     }
     let notes: Vec<String> = c.notes.iter().map(|n| format!("Differs: {n}")).collect();
-    page.list(&notes, "notes");
+    page.list(&[notes, c.warnings.clone()].concat(), "notes");
     if c.subjects.len() > 1 {
         for t in &c.tables {
             page.heading(&t.heading);

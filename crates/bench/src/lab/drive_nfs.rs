@@ -169,13 +169,17 @@ impl Driver for NfsDriver {
         let mut args = self.arguments(context, table, point, &set);
         let cache = self.cache(context, table);
         if cache == Cache::Cold {
-            let command = context.settings.cold_command.as_deref().ok_or_else(|| {
-                BenchError::Usage(
-                    "a cold cache on an NFS server needs --cold-command (one that drops its caches or restarts it)".into(),
-                )
-            })?;
-            driver::run_shell(command)?;
-            driver::wait_until("the server answers again", || self.nfs.answers())?;
+            // That there is a command was checked before the run.
+            if let Some(command) = &context.settings.cold_command {
+                // The set is made before: making it would warm what is to be cold.
+                if !self.made.contains(&set) {
+                    display.draw("making the working set", 0.0);
+                    self.made.insert(set);
+                    run::prepare(&args)?;
+                }
+                driver::run_shell(command)?;
+                driver::wait_until("the server answers again", || self.nfs.answers())?;
+            }
         }
         let reads = args.load != LoadKind::Write;
         args.no_preread = !(reads && cache == Cache::Warm && !self.warmed.contains(&set));

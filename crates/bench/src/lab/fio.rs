@@ -7,7 +7,7 @@
 
 use super::driver::{Context, Driver, run_shell, table_and_set};
 use super::facts;
-use super::fio_job::{self, Job, Location};
+use super::fio_job::{self, Job, Location, Preparation};
 use super::fio_json::{self, Result as FioResult};
 use super::outcome::{Bound, Point, Repetition, Run, TargetFacts};
 use super::plan::Set;
@@ -48,6 +48,8 @@ pub struct FioDriver {
     /// Our folder for job files and results.
     scratch: PathBuf,
     made: BTreeSet<Set>,
+    /// Sets that were read once.
+    warmed: BTreeSet<Set>,
     made_folder: bool,
 }
 
@@ -113,6 +115,7 @@ impl FioDriver {
             hosts: settings.hosts.clone(),
             scratch,
             made: BTreeSet::new(),
+            warmed: BTreeSet::new(),
             made_folder: false,
         })
     }
@@ -141,13 +144,75 @@ impl FioDriver {
             rate: point.rate,
             spacing: table.arrivals,
             own: table.fio.clone(),
-            log: self.hosts.is_empty().then(|| self.scratch.join("series")),
+            log: Some(self.scratch.join("series")),
         })
+    }
+
+    /// Makes the working set, so that no measurement writes to holes and none is warm from
+    /// that although it is to be cold; and reads it once where a cache is to be warm.
+    /// Definitions with options of their own say all that themselves.
+    fn prepare(&mut self, job: &Job, display: &Display) -> Result<(), BenchError> {
+        let cached = !(job.direct() && on_local_disk(&self.location));
+        let warm = job.cache == Cache::Warm && job.read_percent > 0 && cached;
+        let what = if warm && !self.warmed.contains(&job.set) {
+            Preparation::ReadOnce
+        } else if !self.made.contains(&job.set) && matches!(self.location, Location::Directory(_)) {
+            Preparation::LayOut
+        } else {
+            return Ok(());
+        };
+        self.made.insert(job.set);
+        if !job.own.is_empty() {
+            return Ok(());
+        }
+        display.draw("making the working set", 0.0);
+        let job_file = self.scratch.join("prepare.fio");
+        let output = self.scratch.join("prepare.json");
+        fs::write(&job_file, fio_job::preparing(job, what))
+            .map_err(BenchError::io("write the job file"))?;
+        let mut watched = Watched {
+            samples: VecDeque::new(),
+        };
+        let (errors, cut_short) = self.follow(&job_file, &output, display, &mut watched)?;
+        if cut_short {
+            return Err(BenchError::Interrupted);
+        }
+        let text = fs::read_to_string(&output).unwrap_or_default();
+        match fio_json::parse(&text) {
+            Ok(r) => match r.error {
+                Some(error) => return Err(os_failure(error, &errors)),
+                None if what == Preparation::ReadOnce => {
+                    self.warmed.insert(job.set);
+                }
+                None => {}
+            },
+            Err(e) => return Err(failure(&errors, &text, &e)),
+        }
+        Ok(())
+    }
+
+    /// The bandwidth logs in our folder: one, or one of each host, which fio fetches from
+    /// there and names after it.
+    fn logs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.scratch).into_iter().flatten().flatten();
+        entries
+            .map(|e| e.path())
+            .filter(|p| {
+                p.file_name()
+                    .is_some_and(|n| n.to_string_lossy().starts_with("series_bw.log"))
+            })
+            .collect()
     }
 
     fn command(&self, job_file: &Path, output: &Path) -> Command {
         let mut c = Command::new(&self.program);
-        c.arg("--output-format=json")
+        // Histograms come with json+, and are needed where several hosts' are added up.
+        let format = if self.hosts.is_empty() {
+            "json"
+        } else {
+            "json+"
+        };
+        c.arg(format!("--output-format={format}"))
             .arg(format!("--output={}", output.display()))
             .arg("--eta=always")
             .arg("--eta-newline=1")
@@ -242,14 +307,15 @@ impl Driver for FioDriver {
                 self.made_folder = true;
             }
         }
+        self.prepare(&job, display)?;
         if job.cache == Cache::Cold {
             if let Some(command) = &context.settings.cold_command {
                 run_shell(command)?;
             }
         }
-        self.made.insert(job.set);
-        for old in ["series_bw.log", "result.json"] {
-            let _ = fs::remove_file(self.scratch.join(old));
+        let _ = fs::remove_file(self.scratch.join("result.json"));
+        for old in self.logs() {
+            let _ = fs::remove_file(old);
         }
         let job_file = self.scratch.join("job.fio");
         let output = self.scratch.join("result.json");
@@ -279,13 +345,13 @@ impl Driver for FioDriver {
         r.started = started;
         r.cut_short = cut_short;
         r.notes.extend(errors);
-        if let Some(log) = &job.log {
-            let mut name = log.as_os_str().to_owned();
-            name.push("_bw.log");
-            let log = fs::read_to_string(PathBuf::from(name)).unwrap_or_default();
-            r.series = fio_json::series(&log, job.block, job.interval_s(), r.seconds);
-            r.steady = steady(&r);
-        }
+        let log: String = self
+            .logs()
+            .iter()
+            .filter_map(|l| fs::read_to_string(l).ok())
+            .collect();
+        r.series = fio_json::series(&log, job.block, job.interval_s(), r.seconds);
+        r.steady = steady(&r);
         let mut seen = Seen {
             ops_per_s: r.total(super::spec::Unit::Iops),
             mib_per_s: r.total(super::spec::Unit::Throughput),
@@ -453,7 +519,7 @@ fn os_failure(error: i32, errors: &[String]) -> BenchError {
     let what = errors
         .iter()
         .find(|e| e.contains("error") || e.contains("fio:"))
-        .map_or_else(|| "fio".to_owned(), |e| format!("fio ({e})"));
+        .map_or_else(|| "fio".to_owned(), |e| e.trim().to_owned());
     BenchError::Io(what, std::io::Error::from_raw_os_error(error))
 }
 

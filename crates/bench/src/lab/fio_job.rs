@@ -73,7 +73,8 @@ impl Job {
         (self.measure / 20.0).clamp(0.1, 1.0)
     }
 
-    fn direct(&self) -> bool {
+    /// Whether it goes past the caches of the machine that fio runs on.
+    pub fn direct(&self) -> bool {
         // Unstable writes are those that the memory of this machine or the server's may
         // hold: buffered. Reads alone go past our own cache all the same.
         !self.buffered && (self.durability == Durability::Stable || self.read_percent == 100)
@@ -89,6 +90,55 @@ impl Job {
             (Durability::Stable, false) => "O_DSYNC".into(),
             (Durability::Unstable, _) => "buffered, fsync at the end".into(),
         }
+    }
+}
+
+/// What is done to a working set before it is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparation {
+    /// Files are made and filled.
+    LayOut,
+    /// They are read from end to end as well.
+    ReadOnce,
+}
+
+/// A job file that prepares the working set of `job`.
+pub fn preparing(job: &Job, what: Preparation) -> String {
+    const CHUNK: u64 = 1 << 20;
+    let chunk = if job.set.file_size % CHUNK == 0 {
+        CHUNK
+    } else {
+        job.block
+    };
+    let mut out = format!(
+        "[{}]\nrw=read\nbs={chunk}\nnumjobs={}\nsize={}\nioengine=psync\ndirect={}\n\
+         refill_buffers=1\nrandrepeat=0\ninvalidate=0\nthread=1\ngroup_reporting=1\n",
+        job.set.name(),
+        job.jobs,
+        job.set.file_size,
+        u8::from(job.direct())
+    );
+    for (k, v) in place(job) {
+        out.push_str(&format!("{k}={v}\n"));
+    }
+    if what == Preparation::LayOut {
+        out.push_str("create_only=1\n");
+    }
+    out
+}
+
+/// Where a job's files are.
+fn place(job: &Job) -> [(&'static str, String); 2] {
+    let escaped = |p: &PathBuf| p.display().to_string().replace(':', "\\:");
+    match &job.location {
+        Location::Directory(p) => [
+            ("directory", escaped(p)),
+            ("filename_format", "$jobname.$jobnum".into()),
+        ],
+        Location::Device(p) => [
+            ("filename", escaped(p)),
+            ("offset_increment", job.set.file_size.to_string()),
+        ],
     }
 }
 
@@ -154,15 +204,8 @@ pub fn text(job: &Job) -> String {
             set("rate_process", "poisson".into());
         }
     }
-    match &job.location {
-        Location::Directory(p) => {
-            set("directory", p.display().to_string().replace(':', "\\:"));
-            set("filename_format", "$jobname.$jobnum".into());
-        }
-        Location::Device(p) => {
-            set("filename", p.display().to_string().replace(':', "\\:"));
-            set("offset_increment", job.set.file_size.to_string());
-        }
+    for (key, value) in place(job) {
+        set(key, value);
     }
     set("thread", "1".into());
     set("group_reporting", "1".into());
@@ -258,6 +301,30 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }
         assert!(!text.contains("ramp_time") && !text.contains("sync=dsync"));
+    }
+
+    /// A set is made, and read where a cache may hold it, as the measurement finds it.
+    #[test]
+    fn preparations_are_of_the_same_files() {
+        let mut j = job();
+        let text = preparing(&j, Preparation::LayOut);
+        for line in [
+            "[s8x1048576]",
+            "rw=read",
+            "bs=1048576",
+            "numjobs=8",
+            "create_only=1",
+            "directory=/mnt/a\\:b/weir-bench",
+            "filename_format=$jobname.$jobnum",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+        j.set.file_size = 3 << 16;
+        let text = preparing(&j, Preparation::ReadOnce);
+        assert!(
+            text.contains("bs=65536\n") && !text.contains("create_only"),
+            "{text}"
+        );
     }
 
     /// The options of the published command lines reach fio as they are, once each.

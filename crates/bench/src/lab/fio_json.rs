@@ -30,8 +30,11 @@ impl Result {
     }
 }
 
-/// Reads the JSON of a single group, or of fio's client mode. fio may put messages
-/// before it.
+/// Reads the JSON of a single group, or of fio's client mode (`json+`). fio may put
+/// messages before it.
+///
+/// Of several hosts, fio adds up everything but the percentiles: those come from the
+/// hosts' histograms, merged here.
 pub fn parse(text: &str) -> std::result::Result<Result, String> {
     let start = text.find('{').ok_or("no results")?;
     // Messages may follow as well: only the first value is taken.
@@ -75,7 +78,11 @@ pub fn parse(text: &str) -> std::result::Result<Result, String> {
         }
         out.ops += ops;
         out.seconds = out.seconds.max(number(v, "runtime") / 1000.0);
-        *slot = Some(side(v, ops));
+        let mut side = side(v, ops);
+        if let Some(merged) = merged_quantiles(jobs, key) {
+            side.quantiles_us = merged;
+        }
+        *slot = Some(side);
     }
     Ok(out)
 }
@@ -102,6 +109,33 @@ fn side(v: &Value, ops: u64) -> Side {
             .map(|q| number(percentiles, &format!("{:.6}", q * 100.0)) / 1000.0)
             .collect(),
     }
+}
+
+/// The quantiles of all hosts' operations of one direction, from the histograms that
+/// each host's entry has (`bins`: nanoseconds and how many took them); `None` when there
+/// are none, as in the results of a single host.
+fn merged_quantiles(jobs: &[Value], key: &str) -> Option<Vec<f64>> {
+    let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
+    for job in jobs {
+        let host = job.get(key).and_then(|v| v.get("lat_ns")?.get("bins"));
+        for (ns, count) in host.and_then(Value::as_object).into_iter().flatten() {
+            if let (Ok(ns), Some(count)) = (ns.parse(), count.as_u64()) {
+                *bins.entry(ns).or_insert(0) += count;
+            }
+        }
+    }
+    let total: u64 = bins.values().sum();
+    let at = |q: f64| {
+        let wanted = (q * total as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        bins.iter()
+            .find(|(_, count)| {
+                below += **count;
+                below >= wanted
+            })
+            .map_or(0.0, |(ns, _)| *ns as f64 / 1000.0)
+    };
+    (total > 0).then(|| QUANTILES.iter().map(|q| at(*q)).collect())
 }
 
 /// The series from a bandwidth log whose lines are: milliseconds, KiB/s over the time
@@ -212,6 +246,29 @@ trailing words"#;
             "{\"jobs\":[]}",
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    /// 90 operations of 100 µs on one host and 10 of 5 ms on the other.
+    #[test]
+    fn percentiles_of_several_hosts_are_those_of_all_operations() {
+        let host = |name: &str, bins: &str, ops: u32| {
+            format!(
+                r#"{{"jobname":"{name}","error":0,"read":{{"total_ios":{ops},"runtime":1000,"bw_bytes":1,
+                   "lat_ns":{{"mean":1.0,"percentile":{{"50.000000":7}},"bins":{{{bins}}}}}}}}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"client_stats":[{},{},
+               {{"jobname":"All clients","error":0,"read":{{"total_ios":100,"runtime":1000,"bw_bytes":1,"lat_ns":{{"mean":590000.0}}}}}}]}}"#,
+            host("s", r#""100000": 60, "99000": 30"#, 90),
+            host("s", r#""5000000": 10"#, 10)
+        );
+        let read = parse(&text).unwrap().read.unwrap();
+        assert_eq!(read.ops_per_s, 100.0);
+        assert_eq!(read.mean_us, 590.0);
+        for (q, us) in [(0.25, 99.0), (0.5, 100.0), (0.9, 100.0), (0.95, 5000.0)] {
+            assert_eq!(read.quantile(q), Some(us), "{q}");
         }
     }
 

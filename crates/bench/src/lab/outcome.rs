@@ -287,6 +287,8 @@ pub enum Bound {
     Processors,
     /// A disk of this machine that always had work.
     Disk,
+    /// Both at once.
+    ProcessorsAndDisk,
     /// Nothing of the above: latency, with so many in flight.
     Concurrency,
 }
@@ -300,19 +302,8 @@ impl Bound {
             Self::Generator => "the generator".into(),
             Self::Processors => "processors".into(),
             Self::Disk => "disk".into(),
+            Self::ProcessorsAndDisk => "processors, disk".into(),
             Self::Concurrency => "latency × depth".into(),
-        }
-    }
-
-    /// The mark beside a figure.
-    pub fn mark(&self) -> &'static str {
-        match self {
-            Self::Offered => "o",
-            Self::Cap(_) => "c",
-            Self::Generator => "g",
-            Self::Processors => "p",
-            Self::Disk => "d",
-            Self::Concurrency => "l",
         }
     }
 }

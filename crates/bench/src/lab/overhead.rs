@@ -81,6 +81,9 @@ pub fn tables(run: &Run) -> Vec<Overhead> {
             }
         }
     }
+    if rows.is_empty() {
+        return Vec::new();
+    }
     let baseline = run
         .targets
         .first()

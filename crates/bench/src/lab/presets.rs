@@ -55,11 +55,53 @@ mod tests {
         assert!(error.contains("netapp-flex"), "{error}");
     }
 
+    /// A parameter that a source states, from the table of them.
+    fn stated(doc: &str, key: &str) -> f64 {
+        include_str!("../../tests/fixtures/parameters.tsv")
+            .lines()
+            .map(|l| l.split('\t').collect::<Vec<_>>())
+            .find(|f| (f[0], f[1]) == (doc, key))
+            .unwrap_or_else(|| panic!("{doc} {key} is not in the table"))[2]
+            .parse()
+            .unwrap()
+    }
+
     #[test]
     fn the_presets_have_the_parameters_of_what_they_repeat() {
+        let gib = |d: &Definition| d.load.working_set.0 as f64 / f64::from(1 << 30);
+        for (name, total) in [
+            ("netapp-extreme", stated("004", "ws.extreme_total") * 1024.0),
+            ("netapp-flex", stated("004", "ws.flex_total")),
+        ] {
+            let d = load(name).unwrap();
+            assert_eq!(
+                f64::from(d.load.clients),
+                stated("004", "clients"),
+                "{name}"
+            );
+            assert_eq!(
+                f64::from(d.load.jobs),
+                stated("004", "jobs_per_vm"),
+                "{name}"
+            );
+            assert_eq!(
+                f64::from(d.load.clients * d.load.jobs),
+                stated("004", "jobs_total")
+            );
+            assert_eq!(f64::from(d.load.nconnect), stated("000", "nconnect.max"));
+            assert_eq!(gib(&d), total, "{name}");
+        }
+        assert_eq!(
+            gib(&load("netapp-flex").unwrap()),
+            stated("004", "ws.flex_per_vm") * stated("004", "clients")
+        );
+        let flex = load("netapp-flex").unwrap();
+        assert_eq!(
+            flex.tables[0].block_size.0 as f64,
+            stated("004", "flex.rsize"),
+            "a block is a call, as with that rsize"
+        );
         let d = load("netapp-extreme").unwrap();
-        assert_eq!((d.load.clients, d.load.jobs, d.load.nconnect), (6, 8, 16));
-        assert_eq!(d.load.working_set.0, 6 << 40);
         let blocks: Vec<_> = d
             .tables
             .iter()
@@ -75,18 +117,29 @@ mod tests {
             ]
         );
         assert!(d.tables.iter().all(|t| t.mixes == [100, 75, 50, 25, 0]));
-        let d = load("netapp-flex").unwrap();
-        assert_eq!(d.load.working_set.0, 576 << 30);
-        assert_eq!(d.tables.len(), 2);
+        assert_eq!(flex.tables.len(), 2);
         let d = load("datakeeper").unwrap();
-        assert_eq!((d.load.jobs, d.load.depth), (8, 3));
-        assert_eq!((d.time.warmup, d.time.measure), (5.0, 10.0));
+        assert_eq!(f64::from(d.load.jobs), stated("002", "diskspd.threads"));
+        assert_eq!(f64::from(d.load.depth), stated("002", "diskspd.qd"));
+        assert_eq!(gib(&d), stated("002", "diskspd.file"));
+        // Five seconds of warm-up are diskspd's default.
+        assert_eq!(
+            (d.time.warmup, d.time.measure),
+            (5.0, stated("002", "diskspd.dur"))
+        );
         assert_eq!(d.load.durability, Durability::Stable);
         assert!(d.baseline && d.tables.iter().all(|t| t.mixes == [0]));
         let d = load("nconnect-sweep").unwrap();
+        let step = stated("000", "bench.rss_iodepth_step") as u32;
+        let depths: Vec<u32> = (1..=stated("000", "bench.rss_runs") as u32)
+            .map(|n| n * step)
+            .collect();
+        assert_eq!(d.tables[0].depth.as_ref().unwrap().values(), depths);
+        assert_eq!(f64::from(d.load.jobs), stated("000", "bench.rss_numjobs"));
+        assert_eq!(gib(&d), stated("000", "bench.working_set") * 1024.0);
         assert_eq!(
-            d.tables[0].depth.as_ref().unwrap().values(),
-            [5, 10, 15, 20, 25, 30, 35, 40, 45]
+            d.tables[0].block_size.0 as f64,
+            stated("000", "bench.client_bs") * 1024.0
         );
         let d = load("filestore").unwrap();
         let jobs: Vec<_> = d

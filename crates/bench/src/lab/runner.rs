@@ -9,7 +9,7 @@ use super::outcome::{FORMAT, Point, Repetition, Run, Settings, State, TargetFact
 use super::plan;
 use super::progress::Display;
 use super::scale::Scale;
-use super::spec::Definition;
+use super::spec::{Cache, Definition};
 use super::target::{Place, Target};
 use super::units::{Size, duration, latency, stamp, thousands};
 use super::{facts, files, presets, report, text};
@@ -58,6 +58,7 @@ pub fn matrix(args: &MatrixArgs) -> Result<Ending, BenchError> {
             .collect();
         check_space(&targets, &run.definition)?;
         check_blocks(&targets, &run.definition)?;
+        check_cold(&targets, &run)?;
         files::folder(&folder, args.force)?;
     }
     run.state = State::Running;
@@ -284,6 +285,22 @@ fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), Bench
         }
     }
     Ok(())
+}
+
+/// A cache that nothing here can empty is not measured as a cold one.
+fn check_cold(targets: &[Target], run: &Run) -> Result<(), BenchError> {
+    let d = &run.definition;
+    let cold = d
+        .tables
+        .iter()
+        .any(|t| t.cache.unwrap_or(d.load.cache) == Cache::Cold);
+    match targets.iter().find(|t| t.caches_elsewhere()) {
+        Some(t) if cold && run.settings.cold_command.is_none() => Err(BenchError::Usage(format!(
+            "{}: the server's caches are cold only after --cold-command (one that drops them or restarts the server)",
+            t.label
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What would be measured.

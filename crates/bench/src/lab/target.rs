@@ -69,9 +69,10 @@ impl Target {
         let place = if let Some(rest) = text.strip_prefix("nfs://") {
             Place::Nfs(Nfs::find(text, rest)?)
         } else {
-            let path = PathBuf::from(text);
-            let meta = fs::metadata(&path)
-                .map_err(|e| BenchError::Usage(format!("target {text}: {e}")))?;
+            let none = |e| BenchError::Usage(format!("target {text}: {e}"));
+            let meta = fs::metadata(text).map_err(none)?;
+            // fio runs in a folder of its own, and hosts in theirs.
+            let path = std::path::absolute(text).map_err(none)?;
             if meta.is_dir() {
                 Place::Directory(path)
             } else if meta.file_type().is_block_device() {
@@ -113,6 +114,16 @@ impl Target {
             Place::Nfs(_) => "NFSv3".into(),
             Place::Directory(p) => mount_of(p).map_or_else(|| "path".into(), |m| m.protocol()),
             Place::Device(_) => "block device".into(),
+        }
+    }
+
+    /// Whether caches other than this machine's stand before the data, which nothing
+    /// done here makes cold.
+    pub fn caches_elsewhere(&self) -> bool {
+        match &self.place {
+            Place::Nfs(_) => true,
+            Place::Directory(_) => self.local() != Some(true),
+            Place::Device(_) => false,
         }
     }
 
@@ -385,5 +396,8 @@ mod tests {
         assert_eq!(t.label, "Local disk");
         assert!(matches!(t.place, Place::Directory(_)));
         assert!(t.free().unwrap() > Size(0));
+        // Relative to where we are, not to where fio is started.
+        let here = Target::find("src").unwrap();
+        assert!(matches!(here.place, Place::Directory(p) if p.is_absolute() && p.ends_with("src")));
     }
 }

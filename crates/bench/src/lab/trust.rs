@@ -5,6 +5,9 @@ use super::spec::Durability;
 
 /// A share of its limit from which something counts as exhausted.
 const EXHAUSTED: f64 = 0.95;
+/// A share from which a disk is named beside processors that are exhausted: they keep it
+/// from always having work. Eyeballed.
+const DISK_TOO: f64 = 0.85;
 /// A share of a cap from which the cap is what was measured. The shaper holds its rate
 /// to within 1 %, and a measurement's edges cost as much again.
 const AT_CAP: f64 = 0.97;
@@ -49,13 +52,14 @@ pub fn bound(seen: &Seen) -> Bound {
     if seen.generator_busy >= EXHAUSTED {
         return Bound::Generator;
     }
-    if seen.cores > 0.0 && seen.busy_cores >= EXHAUSTED * seen.cores {
-        return Bound::Processors;
+    let processors = seen.cores > 0.0 && seen.busy_cores >= EXHAUSTED * seen.cores;
+    let disk = |share| seen.disk_busy.is_some_and(|d| d >= share);
+    match processors {
+        true if disk(DISK_TOO) => Bound::ProcessorsAndDisk,
+        true => Bound::Processors,
+        false if disk(EXHAUSTED) => Bound::Disk,
+        false => Bound::Concurrency,
     }
-    if seen.disk_busy.is_some_and(|d| d >= EXHAUSTED) {
-        return Bound::Disk;
-    }
-    Bound::Concurrency
 }
 
 /// The tier of a load's writes.
@@ -87,6 +91,8 @@ mod tests {
         s.disk_busy = Some(0.99);
         assert_eq!(bound(&s), Bound::Disk);
         s.busy_cores = 3.9;
+        assert_eq!(bound(&s), Bound::ProcessorsAndDisk);
+        s.disk_busy = Some(0.5);
         assert_eq!(bound(&s), Bound::Processors);
         s.generator_busy = 0.97;
         assert_eq!(bound(&s), Bound::Generator);

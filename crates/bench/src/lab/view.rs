@@ -4,9 +4,12 @@
 
 use super::outcome::{Cell, Point, Repetition, Run, Which};
 use super::plan;
-use super::spec::{Kind, Table, Unit};
+use super::spec::{Cache, Durability, Kind, Table, Unit};
 use super::stats::Spread;
 use super::units::{latency, thousands};
+
+/// Cores busy with neither generator nor server from which on a reader is told.
+const OTHERS: f64 = 0.3;
 
 /// What the columns of a table differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,9 +253,38 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
     };
     line.push_str(&format!(
         " · working set {set} ({percent} % of this machine's memory) · cache {}",
-        table.cache.unwrap_or(run.definition.load.cache).name()
+        cache_words(run, p.target, table)
     ));
     line
+}
+
+/// What caches held, and who saw to that.
+fn cache_words(run: &Run, target: usize, table: &Table) -> String {
+    let cache = table.cache.unwrap_or(run.definition.load.cache);
+    match (cache, &run.settings.cold_command) {
+        _ if !cached(run, target, table) => "bypassed (direct I/O)".into(),
+        (Cache::Cold, Some(command)) => format!("cold (by `{command}`)"),
+        (Cache::Cold, None) => "cold (dropped by fio)".into(),
+        _ => cache.name().into(),
+    }
+}
+
+/// Whether reads of a target may be answered from memory: all but those past the caches
+/// of the machine that the disk is in.
+fn cached(run: &Run, target: usize, table: &Table) -> bool {
+    let Some(facts) = run.targets.get(target) else {
+        return true;
+    };
+    let own_direct = table.fio.get("direct").map(ToString::to_string);
+    let direct = match own_direct {
+        Some(d) => d != "0",
+        None => {
+            let durability = table.durability.unwrap_or(run.definition.load.durability);
+            !run.settings.buffered
+                && (durability == Durability::Stable || table.mixes.iter().all(|m| *m == 100))
+        }
+    };
+    facts.given.contains("nfs://") || facts.local != Some(true) || !direct
 }
 
 /// A figure with half its spread in percent, when there are several.
@@ -296,6 +328,27 @@ impl View<'_> {
             .any(|c| c.repetitions.iter().any(|r| r.side(which).is_some()))
     }
 
+    /// All measurements in it.
+    fn repetitions(&self) -> impl Iterator<Item = &Repetition> {
+        self.columns
+            .iter()
+            .filter_map(|c| c.cell)
+            .flat_map(|c| &c.repetitions)
+    }
+
+    /// How long the rounds were that the steady state was judged by.
+    fn steady_label(&self) -> String {
+        let mut rounds: Vec<f64> = self
+            .repetitions()
+            .filter_map(|r| r.steady.map(|s| s.round_s))
+            .collect();
+        rounds.sort_by(f64::total_cmp);
+        match rounds.get(rounds.len() / 2) {
+            Some(s) => format!("steady over rounds of {s:.1} s"),
+            None => "steady state".into(),
+        }
+    }
+
     /// The sides that have a row: those measured, and both reads and writes in a table
     /// over mixes, as in the published ones.
     pub fn sides(&self) -> Vec<Which> {
@@ -304,6 +357,25 @@ impl View<'_> {
             .into_iter()
             .filter(|w| self.has(*w) || (over_mixes && *w != Which::Other))
             .collect()
+    }
+
+    /// What each figure rests on: its durability and its limit.
+    pub fn rests_on(&self) -> [Row; 2] {
+        let last = |f: fn(&Repetition) -> String| {
+            move |c: &Cell| {
+                let mut all: Vec<String> = c.counted().into_iter().map(f).collect();
+                all.dedup();
+                all.join("; ")
+            }
+        };
+        [
+            self.row(
+                "durable at the reply",
+                false,
+                last(|r| r.tier.name().into()),
+            ),
+            self.row("bound by", false, last(|r| r.bound.name())),
+        ]
     }
 
     /// The rows: figures first, then latencies, then what the figures rest on.
@@ -356,19 +428,7 @@ impl View<'_> {
         if table.is_some_and(|t| t.until_peak) {
             rows.push(self.row("depth at the peak", false, |c| c.point.depth.to_string()));
         }
-        let last = |f: fn(&Repetition) -> String| {
-            move |c: &Cell| {
-                let mut all: Vec<String> = c.counted().into_iter().map(f).collect();
-                all.dedup();
-                all.join("; ")
-            }
-        };
-        rows.push(self.row(
-            "durable at the reply",
-            false,
-            last(|r| r.tier.name().into()),
-        ));
-        rows.push(self.row("bound by", false, last(|r| r.bound.name())));
+        rows.extend(self.rests_on());
         rows.push(self.row("in flight (Little)", false, |c| {
             let s = c.spread(|r| Some(r.little.in_flight));
             let wrong = c.counted().into_iter().any(|r| !r.little.agrees);
@@ -380,7 +440,7 @@ impl View<'_> {
                 None => text,
             }
         }));
-        rows.push(self.row("steady state", false, |c| {
+        rows.push(self.row(self.steady_label(), false, |c| {
             let reps = c.counted();
             let steady = reps
                 .iter()
@@ -395,11 +455,14 @@ impl View<'_> {
                 (s, n) => format!("{s} of {n}"),
             }
         }));
-        if self.columns.iter().filter_map(|c| c.cell).any(|c| {
-            c.repetitions
-                .iter()
-                .any(|r| r.server_cpu_us_per_op.is_some())
-        }) {
+        let disturbed = |r: &Repetition| r.other_cores.is_some_and(|c| c > OTHERS);
+        if self.repetitions().any(disturbed) {
+            rows.push(self.row("cores busy with other things", false, |c| {
+                c.spread(|r| r.other_cores)
+                    .map_or_else(|| "–".into(), |s| format!("{:.1}", s.median))
+            }));
+        }
+        if self.repetitions().any(|r| r.server_cpu_us_per_op.is_some()) {
             rows.push(self.row("server CPU an operation", false, |c| {
                 c.spread(|r| r.server_cpu_us_per_op)
                     .map_or_else(|| "–".into(), |s| format!("{:.1} µs", s.median))
@@ -457,8 +520,8 @@ pub fn warnings(run: &Run) -> Vec<String> {
         "the hypervisor gave processor time to others",
     );
     say(
-        count(&|r| r.other_cores.is_some_and(|c| c > 0.3)),
-        "other programs kept more than 0.3 cores busy",
+        count(&|r| r.other_cores.is_some_and(|c| c > OTHERS)),
+        "other programs, or the kernel for nobody in particular, kept more than 0.3 cores busy",
     );
     say(count(&|r| r.cut_short), "cut short");
     if run.definition.time.repetitions < 3 {
@@ -469,7 +532,11 @@ pub fn warnings(run: &Run) -> Vec<String> {
     }
     for (i, table) in run.definition.tables.iter().enumerate() {
         let set = run.working_set(i);
-        let local = run.targets.iter().any(|t| t.local == Some(true));
+        let local = run
+            .targets
+            .iter()
+            .enumerate()
+            .any(|(t, facts)| facts.local == Some(true) && cached(run, t, table));
         if local && set < run.memory && table.mixes.iter().any(|m| *m > 0) {
             out.push(format!(
                 "Working sets fit into this machine's memory ({}), where the server is as well: reads measure caches, not disks.",

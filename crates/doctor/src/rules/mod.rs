@@ -38,6 +38,7 @@ pub fn all(facts: &Facts) -> Vec<Finding> {
         latency::buffers,
         latency::queued,
         smb::channels,
+        smb::missing_channels,
         smb::dialect,
         smb::caching,
     ];

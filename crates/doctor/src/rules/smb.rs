@@ -2,7 +2,7 @@
 
 use super::{on, options_fix};
 use crate::facts::{Facts, Mount, Protocol};
-use crate::finding::{Finding, Severity};
+use crate::finding::{Finding, Fix, Severity};
 
 fn smb(facts: &Facts) -> impl Iterator<Item = &Mount> {
     facts
@@ -24,6 +24,33 @@ pub fn channels(facts: &Facts) -> Vec<Finding> {
                 "One TCP connection and one core carry everything. The guide sets 4 or 8 channels (ConnectionCountPerRssNetworkInterface on Windows); Linux has them since 5.8.",
                 options_fix(mount, &["multichannel", "max_channels=4"], &[]),
                 "4, 8 or 16 channels gave twice the 8 KiB reads of one in NetApp Volumes' published test".to_owned(),
+            )
+        })
+        .collect()
+}
+
+/// Several connections asked for, and one made.
+pub fn missing_channels(facts: &Facts) -> Vec<Finding> {
+    smb(facts)
+        .filter(|m| m.number("max_channels").is_some_and(|n| n > 1))
+        .filter(|m| facts.smb_channels.get(&m.server) == Some(&1))
+        .map(|mount| {
+            let asked = mount.number("max_channels").unwrap_or(0);
+            on(
+                "channels-missing",
+                Severity::Slow,
+                mount,
+                format!("max_channels={asked} asked for, but the session has one connection"),
+                "The server opened no further channel: it has multichannel switched off, or an earlier mount of the share made the session without it.",
+                Fix {
+                    commands: vec![
+                        "grep -A2 'Extra Channels\\|Server interfaces' /proc/fs/cifs/DebugData   # what the server offers".to_owned(),
+                        "# Windows: Set-SmbServerConfiguration -EnableMultiChannel $true; Samba: server multi channel support = yes".to_owned(),
+                    ],
+                    effective: "when the session is made anew: all mounts of that server gone, then mounted again".to_owned(),
+                    ..Fix::default()
+                },
+                "what the channels were asked for".to_owned(),
             )
         })
         .collect()

@@ -301,7 +301,9 @@ fn value_label(v: f64) -> String {
         v if v >= 1e6 => format!("{:.1}M", v / 1e6),
         v if v >= 1e4 => format!("{:.0}k", v / 1e3),
         v if v >= 1e3 => format!("{:.1}k", v / 1e3),
-        v => short(rounded(v)),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => thousands(rounded(v)),
     }
 }
 
