@@ -9,8 +9,10 @@
 //!
 //! All of it is handed what time it is, and what moves bytes.
 
+pub mod batch;
 pub mod manager;
 pub mod model;
+pub mod pipe;
 pub mod plan;
 pub mod receive;
 pub mod retention;

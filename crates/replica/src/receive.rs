@@ -1,11 +1,18 @@
 //! The destination's side of a transfer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use weir_volume::Volume;
+use weir_volume::{FsError, Incoming, Mark, Position, Receive, Volume};
 
+use crate::batch::{self, Unapplied};
 use crate::transfer::{Nanos, Phase, Progress, TransferError};
-use crate::wire::Frame;
+use crate::wire::{
+    Ack, Begin, Done, End, Frame, Kind, Message, Reason, Refusal, Resume, WireError,
+};
+
+/// What was received waits no longer for a consistency point, whatever the rate.
+const AGE: Duration = Duration::from_secs(3);
 
 /// What a frame did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,22 +33,44 @@ pub enum Received {
     },
 }
 
+enum State {
+    /// Nothing was offered yet.
+    Idle,
+    Data(Receive),
+    Over,
+}
+
 /// The destination's side of one transfer.
 ///
 /// Hand in the frames that come and send what it appends to `out`, until it answers [`Received::Done`]. It blocks while
 /// the destination's engine is behind, at the end for a consistency point, so it wants a thread. Dropping it
 /// ends the transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
 pub struct Receiver {
-    _volume: Arc<Volume>,
+    volume: Arc<Volume>,
+    state: State,
+    digest: u64,
+    acked: u64,
+    begin: Option<Begin>,
+    progress: Progress,
 }
 
 impl Receiver {
     /// Receives into `volume`, which must be protected ([`weir_volume::Engine::protect`]).
     ///
     /// # Errors
-    /// `Volume(Invalid)` if it is not, `Volume(Busy)` if another transfer into it is running.
-    pub fn new(_volume: &Arc<Volume>, _now: Nanos) -> Result<Receiver, TransferError> {
-        Err(TransferError::Source("not yet".into()))
+    /// `Volume(Invalid)` if it is not.
+    pub fn new(volume: &Arc<Volume>, now: Nanos) -> Result<Receiver, TransferError> {
+        if !volume.protected() {
+            return Err(FsError::Invalid.into());
+        }
+        Ok(Receiver {
+            volume: Arc::clone(volume),
+            state: State::Idle,
+            digest: 0,
+            acked: 0,
+            begin: None,
+            progress: Progress::new(now),
+        })
     }
 
     /// Takes in a frame; appends answers to `out`.
@@ -50,36 +79,211 @@ impl Receiver {
     /// The transfer is over. `out` has what is to be sent to the other side before closing.
     pub fn frame(
         &mut self,
-        _frame: &Frame<'_>,
-        _out: &mut Vec<u8>,
-        _now: Nanos,
+        frame: &Frame<'_>,
+        out: &mut Vec<u8>,
+        now: Nanos,
     ) -> Result<Received, TransferError> {
-        Err(TransferError::Source("not yet".into()))
+        let result = self.take(frame, out, now);
+        if let Err(error) = &result {
+            self.state = State::Over;
+            let reason = match error {
+                TransferError::Refused(refusal) if frame.kind == Kind::Refusal => {
+                    return Err(TransferError::Refused(refusal.clone()));
+                }
+                TransferError::Refused(refusal) => refusal.reason,
+                TransferError::Wire(_) | TransferError::Corrupt(_) => Reason::Corrupt,
+                TransferError::Volume(FsError::NoSpace) => Reason::NoSpace,
+                TransferError::Volume(FsError::Busy) => Reason::Busy,
+                TransferError::Volume(_) | TransferError::Source(_) => Reason::Io,
+            };
+            let text = error.to_string();
+            Refusal { reason, text }.frame(out)?;
+        }
+        result
+    }
+
+    fn take(
+        &mut self,
+        frame: &Frame<'_>,
+        out: &mut Vec<u8>,
+        now: Nanos,
+    ) -> Result<Received, TransferError> {
+        match (frame.kind, &mut self.state) {
+            (Kind::Begin, State::Idle) => {
+                let begin = Begin::decode(&frame.payload)?;
+                self.begin(begin, out, now)
+            }
+            (Kind::Records, State::Data(receive)) => {
+                let position = batch::apply(&frame.payload, receive).map_err(|why| match why {
+                    Unapplied::Malformed(what) => TransferError::Corrupt(what),
+                    Unapplied::Volume(e) => TransferError::Volume(e),
+                })?;
+                self.digest = batch::digest(self.digest, &frame.payload);
+                let progress = &mut self.progress;
+                progress.phase = Phase::Data;
+                progress.data_began.get_or_insert(now);
+                progress.data_ended = Some(now);
+                progress.logical += frame.payload.len() as u64;
+                progress.wire += frame.wire as u64;
+                let mark = Mark {
+                    position,
+                    digest: self.digest,
+                    logical: progress.logical,
+                    wire: progress.wire,
+                };
+                receive.commit(mark).map_err(|e| match e {
+                    FsError::Invalid => TransferError::Corrupt("records out of order"),
+                    e => e.into(),
+                })?;
+                self.acknowledge(out)?;
+                Ok(Received::Data(frame.wire as u64))
+            }
+            (Kind::End, State::Data(_)) => {
+                let end = End::decode(&frame.payload)?;
+                self.finish(end, out, now)
+            }
+            (Kind::Refusal, _) => {
+                let refusal = Refusal::decode(&frame.payload)?;
+                Err(TransferError::Refused(refusal))
+            }
+            _ => Err(WireError::Malformed("a message at the wrong time").into()),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        begin: Begin,
+        out: &mut Vec<u8>,
+        now: Nanos,
+    ) -> Result<Received, TransferError> {
+        let incoming = Incoming {
+            base: begin.base,
+            target: begin.target,
+            name: begin.name.clone(),
+            label: begin.label.clone(),
+            created: begin.created,
+            next_ino: begin.next_ino,
+            key: begin.key,
+        };
+        self.progress.total = begin.total;
+        self.begin = Some(begin);
+        let refuse = |reason, text: &str| {
+            let text = text.to_owned();
+            TransferError::Refused(Refusal { reason, text })
+        };
+        let receive = match self.volume.receive(&incoming) {
+            Ok(receive) => receive,
+            // The end of an earlier attempt was lost on its way.
+            Err(FsError::Exists) => {
+                let found = self.volume.snapshot_with(incoming.target);
+                let snapshot = found.map(|s| s.id).ok_or(FsError::Stale)?;
+                self.over(now);
+                Done { snapshot }.frame(out)?;
+                return Ok(Received::Done { snapshot });
+            }
+            Err(FsError::CrossDevice) => {
+                return Err(refuse(
+                    Reason::NoCommonSnapshot,
+                    "the destination does not have the snapshot that the transfer builds on",
+                ));
+            }
+            Err(FsError::Invalid) => {
+                return Err(refuse(
+                    Reason::NotProtected,
+                    "the destination is not a data protection volume",
+                ));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let mark = receive.mark();
+        self.digest = mark.digest;
+        self.progress.logical = mark.logical;
+        self.progress.wire = mark.wire;
+        self.progress.resumed = mark.logical;
+        self.progress.durable = receive.durable();
+        self.acked = self.progress.durable;
+        self.state = State::Data(receive);
+        let resume = Resume {
+            position: mark.position,
+            digest: mark.digest,
+            logical: mark.logical,
+            wire: mark.wire,
+        };
+        resume.frame(out)?;
+        Ok(Received::Began {
+            resumed: mark.logical,
+        })
+    }
+
+    fn finish(
+        &mut self,
+        end: End,
+        out: &mut Vec<u8>,
+        now: Nanos,
+    ) -> Result<Received, TransferError> {
+        let State::Data(mut receive) = std::mem::replace(&mut self.state, State::Over) else {
+            return Err(WireError::Malformed("a message at the wrong time").into());
+        };
+        if end.digest != self.digest {
+            // Frames were lost, though each that came was sound: nothing of it can be relied on.
+            receive.discard()?;
+            return Err(TransferError::Corrupt("parts of the stream are missing"));
+        }
+        self.progress.phase = Phase::Finalise;
+        let mark = Mark {
+            position: Position::END,
+            digest: self.digest,
+            logical: self.progress.logical,
+            wire: self.progress.wire,
+        };
+        receive.commit(mark)?;
+        let snapshot = receive.finish()?;
+        self.over(now);
+        Done { snapshot }.frame(out)?;
+        Ok(Received::Done { snapshot })
+    }
+
+    fn over(&mut self, now: Nanos) {
+        self.state = State::Over;
+        self.progress.phase = Phase::Done;
+        self.progress.durable = self.progress.logical;
+        self.progress.ended = Some(now);
+    }
+
+    /// Tells the source what has become durable since it was last told.
+    fn acknowledge(&mut self, out: &mut Vec<u8>) -> Result<(), TransferError> {
+        if let State::Data(receive) = &self.state {
+            let logical = receive.durable();
+            if logical > self.acked {
+                self.acked = logical;
+                self.progress.durable = logical;
+                Ack { logical }.frame(out)?;
+            }
+        }
+        Ok(())
     }
 
     /// To be called about once a second, data or not: sees to it that a checkpoint is never older than some seconds.
-    pub fn tick(&mut self, _out: &mut Vec<u8>, _now: Nanos) {}
+    pub fn tick(&mut self, out: &mut Vec<u8>, _now: Nanos) {
+        if let State::Data(receive) = &self.state {
+            receive.age(AGE);
+        }
+        // A frame of this length is never refused.
+        let _ = self.acknowledge(out);
+    }
+
+    /// What the source offers, once it has.
+    pub fn offered(&self) -> Option<&Begin> {
+        self.begin.as_ref()
+    }
 
     /// How far it is.
     pub fn progress(&self) -> Progress {
-        no_progress()
+        self.progress
     }
 
     /// Appends the word for the other side that the transfer ends on request.
-    pub fn abort(self, _out: &mut Vec<u8>) {}
-}
-
-pub(crate) fn no_progress() -> Progress {
-    Progress {
-        phase: Phase::Setup,
-        logical: 0,
-        wire: 0,
-        resumed: 0,
-        durable: 0,
-        total: None,
-        began: 0,
-        data_began: None,
-        data_ended: None,
-        ended: None,
+    pub fn abort(self, out: &mut Vec<u8>) {
+        crate::transfer::aborted(out);
     }
 }

@@ -1,11 +1,30 @@
 //! The source's side of a transfer.
+//!
+//! The difference is read ahead by [`AHEAD_BLOCKS`] blocks, which are fetched together, so that the disk sees long
+//! reads; that, and the frame under construction, is all the memory that a transfer takes. A frame is no longer than
+//! what a throttle gives out at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_volume::{SnapshotHold, Volume};
+use weir_base::BLOCK_SIZE;
+use weir_volume::{BlockRef, Outgoing, Position, Sent, Volume};
 
-use crate::transfer::{Nanos, Progress, TransferError};
-use crate::wire::Frame;
+use crate::batch::{self, GONE_SIZE, Ops, PREFIX, data_size, put_size};
+use crate::throttle::PIECE;
+use crate::transfer::{Nanos, Phase, Progress, TransferError};
+use crate::wire::{
+    self, Ack, Begin, Done, End, Frame, HEADER, Kind, Message, Reason, Refusal, Resume, WireError,
+};
+
+/// Blocks that are read at once: 1 MiB.
+const AHEAD_BLOCKS: usize = 256;
+
+/// Bytes of records that are read ahead.
+const AHEAD_BYTES: usize = 256 << 10;
+
+/// Bytes of a payload.
+const ROOM: usize = PIECE as usize - HEADER;
 
 /// How a transfer is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,52 +49,299 @@ pub enum SendStep {
     Done,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The offer is to be made.
+    Begin,
+    /// The destination has not said where to begin.
+    Offered,
+    Data,
+    /// All has been sent, and the destination has not said that it has it.
+    Ended,
+    Done,
+    Failed,
+}
+
 /// The source's side of one transfer.
 ///
 /// Drive it: call [`Sender::step`], which appends to `out`, send that, and hand in what the other side sends
 /// ([`Sender::frame`]), until it answers `Done`. Steps read from the disk and block; so they want a thread. Dropping the
 /// sender ends the transfer; the destination keeps what it has.
 pub struct Sender {
-    _hold: Arc<SnapshotHold>,
+    outgoing: Outgoing,
+    options: SendOptions,
+    state: State,
+    /// Read, and not sent.
+    queue: VecDeque<Sent>,
+    pages: VecDeque<weir_volume::Frame>,
+    /// There is nothing more to be read.
+    read_all: bool,
+    digest: u64,
+    progress: Progress,
 }
 
 impl Sender {
     /// Sends `target` as its difference to `base`, both snapshots of `volume` by name; without a base, all of it.
-    /// Both are held: they cannot be deleted meanwhile.
+    /// Both are held: they cannot be deleted meanwhile. Blocks, if they are very new until a consistency point has made
+    /// them.
     ///
     /// # Errors
     /// `Volume(NotFound)` if there is no such snapshot, `Volume(Invalid)` if the base is newer.
     pub fn new(
-        _volume: &Arc<Volume>,
-        _base: Option<&str>,
-        _target: &str,
-        _options: SendOptions,
-        _now: Nanos,
+        volume: &Arc<Volume>,
+        base: Option<&str>,
+        target: &str,
+        options: SendOptions,
+        now: Nanos,
     ) -> Result<Sender, TransferError> {
-        Err(TransferError::Source("not yet".into()))
+        let mut outgoing = Outgoing::new(volume, base, target)?;
+        let total = match options.count {
+            true => Some(count(&mut outgoing)?),
+            false => None,
+        };
+        Ok(Sender {
+            outgoing,
+            options,
+            state: State::Begin,
+            queue: VecDeque::new(),
+            pages: VecDeque::new(),
+            read_all: false,
+            digest: 0,
+            progress: Progress {
+                total,
+                ..Progress::new(now)
+            },
+        })
     }
 
     /// Appends the next frame to `out`. Blocks while it reads.
     ///
     /// # Errors
-    /// The transfer is over. Unless it is `Wire`, `out` has what is to be sent to the other side before closing.
-    pub fn step(&mut self, _out: &mut Vec<u8>, _now: Nanos) -> Result<SendStep, TransferError> {
-        Err(TransferError::Source("not yet".into()))
+    /// The transfer is over; `out` has what is to be sent to the other side before closing.
+    pub fn step(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<SendStep, TransferError> {
+        match self.state {
+            State::Begin => {
+                let incoming = self.outgoing.incoming();
+                let begin = Begin {
+                    base: incoming.base,
+                    target: incoming.target,
+                    name: incoming.name.clone(),
+                    label: incoming.label.clone(),
+                    created: incoming.created,
+                    next_ino: incoming.next_ino,
+                    key: incoming.key,
+                    referenced: self.outgoing.referenced(),
+                    total: self.progress.total,
+                };
+                begin.frame(out)?;
+                self.state = State::Offered;
+                Ok(SendStep::Control)
+            }
+            State::Offered | State::Ended => Ok(SendStep::Wait),
+            State::Done => Ok(SendStep::Done),
+            State::Failed => Err(TransferError::Corrupt("the transfer is over")),
+            State::Data => match self.data(out, now) {
+                Err(error) => {
+                    self.state = State::Failed;
+                    let refusal = Refusal {
+                        reason: Reason::Io,
+                        text: error.to_string(),
+                    };
+                    refusal.frame(out)?;
+                    Err(error)
+                }
+                step => step,
+            },
+        }
+    }
+
+    fn data(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<SendStep, TransferError> {
+        if self.queue.is_empty() {
+            self.read_ahead()?;
+        }
+        if self.queue.is_empty() {
+            let end = End {
+                digest: self.digest,
+            };
+            end.frame(out)?;
+            self.state = State::Ended;
+            self.progress.phase = Phase::Finalise;
+            self.progress.data_ended = Some(now);
+            return Ok(SendStep::Control);
+        }
+        if self.progress.data_began.is_none() {
+            self.progress.data_began = Some(now);
+            self.progress.phase = Phase::Data;
+        }
+        let begin = wire::begin_frame(out);
+        self.fill(out);
+        let payload = out.get(begin + HEADER..).unwrap_or_default();
+        self.digest = batch::digest(self.digest, payload);
+        self.progress.logical += payload.len() as u64;
+        let bytes = wire::end_frame(out, begin, Kind::Records, self.options.compress)?;
+        self.progress.wire += bytes as u64;
+        Ok(SendStep::Data(bytes as u64))
+    }
+
+    /// Reads on, and the blocks of what was read.
+    fn read_ahead(&mut self) -> Result<(), TransferError> {
+        let mut wanted: Vec<BlockRef> = Vec::with_capacity(AHEAD_BLOCKS + 32);
+        let mut bytes = 0;
+        while !self.read_all && wanted.len() < AHEAD_BLOCKS && bytes < AHEAD_BYTES {
+            let Some(sent) = self.outgoing.advance()? else {
+                self.read_all = true;
+                break;
+            };
+            bytes += size(&sent);
+            if let Sent::Data { blocks, .. } = &sent {
+                wanted.extend(blocks.iter().map(|(_, block)| *block));
+            }
+            self.queue.push_back(sent);
+        }
+        if !wanted.is_empty() {
+            self.pages.extend(self.outgoing.read(&wanted)?);
+        }
+        Ok(())
+    }
+
+    /// Appends a payload of what was read.
+    fn fill(&mut self, out: &mut Vec<u8>) {
+        let mut ops = Ops::begin(out);
+        let mut data = 0;
+        let mut position = Position::END;
+        while let Some(sent) = self.queue.front_mut() {
+            let room = ROOM.saturating_sub(ops.len() + data);
+            match sent {
+                Sent::Put { at, value } => {
+                    if put_size(value.len()) > room {
+                        position = *at;
+                        break;
+                    }
+                    ops.put(*at, value);
+                    position = batch::behind(*at);
+                }
+                Sent::Gone { at } => {
+                    if GONE_SIZE > room {
+                        position = *at;
+                        break;
+                    }
+                    ops.gone(*at);
+                    position = batch::behind(*at);
+                }
+                Sent::Data { at, blocks, holes } => {
+                    let each = BLOCK_SIZE + 4;
+                    let fit = (room.saturating_sub(data_size(0)) / each).min(blocks.len());
+                    if fit == 0 && (!blocks.is_empty() || data_size(0) > room) {
+                        position = *at;
+                        break;
+                    }
+                    let part = blocks.get(..fit).unwrap_or_default();
+                    let puts = part.iter().fold(0u32, |mask, (place, _)| mask | 1 << place);
+                    let crcs = part.iter().map(|(_, block)| block.crc());
+                    ops.data(*at, puts, *holes, crcs);
+                    data += fit * BLOCK_SIZE;
+                    if fit < blocks.len() {
+                        blocks.drain(..fit);
+                        *holes = 0;
+                        position = *at;
+                        break;
+                    }
+                    position = batch::behind(*at);
+                }
+            }
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() && self.read_all {
+            position = Position::END;
+        }
+        ops.end(position);
+        for page in self.pages.drain(..data / BLOCK_SIZE) {
+            out.extend_from_slice(&page[..]);
+        }
     }
 
     /// Takes in a frame of the other side.
     ///
     /// # Errors
     /// The transfer is over.
-    pub fn frame(&mut self, _frame: &Frame<'_>, _now: Nanos) -> Result<(), TransferError> {
-        Err(TransferError::Source("not yet".into()))
+    pub fn frame(&mut self, frame: &Frame<'_>, now: Nanos) -> Result<(), TransferError> {
+        let taken = self.take(frame, now);
+        if taken.is_err() {
+            self.state = State::Failed;
+        }
+        taken
+    }
+
+    fn take(&mut self, frame: &Frame<'_>, now: Nanos) -> Result<(), TransferError> {
+        match (frame.kind, self.state) {
+            (Kind::Resume, State::Offered) => {
+                let resume = Resume::decode(&frame.payload)?;
+                if resume.position > Position::START {
+                    self.outgoing.seek(resume.position)?;
+                }
+                self.digest = resume.digest;
+                self.progress.logical = resume.logical;
+                self.progress.wire = resume.wire;
+                self.progress.resumed = resume.logical;
+                self.progress.durable = resume.logical;
+                self.state = State::Data;
+                Ok(())
+            }
+            // It had everything already, or has it now.
+            (Kind::Done, State::Offered | State::Ended) => {
+                Done::decode(&frame.payload)?;
+                self.state = State::Done;
+                self.progress.phase = Phase::Done;
+                self.progress.durable = self.progress.logical;
+                self.progress.ended = Some(now);
+                Ok(())
+            }
+            (Kind::Ack, State::Data | State::Ended) => {
+                self.progress.durable = Ack::decode(&frame.payload)?.logical;
+                Ok(())
+            }
+            (Kind::Refusal, _) => {
+                let refusal = Refusal::decode(&frame.payload)?;
+                Err(TransferError::Refused(refusal))
+            }
+            _ => Err(WireError::Malformed("a message at the wrong time").into()),
+        }
     }
 
     /// How far it is.
     pub fn progress(&self) -> Progress {
-        crate::receive::no_progress()
+        self.progress
     }
 
     /// Appends the word for the other side that the transfer ends on request.
-    pub fn abort(self, _out: &mut Vec<u8>) {}
+    pub fn abort(self, out: &mut Vec<u8>) {
+        crate::transfer::aborted(out);
+    }
+}
+
+/// Bytes that it takes in a payload.
+fn size(sent: &Sent) -> usize {
+    match sent {
+        Sent::Put { value, .. } => put_size(value.len()),
+        Sent::Gone { .. } => GONE_SIZE,
+        Sent::Data { blocks, .. } => data_size(blocks.len()),
+    }
+}
+
+/// Bytes that will be sent before compression, but for a few a frame.
+fn count(outgoing: &mut Outgoing) -> Result<u64, TransferError> {
+    let (mut bytes, mut frame) = (0u64, PREFIX);
+    while let Some(sent) = outgoing.advance()? {
+        let data = match &sent {
+            Sent::Data { blocks, .. } => blocks.len() * BLOCK_SIZE,
+            _ => 0,
+        };
+        frame += size(&sent) + data;
+        if frame > ROOM {
+            bytes += frame as u64;
+            frame = PREFIX;
+        }
+    }
+    outgoing.seek(Position::START)?;
+    Ok(bytes + frame as u64)
 }

@@ -1,6 +1,6 @@
 //! What sender and receiver of a transfer have in common.
 
-use crate::wire::{Refusal, WireError};
+use crate::wire::{Message, Reason, Refusal, WireError};
 use weir_volume::FsError;
 
 /// Nanoseconds of a clock that never goes back; whoever drives a transfer hands them in.
@@ -63,4 +63,32 @@ pub struct Progress {
     pub data_ended: Option<Nanos>,
     /// When it ended well.
     pub ended: Option<Nanos>,
+}
+
+impl Progress {
+    /// Of a transfer that begins now.
+    pub fn new(now: Nanos) -> Progress {
+        Progress {
+            phase: Phase::Setup,
+            logical: 0,
+            wire: 0,
+            resumed: 0,
+            durable: 0,
+            total: None,
+            began: now,
+            data_began: None,
+            data_ended: None,
+            ended: None,
+        }
+    }
+}
+
+/// Appends the word that a transfer ends on request.
+pub(crate) fn aborted(out: &mut Vec<u8>) {
+    let refusal = Refusal {
+        reason: Reason::Aborted,
+        text: "the transfer was aborted".to_owned(),
+    };
+    // A frame of this length is never refused.
+    let _ = refusal.frame(out);
 }

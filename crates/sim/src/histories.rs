@@ -16,10 +16,10 @@ use weir_volume::{
 use crate::machine::{Machine, Sizes, VOLUME};
 use crate::rand::Choices;
 
-type Checked<T = ()> = Result<T, String>;
+pub(crate) type Checked<T = ()> = Result<T, String>;
 
 /// First bytes of a file's blocks; a block has one byte throughout.
-type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// A volume, as it should be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -33,18 +33,21 @@ struct Branch {
 /// All volumes.
 type State = BTreeMap<String, Branch>;
 
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
-fn run<T>(vol: &Volume, op: impl FnMut(&mut Cx) -> Result<T, Stop>) -> Result<T, FsError> {
+pub(crate) fn run<T>(
+    vol: &Volume,
+    op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+) -> Result<T, FsError> {
     let now = weir_base::Time { secs: 1, nanos: 0 };
     vol.drive_blocking(&mut Cx::new(now), op)
 }
 
-fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {
+pub(crate) fn find(vol: &Volume, name: &str) -> Result<Ino, FsError> {
     run(vol, |cx| vol.lookup(cx, vol.root(), name.as_bytes())).map(|found| found.ino)
 }
 
-fn contents(vol: &Volume) -> Checked<Files> {
+pub(crate) fn contents(vol: &Volume) -> Checked<Files> {
     let failed = |e: FsError| format!("cannot be read: {e}");
     let limit = ReadDirLimit {
         entries: 1000,
@@ -356,7 +359,7 @@ pub fn story(seed: u64) -> Checked {
     })
 }
 
-fn settle(engine: &Engine) -> Checked {
+pub(crate) fn settle(engine: &Engine) -> Checked {
     loop {
         engine.cp_now().map_err(|e| e.to_string())?;
         let splitting = engine.volumes().iter().any(|v| v.splitting());

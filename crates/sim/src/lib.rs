@@ -21,6 +21,7 @@ pub mod generate;
 pub mod histories;
 pub mod machine;
 pub mod minimise;
+pub mod mirrors;
 pub mod model;
 pub mod nfs;
 pub mod rand;

@@ -20,6 +20,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::histories::story,
     },
     Suite {
+        name: "mirrors",
+        about: "transfers between two machines, cut short, damaged, and under power failures of either",
+        run: crate::mirrors::story,
+    },
+    Suite {
         name: "nfs",
         about: "random operations through the NFSv3 service, with clean restarts",
         run: crate::nfs::story::restarts,

@@ -28,6 +28,11 @@ fn volumes_and_snapshots_hold_their_history() {
 }
 
 #[test]
+fn a_copy_is_always_some_snapshot_of_its_source() {
+    run("mirrors", 60);
+}
+
+#[test]
 fn the_nfs_surface_agrees_with_the_model() {
     run("nfs", 40);
 }

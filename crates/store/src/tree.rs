@@ -30,7 +30,7 @@ use crate::frame::Frame;
 use crate::node::{Key, NodeView};
 
 pub use apply::{Edit, NodeSink, apply};
-pub use diff::diff;
+pub use diff::{Diff, Differs, diff};
 pub use reap::{Reaper, reap};
 pub use walk::{Visitor, walk, walk_from};
 

@@ -101,13 +101,16 @@ impl<'t> Subject<'t> {
     }
 
     /// The volume or the snapshot, for reading.
-    fn reading(&self) -> Outcome<Reading<'t>> {
+    pub(crate) fn reading(&self) -> Outcome<Reading<'t>> {
         Reading::new(&self.export.volume, self.place)
     }
 
     /// Whether changes are refused, whoever asks.
     pub fn read_only(&self) -> bool {
-        self.rule.read_only || self.export.read_only || self.place != Place::Live
+        self.rule.read_only
+            || self.export.read_only
+            || self.place != Place::Live
+            || self.export.volume.protected()
     }
 
     fn writable(&self) -> Result<(), FsError> {
@@ -248,7 +251,7 @@ impl<'t> Subject<'t> {
         if attr.kind != FileKind::Regular {
             return Err(FsError::Invalid.into());
         }
-        if self.place != Place::Live {
+        if self.place != Place::Live || self.volume().protected() {
             return Err(FsError::ReadOnly.into());
         }
         self.volume().commit(cx, ino, offset, len)

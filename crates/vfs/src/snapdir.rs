@@ -62,6 +62,11 @@ pub(crate) enum Reading<'t> {
 impl<'t> Reading<'t> {
     pub(crate) fn new(volume: &'t Arc<Volume>, place: Place) -> Outcome<Reading<'t>> {
         match place {
+            // Of the destination of a replication what it last was completely.
+            Place::Live if volume.protected() => Ok(match volume.serving()? {
+                Some(view) => Reading::View(view),
+                None => Reading::Live(volume),
+            }),
             Place::Live => Ok(Reading::Live(volume)),
             Place::Snapshot(id) => volume.view(id).map(Reading::View),
             Place::Snapshots => Err(FsError::Invalid.into()),
@@ -106,7 +111,7 @@ impl Subject<'_> {
     /// Attributes of the directory of snapshots of `dir`, which must exist.
     pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Outcome<Attr> {
         let volume = &self.export.volume;
-        let of = volume.getattr(cx, dir)?;
+        let of = Reading::new(volume, Place::Live)?.getattr(cx, dir)?;
         if of.kind != FileKind::Directory {
             return Err(FsError::Stale.into());
         }
@@ -270,17 +275,15 @@ impl Subject<'_> {
         };
         let mut due = cookie < COOKIE;
         let mut fits = true;
-        let mut out =
-            self.export
-                .volume
-                .readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
-                    if due && entry.cookie > COOKIE {
-                        due = false;
-                        fits = each(&own, Some(spot));
-                    }
-                    fits = fits && each(entry, Some(self.spot(entry.ino)));
-                    fits
-                })?;
+        let reading = self.reading()?;
+        let mut out = reading.readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
+            if due && entry.cookie > COOKIE {
+                due = false;
+                fits = each(&own, Some(spot));
+            }
+            fits = fits && each(entry, Some(self.spot(entry.ino)));
+            fits
+        })?;
         if due && fits && out.eof {
             out.eof = each(&own, Some(spot));
         }

@@ -11,6 +11,7 @@ use weir_store::tree::{ROOT_SIZE, TreeRoot};
 
 use crate::codec::{Put, Reader};
 use crate::hash::HashKey;
+use crate::mirror::SnapshotIdentity;
 
 /// The name under which the aggregate's own tree marks its nodes.
 pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
@@ -36,6 +37,11 @@ pub const MAX_LABEL: usize = 255;
 /// Volumes without snapshots were once written without what belongs to those.
 const FIRST_VERSION: u8 = 1;
 const VERSION: u8 = 2;
+/// Of volumes and snapshots that have to do with replication.
+const REPLICATED: u8 = 3;
+
+/// A transfer is the difference to something.
+const HAS_BASE: u8 = 1;
 
 /// What a clone shares with another volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +71,87 @@ pub(crate) struct VolumeRec {
     /// Blocks in it.
     pub(crate) dead_blocks: u64,
     pub(crate) origin: Option<Origin>,
+    /// It is the destination of a replication.
+    pub(crate) mirror: Option<MirrorRec>,
+}
+
+/// What a destination is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MirrorRec {
+    /// The snapshot that clients see; 0: none yet.
+    pub(crate) exported: u32,
+    /// A transfer that has not ended.
+    pub(crate) transfer: Option<TransferRec>,
+}
+
+/// A transfer that has not ended. The volume's tree is the base with everything before
+/// `position` as it is in the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TransferRec {
+    pub(crate) base: Option<SnapshotIdentity>,
+    pub(crate) target: SnapshotIdentity,
+    pub(crate) position: Key,
+    /// Of what was received before it.
+    pub(crate) digest: u64,
+    /// Bytes received, before compression and on the wire.
+    pub(crate) logical: u64,
+    pub(crate) wire: u64,
+}
+
+fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
+    out.put(&identity.volume);
+    out.put_u32(identity.id);
+}
+
+fn read_identity(r: &mut Reader<'_>) -> Option<SnapshotIdentity> {
+    Some(SnapshotIdentity {
+        volume: r.array()?,
+        id: r.u32()?,
+    })
+}
+
+impl MirrorRec {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.exported);
+        let Some(t) = &self.transfer else {
+            out.put_u8(0);
+            return;
+        };
+        out.put_u8(1);
+        match &t.base {
+            Some(base) => {
+                out.put_u8(HAS_BASE);
+                put_identity(out, base);
+            }
+            None => out.put_u8(0),
+        }
+        put_identity(out, &t.target);
+        out.put(&t.position.encode());
+        out.put_u64(t.digest);
+        out.put_u64(t.logical);
+        out.put_u64(t.wire);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<MirrorRec> {
+        let exported = r.u32()?;
+        let transfer = match r.u8()? {
+            0 => None,
+            1 => Some(TransferRec {
+                base: match r.u8()? {
+                    0 => None,
+                    HAS_BASE => Some(read_identity(r)?),
+                    _ => return None,
+                },
+                target: read_identity(r)?,
+                position: Key::decode(&r.array()?),
+                digest: r.u64()?,
+                logical: r.u64()?,
+                wire: r.u64()?,
+            }),
+            _ => return None,
+        };
+        Some(MirrorRec { exported, transfer })
+    }
 }
 
 impl VolumeRec {
@@ -78,8 +165,11 @@ impl VolumeRec {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(130 + self.name.len());
-        out.put_u8(VERSION);
+        let mut out = Vec::with_capacity(230 + self.name.len());
+        out.put_u8(match self.mirror {
+            Some(_) => REPLICATED,
+            None => VERSION,
+        });
         out.put(&self.root.encode());
         out.put_u64(self.key.0);
         out.put_u64(self.key.1);
@@ -92,6 +182,9 @@ impl VolumeRec {
         out.put_u32(self.origin.map_or(0, |o| o.volume.0));
         out.put_u32(self.origin.map_or(0, |o| o.snapshot));
         out.put_u64(self.foreign().0);
+        if let Some(mirror) = &self.mirror {
+            mirror.encode(&mut out);
+        }
         out.put(self.name.as_bytes());
         out
     }
@@ -99,7 +192,7 @@ impl VolumeRec {
     pub(crate) fn decode(bytes: &[u8]) -> Option<VolumeRec> {
         let mut r = Reader::new(bytes);
         let version = r.u8()?;
-        if version != VERSION && version != FIRST_VERSION {
+        if !matches!(version, FIRST_VERSION | VERSION | REPLICATED) {
             return None;
         }
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
@@ -116,9 +209,10 @@ impl VolumeRec {
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
             origin: None,
+            mirror: None,
             name: String::new(),
         };
-        if version == VERSION {
+        if version != FIRST_VERSION {
             rec.dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
             rec.dead_blocks = r.u64()?;
             let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
@@ -128,6 +222,9 @@ impl VolumeRec {
                 snapshot,
                 generation,
             });
+        }
+        if version == REPLICATED {
+            rec.mirror = Some(MirrorRec::decode(&mut r)?);
         }
         rec.name = name(r.rest())?;
         Some(rec)
@@ -155,6 +252,8 @@ pub(crate) struct SnapshotRec {
     pub(crate) used: u64,
     /// Blocks that only this snapshot refers to.
     pub(crate) unique: u64,
+    /// It was received: where it was first made.
+    pub(crate) source: Option<SnapshotIdentity>,
 }
 
 impl SnapshotRec {
@@ -163,8 +262,11 @@ impl SnapshotRec {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(70 + self.name.len() + self.label.len());
-        out.put_u8(VERSION);
+        let mut out = Vec::with_capacity(90 + self.name.len() + self.label.len());
+        out.put_u8(match self.source {
+            Some(_) => REPLICATED,
+            None => VERSION,
+        });
         out.put_u32(self.id);
         out.put(&self.root.encode());
         out.put_u64(self.generation.0);
@@ -173,6 +275,9 @@ impl SnapshotRec {
         out.put_u64(self.next_ino);
         out.put_u64(self.used);
         out.put_u64(self.unique);
+        if let Some(source) = &self.source {
+            put_identity(&mut out, source);
+        }
         out.put_u16(self.label.len() as u16);
         out.put(self.label.as_bytes());
         out.put(self.name.as_bytes());
@@ -181,7 +286,8 @@ impl SnapshotRec {
 
     pub(crate) fn decode(number: u64, bytes: &[u8]) -> Option<SnapshotRec> {
         let mut r = Reader::new(bytes);
-        if r.u8()? != VERSION {
+        let version = r.u8()?;
+        if !matches!(version, VERSION | REPLICATED) {
             return None;
         }
         let id = r.u32()?;
@@ -192,6 +298,10 @@ impl SnapshotRec {
             nanos: r.u32()?,
         };
         let (next_ino, used, unique) = (r.u64()?, r.u64()?, r.u64()?);
+        let source = match version {
+            REPLICATED => Some(read_identity(&mut r)?),
+            _ => None,
+        };
         let label = usize::from(r.u16()?);
         let label = label_of(r.bytes(label)?)?;
         Some(SnapshotRec {
@@ -203,6 +313,7 @@ impl SnapshotRec {
             next_ino,
             used,
             unique,
+            source,
             label,
             name: name(r.rest())?,
         })
@@ -420,6 +531,7 @@ mod tests {
             dead: TreeRoot::EMPTY,
             dead_blocks: 7,
             origin: None,
+            mirror: None,
         };
         assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
         v.origin = Some(Origin {
@@ -428,8 +540,28 @@ mod tests {
             generation: Generation(10),
         });
         assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        let identity = |id| SnapshotIdentity {
+            volume: [id as u8; 16],
+            id,
+        };
+        for base in [None, Some(identity(3))] {
+            v.mirror = Some(MirrorRec {
+                exported: 11,
+                transfer: Some(TransferRec {
+                    base,
+                    target: identity(4),
+                    position: Key::new(5, 6, 7),
+                    digest: 8,
+                    logical: 9,
+                    wire: 10,
+                }),
+            });
+            assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        }
+        v.mirror = Some(MirrorRec::default());
+        assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
         assert_eq!(VolumeRec::decode(&v.encode()[..20]), None);
-        let s = SnapshotRec {
+        let mut s = SnapshotRec {
             id: 9,
             number: 12,
             name: "before".into(),
@@ -440,7 +572,10 @@ mod tests {
             next_ino: 3,
             used: 8,
             unique: 10,
+            source: None,
         };
+        assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s.clone()));
+        s.source = Some(identity(2));
         assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s));
     }
 

@@ -205,6 +205,15 @@ impl Core {
         })
     }
 
+    /// Identifies a volume among all of all aggregates.
+    pub(crate) fn uuid_of(&self, id: VolumeId) -> [u8; 16] {
+        let mut uuid = self.agg.id().0;
+        for (byte, of) in uuid.iter_mut().rev().zip(id.0.to_le_bytes()) {
+            *byte ^= of;
+        }
+        uuid
+    }
+
     pub(crate) fn verifier(&self) -> u64 {
         // A poisoned aggregate answers another verifier, so that clients notice
         // that what they have not committed may be gone.

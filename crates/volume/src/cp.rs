@@ -31,8 +31,9 @@ use crate::catalog::{self, AGGREGATE_TREE, Catalog, Job, SnapshotRec, VolumeRec}
 use crate::core::Core;
 use crate::delta::Delta;
 use crate::inode::Inode;
-use crate::merge::Merge;
-use crate::snapshot::{Changes, Sealed};
+use crate::merge::{Merge, Merged};
+use crate::receive::TakenBatch;
+use crate::snapshot::{Changes, Made, Sealed};
 use crate::split::Split;
 use crate::volume::{RootState, Volume};
 
@@ -76,6 +77,7 @@ struct Taken {
     last: Part,
     next_ino: u64,
     changes: Changes,
+    received: TakenBatch,
 }
 
 /// What merging a segment gave: its overlays are dropped when the roots are published.
@@ -95,6 +97,7 @@ struct Built {
     /// The snapshots that are not as they were.
     snapshots: Vec<SnapshotRec>,
     reverted: bool,
+    received: TakenBatch,
     /// A clone is split from this, or could not be.
     split: Split,
 }
@@ -144,8 +147,11 @@ pub(crate) fn run(core: &Arc<Core>) {
 fn take(vol: Arc<Volume>) -> Taken {
     let inodes = std::mem::take(&mut *vol.dirty.lock());
     let sealed = std::mem::take(&mut *vol.sealed.lock());
+    // It gives a number to the snapshot that has arrived.
+    let received = vol.take_batch();
     let changes = vol.snaps.lock().take_changes();
     Taken {
+        received,
         sealed,
         last: Part {
             segment: vol.segment.fetch_add(1, Ordering::Relaxed),
@@ -237,8 +243,13 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
 /// Drops the overlays of a deleted volume.
 fn discard(taken: Taken) -> Arc<Volume> {
     let Taken {
-        vol, sealed, last, ..
+        vol,
+        sealed,
+        last,
+        received,
+        ..
     } = taken;
+    vol.discharge_batch(&received.batch);
     let sealed = sealed.into_iter().flat_map(|s| s.inodes);
     for inode in sealed.chain(last.inodes) {
         let mut st = inode.state.write();
@@ -269,6 +280,7 @@ fn merge(
         last,
         next_ino,
         changes,
+        mut received,
     } = taken;
     let mut catalog = vol.catalog.lock();
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
@@ -297,8 +309,11 @@ fn merge(
         volume.cp.divide()?;
     }
     volume.part(last)?;
+    volume.received(&mut received)?;
     let (parts, segment) = (volume.parts, volume.segment);
     catalog.rec.next_ino = next_ino;
+    catalog.rec.mirror = received.rec;
+    catalog.rec.key = vol.key.get();
     catalog.rec.limit = vol.limit.load(Ordering::Relaxed);
     catalog.rec.next_snapshot = changes.next;
     for (id, name, label) in &changes.named {
@@ -316,8 +331,16 @@ fn merge(
     if let Some((id, number)) = changes.revert {
         reverted = jobs.revert(&vol, &mut catalog, cp, src, edits, id, number)?;
     }
+    if changes.empty {
+        jobs.empty(&vol, &mut catalog, edits);
+        reverted = true;
+    }
     if reverted {
-        catalog.orphans = crate::engine::read_orphans(src, &catalog.rec.root)?;
+        // Those of a destination are the source's business.
+        catalog.orphans = match catalog.rec.mirror {
+            Some(_) => Vec::new(),
+            None => crate::engine::read_orphans(src, &catalog.rec.root)?,
+        };
     }
     vol.used.store(catalog.rec.used, Ordering::Relaxed);
     vol.dead_blocks
@@ -333,6 +356,7 @@ fn merge(
         changes,
         snapshots,
         reverted,
+        received,
         split,
     })
 }
@@ -377,29 +401,41 @@ struct Merging<'a> {
 }
 
 impl Merging<'_> {
-    fn part(&mut self, part: Part) -> Result<(), StoreError> {
-        let Part {
-            segment,
-            mut inodes,
-        } = part;
-        inodes.sort_unstable_by_key(|i| i.ino);
-        let mut deltas = Vec::with_capacity(inodes.len());
-        for inode in &inodes {
-            let mut st = inode.state.write();
-            if st.active.as_ref().is_some_and(|d| d.segment == segment) {
-                st.freeze();
-            }
-            if let Some(frozen) = st.frozen.iter().find(|d| d.segment == segment) {
-                deltas.push((inode.ino, Arc::clone(frozen)));
-            }
+    /// Merges what a transfer has brought; its snapshot, if that was all.
+    fn received(&mut self, taken: &mut TakenBatch) -> Result<(), StoreError> {
+        if taken.batch.is_empty() {
+            return Ok(());
         }
+        self.merge(|merge| merge.receive(&mut taken.batch))?;
+        if let (Some(incoming), Some((id, name))) = (&taken.batch.arriving, &taken.arrived) {
+            let generation = self.cp.generation();
+            let made = Made {
+                id: *id,
+                name: name.clone(),
+                label: incoming.label.clone(),
+                created: incoming.created,
+            };
+            self.catalog.make_snapshot(made, generation);
+            if let Some(rec) = self.catalog.snapshots.get_mut(id) {
+                rec.source = Some(incoming.target);
+                rec.next_ino = incoming.next_ino;
+            }
+            self.cp.divide()?;
+        }
+        Ok(())
+    }
+
+    /// Has `how` make the volume's next tree; answers the blocks of inodes.
+    fn merge(
+        &mut self,
+        how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,
+    ) -> Result<Vec<(usize, u64)>, StoreError> {
         let foreign = self.catalog.rec.foreign();
         self.cp.foreign(foreign);
         self.cp.retain(self.catalog.newest().map(|s| s.generation));
-        let orphans = std::mem::take(&mut self.catalog.orphans);
         let known = (!self.alone).then_some(&mut self.known);
         let merge = Merge::new(self.vol, self.cp, self.src, self.catalog.rec.root, known);
-        let merged = merge.run(&orphans, &deltas)?;
+        let merged = how(merge)?;
         let retained = self.cp.take_retained();
         self.cp.retain(None);
         self.cp.foreign(Generation(0));
@@ -419,10 +455,31 @@ impl Merging<'_> {
                 buried.into_iter(),
             )?;
         }
+        Ok(merged.inode_blocks)
+    }
+
+    fn part(&mut self, part: Part) -> Result<(), StoreError> {
+        let Part {
+            segment,
+            mut inodes,
+        } = part;
+        inodes.sort_unstable_by_key(|i| i.ino);
+        let mut deltas = Vec::with_capacity(inodes.len());
+        for inode in &inodes {
+            let mut st = inode.state.write();
+            if st.active.as_ref().is_some_and(|d| d.segment == segment) {
+                st.freeze();
+            }
+            if let Some(frozen) = st.frozen.iter().find(|d| d.segment == segment) {
+                deltas.push((inode.ino, Arc::clone(frozen)));
+            }
+        }
+        let orphans = std::mem::take(&mut self.catalog.orphans);
+        let inode_blocks = self.merge(|merge| merge.run(&orphans, &deltas))?;
         self.parts.push(Done {
             inodes,
             deltas,
-            inode_blocks: merged.inode_blocks,
+            inode_blocks,
         });
         Ok(())
     }
@@ -438,9 +495,10 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         mut changes,
         snapshots,
         reverted,
+        received,
         split,
     } = built;
-    let asked = changes.revert.is_some();
+    let asked = changes.revert.is_some() || changes.empty;
     if !reverted {
         changes.revert = None;
     }
@@ -468,7 +526,17 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         vol.root.store(RootState::new(root));
     }
     drop(old);
-    vol.snaps.lock().publish(changes, snapshots, before);
+    {
+        let mut snaps = vol.snaps.lock();
+        if let Some((id, _)) = &received.arrived {
+            snapshots
+                .iter()
+                .filter(|rec| rec.id == *id)
+                .for_each(|rec| snaps.received(rec));
+        }
+        snaps.publish(changes, snapshots, before);
+    }
+    vol.publish_mirror(&received);
     if reverted {
         vol.swapping.store(false, Ordering::SeqCst);
     } else {

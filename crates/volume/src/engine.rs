@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use weir_base::{Ino, Lsn, Rng, Time, VolumeId};
 use weir_store::StoreError;
@@ -21,7 +21,7 @@ use crate::admission::Promise;
 use crate::catalog::{self, Catalog, Job, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::edit::Edits;
-use crate::hash::HashKey;
+use crate::hash::{HashKey, KeyCell};
 use crate::inode::Inode;
 use crate::job::Jobs;
 use crate::merge::scan;
@@ -276,6 +276,7 @@ impl Core {
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
             origin: None,
+            mirror: None,
         };
         let vol = Arc::new(Volume::new(Arc::clone(self), id, rec));
         self.next_volume
@@ -415,9 +416,15 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
     let mut volumes = core.volumes.write();
     for (id, rec, snapshots) in read.volumes {
         next = next.max(id.0.saturating_add(1));
-        let orphans = read_orphans(&src, &rec.root)?;
+        // What a destination's tree has of removed inodes is the source's business.
+        let orphans = match rec.mirror {
+            Some(_) => Vec::new(),
+            None => read_orphans(&src, &rec.root)?,
+        };
+        let mirror = rec.mirror;
         let vol = Volume::new(Arc::clone(core), id, rec);
         vol.snaps.lock().restore(&snapshots);
+        vol.restore_mirror(mirror);
         {
             let mut catalog = vol.catalog.lock();
             catalog.stored = true;
@@ -466,13 +473,13 @@ impl Volume {
         Volume {
             id,
             name: rec.name.clone(),
-            key: rec.key,
+            key: KeyCell::new(rec.key),
             root: ArcSwap::new(RootState::new(rec.root)),
             table: core.inodes.inodes(),
             dirty: Mutex::default(),
             segment: AtomicU64::new(1),
             sealed: Mutex::default(),
-            snaps: Mutex::new(Snaps::new(rec.next_snapshot)),
+            snaps: Mutex::new(Snaps::new(rec.next_snapshot, core.uuid_of(id))),
             admin: Mutex::new(()),
             hold: AtomicU64::new(0),
             dead_blocks: AtomicU64::new(rec.dead_blocks),
@@ -480,6 +487,10 @@ impl Volume {
             splitting: AtomicBool::new(false),
             swapping: AtomicBool::new(false),
             snapshot: 0,
+            shown_as: 0,
+            mirror: Mutex::default(),
+            protected: AtomicBool::new(false),
+            exported: ArcSwapOption::empty(),
             next_ino: AtomicU64::new(rec.next_ino),
             limit: AtomicU64::new(rec.limit),
             used: AtomicU64::new(rec.used),

@@ -6,9 +6,34 @@
 //! collide and exhaust the disambiguators of one hash. SipHash-2-4 (Aumasson and
 //! Bernstein, 2012) is the function made for this.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// A 128-bit key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
+
+/// A volume's key. It changes once at most: an empty volume gets that of the volume
+/// whose copy it becomes.
+pub(crate) struct KeyCell(AtomicU64, AtomicU64);
+
+impl KeyCell {
+    pub(crate) fn new(key: HashKey) -> KeyCell {
+        KeyCell(AtomicU64::new(key.0), AtomicU64::new(key.1))
+    }
+
+    pub(crate) fn get(&self) -> HashKey {
+        HashKey(
+            self.0.load(Ordering::Relaxed),
+            self.1.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Nobody looks a name up meanwhile.
+    pub(crate) fn set(&self, key: HashKey) {
+        self.0.store(key.0, Ordering::Relaxed);
+        self.1.store(key.1, Ordering::Relaxed);
+    }
+}
 
 /// SipHash-2-4 of `data`.
 pub(crate) fn siphash(key: HashKey, data: &[u8]) -> u64 {

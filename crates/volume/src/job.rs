@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use weir_base::{Generation, VolumeId};
 use weir_store::cp::Run;
 use weir_store::node::Key;
-use weir_store::tree::{self, Edit, NodeSource, Reaper};
+use weir_store::tree::{self, Edit, NodeSource, Reaper, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
 use crate::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec};
@@ -214,6 +214,18 @@ impl Jobs {
             self.add(vol.id, Job::Free(own), edits);
         }
         Ok(())
+    }
+
+    /// Makes the volume empty. It has no snapshots.
+    pub(crate) fn empty(&mut self, vol: &Volume, catalog: &mut Catalog, edits: &mut Edits) {
+        let reap = Job::Reap {
+            root: catalog.rec.root,
+            since: catalog.rec.foreign(),
+            from: Key::MIN,
+        };
+        self.add(vol.id, reap, edits);
+        catalog.rec.root = TreeRoot::EMPTY;
+        catalog.rec.used = 0;
     }
 
     /// Makes the volume what it was at a snapshot, which moves to the end of the chain;

@@ -30,7 +30,9 @@ mod lifecycle;
 mod merge;
 mod mirror;
 mod names;
+mod outgoing;
 mod readdir;
+mod receive;
 mod record;
 mod recovery;
 mod rename;
@@ -45,6 +47,8 @@ pub use cx::Cx;
 pub use edit::{EditError, verify_record};
 pub use engine::{Engine, EngineOptions};
 pub use mirror::{Mirror, Partial, Position, SnapshotHold, SnapshotIdentity};
+pub use outgoing::{BlockRef, Outgoing, Sent};
+pub use receive::{Incoming, Mark, Receive};
 pub use recovery::Recovered;
 pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
 pub use snapshot::{Difference, MAX_SNAPSHOTS, Part, Snapshot};
@@ -54,3 +58,4 @@ pub use types::{
     Written,
 };
 pub use volume::Volume;
+pub use weir_store::Frame;

@@ -55,6 +55,9 @@ impl Engine {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
         vol.writable().map_err(refusal)?;
+        if vol.protected.load(Ordering::Acquire) {
+            return Err(FsError::ReadOnly);
+        }
         if vol.splitting.load(Ordering::Acquire) {
             return Err(FsError::Busy);
         }
@@ -118,7 +121,7 @@ impl Engine {
                 name: name.to_owned(),
                 root,
                 // The places of names in directories come of it.
-                key: origin.key,
+                key: origin.key.get(),
                 next_ino: origin.next_ino.load(Ordering::Relaxed),
                 limit: origin.limit.load(Ordering::Relaxed),
                 used,
@@ -130,6 +133,7 @@ impl Engine {
                     snapshot: id,
                     generation,
                 }),
+                mirror: None,
             };
             let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
             vol.catalog.lock().orphans = orphans;
@@ -172,7 +176,7 @@ impl Engine {
 }
 
 /// What a stop is that does not ask for a repetition.
-fn refusal(stop: Stop) -> FsError {
+pub(crate) fn refusal(stop: Stop) -> FsError {
     match stop {
         Stop::Fail(e) => e,
         Stop::Wait(_) | Stop::Fetch(_) => FsError::Delay,

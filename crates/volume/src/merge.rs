@@ -24,6 +24,7 @@ use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
 use crate::delta::{Delta, FileDelta};
+use crate::receive::{Batch, Changed};
 use crate::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, WINDOW, Window, kind};
 use crate::volume::Volume;
 
@@ -147,6 +148,91 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             inode_blocks,
             orphans: self.orphans,
         })
+    }
+
+    /// Merges what was received: records as they are, pages into their windows.
+    pub(crate) fn receive(mut self, batch: &mut Batch) -> Result<Merged, StoreError> {
+        let pages = std::mem::take(&mut batch.pages);
+        let mut placed = Vec::with_capacity(pages.len());
+        let mut run: Vec<(u64, Frame, u32)> = Vec::with_capacity(LONGEST_WRITE);
+        for (place, frame) in pages {
+            let crc = page_crc(&frame);
+            run.push((u64::from(place), frame, crc));
+            if run.len() == LONGEST_WRITE {
+                self.write_run(&mut run, &mut placed)?;
+            }
+        }
+        self.write_run(&mut run, &mut placed)?;
+        let mut records = std::mem::take(&mut batch.records).into_iter().peekable();
+        let mut placed = placed.into_iter();
+        for changed in &batch.windows {
+            while let Some(edit) = records.next_if(|edit| edit.key() < changed.key) {
+                self.record(edit)?;
+            }
+            let new = placed.by_ref().take(changed.pages);
+            self.window(changed, new)?;
+        }
+        for edit in records {
+            self.record(edit)?;
+        }
+        self.apply()?;
+        self.progressed(batch.charge.heap);
+        Ok(Merged {
+            root: self.root,
+            blocks: self.blocks,
+            inode_blocks: Vec::new(),
+            orphans: Vec::new(),
+        })
+    }
+
+    fn record(&mut self, edit: Edit) -> Result<(), StoreError> {
+        self.bytes += match &edit {
+            Edit::Put(_, value) => value.len() + 64,
+            Edit::Del(_) => 64,
+        };
+        self.edits.push(edit);
+        match self.bytes > BATCH_BYTES {
+            true => self.apply(),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes blocks of one window.
+    fn window(
+        &mut self,
+        changed: &Changed,
+        new: impl Iterator<Item = (u64, Stored)>,
+    ) -> Result<(), StoreError> {
+        let key = changed.key;
+        let old = match get(self.src, &self.old, &key)? {
+            Some(value) => Some(Window::decode(&value).ok_or_else(|| damaged(key))?),
+            None => None,
+        };
+        let had = old.is_some();
+        let mut window = old.unwrap_or(Window::EMPTY);
+        let before = window.stored() as i64;
+        let mut gone: Vec<Stored> = Vec::new();
+        for (place, slot) in window.blocks.iter_mut().enumerate() {
+            if changed.holes >> place & 1 == 1 {
+                gone.extend(slot.take());
+            }
+        }
+        for (place, stored) in new {
+            if let Some(slot) = window.blocks.get_mut(place as usize) {
+                gone.extend(slot.replace(stored));
+            }
+        }
+        self.blocks += window.stored() as i64 - before;
+        self.free_blocks(gone.into_iter());
+        if !window.is_empty() {
+            let mut value = Vec::with_capacity(64);
+            window.encode(&mut value);
+            return self.record(Edit::Put(key, value));
+        }
+        match had {
+            true => self.record(Edit::Del(key)),
+            false => Ok(()),
+        }
     }
 
     fn put(&mut self, key: Key, value: Vec<u8>) {

@@ -12,11 +12,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use weir_base::Time;
+
+use crate::catalog::MirrorRec;
+use crate::cx::Cx;
 use crate::engine::Engine;
-use crate::snapshot::Snapshot;
-use crate::types::FsError;
-use crate::volume::Volume;
+use crate::lifecycle::refusal;
+use crate::receive::TakenBatch;
+use crate::record::ROOT_INO;
+use crate::types::{FsError, Pressure, Stop};
+use crate::volume::{GONE, Volume};
 
 /// Where a snapshot was first made. Two snapshots with the same identity have the same content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,20 +94,97 @@ impl SnapshotHold {
     }
 }
 
+impl Drop for SnapshotHold {
+    fn drop(&mut self) {
+        self.volume.snaps.lock().hold(self.id, false);
+    }
+}
+
+/// How far inode numbers jump when a destination becomes writable: what clients make in it then gets no number that the
+/// source gives to something else, should the destination become its copy again.
+const BREAK_INODES: u64 = 1 << 40;
+
 impl Volume {
     /// Identifies the volume among all volumes of all aggregates.
     pub fn uuid(&self) -> [u8; 16] {
-        [0; 16]
+        self.core.uuid_of(self.id)
     }
 
     /// What the volume is as a destination; `None` if it is none, and so can be written to.
     pub fn mirror(&self) -> Option<Mirror> {
-        None
+        let rec = self.mirror.lock().rec?;
+        Some(Mirror {
+            exported: (rec.exported != 0).then_some(rec.exported),
+            partial: Volume::partial(&rec),
+        })
     }
 
-    /// The snapshot with this identity, if the volume has it.
-    pub fn snapshot_with(&self, _identity: SnapshotIdentity) -> Option<Snapshot> {
-        None
+    /// Whether it is the destination of a replication: clients change nothing, and see what [`Volume::serving`] says.
+    pub fn protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed)
+    }
+
+    /// What clients see in place of the volume itself; `None`: the volume itself.
+    ///
+    /// # Errors
+    /// `Access` if there is nothing to be seen yet.
+    pub fn serving(&self) -> Result<Option<Arc<Volume>>, Stop> {
+        if !self.protected.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        match self.exported.load_full() {
+            Some(view) => Ok(Some(view)),
+            None => self.find_exported(),
+        }
+    }
+
+    #[cold]
+    fn find_exported(&self) -> Result<Option<Arc<Volume>>, Stop> {
+        // Under the lock under which it changes.
+        let receiving = self.mirror.lock();
+        let Some(rec) = receiving.rec else {
+            // It is being broken off.
+            return match self.hold.load(Ordering::Acquire) {
+                0 => Ok(None),
+                GONE => Err(FsError::Stale.into()),
+                epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
+            };
+        };
+        if rec.exported == 0 {
+            return Err(FsError::Access.into());
+        }
+        let view = self.view_as(rec.exported, true)?;
+        self.exported.store(Some(Arc::clone(&view)));
+        Ok(Some(view))
+    }
+
+    /// Takes in what is stored.
+    pub(crate) fn restore_mirror(&self, rec: Option<MirrorRec>) {
+        self.protected.store(rec.is_some(), Ordering::Release);
+        let exported = rec.map(|rec| rec.exported).filter(|id| *id != 0);
+        self.snaps.lock().export(exported);
+        self.mirror.lock().rec = rec;
+    }
+
+    /// A consistency point has been published in which the volume is this.
+    pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
+        if !self.protected.load(Ordering::Acquire) {
+            return;
+        }
+        self.batch_is_durable(taken);
+        let Some(rec) = taken.rec else {
+            // Broken off: the volume is the snapshot already.
+            self.snaps.lock().export(None);
+            self.protected.store(false, Ordering::Release);
+            self.exported.store(None);
+            return;
+        };
+        if taken.arrived.is_some() {
+            self.snaps.lock().export(Some(rec.exported));
+            if let Ok(view) = self.view_as(rec.exported, true) {
+                self.exported.store(Some(view));
+            }
+        }
     }
 
     /// Keeps a snapshot from being deleted, and the volume from being reverted to an older one (`Busy`), for as long
@@ -108,19 +192,77 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn hold_snapshot(self: &Arc<Self>, _name: &str) -> Result<SnapshotHold, FsError> {
-        Err(FsError::NotSupported)
+    pub fn hold_snapshot(self: &Arc<Self>, name: &str) -> Result<SnapshotHold, FsError> {
+        let id = self.snaps.lock().hold_named(name)?;
+        Ok(SnapshotHold {
+            volume: Arc::clone(self),
+            id,
+        })
+    }
+
+    /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
+    pub(crate) fn discard(&self) -> Result<(), FsError> {
+        let core = &self.core;
+        core.gate.close(|| {
+            if self.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale);
+            }
+            let mut receiving = self.mirror.lock();
+            receiving.idle()?;
+            self.drop_batch(&mut receiving);
+            let Some(rec) = receiving.rec.as_mut() else {
+                return Err(FsError::Invalid);
+            };
+            match rec.exported {
+                0 => self.snaps.lock().begin_empty(),
+                id => self.snaps.lock().begin_revert_to(id)?,
+            }
+            rec.transfer = None;
+            self.hold.store(core.gate.epoch(), Ordering::SeqCst);
+            core.note_changed(self.id);
+            Ok(())
+        })?;
+        core.cp_now()
     }
 }
 
 impl Engine {
     /// Makes an empty volume without snapshots the destination of a replication (ONTAP's type `DP`). Clients can
-    /// read it once a first transfer has ended; until then they are refused. Durable when this returns.
+    /// read it once a first transfer has ended; until then they are refused. One that is a destination stays as it is.
+    /// Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` if there is anything in it; `Busy`; `ReadOnly`.
-    pub fn protect(&self, _volume: &str) -> Result<(), FsError> {
-        Err(FsError::NotSupported)
+    /// `NotFound`; `NotEmpty` if there is anything in it, or it is a clone; `ReadOnly`; `Stale`.
+    pub fn protect(&self, volume: &str) -> Result<(), FsError> {
+        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
+        let _admin = vol.admin.lock();
+        vol.writable().map_err(refusal)?;
+        if vol.protected() {
+            return Ok(());
+        }
+        // What is being deleted would be deleted from what arrives.
+        self.cp_now()?;
+        let mut cx = Cx::new(Time::EPOCH);
+        let top = vol.drive_blocking(&mut cx, |cx| vol.inode(cx, ROOT_INO))?;
+        if !vol.catalog.lock().orphans.is_empty() {
+            return Err(FsError::NotEmpty);
+        }
+        let core = &self.core;
+        core.gate.close(|| {
+            if vol.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale);
+            }
+            let entries = top.state.read().rec.entries;
+            let bare = vol.snaps.lock().is_empty() && vol.origin().is_none();
+            if entries > 0 || !bare {
+                return Err(FsError::NotEmpty);
+            }
+            vol.mirror.lock().rec = Some(MirrorRec::default());
+            vol.protected.store(true, Ordering::Release);
+            core.note_changed(vol.id);
+            Ok(())
+        })?;
+        core.cp_now()
     }
 
     /// Makes a volume a destination again that is, or was, one: it becomes what it was at `snapshot`, later
@@ -128,26 +270,91 @@ impl Engine {
     /// has brought is discarded. Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if something depends on a later snapshot, or a transfer is running; `ReadOnly`.
-    pub fn resync(&self, _volume: &str, _snapshot: &str) -> Result<(), FsError> {
-        Err(FsError::NotSupported)
+    /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is running, or the volume is being
+    /// split from its origin; `ReadOnly`; `Stale`.
+    pub fn resync(&self, volume: &str, snapshot: &str) -> Result<(), FsError> {
+        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
+        let _admin = vol.admin.lock();
+        vol.writable().map_err(refusal)?;
+        if vol.splitting() {
+            return Err(FsError::Busy);
+        }
+        let core = &self.core;
+        core.gate.close(|| {
+            if vol.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale);
+            }
+            let mut receiving = vol.mirror.lock();
+            receiving.idle()?;
+            let mut snaps = vol.snaps.lock();
+            snaps.begin_revert(snapshot)?;
+            let (id, _) = snaps.made(snapshot).ok_or(FsError::NotFound)?;
+            snaps.export(Some(id));
+            drop(snaps);
+            vol.drop_batch(&mut receiving);
+            receiving.rec = Some(MirrorRec {
+                exported: id,
+                transfer: None,
+            });
+            vol.exported.store(None);
+            vol.protected.store(true, Ordering::Release);
+            vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
+            core.note_changed(vol.id);
+            Ok(())
+        })?;
+        core.cp_now()
     }
 
     /// Makes a destination a volume that can be written to, at the last snapshot that arrived completely. A
     /// volume that is no destination stays as it is. Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` if no transfer has ended yet; `Busy` while one is running; `ReadOnly`.
-    pub fn break_off(&self, _volume: &str) -> Result<(), FsError> {
-        Err(FsError::NotSupported)
+    /// `NotFound`; `Invalid` if no transfer has ended yet; `Busy` while one is running; `ReadOnly`; `Stale`.
+    pub fn break_off(&self, volume: &str) -> Result<(), FsError> {
+        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
+        let _admin = vol.admin.lock();
+        vol.writable().map_err(refusal)?;
+        if !vol.protected() {
+            return Ok(());
+        }
+        let core = &self.core;
+        core.gate.close(|| {
+            if vol.hold.load(Ordering::Relaxed) == GONE {
+                return Err(FsError::Stale);
+            }
+            let mut receiving = vol.mirror.lock();
+            receiving.idle()?;
+            let exported = receiving.rec.map_or(0, |rec| rec.exported);
+            if exported == 0 {
+                return Err(FsError::Invalid);
+            }
+            vol.snaps.lock().begin_revert_to(exported)?;
+            vol.drop_batch(&mut receiving);
+            receiving.rec = None;
+            let jump = |n: u64| Some(n.saturating_add(BREAK_INODES).min(1 << 62));
+            let _ = vol
+                .next_ino
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, jump);
+            vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
+            core.note_changed(vol.id);
+            Ok(())
+        })?;
+        core.cp_now()
     }
 
     /// Discards what a transfer that was cut short has brought, so that the next one begins from its start.
     /// Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` while it is running; `ReadOnly`.
-    pub fn discard_partial(&self, _volume: &str) -> Result<(), FsError> {
-        Err(FsError::NotSupported)
+    /// `NotFound`; `Invalid` if the volume is no destination; `Busy` while one is running; `ReadOnly`; `Stale`.
+    pub fn discard_partial(&self, volume: &str) -> Result<(), FsError> {
+        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
+        let _admin = vol.admin.lock();
+        vol.writable().map_err(refusal)?;
+        let partial = vol.mirror().ok_or(FsError::Invalid)?.partial;
+        match partial {
+            Some(_) => vol.discard(),
+            None => Ok(()),
+        }
     }
 }

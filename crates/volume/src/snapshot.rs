@@ -36,6 +36,7 @@ use crate::catalog::{Catalog, MAX_LABEL, MAX_VOLUME_NAME, SnapshotRec, VolumeRec
 use crate::edit::{Edits, SnapshotEdit};
 use crate::inode::Inode;
 use crate::merge::blocking;
+use crate::mirror::SnapshotIdentity;
 use crate::record::kind;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, RootState, Volume};
@@ -68,6 +69,11 @@ pub struct Snapshot {
     pub referenced: u64,
     /// Clones that depend on it.
     pub clones: u32,
+    /// Where it was first made: the same at each copy of it.
+    pub identity: SnapshotIdentity,
+    /// It cannot be deleted now: a transfer sends it, or it is what clients of a
+    /// destination see.
+    pub held: bool,
 }
 
 /// One difference between two roots of a volume.
@@ -125,6 +131,10 @@ struct Info {
     /// `None` until a consistency point has made it.
     stored: Option<Stored>,
     clones: u32,
+    /// It was received: where it was first made.
+    source: Option<SnapshotIdentity>,
+    /// Transfers that send it.
+    holds: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -154,14 +164,27 @@ pub(crate) struct Snaps {
     /// When the list was last changed, and how often it has been.
     changed: Time,
     changes: u64,
+    /// The volume's own identity, see [`Volume::uuid`].
+    volume: [u8; 16],
+    /// Of a destination, what clients see; it cannot be deleted.
+    exported: Option<u32>,
     /// Views that are kept, the last used one last.
-    views: Vec<(u32, Arc<Volume>)>,
+    views: Vec<View>,
     /// For the next consistency point: renamed ones, removed ones, and the one to
     /// revert to with its new place.
     named: BTreeSet<u32>,
     gone: Vec<u32>,
     gone_views: Vec<Arc<Volume>>,
     revert: Option<(u32, u32)>,
+    empty: bool,
+}
+
+/// A view that is kept.
+struct View {
+    snapshot: u32,
+    /// It is shown as the volume itself.
+    exported: bool,
+    volume: Arc<Volume>,
 }
 
 /// What a consistency point is to do about snapshots, besides making them.
@@ -172,12 +195,17 @@ pub(crate) struct Changes {
     pub(crate) gone: Vec<u32>,
     /// Identity and new place of the snapshot that the volume becomes.
     pub(crate) revert: Option<(u32, u32)>,
+    /// The volume becomes empty.
+    pub(crate) empty: bool,
     views: Vec<Arc<Volume>>,
 }
 
 impl Snaps {
-    pub(crate) fn new(next: u32) -> Snaps {
+    pub(crate) fn new(next: u32, volume: [u8; 16]) -> Snaps {
         Snaps {
+            volume,
+            exported: None,
+            empty: false,
             next,
             list: BTreeMap::new(),
             changed: Time::EPOCH,
@@ -199,10 +227,97 @@ impl Snaps {
                 next_ino: rec.next_ino,
                 stored: Some(rec.into()),
                 clones: 0,
+                source: rec.source,
+                holds: 0,
             };
             self.note_change(rec.created);
             self.list.insert(rec.id, info);
         }
+    }
+
+    /// Where a snapshot was first made.
+    pub(crate) fn identity(&self, id: u32) -> Option<SnapshotIdentity> {
+        let info = self.list.get(&id)?;
+        Some(info.source.unwrap_or(SnapshotIdentity {
+            volume: self.volume,
+            id,
+        }))
+    }
+
+    /// The snapshot that was first made there.
+    pub(crate) fn with_identity(&self, identity: SnapshotIdentity) -> Option<u32> {
+        let mut ids = self.list.keys();
+        ids.find(|id| self.identity(**id) == Some(identity))
+            .copied()
+    }
+
+    /// What clients of a destination see.
+    pub(crate) fn export(&mut self, id: Option<u32>) {
+        self.exported = id;
+    }
+
+    /// A transfer sends the snapshot of this name; answers its identity.
+    pub(crate) fn hold_named(&mut self, name: &str) -> Result<u32, FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        self.hold(id, true);
+        Ok(id)
+    }
+
+    /// The snapshot's identity, and the number below which inodes were there.
+    pub(crate) fn made(&self, name: &str) -> Option<(u32, u64)> {
+        let id = self.find(name)?;
+        self.list.get(&id).map(|info| (id, info.next_ino))
+    }
+
+    /// One transfer more, or fewer, sends a snapshot.
+    pub(crate) fn hold(&mut self, id: u32, more: bool) {
+        if let Some(info) = self.list.get_mut(&id) {
+            info.holds = match more {
+                true => info.holds.saturating_add(1),
+                false => info.holds.saturating_sub(1),
+            };
+        }
+    }
+
+    /// Place for a snapshot that was received, and the name that it gets: its own, if
+    /// no other has it.
+    pub(crate) fn receive(&mut self, name: &str) -> Option<(u32, String)> {
+        let id = self.next;
+        self.next = self.next.checked_add(1)?;
+        let mut found = name.to_owned();
+        for n in 1.. {
+            if self.find(&found).is_none() {
+                break;
+            }
+            let end = format!(".{n}");
+            let mut cut = name.len().min(MAX_VOLUME_NAME.saturating_sub(end.len()));
+            while !name.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            found = format!("{}{end}", name.get(..cut).unwrap_or_default());
+        }
+        Some((id, found))
+    }
+
+    /// Takes in a snapshot that a consistency point has made of what was received.
+    pub(crate) fn received(&mut self, rec: &SnapshotRec) {
+        let info = Info {
+            name: rec.name.clone(),
+            label: rec.label.clone(),
+            created: rec.created,
+            next_ino: rec.next_ino,
+            stored: Some(rec.into()),
+            clones: 0,
+            source: rec.source,
+            holds: 0,
+        };
+        self.note_change(rec.created);
+        self.list.insert(rec.id, info);
+    }
+
+    /// Asks for the volume to become empty. There are no snapshots.
+    pub(crate) fn begin_empty(&mut self) {
+        self.empty = true;
     }
 
     /// One clone more, or fewer, depends on a snapshot.
@@ -249,7 +364,16 @@ impl Snaps {
     /// Asks for the volume to become what it was at this snapshot.
     pub(crate) fn begin_revert(&mut self, name: &str) -> Result<(), FsError> {
         let id = self.find(name).ok_or(FsError::NotFound)?;
-        if self.list.range(id + 1..).any(|(_, s)| s.clones > 0) {
+        self.begin_revert_to(id)
+    }
+
+    /// As [`Snaps::begin_revert`], by identity.
+    pub(crate) fn begin_revert_to(&mut self, id: u32) -> Result<(), FsError> {
+        if !self.list.contains_key(&id) {
+            return Err(FsError::NotFound);
+        }
+        let mut later = self.list.range(id.saturating_add(1)..);
+        if later.any(|(_, s)| s.clones > 0 || s.holds > 0) {
             return Err(FsError::Busy);
         }
         let place = self.next;
@@ -269,6 +393,7 @@ impl Snaps {
             named: named.collect(),
             gone: std::mem::take(&mut self.gone),
             revert: self.revert.take(),
+            empty: std::mem::take(&mut self.empty),
             views: std::mem::take(&mut self.gone_views),
             next: self.next,
         }
@@ -291,7 +416,7 @@ impl Snaps {
             let later = self.list.split_off(&id.saturating_add(1));
             for id in later.into_keys() {
                 self.named.remove(&id);
-                views.extend(self.take_view(id));
+                self.take_views(id, &mut views);
             }
         }
         for view in views {
@@ -299,9 +424,9 @@ impl Snaps {
         }
     }
 
-    fn take_view(&mut self, id: u32) -> Option<Arc<Volume>> {
-        let at = self.views.iter().position(|(of, _)| *of == id)?;
-        Some(self.views.remove(at).1)
+    fn take_views(&mut self, id: u32, out: &mut Vec<Arc<Volume>>) {
+        let gone = self.views.extract_if(.., |view| view.snapshot == id);
+        out.extend(gone.map(|view| view.volume));
     }
 
     /// Removes one from the list.
@@ -309,8 +434,9 @@ impl Snaps {
         self.list.remove(&id);
         self.named.remove(&id);
         self.gone.push(id);
-        let view = self.take_view(id);
-        self.gone_views.extend(view);
+        let mut gone = std::mem::take(&mut self.gone_views);
+        self.take_views(id, &mut gone);
+        self.gone_views = gone;
     }
 }
 
@@ -331,6 +457,7 @@ impl Catalog {
             next_ino: self.rec.next_ino,
             used: self.rec.used,
             unique: 0,
+            source: None,
         };
         self.snapshots.insert(made.id, snapshot);
     }
@@ -397,6 +524,9 @@ impl Volume {
     fn try_take(&self, name: &str, label: &str, now: Time) -> Result<(u32, Lsn), Stop> {
         let _admin = self.admin.lock();
         self.writable()?;
+        if self.protected.load(Ordering::Acquire) {
+            return Err(FsError::ReadOnly.into());
+        }
         if self.splitting.load(Ordering::Acquire) {
             return Err(FsError::Busy.into());
         }
@@ -451,6 +581,8 @@ impl Volume {
             next_ino: self.next_ino.load(Ordering::Relaxed),
             stored: None,
             clones: 0,
+            source: None,
+            holds: 0,
         };
         {
             let mut snaps = self.snaps.lock();
@@ -509,11 +641,13 @@ impl Volume {
     /// background.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if a clone depends on it; `ReadOnly`; `Stale`.
+    /// `NotFound`; `Busy` if a clone depends on it, a transfer sends it, or it is what
+    /// clients of a destination see; `ReadOnly`; `Stale`.
     pub fn snapshot_delete(&self, name: &str) -> Result<(), FsError> {
         self.change(|snaps, edits| {
             let id = snaps.find(name).ok_or(FsError::NotFound)?;
-            if snaps.list.get(&id).is_some_and(|s| s.clones > 0) {
+            let needed = |s: &Info| s.clones > 0 || s.holds > 0;
+            if snaps.list.get(&id).is_some_and(needed) || snaps.exported == Some(id) {
                 return Err(FsError::Busy);
             }
             edits.snapshot(SnapshotEdit::Gone { id });
@@ -575,7 +709,7 @@ impl Volume {
     ) -> Result<Lsn, Stop> {
         let _admin = self.admin.lock();
         self.writable()?;
-        let _pass = self.enter()?;
+        let _pass = self.enter_as_admin()?;
         let mut snaps = self.snaps.lock();
         let mut edits = Edits::new(self.id, 600);
         let change = plan(&snaps, &mut edits)?;
@@ -616,10 +750,16 @@ impl Volume {
     /// # Errors
     /// `Stale` if there is none; a wait for the consistency point that makes it.
     pub fn view(&self, id: u32) -> Result<Arc<Volume>, Stop> {
+        self.view_as(id, false)
+    }
+
+    /// As [`Volume::view`]; `exported`: shown as the volume itself.
+    pub(crate) fn view_as(&self, id: u32, exported: bool) -> Result<Arc<Volume>, Stop> {
         let mut snaps = self.snaps.lock();
-        if let Some(at) = snaps.views.iter().rposition(|(of, _)| *of == id) {
+        let wanted = |view: &View| view.snapshot == id && view.exported == exported;
+        if let Some(at) = snaps.views.iter().rposition(wanted) {
             let found = snaps.views.remove(at);
-            let view = Arc::clone(&found.1);
+            let view = Arc::clone(&found.volume);
             snaps.views.push(found);
             return Ok(view);
         }
@@ -632,7 +772,7 @@ impl Volume {
         let rec = VolumeRec {
             name: self.name.clone(),
             root: stored.root,
-            key: self.key,
+            key: self.key.get(),
             next_ino: 0,
             limit: 0,
             used: stored.used,
@@ -640,21 +780,27 @@ impl Volume {
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
             origin: None,
+            mirror: None,
         };
         let mut view = Volume::new(Arc::clone(&self.core), self.id, rec);
         view.read_only = true;
         view.snapshot = id;
+        view.shown_as = if exported { 0 } else { id };
         let view = Arc::new(view);
         if snaps.views.len() >= VIEWS {
             // Whoever still uses it keeps it; nothing of it is lost.
-            let (_, old) = snaps.views.remove(0);
-            let still_used = Arc::strong_count(&old) > 1;
+            let old = snaps.views.remove(0);
+            let still_used = Arc::strong_count(&old.volume) > 1;
             if still_used {
                 // It must hear of the snapshot's end, so it is the one that stays.
-                snaps.views.push((old.snapshot, old));
+                snaps.views.push(old);
             }
         }
-        snaps.views.push((id, Arc::clone(&view)));
+        snaps.views.push(View {
+            snapshot: id,
+            exported,
+            volume: Arc::clone(&view),
+        });
         Ok(view)
     }
 
@@ -692,7 +838,7 @@ impl Volume {
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let snaps = self.snaps.lock();
-        let all = snaps.list.iter().map(|(id, info)| listed(*id, info));
+        let all = snaps.list.iter().map(|(id, info)| snaps.listed(*id, info));
         all.collect()
     }
 
@@ -700,7 +846,14 @@ impl Volume {
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let snaps = self.snaps.lock();
         let id = snaps.find(name)?;
-        snaps.list.get(&id).map(|info| listed(id, info))
+        snaps.list.get(&id).map(|info| snaps.listed(id, info))
+    }
+
+    /// The snapshot with this identity, whatever it is called, if the volume has it.
+    pub fn snapshot_with(&self, identity: SnapshotIdentity) -> Option<Snapshot> {
+        let snaps = self.snaps.lock();
+        let id = snaps.with_identity(identity)?;
+        snaps.list.get(&id).map(|info| snaps.listed(id, info))
     }
 
     /// Calls `each` with identity and name of the snapshots later than `after` that have
@@ -748,14 +901,21 @@ fn part_of(key: &Key) -> Part {
     }
 }
 
-fn listed(id: u32, info: &Info) -> Snapshot {
-    Snapshot {
-        id,
-        name: info.name.clone(),
-        label: info.label.clone(),
-        created: info.created,
-        used: info.stored.map_or(0, |s| s.unique) * BLOCK_SIZE as u64,
-        referenced: info.stored.map_or(0, |s| s.used) * BLOCK_SIZE as u64,
-        clones: info.clones,
+impl Snaps {
+    fn listed(&self, id: u32, info: &Info) -> Snapshot {
+        Snapshot {
+            id,
+            name: info.name.clone(),
+            label: info.label.clone(),
+            created: info.created,
+            used: info.stored.map_or(0, |s| s.unique) * BLOCK_SIZE as u64,
+            referenced: info.stored.map_or(0, |s| s.used) * BLOCK_SIZE as u64,
+            clones: info.clones,
+            identity: info.source.unwrap_or(SnapshotIdentity {
+                volume: self.volume,
+                id,
+            }),
+            held: info.holds > 0 || self.exported == Some(id),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Mutex, RwLockWriteGuard};
 use smallvec::SmallVec;
 use weir_base::{Ino, Time, VolumeId};
@@ -19,8 +19,9 @@ use crate::core::Core;
 use crate::cx::Cx;
 use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES};
 use crate::gate::Pass;
-use crate::hash::{DISAMBIGUATORS, HashKey, first_cookie};
+use crate::hash::{DISAMBIGUATORS, KeyCell, first_cookie};
 use crate::inode::{Inode, Inodes, State};
+use crate::receive::Receiving;
 use crate::record::{DirentRef, InodeRec, ROOT_INO, kind};
 use crate::snapshot::{Sealed, Snaps};
 use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
@@ -57,7 +58,7 @@ pub struct Volume {
     pub(crate) core: Arc<Core>,
     pub(crate) id: VolumeId,
     pub(crate) name: String,
-    pub(crate) key: HashKey,
+    pub(crate) key: KeyCell,
     pub(crate) root: ArcSwap<RootState>,
     pub(crate) table: Inodes,
     /// Inodes with changes of the current segment.
@@ -97,6 +98,14 @@ pub struct Volume {
     pub(crate) read_only: bool,
     /// The snapshot's identity; 0: the volume itself.
     pub(crate) snapshot: u32,
+    /// The snapshot whose file-system identity clients see; 0: the volume's own.
+    pub(crate) shown_as: u32,
+    /// What it is as the destination of a replication.
+    pub(crate) mirror: Mutex<Receiving>,
+    /// It is one: clients change nothing, and do not see what is in it.
+    pub(crate) protected: AtomicBool,
+    /// But this view of a snapshot.
+    pub(crate) exported: ArcSwapOption<Volume>,
 }
 
 /// See [`Volume::hold`].
@@ -270,7 +279,7 @@ impl Volume {
     /// identity and the volume's and the snapshot's number, so that it survives
     /// restarts.
     pub fn fsid(&self) -> u64 {
-        self.core.fsid_base ^ u64::from(self.id.0) ^ u64::from(self.snapshot) << 32
+        self.core.fsid_base ^ u64::from(self.id.0) ^ u64::from(self.shown_as) << 32
     }
 
     /// Changes when data written without stability may have been lost: at each
@@ -294,6 +303,15 @@ impl Volume {
 
     /// Passes the gate to change something.
     pub(crate) fn enter(&self) -> Result<Pass<'_>, Stop> {
+        let pass = self.enter_as_admin()?;
+        match self.protected.load(Ordering::Relaxed) {
+            false => Ok(pass),
+            true => Err(Stop::Fail(FsError::ReadOnly)),
+        }
+    }
+
+    /// As [`Volume::enter`], also if clients may change nothing.
+    pub(crate) fn enter_as_admin(&self) -> Result<Pass<'_>, Stop> {
         let pass = self.core.gate.enter();
         match self.hold.load(Ordering::Relaxed) {
             0 => Ok(pass),
@@ -390,7 +408,7 @@ impl Volume {
         st: &State,
         name: &[u8],
     ) -> Result<Search, Stop> {
-        let first = first_cookie(self.key, name);
+        let first = first_cookie(self.key.get(), name);
         let last = first | (DISAMBIGUATORS - 1);
         // Bit sets over the disambiguators: what an upper layer decides, and
         // what is taken by another name.

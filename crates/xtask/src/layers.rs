@@ -35,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-volume",
             "weir-vfs",
             "weir-nfs",
+            "weir-replica",
         ],
     ),
     (

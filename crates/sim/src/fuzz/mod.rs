@@ -6,6 +6,7 @@
 //! development profile.
 
 pub mod mutate;
+mod replica;
 mod service;
 pub mod store;
 pub mod wire;
@@ -26,6 +27,7 @@ pub struct Target {
 pub fn targets() -> Vec<Target> {
     let mut all = wire::targets();
     all.extend(store::targets());
+    all.extend(replica::targets());
     all
 }
 

@@ -12,8 +12,9 @@
 
 use smallvec::SmallVec;
 
-use super::{NodeSource, Stop, TreeRoot, view};
+use super::{NodeSource, Stop, TreeRoot, Value, view};
 use crate::block::BlockPtr;
+use crate::error::StoreError;
 use crate::frame::Frame;
 use crate::node::Key;
 
@@ -31,56 +32,126 @@ pub fn diff(
     new: &TreeRoot,
     each: &mut OnDifference<'_>,
 ) -> Result<(), Stop> {
-    let mut a = Cursor::new(old);
-    let mut b = Cursor::new(new);
-    loop {
-        match (a.place(src)?, b.place(src)?) {
-            (None, None) => return Ok(()),
-            (Some(x), None) => {
-                if a.open(src, &x)? {
-                    each(x.key, Some(a.value()?), None)?;
-                    a.step();
-                }
-            }
-            (None, Some(y)) => {
-                if b.open(src, &y)? {
-                    each(y.key, None, Some(b.value()?))?;
-                    b.step();
-                }
-            }
-            (Some(x), Some(y)) => {
-                if x.key < y.key {
+    let mut run = Diff::new(old, new);
+    while let Some(found) = run.advance(src)? {
+        each(found.key, found.old.as_deref(), found.new.as_deref())?;
+    }
+    Ok(())
+}
+
+/// A record that is not the same in both trees.
+#[derive(Clone, Debug)]
+pub struct Differs {
+    /// Its key.
+    pub key: Key,
+    /// Its value in the old tree.
+    pub old: Option<Value>,
+    /// Its value in the new tree.
+    pub new: Option<Value>,
+}
+
+/// The difference of two trees, a record at a time: see the module's head.
+pub struct Diff {
+    old: Cursor,
+    new: Cursor,
+}
+
+impl Diff {
+    /// From the first difference on.
+    pub fn new(old: &TreeRoot, new: &TreeRoot) -> Diff {
+        Diff {
+            old: Cursor::new(old),
+            new: Cursor::new(new),
+        }
+    }
+
+    /// From the first difference on whose key is not less than `from`, at the cost of
+    /// two descents.
+    ///
+    /// # Errors
+    /// As the source.
+    pub fn from(
+        src: &impl NodeSource,
+        old: &TreeRoot,
+        new: &TreeRoot,
+        from: Key,
+    ) -> Result<Diff, Stop> {
+        let mut diff = Diff::new(old, new);
+        if from > Key::MIN {
+            diff.old.seek(src, from)?;
+            diff.new.seek(src, from)?;
+        }
+        Ok(diff)
+    }
+
+    /// The next difference.
+    ///
+    /// # Errors
+    /// As the source; [`crate::StoreError::Corrupt`] for a damaged node.
+    pub fn advance(&mut self, src: &impl NodeSource) -> Result<Option<Differs>, Stop> {
+        let (a, b) = (&mut self.old, &mut self.new);
+        loop {
+            match (a.place(src)?, b.place(src)?) {
+                (None, None) => return Ok(None),
+                (Some(x), None) => {
                     if a.open(src, &x)? {
-                        each(x.key, Some(a.value()?), None)?;
-                        a.step();
+                        return Ok(Some(a.take(x.key, true)?));
                     }
-                } else if y.key < x.key {
+                    a.announce(src, None)?;
+                }
+                (None, Some(y)) => {
                     if b.open(src, &y)? {
-                        each(y.key, None, Some(b.value()?))?;
-                        b.step();
+                        return Ok(Some(b.take(y.key, false)?));
                     }
-                } else if x.subtree.is_some() && x.subtree == y.subtree {
-                    a.step();
-                    b.step();
-                } else if x.height() > y.height() {
-                    a.open(src, &x)?;
-                } else if x.height() < y.height() {
-                    b.open(src, &y)?;
-                } else {
-                    let records = a.open(src, &x)?;
-                    b.open(src, &y)?;
-                    if records {
-                        if a.value()? != b.value()? {
-                            each(x.key, Some(a.value()?), Some(b.value()?))?;
+                    b.announce(src, None)?;
+                }
+                (Some(x), Some(y)) => {
+                    if x.key < y.key {
+                        if a.open(src, &x)? {
+                            return Ok(Some(a.take(x.key, true)?));
                         }
+                        a.announce(src, Some(b))?;
+                    } else if y.key < x.key {
+                        if b.open(src, &y)? {
+                            return Ok(Some(b.take(y.key, false)?));
+                        }
+                        b.announce(src, Some(a))?;
+                    } else if x.subtree.is_some() && x.subtree == y.subtree {
                         a.step();
                         b.step();
+                    } else if x.height() > y.height() {
+                        a.open(src, &x)?;
+                        a.announce(src, Some(b))?;
+                    } else if x.height() < y.height() {
+                        b.open(src, &y)?;
+                        b.announce(src, Some(a))?;
+                    } else {
+                        let records = a.open(src, &x)?;
+                        b.open(src, &y)?;
+                        if records {
+                            let (old, new) = (a.value()?, b.value()?);
+                            a.step();
+                            b.step();
+                            if *old != *new {
+                                return Ok(Some(Differs {
+                                    key: x.key,
+                                    old: Some(old),
+                                    new: Some(new),
+                                }));
+                            }
+                        } else {
+                            a.announce(src, Some(b))?;
+                            b.announce(src, Some(a))?;
+                        }
                     }
                 }
             }
         }
     }
 }
+
+/// Children of a node that are announced together when it is opened.
+const AHEAD: usize = 64;
 
 /// What a cursor stands on: a subtree (with its root's level) or a record.
 struct Place {
@@ -166,10 +237,98 @@ impl Cursor {
         }
     }
 
-    fn value(&self) -> Result<&[u8], Stop> {
-        match self.path.last() {
-            Some(top) => Ok(view(&top.ptr, top.level, &top.frame)?.value(top.index)?),
-            None => Ok(&[]),
+    /// Goes to the first record whose key is not less than `from`.
+    fn seek(&mut self, src: &impl NodeSource, from: Key) -> Result<(), Stop> {
+        let Some((mut ptr, mut level)) = self.root.take() else {
+            return Ok(());
+        };
+        loop {
+            let frame = src.node(&ptr)?;
+            let node = view(&ptr, level, &frame)?;
+            let below = node.rank(&from);
+            // The subtree in which the key would be is the last that does not begin
+            // behind it; of records, one that has the key itself.
+            let here = below.checked_sub(1);
+            let index = match here {
+                Some(here) if level > 0 || node.key(here) == from => here,
+                _ => below,
+            };
+            let child = match level {
+                0 => None,
+                _ => Some(node.child(index)?),
+            };
+            self.path.push(Opened {
+                ptr,
+                level,
+                frame,
+                index,
+            });
+            match child {
+                // The parent's place is the child until it has been gone through.
+                Some(child) => {
+                    ptr = child;
+                    level -= 1;
+                }
+                None => return Ok(()),
+            }
         }
+    }
+
+    /// The record that the cursor stands on, as one that only this side has; goes on.
+    fn take(&mut self, key: Key, old: bool) -> Result<Differs, Stop> {
+        let value = Some(self.value()?);
+        self.step();
+        let (old, new) = match old {
+            true => (value, None),
+            false => (None, value),
+        };
+        Ok(Differs { key, old, new })
+    }
+
+    fn value(&self) -> Result<Value, Stop> {
+        let Some(top) = self.path.last() else {
+            return Err(Stop::Fail(StoreError::Format("no record here".into())));
+        };
+        let (at, len) = view(&top.ptr, top.level, &top.frame)?.value_range(top.index)?;
+        Ok(Value {
+            frame: top.frame.clone(),
+            at,
+            len,
+        })
+    }
+
+    /// A node has just been opened: announces its children, but those that the other
+    /// side's open node of that level has, too, and which will be stepped over.
+    fn announce(&self, src: &impl NodeSource, other: Option<&Cursor>) -> Result<(), Stop> {
+        let Some(top) = self.path.last().filter(|top| top.level > 0) else {
+            return Ok(());
+        };
+        let node = view(&top.ptr, top.level, &top.frame)?;
+        let beside = other.and_then(|o| o.path.iter().find(|open| open.level == top.level));
+        let beside = match beside {
+            Some(open) => Some(view(&open.ptr, open.level, &open.frame)?),
+            None => None,
+        };
+        let mut ahead: SmallVec<[BlockPtr; AHEAD]> = SmallVec::new();
+        for i in top.index..node.count() {
+            let child = node.child(i)?;
+            let shared = match &beside {
+                Some(beside) => match beside.rank(&node.key(i)).checked_sub(1) {
+                    Some(at) => beside.child(at)? == child,
+                    None => false,
+                },
+                None => false,
+            };
+            if !shared {
+                ahead.push(child);
+                if ahead.len() == AHEAD {
+                    break;
+                }
+            }
+        }
+        if ahead.len() > 1 {
+            src.prefetch(&ahead);
+        }
+        Ok(())
     }
 }

@@ -98,13 +98,15 @@ impl<'a> TreeCheck<'a> {
             inodes: HashMap::new(),
             names: HashMap::new(),
             orphans: Vec::new(),
-            blind: false,
+            // Half of a transfer fits together as little as what cannot be read.
+            blind: live && rec.mirror.is_some_and(|m| m.transfer.is_some()),
+            lost: false,
             used: 0,
         };
         tree::walk(&src, root, &mut visitor);
         visitor.finish_inode();
         visitor.finish();
-        let used = (!visitor.blind).then_some(visitor.used);
+        let used = (!visitor.lost).then_some(visitor.used);
         self.verify_data();
         used
     }
@@ -292,6 +294,8 @@ struct VolumeVisitor<'c, 'a> {
     orphans: Vec<u64>,
     /// A node could not be read: what is missing may be there.
     blind: bool,
+    /// It really could not.
+    lost: bool,
     /// Data blocks.
     used: u64,
 }
@@ -327,7 +331,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
                 let expected = key.sub * SYMLINK_PIECE as u64;
                 let wrong = current.link_bytes != expected;
                 current.link_bytes += value.len() as u64;
-                wrong.then_some("link target with a gap")
+                (wrong && !self.blind).then_some("link target with a gap")
             }
             kind::DIRENT => self.entry(key, value),
             kind::EXTENT => match Window::decode(value) {
@@ -356,6 +360,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
 
     fn fault(&mut self, ptr: &BlockPtr, first: Key, error: &StoreError) {
         self.blind = true;
+        self.lost = true;
         self.check.node_fault(ptr, first, error);
     }
 }
@@ -428,10 +433,10 @@ impl VolumeVisitor<'_, '_> {
                     .inode_fault(ino, "link target of the wrong length");
             }
         }
-        if rec.kind != FileKind::Directory && current.entries > 0
+        let misfit = rec.kind != FileKind::Directory && current.entries > 0
             || rec.kind != FileKind::Regular && current.blocks > 0
-            || current.blocks > blocks_of(rec.size)
-        {
+            || current.blocks > blocks_of(rec.size);
+        if misfit && !self.blind {
             self.check
                 .inode_fault(ino, "records that do not fit the inode's kind or size");
         }

@@ -1,0 +1,243 @@
+//! The payload of a frame of records (byte layout in docs/format.md).
+//!
+//! Operations stand at the front, the pages that they bring behind them, in their order. So a frame is written and read
+//! in one pass, a page is copied once on each side, and a frame makes sense by itself: it says up to where everything
+//! has been sent once it is applied, which is where a transfer may go on from.
+
+use smallvec::SmallVec;
+use weir_base::BLOCK_SIZE;
+use weir_volume::{FsError, Position, Receive};
+
+/// Bytes before the operations: position, and length of the operations.
+pub(crate) const PREFIX: usize = 21;
+
+const PUT: u8 = 1;
+const GONE: u8 = 2;
+const DATA: u8 = 3;
+
+/// Bytes of an operation that puts a value of this length.
+pub(crate) const fn put_size(value: usize) -> usize {
+    20 + value
+}
+
+/// Bytes of an operation that takes a record away.
+pub(crate) const GONE_SIZE: usize = 18;
+
+/// Bytes of an operation that changes so many blocks, without the blocks.
+pub(crate) const fn data_size(blocks: usize) -> usize {
+    26 + 4 * blocks
+}
+
+/// Appends operations and remembers pages: their bytes follow when all operations stand.
+pub(crate) struct Ops<'o> {
+    out: &'o mut Vec<u8>,
+    begin: usize,
+}
+
+impl<'o> Ops<'o> {
+    /// Begins a payload at the end of `out`.
+    pub(crate) fn begin(out: &'o mut Vec<u8>) -> Ops<'o> {
+        let begin = out.len();
+        out.extend_from_slice(&[0; PREFIX]);
+        Ops { out, begin }
+    }
+
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len() - self.begin
+    }
+
+    pub(crate) fn put(&mut self, at: Position, value: &[u8]) {
+        self.out.push(PUT);
+        self.out.extend_from_slice(&at.0);
+        self.out
+            .extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.out.extend_from_slice(value);
+    }
+
+    pub(crate) fn gone(&mut self, at: Position) {
+        self.out.push(GONE);
+        self.out.extend_from_slice(&at.0);
+    }
+
+    pub(crate) fn data(
+        &mut self,
+        at: Position,
+        puts: u32,
+        holes: u32,
+        crcs: impl Iterator<Item = u32>,
+    ) {
+        self.out.push(DATA);
+        self.out.extend_from_slice(&at.0);
+        self.out.extend_from_slice(&puts.to_le_bytes());
+        self.out.extend_from_slice(&holes.to_le_bytes());
+        for crc in crcs {
+            self.out.extend_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    /// All operations stand; after them everything before `position` has been sent. The pages
+    /// are to be appended to the vector.
+    pub(crate) fn end(self, position: Position) {
+        let length = (self.len() - PREFIX) as u32;
+        if let Some(prefix) = self.out.get_mut(self.begin..self.begin + PREFIX) {
+            let (at, of) = prefix.split_at_mut(17);
+            at.copy_from_slice(&position.0);
+            of.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+/// Why a payload was not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unapplied {
+    /// No sender sends this.
+    Malformed(&'static str),
+    /// The volume refuses it.
+    Volume(FsError),
+}
+
+/// Where applied operations go.
+pub(crate) trait Into {
+    fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError>;
+    fn gone(&mut self, at: Position) -> Result<(), FsError>;
+    fn data(
+        &mut self,
+        at: Position,
+        puts: u32,
+        holes: u32,
+        crcs: &[u32],
+        pages: &[u8],
+    ) -> Result<(), FsError>;
+}
+
+impl Into for Receive {
+    fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError> {
+        Receive::put(self, at, value)
+    }
+    fn gone(&mut self, at: Position) -> Result<(), FsError> {
+        Receive::gone(self, at)
+    }
+    fn data(
+        &mut self,
+        at: Position,
+        puts: u32,
+        holes: u32,
+        crcs: &[u32],
+        pages: &[u8],
+    ) -> Result<(), FsError> {
+        Receive::data(self, at, puts, holes, crcs, pages)
+    }
+}
+
+fn split<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unapplied> {
+    let (head, rest) = bytes
+        .split_first_chunk::<N>()
+        .ok_or(Unapplied::Malformed("an operation that is cut off"))?;
+    *bytes = rest;
+    Ok(*head)
+}
+
+fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unapplied> {
+    let (head, rest) = bytes
+        .split_at_checked(length)
+        .ok_or(Unapplied::Malformed("an operation that is cut off"))?;
+    *bytes = rest;
+    Ok(head)
+}
+
+/// Hands the operations of a payload to `into`; answers up to where everything has been sent.
+pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Unapplied> {
+    let mut rest = payload;
+    let position = Position(split(&mut rest)?);
+    let length = u32::from_le_bytes(split(&mut rest)?) as usize;
+    let mut ops = slice(&mut rest, length)?;
+    let mut pages = rest;
+    let refused = |e| match e {
+        FsError::Invalid => Unapplied::Malformed("a record that cannot be"),
+        FsError::Io => Unapplied::Malformed("a block whose checksum is wrong"),
+        e => Unapplied::Volume(e),
+    };
+    while !ops.is_empty() {
+        let [op] = split(&mut ops)?;
+        let at = Position(split(&mut ops)?);
+        match op {
+            PUT => {
+                let length = usize::from(u16::from_le_bytes(split(&mut ops)?));
+                into.put(at, slice(&mut ops, length)?).map_err(refused)?;
+            }
+            GONE => into.gone(at).map_err(refused)?,
+            DATA => {
+                let puts = u32::from_le_bytes(split(&mut ops)?);
+                let holes = u32::from_le_bytes(split(&mut ops)?);
+                let mut crcs: SmallVec<[u32; 32]> = SmallVec::new();
+                for _ in 0..puts.count_ones() {
+                    crcs.push(u32::from_le_bytes(split(&mut ops)?));
+                }
+                let data = slice(&mut pages, crcs.len() * BLOCK_SIZE)?;
+                into.data(at, puts, holes, &crcs, data).map_err(refused)?;
+            }
+            _ => return Err(Unapplied::Malformed("an unknown operation")),
+        }
+    }
+    match pages.is_empty() {
+        true => Ok(position),
+        false => Err(Unapplied::Malformed("pages that belong to nothing")),
+    }
+}
+
+/// The digest of a transfer after another payload. It depends on every payload before and their order.
+pub(crate) fn digest(before: u64, payload: &[u8]) -> u64 {
+    let sum = u64::from(crc32c::crc32c(payload)) << 32 | payload.len() as u64;
+    let mut x = (before ^ sum).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+/// The position right behind a record.
+pub(crate) fn behind(at: Position) -> Position {
+    let mut bytes = at.0;
+    for byte in bytes.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            return Position(bytes);
+        }
+    }
+    Position::END
+}
+
+/// Reads a payload without applying it: for fuzzing. Answers the number of operations.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify(payload: &[u8]) -> Result<usize, &'static str> {
+    struct Count(usize);
+    impl Into for Count {
+        fn put(&mut self, _: Position, _: &[u8]) -> Result<(), FsError> {
+            self.0 += 1;
+            Ok(())
+        }
+        fn gone(&mut self, _: Position) -> Result<(), FsError> {
+            self.0 += 1;
+            Ok(())
+        }
+        fn data(
+            &mut self,
+            _: Position,
+            _: u32,
+            _: u32,
+            _: &[u32],
+            _: &[u8],
+        ) -> Result<(), FsError> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    match apply(payload, &mut count) {
+        Ok(_) => Ok(count.0),
+        Err(Unapplied::Malformed(what)) => Err(what),
+        Err(Unapplied::Volume(_)) => Err("refused"),
+    }
+}

@@ -1,0 +1,324 @@
+//! Transfers between two engines, over a pipe in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Machine, change, create, dump, finish, now, run, transfer, write};
+use weir_base::{Rng, SeededRng};
+use weir_replica::pipe::{Pipe, Ran};
+use weir_replica::send::SendOptions;
+use weir_replica::transfer::{Phase, TransferError};
+use weir_replica::wire::Reason;
+use weir_volume::{CreateHow, FsError, SetAttr, Stop};
+
+#[test]
+fn a_copy_and_its_updates_equal_the_source() {
+    let rng = SeededRng::new(1);
+    let (a, b) = (Machine::new(1), Machine::new(2));
+    let (source, target) = (a.format(), b.format());
+    let src = a.volume(&source, "src");
+    let dst = b.destination(&target, "dst");
+    assert!(matches!(dst.serving(), Err(Stop::Fail(FsError::Access))));
+    let mut before: Option<String> = None;
+    for round in 0..8 {
+        change(&src, &rng, 60);
+        let name = format!("s{round}");
+        src.snapshot_take(&name, "daily", now()).unwrap();
+        let options = SendOptions {
+            compress: (round % 2 == 1).then_some(3),
+            count: true,
+        };
+        let mut pipe = Pipe::new(&src, before.as_deref(), &name, &dst, options, 0).unwrap();
+        let id = finish(&mut pipe).unwrap();
+        let (sent, received) = (pipe.sender.progress(), pipe.receiver.progress());
+        assert_eq!(src.snapshot_delete(&name), Err(FsError::Busy));
+        drop(pipe);
+        assert_eq!((sent.logical, sent.wire), (received.logical, received.wire));
+        assert_eq!(received.phase, Phase::Done);
+        let total = received.total.unwrap();
+        assert!(
+            received.logical.abs_diff(total) <= total / 50 + 100,
+            "{received:?}"
+        );
+        let view = dst.serving().unwrap().unwrap();
+        assert_eq!(view.fsid(), dst.fsid());
+        let want = dump(&src.open_snapshot(&name).unwrap());
+        assert_eq!(dump(&view), want);
+        assert_eq!(dump(&dst.open_snapshot(&name).unwrap()), want);
+        let (x, y) = (src.snapshot(&name).unwrap(), dst.snapshot(&name).unwrap());
+        assert_eq!(y.id, id);
+        assert_eq!(
+            (x.identity, x.created, &x.label),
+            (y.identity, y.created, &y.label)
+        );
+        assert_eq!(x.referenced, y.referenced);
+        assert_eq!(dst.snapshot_delete(&name), Err(FsError::Busy));
+        if let Some(before) = before.replace(name) {
+            dst.snapshot_delete(&before).unwrap();
+            src.snapshot_delete(&before).unwrap();
+        }
+    }
+    // Nobody writes to it.
+    let set = SetAttr::default();
+    let made = run(&dst, |cx| {
+        dst.create(cx, dst.root(), b"x", CreateHow::Guarded, &set)
+    });
+    assert_eq!(made.map(|_| ()), Err(FsError::ReadOnly));
+    assert_eq!(dst.snapshot_take("own", "", now()), Err(FsError::ReadOnly));
+    drop((src, dst));
+    source.shutdown().unwrap();
+    target.shutdown().unwrap();
+    drop((source, target));
+    for machine in [a, b] {
+        let report = machine.check();
+        assert!(report.clean(), "{report}");
+    }
+}
+
+#[test]
+fn an_update_costs_what_has_changed() {
+    let machine = Machine::new(3);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    for i in 0..3000 {
+        create(&src, src.root(), &format!("file-{i}"));
+    }
+    let big = create(&src, src.root(), "big");
+    for mib in 0..8 {
+        write(&src, big, mib << 20, &[mib as u8 + 1; 1 << 20]);
+    }
+    src.snapshot_take("one", "", now()).unwrap();
+    let whole = transfer(&src, None, "one", &dst).unwrap();
+    assert!(
+        whole.logical > 8 << 20 && whole.logical < 10 << 20,
+        "{whole:?}"
+    );
+    write(&src, big, 5 << 20, &[99; 4096]);
+    create(&src, src.root(), "new");
+    src.snapshot_take("two", "", now()).unwrap();
+    let update = transfer(&src, Some("one"), "two", &dst).unwrap();
+    assert!(update.logical < 6000, "{update:?}");
+    let seen = dump(&dst.serving().unwrap().unwrap());
+    assert_eq!(seen, dump(&src.open_snapshot("two").unwrap()));
+    // The same again is there already.
+    let again = transfer(&src, Some("one"), "two", &dst).unwrap();
+    assert_eq!(again.logical, 0);
+    // Nothing that the destination does not see can be built upon.
+    src.snapshot_take("three", "", now()).unwrap();
+    let refused = transfer(&src, Some("one"), "three", &dst);
+    let Err(TransferError::Refused(refusal)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refusal.reason, Reason::NoCommonSnapshot);
+}
+
+#[test]
+fn what_is_cut_short_goes_on_behind_its_checkpoint() {
+    let mut cuts = 0;
+    for seed in 0..12 {
+        let rng = SeededRng::new(seed);
+        let machine = Machine::new(seed);
+        let mut engine = machine.format();
+        let src = machine.volume(&engine, "src");
+        machine.destination(&engine, "dst");
+        change(&src, &rng, 120);
+        src.snapshot_take("one", "", now()).unwrap();
+        let mut base: Option<&str> = None;
+        let mut last = 0;
+        for target in ["one", "two"] {
+            loop {
+                let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
+                let visible = base.map(|base| dump(&src.open_snapshot(base).unwrap()));
+                let mut pipe =
+                    Pipe::new(&src, base, target, &dst, SendOptions::default(), 0).unwrap();
+                let frames = 2 + rng.below(24) as usize;
+                let done = pipe.run(frames, 0).unwrap();
+                let progress = pipe.receiver.progress();
+                assert!(progress.logical >= last);
+                last = progress.logical;
+                if done != Ran::More {
+                    break;
+                }
+                cuts += 1;
+                drop(pipe);
+                let seen = match dst.serving() {
+                    Ok(view) => Some(dump(&view.unwrap())),
+                    Err(Stop::Fail(FsError::Access)) => None,
+                    Err(stop) => panic!("{stop:?}"),
+                };
+                assert_eq!(seen, visible);
+                match rng.below(3) {
+                    // In the same process nothing is lost.
+                    0 => {}
+                    // A consistency point, then a crash: nothing is lost either.
+                    1 => {
+                        engine.cp_now().unwrap();
+                        drop((src, dst, engine));
+                        assert!(machine.check().clean(), "{}", machine.check());
+                        engine = machine.open();
+                    }
+                    // A crash: back to the last one.
+                    _ => {
+                        drop((src, dst, engine));
+                        assert!(machine.check().clean(), "{}", machine.check());
+                        engine = machine.open();
+                        last = 0;
+                    }
+                }
+            }
+            let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
+            let seen = dump(&dst.serving().unwrap().unwrap());
+            assert_eq!(seen, dump(&src.open_snapshot(target).unwrap()));
+            if target == "one" {
+                change(&src, &rng, 120);
+                src.snapshot_take("two", "", now()).unwrap();
+            }
+            base = Some("one");
+            last = 0;
+        }
+        drop(src);
+        engine.shutdown().unwrap();
+        drop(engine);
+        let report = machine.check();
+        assert!(report.clean(), "{report}");
+    }
+    assert!(cuts > 20, "{cuts}");
+}
+
+#[test]
+fn a_break_and_a_resync_go_back_to_what_was_complete() {
+    let rng = SeededRng::new(9);
+    let machine = Machine::new(9);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    assert_eq!(engine.break_off("dst"), Err(FsError::Invalid));
+    change(&src, &rng, 60);
+    src.snapshot_take("one", "", now()).unwrap();
+    transfer(&src, None, "one", &dst).unwrap();
+    let one = dump(&src.open_snapshot("one").unwrap());
+    change(&src, &rng, 60);
+    src.snapshot_take("two", "", now()).unwrap();
+    // Half of an update, then a break.
+    let mut pipe = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0).unwrap();
+    assert_eq!(pipe.run(8, 0).unwrap(), Ran::More);
+    assert_eq!(engine.break_off("dst"), Err(FsError::Busy));
+    drop(pipe);
+    engine.cp_now().unwrap();
+    engine.break_off("dst").unwrap();
+    assert_eq!(dst.mirror(), None);
+    assert!(dst.serving().unwrap().is_none());
+    assert_eq!(dump(&dst), one);
+    // It can be written to, and its own inodes collide with none of the source's.
+    let own = create(&dst, dst.root(), "own");
+    assert!(own.0 > create(&src, src.root(), "its").0 + (1 << 30));
+    dst.snapshot_take("mine", "", now()).unwrap();
+    let refused = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0);
+    assert!(refused.is_err());
+    // The other way round: the copy's changes go to the source.
+    engine.resync("src", "one").unwrap();
+    let back = transfer(&dst, Some("one"), "mine", &src).unwrap();
+    assert!(back.logical < 4000, "{back:?}");
+    assert_eq!(
+        dump(&src.serving().unwrap().unwrap()),
+        dump(&dst.open_snapshot("mine").unwrap())
+    );
+    let (x, y) = (dst.snapshot("mine").unwrap(), src.snapshot("mine").unwrap());
+    assert_eq!(x.identity, y.identity);
+    assert_eq!(src.snapshot("two"), None);
+    // And forth again.
+    engine.break_off("src").unwrap();
+    change(&src, &rng, 30);
+    src.snapshot_take("three", "", now()).unwrap();
+    engine.resync("dst", "mine").unwrap();
+    transfer(&src, Some("mine"), "three", &dst).unwrap();
+    assert_eq!(
+        dump(&dst.serving().unwrap().unwrap()),
+        dump(&src.open_snapshot("three").unwrap())
+    );
+    drop((src, dst));
+    engine.shutdown().unwrap();
+    drop(engine);
+    let report = machine.check();
+    assert!(report.clean(), "{report}");
+}
+
+#[test]
+fn another_transfer_discards_what_a_first_one_left() {
+    let rng = SeededRng::new(4);
+    let machine = Machine::new(4);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    for name in ["one", "two"] {
+        change(&src, &rng, 80);
+        src.snapshot_take(name, "", now()).unwrap();
+        let mut pipe = Pipe::new(&src, None, name, &dst, SendOptions::default(), 0).unwrap();
+        pipe.run(10, 0).unwrap();
+        assert_eq!(pipe.receiver.progress().resumed, 0);
+        drop(pipe);
+        engine.cp_now().unwrap();
+        assert!(dst.mirror().unwrap().partial.is_some());
+    }
+    transfer(&src, None, "two", &dst).unwrap();
+    assert_eq!(
+        dump(&dst.serving().unwrap().unwrap()),
+        dump(&src.open_snapshot("two").unwrap())
+    );
+    engine.delete_volume("dst").unwrap();
+    drop((src, dst));
+    engine.shutdown().unwrap();
+    drop(engine);
+    let report = machine.check();
+    assert!(report.clean(), "{report}");
+}
+
+#[test]
+fn a_damaged_stream_never_becomes_visible() {
+    let rng = SeededRng::new(5);
+    let machine = Machine::new(5);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    change(&src, &rng, 60);
+    src.snapshot_take("one", "", now()).unwrap();
+    transfer(&src, None, "one", &dst).unwrap();
+    let one = dump(&src.open_snapshot("one").unwrap());
+    change(&src, &rng, 60);
+    src.snapshot_take("two", "", now()).unwrap();
+    let mut failed = 0;
+    for round in 0..200 {
+        let options = SendOptions {
+            compress: (round % 2 == 0).then_some(1),
+            count: false,
+        };
+        let mut pipe = Pipe::new(&src, Some("one"), "two", &dst, options, 0).unwrap();
+        let which = rng.below(6);
+        let mut frame = 0;
+        let end = (0..60).find_map(|_| {
+            let ran = pipe.step(0, &mut |bytes| {
+                if frame == which {
+                    let at = rng.below(bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << rng.below(8);
+                }
+                frame += 1;
+            });
+            match ran {
+                Ok(Ran::More) => None,
+                other => Some(other),
+            }
+        });
+        assert!(!matches!(end, Some(Ok(_))), "{end:?}");
+        failed += u32::from(end.is_some());
+        drop(pipe);
+        assert_eq!(dump(&dst.serving().unwrap().unwrap()), one);
+        engine.discard_partial("dst").unwrap();
+    }
+    assert!(failed > 150, "{failed}");
+    transfer(&src, Some("one"), "two", &dst).unwrap();
+    assert_eq!(
+        dump(&dst.serving().unwrap().unwrap()),
+        dump(&src.open_snapshot("two").unwrap())
+    );
+}

@@ -1,0 +1,478 @@
+//! Stories of replication: a source and a destination, transfers between them, and power failures on either side.
+//!
+//! Steps change the source, take and delete snapshots on both sides, transfer, break off and make a copy again. A
+//! transfer is cut short after any number of frames, by a crash of either machine at any write to its disks, or by
+//! damage to the stream. After each step clients of the destination see its newest complete snapshot and nothing else;
+//! every snapshot on either side holds what the model says; offline verification is clean after each crash. A transfer
+//! that was cut short goes on no further back than what was known to be durable. At the end everything is deleted, and
+//! the space must be what it was.
+
+use std::sync::Arc;
+
+use weir_base::SeededRng;
+use weir_replica::pipe::{Pipe, Ran};
+use weir_replica::send::SendOptions;
+use weir_replica::transfer::TransferError;
+use weir_volume::{CreateHow, Engine, FsError, SetAttr, Stability, Stop, Volume};
+
+use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
+use crate::machine::{Machine, Running, Sizes, VOLUME};
+use crate::rand::Choices;
+
+/// The destination's volume.
+const COPY: &str = "copy";
+
+/// One side: a machine and what its volume should be.
+struct Side {
+    machine: Machine,
+    running: Option<Running>,
+    volume: &'static str,
+    files: Files,
+    /// Oldest first.
+    snapshots: Vec<(String, Files)>,
+    free: u64,
+}
+
+impl Side {
+    fn new(choices: &Choices, volume: &'static str) -> Checked<Side> {
+        let machine = Machine::new(Sizes::varied(choices), choices)?;
+        let running = machine.boot()?;
+        if volume != VOLUME {
+            let rng = SeededRng::new(choices.bits());
+            let engine = &running.engine;
+            let now = machine.now();
+            let made = engine.create_volume(volume, (0, 0), 0o755, now, &rng);
+            made.map_err(|e| e.to_string())?;
+            engine.protect(volume).map_err(|e| e.to_string())?;
+        }
+        settle(&running.engine)?;
+        let free = running.engine.aggregate().space().stats().free;
+        Ok(Side {
+            machine,
+            running: Some(running),
+            volume,
+            files: Files::new(),
+            snapshots: Vec::new(),
+            free,
+        })
+    }
+
+    fn engine(&self) -> Checked<&Engine> {
+        let running = self.running.as_ref();
+        running.map(|r| &r.engine).ok_or("it is off".into())
+    }
+
+    fn vol(&self) -> Checked<Arc<Volume>> {
+        let vol = self.engine()?.volume(self.volume);
+        vol.ok_or_else(|| format!("{} is gone", self.volume))
+    }
+
+    fn crashed(&self) -> bool {
+        self.machine.world.crashed()
+    }
+
+    /// The power fails, if it has not, and comes back.
+    fn restart(&mut self, choices: &Choices) -> Checked {
+        self.machine.world.crash();
+        self.running = None;
+        self.machine.reboot(choices);
+        let checked = self.machine.check();
+        checked.map_err(|e| format!("{} after a crash: {e}", self.volume))?;
+        self.running = Some(self.machine.boot()?);
+        Ok(())
+    }
+
+    fn content(&self, snapshot: &str) -> Option<&Files> {
+        let found = self.snapshots.iter().find(|(name, _)| name == snapshot);
+        found.map(|(_, files)| files)
+    }
+
+    /// Compares all snapshots with the model.
+    fn verify(&self) -> Checked {
+        let vol = self.vol()?;
+        let have: Vec<String> = vol.snapshots().into_iter().map(|s| s.name).collect();
+        let want: Vec<&String> = self.snapshots.iter().map(|(name, _)| name).collect();
+        if have.iter().ne(want.iter().copied()) {
+            return Err(format!("{} has {have:?} instead of {want:?}", self.volume));
+        }
+        for (name, files) in &self.snapshots {
+            let view = vol.open_snapshot(name).map_err(|e| e.to_string())?;
+            let got = contents(&view).map_err(|e| format!("{}@{name}: {e}", self.volume))?;
+            if got != *files {
+                return Err(format!("{}@{name} is {got:?}, not {files:?}", self.volume));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes all that was made; the space must be what it was.
+    fn end(mut self) -> Checked {
+        let engine = self.engine()?;
+        if self.volume == VOLUME {
+            let vol = self.vol()?;
+            for s in vol.snapshots() {
+                vol.snapshot_delete(&s.name).map_err(|e| e.to_string())?;
+            }
+            for name in contents(&vol)?.into_keys() {
+                let gone = run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes()));
+                gone.map_err(|e| e.to_string())?;
+            }
+        } else {
+            engine
+                .delete_volume(self.volume)
+                .map_err(|e| e.to_string())?;
+        }
+        settle(engine)?;
+        let free = engine.aggregate().space().stats().free;
+        if free + 8 < self.free {
+            let (volume, before) = (self.volume, self.free);
+            return Err(format!("{volume}: {free} blocks are free of {before}"));
+        }
+        self.running = None;
+        self.machine.check()
+    }
+}
+
+struct Story<'a> {
+    choices: &'a Choices,
+    src: Side,
+    dst: Side,
+    /// The destination can be written to.
+    broken: bool,
+    /// What clients of the destination see.
+    exported: Option<String>,
+    /// Bytes of the transfer to this snapshot that are durable.
+    durable: (String, u64),
+    serial: u32,
+    diary: &'a mut Vec<String>,
+}
+
+/// Runs one story.
+///
+/// # Errors
+/// What was wrong, with the last things that happened.
+pub fn story(seed: u64) -> Checked {
+    let mut diary = Vec::new();
+    let choices = Choices::new(seed);
+    tell(&choices, &mut diary).map_err(|what| {
+        let last = diary.len().saturating_sub(30);
+        format!("{what}\nlast events:\n{}", diary[last..].join("\n"))
+    })
+}
+
+fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
+    let mut story = Story {
+        src: Side::new(choices, VOLUME)?,
+        dst: Side::new(choices, COPY)?,
+        choices,
+        broken: false,
+        exported: None,
+        durable: (String::new(), 0),
+        serial: 0,
+        diary,
+    };
+    for _ in 0..choices.between(20, 90) {
+        story.step()?;
+        story.observe()?;
+    }
+    let Story { src, dst, .. } = story;
+    src.end()?;
+    dst.end()
+}
+
+fn refused(e: FsError) -> bool {
+    matches!(e, FsError::ReadOnly | FsError::Io | FsError::Delay)
+}
+
+impl Story<'_> {
+    fn note(&mut self, what: String) {
+        self.diary.push(what);
+    }
+
+    /// What clients see, and now and then everything.
+    fn observe(&mut self) -> Checked {
+        let dst = self.dst.vol()?;
+        let want = match (&self.exported, self.broken) {
+            (_, true) => Some(&self.dst.files),
+            (Some(name), false) => self.dst.content(name),
+            (None, false) => None,
+        };
+        let got = match dst.serving() {
+            Ok(Some(view)) => Some(contents(&view)?),
+            Ok(None) if self.broken => Some(contents(&dst)?),
+            Err(Stop::Fail(FsError::Access)) => None,
+            other => return Err(format!("clients see {:?}", other.map(|_| ()))),
+        };
+        if got.as_ref() != want {
+            return Err(format!("clients see {got:?} instead of {want:?}"));
+        }
+        if self.choices.chance(1, 6) {
+            self.src.verify()?;
+            self.dst.verify()?;
+            let source = self.src.vol()?;
+            let live = contents(&source)?;
+            if live != self.src.files {
+                return Err(format!("the source is {live:?}, not {:?}", self.src.files));
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Checked {
+        match self.choices.weighted(&[14, 6, 10, 3, 3, 2, 2, 2, 2]) {
+            0 => self.write(false),
+            1 => self.snapshot(),
+            2 => self.transfer(),
+            3 => self.delete(false),
+            4 => self.delete(true),
+            5 if !self.broken => self.break_off(),
+            5 | 6 if self.broken => self.resync(),
+            7 if self.broken => self.write(true),
+            8 => {
+                let crash_source = self.choices.chance(1, 2);
+                self.note(format!("crash, source: {crash_source}"));
+                match crash_source {
+                    true => self.src.restart(self.choices),
+                    false => self.dst.restart(self.choices),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, at_copy: bool) -> Checked {
+        let choices = self.choices;
+        let side = match at_copy {
+            true => &mut self.dst,
+            false => &mut self.src,
+        };
+        let vol = side.vol()?;
+        let name = format!("f{}", choices.below(8));
+        let failed = |e: FsError| format!("write {name}: {e}");
+        if choices.chance(1, 8) && side.files.contains_key(&name) {
+            run(&vol, |cx| vol.remove(cx, vol.root(), name.as_bytes())).map_err(failed)?;
+            side.files.remove(&name);
+        } else {
+            let set = SetAttr::default();
+            run(&vol, |cx| {
+                vol.create(cx, vol.root(), name.as_bytes(), CreateHow::Unchecked, &set)
+            })
+            .map_err(failed)?;
+            let blocks = side.files.entry(name.clone()).or_default();
+            if choices.chance(1, 5) {
+                let size = choices.index(blocks.len() + 1);
+                let set = SetAttr {
+                    size: Some((size * BLOCK) as u64),
+                    ..SetAttr::default()
+                };
+                let ino = find(&vol, &name).map_err(failed)?;
+                run(&vol, |cx| vol.setattr(cx, ino, &set, None)).map_err(failed)?;
+                blocks.truncate(size);
+            }
+            let at = choices.index(blocks.len() + 20);
+            let len = choices.between(1, 40) as usize;
+            let byte = choices.between(1, 255) as u8;
+            blocks.resize(blocks.len().max(at + len), 0);
+            blocks[at..at + len].fill(byte);
+            let ino = find(&vol, &name).map_err(failed)?;
+            let data = vec![byte; len * BLOCK];
+            let off = (at * BLOCK) as u64;
+            run(&vol, |cx| {
+                vol.write(cx, ino, off, &data, Stability::FileSync)
+            })
+            .map_err(failed)?;
+        }
+        // So that a crash does not take it back.
+        side.engine()?.cp_now().map_err(failed)?;
+        self.note(format!("write {name}, copy: {at_copy}"));
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Checked {
+        self.serial += 1;
+        let name = format!("s{}", self.serial);
+        let vol = self.src.vol()?;
+        let made = vol.snapshot_take(&name, "", self.src.machine.now());
+        made.map_err(|e| format!("snapshot: {e}"))?;
+        let files = self.src.files.clone();
+        self.src.snapshots.push((name.clone(), files));
+        self.note(format!("snapshot {name}"));
+        Ok(())
+    }
+
+    fn delete(&mut self, at_copy: bool) -> Checked {
+        let side = match at_copy {
+            true => &mut self.dst,
+            false => &mut self.src,
+        };
+        if side.snapshots.is_empty() {
+            return Ok(());
+        }
+        let at = self.choices.index(side.snapshots.len());
+        let name = side.snapshots[at].0.clone();
+        let pinned = at_copy && !self.broken && self.exported.as_ref() == Some(&name);
+        let result = side.vol()?.snapshot_delete(&name);
+        match (result, pinned) {
+            (Ok(()), false) => drop(side.snapshots.remove(at)),
+            (Err(FsError::Busy), true) => {}
+            (result, _) => return Err(format!("delete {name}: {result:?}")),
+        }
+        self.note(format!("delete {name}, copy: {at_copy}"));
+        Ok(())
+    }
+
+    fn break_off(&mut self) -> Checked {
+        let result = self.dst.engine()?.break_off(COPY);
+        match (&self.exported, result) {
+            (None, Err(FsError::Invalid)) => Ok(()),
+            (Some(name), Ok(())) => {
+                let files = self.dst.content(name).cloned().unwrap_or_default();
+                self.dst.files = files;
+                self.broken = true;
+                self.durable = (String::new(), 0);
+                self.note("break".into());
+                Ok(())
+            }
+            (exported, result) => Err(format!("break at {exported:?}: {result:?}")),
+        }
+    }
+
+    fn resync(&mut self) -> Checked {
+        // Any snapshot that both have.
+        let both: Vec<String> = (self.dst.snapshots.iter())
+            .filter(|(name, _)| self.src.content(name).is_some())
+            .map(|(name, _)| name.clone())
+            .collect();
+        if both.is_empty() {
+            return Ok(());
+        }
+        let name = self.choices.pick(&both).clone();
+        let result = self.dst.engine()?.resync(COPY, &name);
+        result.map_err(|e| format!("resync to {name}: {e}"))?;
+        let at = self.dst.snapshots.iter().position(|(n, _)| *n == name);
+        self.dst.snapshots.truncate(at.map_or(0, |at| at + 1));
+        self.exported = Some(name.clone());
+        self.broken = false;
+        self.durable = (String::new(), 0);
+        self.note(format!("resync to {name}"));
+        Ok(())
+    }
+
+    fn transfer(&mut self) -> Checked {
+        let choices = self.choices;
+        let begin = match &self.exported {
+            None => 0,
+            Some(name) => match self.src.snapshots.iter().position(|(n, _)| n == name) {
+                Some(at) => at + 1,
+                // There is nothing in common any more.
+                None => return Ok(()),
+            },
+        };
+        let newer = &self.src.snapshots[begin.min(self.src.snapshots.len())..];
+        if self.broken || newer.is_empty() {
+            return Ok(());
+        }
+        // Mostly the one that was begun with.
+        let begun = newer.iter().find(|(name, _)| *name == self.durable.0);
+        let (target, files) = match begun {
+            Some(begun) if choices.chance(4, 5) => begun.clone(),
+            _ => choices.pick(newer).clone(),
+        };
+        if target != self.durable.0 {
+            self.durable = (target.clone(), 0);
+        }
+        self.note(format!("transfer {target} onto {:?}", self.exported));
+        let fate = choices.below(5);
+        match fate {
+            0 => {
+                let at = self.src.machine.world.counts().events + choices.between(1, 40);
+                self.src.machine.world.crash_at(at);
+            }
+            1 => {
+                let at = self.dst.machine.world.counts().events + choices.between(1, 80);
+                self.dst.machine.world.crash_at(at);
+            }
+            _ => {}
+        }
+        let damaged = (fate == 2).then(|| choices.below(12));
+        let ran = self.attempt(&target, damaged);
+        let arrived = |story: &mut Self| {
+            story.dst.snapshots.push((target.clone(), files.clone()));
+            story.exported = Some(target.clone());
+            story.durable = (String::new(), 0);
+        };
+        match ran? {
+            Ok(true) => arrived(self),
+            Ok(false) => self.note("cut short".into()),
+            Err(e) if damaged.is_some() => self.note(format!("damaged: {e}")),
+            Err(e) if self.src.crashed() || self.dst.crashed() => {
+                self.note(format!("the power failed: {e}"));
+            }
+            Err(e) => return Err(format!("transfer {target}: {e}")),
+        }
+        if self.src.crashed() {
+            self.src.restart(choices)?;
+        }
+        self.src.machine.world.crash_at(u64::MAX);
+        if self.dst.crashed() {
+            self.dst.restart(choices)?;
+            // It may have arrived all the same.
+            let there = self.dst.vol()?.snapshot(&target).is_some();
+            if there && self.exported.as_ref() != Some(&target) {
+                arrived(self);
+            }
+        }
+        self.dst.machine.world.crash_at(u64::MAX);
+        Ok(())
+    }
+
+    /// Transfers for a while; answers whether all has arrived.
+    fn attempt(
+        &mut self,
+        target: &str,
+        damaged: Option<u64>,
+    ) -> Checked<Result<bool, TransferError>> {
+        let choices = self.choices;
+        let (src, dst) = (self.src.vol()?, self.dst.vol()?);
+        let base = self.exported.as_deref();
+        let options = SendOptions {
+            compress: choices.chance(1, 3).then_some(1),
+            count: choices.chance(1, 4),
+        };
+        let mut pipe = match Pipe::new(&src, base, target, &dst, options, 0) {
+            Ok(pipe) => pipe,
+            Err(e) => return Ok(Err(e)),
+        };
+        let mut frame = 0;
+        for _ in 0..choices.between(1, 6) {
+            for _ in 0..choices.between(1, 8) {
+                let ran = pipe.step(0, &mut |bytes| {
+                    if damaged == Some(frame) && !bytes.is_empty() {
+                        let at = choices.index(bytes.len());
+                        bytes[at] ^= 1 << choices.below(8);
+                    }
+                    frame += 1;
+                });
+                let progress = pipe.receiver.progress();
+                if frame > 1 && progress.resumed < self.durable.1 && ran.is_ok() {
+                    let known = self.durable.1;
+                    return Err(format!("went on at {} of {known}", progress.resumed));
+                }
+                match ran {
+                    Ok(Ran::Done { .. }) => return Ok(Ok(true)),
+                    Ok(Ran::More) => {}
+                    Err(e) => return Ok(Err(e)),
+                }
+            }
+            if choices.chance(1, 2) {
+                let durable = pipe.receiver.progress().logical;
+                match self.dst.engine()?.cp_now() {
+                    Ok(()) => self.durable.1 = durable,
+                    Err(e) if refused(e) => return Ok(Err(e.into())),
+                    Err(e) => return Err(format!("consistency point: {e}")),
+                }
+            }
+        }
+        Ok(Ok(false))
+    }
+}
