@@ -206,10 +206,10 @@ impl Meters {
         self.minimum.iter().flatten().map(Meter::ready_at).max()
     }
 
-    /// What a request costs at this node: the time for which it takes up the tightest limit, and never nothing.
-    pub(crate) fn cost(&self, dir: Direction, bytes: u64) -> Nanos {
+    /// What a request costs at this node: the time for which it takes up the tightest limit. `None` without limits.
+    pub(crate) fn cost(&self, dir: Direction, bytes: u64) -> Option<Nanos> {
         let cost = |(meter, limit): (&Meter, Limit)| meter.cost(units(limit, bytes));
-        self.charged(dir).map(cost).max().unwrap_or(bytes).max(1)
+        self.charged(dir).map(cost).max()
     }
 
     pub(crate) fn charge(&mut self, now: Nanos, dir: Direction, bytes: u64) {

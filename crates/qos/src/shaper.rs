@@ -9,8 +9,8 @@
 //! that are ready now, ordered by virtual service, and those that will be, ordered by time. To release a request, walk
 //! down from the root, each time to the ready child that has had the least service relative to its weight (start-time
 //! fair queueing, Goyal, Vin and Cheng 1996); then charge every node of the path at once. Service is counted
-//! in the time that a request takes up the parent's tightest limit, so shares come out in bytes where bytes bind and in
-//! operations where operations bind. A child that is behind its configured minimum goes before all that are not
+//! in the time that a request takes up the tightest limit of the parent and of all above it, so shares come out in bytes
+//! where bytes bind and in operations where operations bind. A child that is behind its configured minimum goes before all that are not
 //! (the reservation tag of mClock, Gulati, Merchant and Varman 2010).
 //!
 //! Walking from the root, rather than giving each request a release time on arrival, is what makes it work-conserving:
@@ -512,32 +512,7 @@ impl<T> Shaper<T> {
 
     /// Charges a request to all nodes from a leaf to the root.
     fn charge(&mut self, leaf: u32, direction: Direction, bytes: u64, now: Nanos) {
-        let mut at = leaf;
-        let mut own_cost = None;
-        loop {
-            let Some(node) = self.at_mut(at) else { return };
-            node.meters.charge(now, direction, bytes);
-            if let (Some(sum), Some(ops)) = (
-                node.usage.bytes.get_mut(direction as usize),
-                node.usage.ops.get_mut(direction as usize),
-            ) {
-                *sum += bytes;
-                *ops += 1;
-            }
-            let (weight, tag) = (node.limits.weight, node.tag);
-            let Some(parent) = node.parent else { break };
-            let Some(above) = self.at_mut(parent) else {
-                return;
-            };
-            let cost = above.meters.cost(direction, bytes);
-            let start = tag.max(above.vtime);
-            above.vtime = start;
-            if let Some(node) = self.at_mut(at) {
-                node.tag = start + scaled(cost, weight);
-            }
-            own_cost.get_or_insert(cost);
-            at = parent;
-        }
+        let cost = self.charge_path(leaf, direction, bytes, now);
         if let Some(node) = self.at_mut(leaf) {
             let other = node
                 .served
@@ -549,7 +524,7 @@ impl<T> Shaper<T> {
                 .get(1 - direction as usize)
                 .is_none_or(Queue::is_empty);
             if let Some(served) = node.served.get_mut(direction as usize) {
-                *served += u128::from(own_cost.unwrap_or(bytes).max(1));
+                *served += u128::from(cost.unwrap_or(bytes).max(1));
                 // A direction that was not asked for saves up no turns.
                 if idle {
                     *served = (*served).min(other);
@@ -559,8 +534,51 @@ impl<T> Shaper<T> {
         self.refresh(leaf, now);
     }
 
+    /// Charges a node and all above it, and answers what the request costs its children in service: the time for which it
+    /// takes up the tightest limit there or above. `None` if nothing is limited there: bytes are as good as anything.
+    fn charge_path(
+        &mut self,
+        at: u32,
+        direction: Direction,
+        bytes: u64,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        let node = self.at_mut(at)?;
+        node.meters.charge(now, direction, bytes);
+        if let (Some(sum), Some(ops)) = (
+            node.usage.bytes.get_mut(direction as usize),
+            node.usage.ops.get_mut(direction as usize),
+        ) {
+            *sum += bytes;
+            *ops += 1;
+        }
+        let own = node.meters.cost(direction, bytes);
+        let (weight, tag) = (node.limits.weight, node.tag);
+        let Some(parent) = node.parent else {
+            return own;
+        };
+        // As deep as the tree is: some levels.
+        let above = self.charge_path(parent, direction, bytes, now);
+        let vtime = self.at(parent).map_or(0, |above| above.vtime);
+        let start = tag.max(vtime);
+        if let Some(above) = self.at_mut(parent) {
+            above.vtime = start;
+        }
+        if let Some(node) = self.at_mut(at) {
+            node.tag = start + scaled(above.unwrap_or(bytes).max(1), weight);
+        }
+        own.max(above)
+    }
+
     /// Works out anew when a node is ready, and its place among its siblings, and so on up to the root.
     fn refresh(&mut self, from: u32, now: Nanos) {
+        // Requests are counted when they have been entered and before they are taken out.
+        let none =
+            |node: &Node<T>| node.usage.queued == 0 && node.queue.iter().all(Queue::is_empty);
+        if self.next_release().is_none() && self.at(from).is_none_or(none) {
+            // Nothing waits anywhere.
+            return;
+        }
         let mut at = Some(from);
         while let Some(index) = at {
             let Some(node) = self.at_mut(index) else {
@@ -584,12 +602,11 @@ impl<T> Shaper<T> {
                 }
             }
             at = node.parent;
-            let idle = before == [NEVER; 2] && node.ready_at == before;
-            if idle && at.is_some() {
-                // Nothing waits here and nothing did: the levels above see no difference.
-                return;
+            // Nothing waits here and nothing did: its place is none. What waits elsewhere below the levels above does so
+            // at their meters too, which may have changed.
+            if before != [NEVER; 2] || node.ready_at != before {
+                self.place(index, now);
             }
-            self.place(index, now);
         }
     }
 

@@ -1,0 +1,533 @@
+//! The shaper against a reference: leaky buckets in exact arithmetic, which say of every moment whether a request may
+//! start. Random trees of any depth, random limits of all kinds, random loads, refunds and changes, in virtual time.
+//!
+//! - **Conservation**: nothing starts unless every limit of its path has, over *any* window up to that start, let through
+//!   at most `rate × (window + burst)` before it.
+//! - **Work conservation**: whenever something waits, some limit of its path has no room for it, at every moment until
+//!   the next release.
+//! - **Fairness**: two that wait all the time differ by no more than one request of each, relative to their weights, over
+//!   any stretch (the bound of start-time fair queueing).
+//! - **No starvation**: how long one of them goes without is bounded by its share.
+//! - **Exactness** over hours, at 4 KB/s and at 100 GiB/s.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use weir_qos::{Direction, Limits, Meter, Nanos, NodeId, Rate, Shaper, Submitted};
+
+const SECOND: Nanos = 1_000_000_000;
+const HOUR: Nanos = 3600 * SECOND;
+const MIB: u64 = 1 << 20;
+
+/// One limit as a bucket that leaks at its rate, in units × nanoseconds. What was admitted before a change may have been
+/// taken over as a debt or not, within bounds; hence two fillings.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    rate: u64,
+    burst: Nanos,
+    least: u128,
+    most: u128,
+    at: Nanos,
+}
+
+impl Bucket {
+    fn new(rate: u64, burst: Nanos, now: Nanos) -> Bucket {
+        Bucket {
+            rate,
+            burst,
+            least: 0,
+            most: 0,
+            at: now,
+        }
+    }
+
+    fn leak(&mut self, now: Nanos) {
+        let gone = u128::from(self.rate) * u128::from(now - self.at);
+        self.least = self.least.saturating_sub(gone);
+        self.most = self.most.saturating_sub(gone);
+        self.at = now;
+    }
+
+    /// Whether a start now keeps the limit. The shaper counts in whole nanoseconds: one is granted.
+    fn allows(mut self, now: Nanos) -> bool {
+        self.leak(now);
+        self.least <= u128::from(self.rate) * u128::from(self.burst + 1)
+    }
+
+    /// Whether the limit gives a reason not to start now.
+    fn holds_back(mut self, now: Nanos) -> bool {
+        self.leak(now);
+        self.most + u128::from(self.rate) > u128::from(self.rate) * u128::from(self.burst)
+    }
+
+    fn fill(&mut self, now: Nanos, units: u64) {
+        self.leak(now);
+        self.least += u128::from(units) * u128::from(SECOND);
+        self.most += u128::from(units) * u128::from(SECOND);
+    }
+
+    fn empty(&mut self, now: Nanos, units: u64) {
+        self.leak(now);
+        self.least = self
+            .least
+            .saturating_sub(u128::from(units) * u128::from(SECOND));
+        self.most = self
+            .most
+            .saturating_sub(u128::from(units) * u128::from(SECOND));
+    }
+
+    /// Another rate: no debt takes longer than it would have taken, and it may have been forgiven.
+    fn change(&mut self, now: Nanos, rate: u64) {
+        self.leak(now);
+        self.most = self.most.div_ceil(u128::from(self.rate)) * u128::from(rate);
+        (self.least, self.rate) = (0, rate);
+    }
+}
+
+/// The limits of a node: bytes and operations of both, of reads, of writes.
+fn rates(limits: &Limits) -> [Option<u64>; 6] {
+    let Limits {
+        total, read, write, ..
+    } = limits;
+    [
+        total.bytes,
+        total.ops,
+        read.bytes,
+        read.ops,
+        write.bytes,
+        write.ops,
+    ]
+}
+
+/// Which of them a request is charged to, and with what.
+fn charged(direction: Direction, bytes: u64) -> [(usize, u64); 4] {
+    let own = match direction {
+        Direction::Read => 2,
+        Direction::Write => 4,
+    };
+    [(0, bytes), (1, 1), (own, bytes), (own + 1, 1)]
+}
+
+struct Node {
+    id: NodeId,
+    parent: Option<usize>,
+    limits: Limits,
+    buckets: [Option<Bucket>; 6],
+}
+
+/// A client that keeps some requests in flight; a released one comes back after `think`.
+#[derive(Clone, Debug)]
+struct Client {
+    node: usize,
+    flow: u64,
+    direction: Direction,
+    /// Sizes of its requests, in turn.
+    sizes: Vec<u64>,
+    depth: usize,
+    think: Nanos,
+    /// One request in so many moves only half of what it asked for; 0 for none.
+    short: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    client: usize,
+    bytes: u64,
+}
+
+struct World {
+    shaper: Shaper<Asked>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    now: Nanos,
+    slack: Nanos,
+    serial: u64,
+    arrivals: BTreeMap<(Nanos, u64), Asked>,
+    waiting: BTreeMap<usize, usize>,
+    /// Time, client and bytes of every start.
+    starts: Vec<(Nanos, usize, u64)>,
+}
+
+impl World {
+    fn new(tree: &[(usize, Limits)], slack: Nanos) -> World {
+        let root = tree[0].1;
+        let shaper = Shaper::new(root);
+        let mut world = World {
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            now: 1_000_000 * SECOND,
+            slack,
+            serial: 0,
+            arrivals: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            starts: Vec::new(),
+            shaper,
+        };
+        for (n, (parent, limits)) in tree.iter().enumerate() {
+            let (id, parent) = match n {
+                0 => (world.shaper.root(), None),
+                _ => {
+                    let parent = parent % n;
+                    let above = world.nodes[parent].id;
+                    (world.shaper.add(above, *limits).unwrap(), Some(parent))
+                }
+            };
+            let bucket = |rate: Option<u64>| Some(Bucket::new(rate?, limits.burst, world.now));
+            world.nodes.push(Node {
+                id,
+                parent,
+                limits: *limits,
+                buckets: rates(limits).map(bucket),
+            });
+        }
+        world
+    }
+
+    fn is_leaf(&self, node: usize) -> bool {
+        self.nodes.iter().all(|other| other.parent != Some(node))
+    }
+
+    fn path(&self, leaf: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(leaf), |at| self.nodes[*at].parent)
+    }
+
+    fn enter(&mut self, client: Client) {
+        let at = self.clients.len();
+        let depth = client.depth;
+        self.clients.push(client);
+        for _ in 0..depth {
+            self.ask(at, self.now);
+        }
+    }
+
+    fn ask(&mut self, client: usize, at: Nanos) {
+        let sizes = &self.clients[client].sizes;
+        let bytes = sizes[self.serial as usize % sizes.len()];
+        self.serial += 1;
+        self.arrivals
+            .insert((at, self.serial), Asked { client, bytes });
+    }
+
+    fn started(&mut self, asked: Asked) {
+        let Asked { client, bytes } = asked;
+        let Client {
+            node,
+            direction,
+            think,
+            short,
+            ..
+        } = self.clients[client].clone();
+        let path: Vec<usize> = self.path(node).collect();
+        for at in path {
+            for (which, units) in charged(direction, bytes) {
+                if let Some(bucket) = &mut self.nodes[at].buckets[which] {
+                    assert!(
+                        bucket.allows(self.now),
+                        "limit {which} of node {at} was exceeded: {bucket:?}"
+                    );
+                    bucket.fill(self.now, units);
+                }
+            }
+        }
+        self.starts.push((self.now, client, bytes));
+        self.ask(client, self.now + think.max(1));
+        if short > 0 && self.serial % short == 0 {
+            let back = bytes / 2;
+            self.shaper
+                .refund(self.nodes[node].id, direction, back, self.now);
+            let path: Vec<usize> = self.path(node).collect();
+            for at in path {
+                for (which, _) in charged(direction, back)
+                    .into_iter()
+                    .filter(|(which, _)| which % 2 == 0)
+                {
+                    if let Some(bucket) = &mut self.nodes[at].buckets[which] {
+                        bucket.empty(self.now, back);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Something waits only where a limit has no room at `now`.
+    fn no_idle_token(&self, now: Nanos) {
+        for (client, count) in &self.waiting {
+            let Client {
+                node, direction, ..
+            } = self.clients[*client];
+            let held = self.path(node).any(|at| {
+                charged(direction, 0)
+                    .into_iter()
+                    .filter_map(|(which, _)| self.nodes[at].buckets[which])
+                    .any(|bucket| bucket.holds_back(now))
+            });
+            assert!(
+                held || *count == 0,
+                "client {client} waits for nothing at {now}"
+            );
+        }
+    }
+
+    fn run_until(&mut self, end: Nanos) {
+        loop {
+            let release = self.shaper.next_release().map(|at| at.max(self.now));
+            let late = release.map(|at| at + self.slack);
+            let arrival = self.arrivals.keys().next().map(|(at, _)| *at);
+            let Some(next) = late
+                .into_iter()
+                .chain(arrival)
+                .min()
+                .filter(|next| *next < end)
+            else {
+                break;
+            };
+            // Until then, or until the timer could have gone off, nothing may start.
+            let until = next.min(release.unwrap_or(next)).saturating_sub(1);
+            self.no_idle_token(until.max(self.now));
+            self.now = self.now.max(next);
+            // What is due goes first: a request that comes now must not overtake it.
+            self.release();
+            while let Some((&key, &asked)) = self.arrivals.first_key_value() {
+                if key.0 > self.now {
+                    break;
+                }
+                self.arrivals.remove(&key);
+                let Client {
+                    node,
+                    flow,
+                    direction,
+                    ..
+                } = self.clients[asked.client];
+                let id = self.nodes[node].id;
+                match self
+                    .shaper
+                    .submit(id, flow, direction, asked.bytes, self.now, asked)
+                {
+                    Submitted::Start(asked) => self.started(asked),
+                    Submitted::Queued => *self.waiting.entry(asked.client).or_default() += 1,
+                    Submitted::Refused(_) => panic!("refused"),
+                }
+            }
+            self.release();
+            self.no_idle_token(self.now);
+        }
+        self.now = end;
+    }
+
+    fn release(&mut self) {
+        while let Some((id, asked)) = self.shaper.release(self.now) {
+            assert_eq!(id, self.nodes[self.clients[asked.client].node].id);
+            *self.waiting.get_mut(&asked.client).unwrap() -= 1;
+            self.started(asked);
+        }
+    }
+
+    /// Changes a node's limits: each that it has is multiplied.
+    fn change(&mut self, node: usize, by: f64) {
+        let scale = |rate: Option<u64>| rate.map(|rate| ((rate as f64 * by) as u64).max(1));
+        let limits = &mut self.nodes[node].limits;
+        for rate in [&mut limits.total, &mut limits.read, &mut limits.write] {
+            (rate.bytes, rate.ops) = (scale(rate.bytes), scale(rate.ops));
+        }
+        let limits = *limits;
+        assert!(self.shaper.configure(self.nodes[node].id, limits, self.now));
+        for (bucket, rate) in self.nodes[node].buckets.iter_mut().zip(rates(&limits)) {
+            if let (Some(bucket), Some(rate)) = (bucket, rate) {
+                bucket.change(self.now, rate);
+            }
+        }
+        // Whoever changes a limit releases what it allows.
+        self.release();
+    }
+}
+
+prop_compose! {
+    fn some_rate()(bytes in prop::option::weighted(0.35, 100_000u64..200 * MIB), ops in prop::option::weighted(0.25, 50u64..20_000)) -> Rate {
+        Rate { bytes, ops }
+    }
+}
+
+prop_compose! {
+    fn some_limits()(total in some_rate(), read in some_rate(), write in some_rate(), minimum in prop::option::weighted(0.2, 10_000u64..MIB), weight in 1u32..100, burst in 0u64..30_000_000) -> Limits {
+        Limits { total, read, write, minimum: Rate { bytes: minimum, ops: None }, weight, burst }
+    }
+}
+
+prop_compose! {
+    fn some_client()(node in any::<usize>(), flow in 0u64..4, write in any::<bool>(), sizes in prop::collection::vec(1u64..MIB, 1..5), depth in 1usize..24, think in 50_000u64..5_000_000, short in 0u64..4) -> Client {
+        let direction = if write { Direction::Write } else { Direction::Read };
+        Client { node, flow, direction, sizes, depth, think, short }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_passes_a_limit_and_no_token_lies_idle(
+        tree in prop::collection::vec((any::<usize>(), some_limits()), 1..14),
+        clients in prop::collection::vec(some_client(), 1..12),
+        changes in prop::collection::vec((any::<usize>(), 0.05f64..20.0, 1u64..300_000_000), 0..6),
+        slack in 0u64..200_000,
+    ) {
+        let mut world = World::new(&tree, slack);
+        let leaves: Vec<usize> = (0..tree.len()).filter(|node| world.is_leaf(*node)).collect();
+        for client in clients {
+            let node = leaves[client.node % leaves.len()];
+            world.enter(Client { node, ..client });
+        }
+        for (node, by, after) in changes {
+            world.run_until(world.now + after);
+            world.change(node % tree.len(), by);
+        }
+        world.run_until(world.now + SECOND / 2);
+        prop_assert!(!world.starts.is_empty());
+        let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
+        prop_assert_eq!(usage.queued, world.waiting.values().sum::<usize>());
+    }
+
+    /// Volumes of any weights with clients of any sizes under one binding limit.
+    #[test]
+    fn those_that_wait_share_by_weight_over_any_stretch_and_none_starves(
+        rate in 5u64..100,
+        ops in any::<bool>(),
+        volumes in prop::collection::vec((1u32..64, prop::collection::vec((1u32..64, prop::collection::vec(16_384u64..MIB, 1..5), any::<bool>()), 1..4)), 2..6),
+        slack in 0u64..100_000,
+    ) {
+        let weighted = |weight| Limits { weight, ..Limits::default() };
+        // By operations, every request costs the same, whatever its size.
+        let root = Limits { total: if ops { Rate::ops(rate * 10) } else { Rate::bytes(rate * MIB) }, ..Limits::default() };
+        let cost = |bytes: u64| if ops { 1.0 / (rate * 10) as f64 } else { bytes as f64 / (rate * MIB) as f64 };
+        let mut tree = vec![(0, root)];
+        // Siblings: pairs of (weight, clients).
+        let mut families: Vec<Vec<(u32, Vec<usize>)>> = vec![Vec::new()];
+        let mut clients = Vec::new();
+        for (weight, below) in &volumes {
+            let volume = tree.len();
+            tree.push((0, weighted(*weight)));
+            let mut family = Vec::new();
+            for (weight, sizes, write) in below {
+                let direction = if *write { Direction::Write } else { Direction::Read };
+                // Three in flight: while one is under way, others wait.
+                clients.push(Client { node: tree.len(), flow: 0, direction, sizes: sizes.clone(), depth: 3, think: 1, short: 0 });
+                family.push((*weight, vec![clients.len() - 1]));
+                tree.push((volume, weighted(*weight)));
+            }
+            let all = family.iter().flat_map(|(_, clients)| clients.clone()).collect();
+            families[0].push((*weight, all));
+            families.push(family);
+        }
+        let mut world = World::new(&tree, slack);
+        // The parent of node n is n's own choice modulo n: choices are smaller here.
+        for client in clients {
+            world.enter(client);
+        }
+        world.run_until(world.now + 2 * SECOND);
+        let from = world.starts[0].0 + SECOND / 10;
+        let largest = |clients: &[usize]| {
+            clients.iter().flat_map(|client| world.clients[*client].sizes.iter().map(|b| cost(*b))).fold(0.0, f64::max)
+        };
+        for (n, family) in families.iter().enumerate() {
+            for (a, (weight, clients)) in family.iter().enumerate() {
+                for (weight_b, clients_b) in &family[a + 1..] {
+                    // What one is ahead of the other, at its most and at its least.
+                    let (mut ahead, mut most, mut least) = (0.0f64, 0.0f64, 0.0f64);
+                    for (at, client, bytes) in &world.starts {
+                        if *at < from { continue }
+                        if clients.contains(client) { ahead += cost(*bytes) / f64::from(*weight) }
+                        if clients_b.contains(client) { ahead -= cost(*bytes) / f64::from(*weight_b) }
+                        (most, least) = (most.max(ahead), least.min(ahead));
+                    }
+                    let bound = largest(clients) / f64::from(*weight) + largest(clients_b) / f64::from(*weight_b);
+                    prop_assert!(most - least <= bound * 1.0001, "family {}: {} > {}", n, most - least, bound);
+                }
+                // Only the root has a rate of its own to bound a wait by.
+                if n == 0 {
+                    let all = family.iter().map(|(weight, _)| f64::from(*weight)).sum::<f64>();
+                    let others: f64 = family.iter().map(|(_, clients)| largest(clients)).sum();
+                    let bound = largest(clients) * all / f64::from(*weight) + 2.0 * others + 0.0101 + slack as f64 / 1e9;
+                    let own = world.starts.iter().filter(|(_, client, _)| clients.contains(client)).map(|(at, ..)| *at);
+                    let mut last = world.starts[0].0;
+                    for at in own.chain([world.now]) {
+                        prop_assert!((at - last) as f64 / 1e9 <= bound, "starved for {} ns, bound {} s", at - last, bound);
+                        last = at;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A backlogged path of three levels that all have the same limit, timers that are late: `span` of virtual time.
+fn exact(rate: u64, sizes: &[u64], span: Nanos) {
+    let limits = Limits {
+        total: Rate::bytes(rate),
+        ..Limits::default()
+    };
+    let mut shaper = Shaper::new(limits);
+    let volume = shaper.add(shaper.root(), limits).unwrap();
+    let leaf = shaper.add(volume, limits).unwrap();
+    let (mut now, mut sum, mut n) = (0, 0u128, 0);
+    while now < span {
+        let bytes = sizes[n % sizes.len()];
+        match shaper.submit(leaf, 0, Direction::Write, bytes, now, ()) {
+            Submitted::Start(()) => {}
+            Submitted::Queued => {
+                // Up to 61 µs late.
+                now = shaper.next_release().unwrap() + n as u64 % 61_000;
+                assert!(shaper.release(now).is_some());
+            }
+            Submitted::Refused(()) => panic!("refused"),
+        }
+        (sum, n) = (sum + u128::from(bytes), n + 1);
+    }
+    let due = u128::from(rate) * u128::from(now) / u128::from(SECOND);
+    let most = u128::from(rate) * u128::from(limits.burst + 1) / u128::from(SECOND)
+        + u128::from(*sizes.iter().max().unwrap());
+    assert!(
+        sum <= due + most + 1 && sum + most >= due,
+        "{sum} instead of {due} ± {most}"
+    );
+}
+
+#[test]
+fn a_path_is_exact_over_hours_at_the_slowest_rate() {
+    exact(4_000, &[4096, 700, 1, 65_536, 123_457], 10 * HOUR);
+    exact(4_000, &[3], HOUR / 6);
+    // A rate that divides nothing.
+    exact(3_999_971, &[4096], HOUR / 60);
+}
+
+#[test]
+fn a_path_is_exact_at_the_fastest_rate() {
+    exact(100 << 30, &[MIB, 4096, 999_983], 20 * SECOND);
+    exact(100 << 30, &[4096], SECOND / 50);
+}
+
+/// Hours at 100 GiB/s are 10⁹ requests of a mebibyte: the meter alone, which is where exactness comes from, takes requests of
+/// sixteen.
+#[test]
+fn a_meter_is_exact_over_hours_at_the_fastest_rate() {
+    let (rate, burst) = (100u64 << 30, 10_000_000);
+    let request = (16 << 20) - 3;
+    let mut meter = Meter::new(rate, burst);
+    let (mut now, mut sum) = (0, 0u128);
+    while now < 3 * HOUR {
+        now = now.max(meter.ready_at());
+        meter.charge(now, request);
+        sum += u128::from(request);
+    }
+    let due = u128::from(rate) * u128::from(now) / u128::from(SECOND);
+    // The burst, the request that is not split, and the nanosecond in which time is counted.
+    let most = u128::from(rate) * u128::from(burst + 1) / u128::from(SECOND) + u128::from(request);
+    assert!(
+        sum <= due + most && sum + most >= due,
+        "{sum} instead of {due} ± {most}"
+    );
+}
