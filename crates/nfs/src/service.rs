@@ -306,6 +306,7 @@ impl Service {
         match volume {
             Some(file) => {
                 let client = conn.peer.ip();
+                let bytes = bytes + HELD_OVERHEAD;
                 self.vfs.throttle.poll_begin(file.volume, client, bytes, cx)
             }
             None => Poll::Ready(None),

@@ -2,9 +2,13 @@
 //!
 //! A request that waits has been taken off its socket, so that the requests behind it, which may be for other volumes,
 //! can be served. That costs memory, which is bounded twice: for each client, so that one cannot take the room of the
-//! others, and in all. A client that has used up its credit is not read from until it holds clearly less (three
-//! quarters: whoever is woken at the first byte given back sleeps again at the next). What all hold together pauses only
-//! those that hold something; a client whose requests never wait is not made to wait for others'.
+//! others, and in all. A client that has used up its credit is not read from until it holds clearly less ([`low`]: whoever
+//! is woken at the first byte given back sleeps again at the next). What all hold together pauses only those that hold
+//! something; a client whose requests never wait is not made to wait for others'.
+//!
+//! A large request takes its credit before it is read; what is begun with credit is read to its end whatever has been used
+//! up since, because only whole requests can be served and give credit back. A request that came whole with others in
+//! one read is there already and is accounted as it is; reading stops with the one that used the credit up.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,6 +16,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
+
+/// A request of the largest size, with what it takes besides.
+const LARGEST: usize = weir_base::limits::MAX_IO + (8 << 10);
 
 /// Locks over which clients are spread.
 const SHARDS: usize = 16;
@@ -39,6 +46,8 @@ impl CreditLimits {
 #[derive(Default)]
 struct Client {
     held: usize,
+    /// Of these, what belongs to requests that are being run: see [`HeldBytes::lend`].
+    lent: usize,
     paused: Vec<Waker>,
 }
 
@@ -51,9 +60,10 @@ pub(super) struct Credit {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Less than three quarters of a limit.
+/// What is held when it is worth reading on: less than three quarters of a limit, and room for a request of the largest
+/// size, so that whoever is refused is refused above this mark and woken when it is passed.
 fn low(limit: usize) -> usize {
-    limit - limit / 4
+    limit.saturating_sub((limit / 4).max(LARGEST))
 }
 
 fn shard_of(client: IpAddr) -> usize {
@@ -87,8 +97,14 @@ impl Credit {
     }
 
     pub(super) fn hold(self: &Arc<Self>, client: IpAddr, bytes: usize) -> HeldBytes {
-        self.shard(client).lock().entry(client).or_default().held += bytes;
-        self.held.fetch_add(bytes, Ordering::Relaxed);
+        {
+            let mut shard = self.shard(client).lock();
+            let own = shard.entry(client).or_default();
+            let lent = own.lent.min(bytes);
+            own.lent -= lent;
+            own.held += bytes - lent;
+            self.held.fetch_add(bytes - lent, Ordering::Relaxed);
+        }
         HeldBytes {
             credit: Arc::clone(self),
             client,
@@ -121,23 +137,42 @@ impl Credit {
         bytes: usize,
         cx: &Context<'_>,
     ) -> Option<HeldBytes> {
-        // What is held falls through its low mark some time only if it is above it now.
-        let full =
-            |held: usize, limit: usize| held > low(limit) && held.saturating_add(bytes) > limit;
-        {
-            let mut shard = self.shard(client).lock();
-            let own = shard.entry(client).or_default();
-            if full(own.held, self.limits.client) || full(self.held(), self.limits.total) {
+        let room = |limit: usize| {
+            move |held: usize| {
+                // What is more than everything goes when nothing else is there.
+                let with = held.saturating_add(bytes);
+                (with <= limit || held == 0).then_some(with)
+            }
+        };
+        let mut shard = self.shard(client).lock();
+        let own = shard.entry(client).or_default();
+        let held = room(self.limits.client)(own.held).filter(|_| {
+            let order = Ordering::Relaxed;
+            self.held
+                .fetch_update(order, order, room(self.limits.total))
+                .is_ok()
+        });
+        match held {
+            Some(held) => own.held = held,
+            None => {
                 if !own.paused.iter().any(|w| w.will_wake(cx.waker())) {
                     own.paused.push(cx.waker().clone());
                 }
                 return None;
             }
         }
-        Some(self.hold(client, bytes))
+        drop(shard);
+        Some(HeldBytes {
+            credit: Arc::clone(self),
+            client,
+            bytes,
+        })
     }
 
     fn give_back(&self, client: IpAddr, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         let mut woken = Vec::new();
         let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
         let total = before.saturating_sub(bytes);
@@ -174,6 +209,36 @@ pub struct HeldBytes {
     bytes: usize,
 }
 
+impl HeldBytes {
+    /// Lends the bytes to whoever is the first to hold some for the same client, until the result is dropped: a request
+    /// that was read with credit is run, and if it has to wait, its credit passes to it and never counts twice nor, in
+    /// between, as somebody else's room.
+    pub fn lend(self) -> LentBytes {
+        if let Some(own) = self.credit.shard(self.client).lock().get_mut(&self.client) {
+            own.lent += self.bytes;
+        }
+        LentBytes(self)
+    }
+}
+
+/// See [`HeldBytes::lend`].
+pub struct LentBytes(HeldBytes);
+
+impl Drop for LentBytes {
+    fn drop(&mut self) {
+        let held = &mut self.0;
+        // What others have lent is as good: all that is lent is given back or taken up in the end.
+        let mut shard = held.credit.shard(held.client).lock();
+        let left = shard.get_mut(&held.client).map_or(0, |own| {
+            let left = own.lent.min(held.bytes);
+            own.lent -= left;
+            left
+        });
+        drop(shard);
+        held.bytes = left;
+    }
+}
+
 impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.credit.give_back(self.client, self.bytes);
@@ -195,6 +260,9 @@ mod tests {
         }
     }
 
+    /// In this unit, limits are some requests large.
+    const UNIT: usize = LARGEST / 4;
+
     fn ip(n: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, n])
     }
@@ -202,14 +270,14 @@ mod tests {
     #[test]
     fn a_client_is_paused_at_its_credit_and_goes_on_well_below_it() {
         let credit = Credit::new(CreditLimits {
-            total: 1000,
-            client: 100,
+            total: 1000 * UNIT,
+            client: 100 * UNIT,
         });
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let cx = Context::from_waker(&waker);
         assert!(credit.poll(ip(1), &cx));
-        let held: Vec<_> = (0..10).map(|_| credit.hold(ip(1), 10)).collect();
+        let held: Vec<_> = (0..10).map(|_| credit.hold(ip(1), 10 * UNIT)).collect();
         assert!(!credit.poll(ip(1), &cx));
         assert!(credit.poll(ip(2), &cx), "another client's affair");
         let mut held = held.into_iter();
@@ -229,17 +297,74 @@ mod tests {
     #[test]
     fn what_all_hold_pauses_those_that_hold_something() {
         let credit = Credit::new(CreditLimits {
-            total: 100,
-            client: 60,
+            total: 100 * UNIT,
+            client: 60 * UNIT,
         });
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let cx = Context::from_waker(&waker);
-        let first = credit.hold(ip(1), 50);
-        let _second = credit.hold(ip(2), 50);
+        let first = credit.hold(ip(1), 50 * UNIT);
+        let _second = credit.hold(ip(2), 50 * UNIT);
         assert!(!credit.poll(ip(1), &cx) && !credit.poll(ip(2), &cx));
         assert!(credit.poll(ip(3), &cx), "it holds nothing");
         drop(first);
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn credit_passes_to_the_request_that_it_was_taken_for() {
+        let credit = Credit::new(CreditLimits {
+            total: 100 * UNIT,
+            client: 60 * UNIT,
+        });
+        let cx = Context::from_waker(Waker::noop());
+        let begin = || credit.poll_hold(ip(1), UNIT, &cx).map(HeldBytes::lend);
+        // Two that run at once, of which one waits.
+        let (one, two) = (begin(), begin());
+        let waits = credit.hold(ip(1), UNIT);
+        assert_eq!(credit.held(), 2 * UNIT);
+        drop(one);
+        assert_eq!(credit.held(), UNIT);
+        drop(two);
+        assert_eq!(credit.held(), UNIT);
+        // And one that is larger than what it was begun with.
+        let three = begin();
+        let more = credit.hold(ip(1), 3 * UNIT);
+        drop(three);
+        assert_eq!(credit.held(), 4 * UNIT);
+        drop((waits, more));
+        assert_eq!(credit.held(), 0);
+        assert!(credit.shards.iter().all(|s| s.lock().is_empty()));
+    }
+
+    #[test]
+    fn what_is_still_to_come_never_passes_a_limit_and_is_asked_for_again() {
+        let limits = CreditLimits {
+            total: 10 * LARGEST,
+            client: 4 * LARGEST,
+        };
+        let credit = Credit::new(limits);
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let cx = Context::from_waker(&waker);
+        let mut held = Vec::new();
+        for client in 0..4 {
+            while let Some(one) = credit.poll_hold(ip(client), LARGEST, &cx) {
+                held.push(one);
+            }
+            assert_eq!(held.len(), [4, 8, 10, 10][usize::from(client)]);
+            assert!(credit.held() <= limits.total);
+        }
+        // Whoever was refused is told, and then there is room.
+        while count.0.load(Ordering::Relaxed) < 4 {
+            held.pop().expect("somebody was never told");
+        }
+        assert!((1..4).all(|client| credit.poll_hold(ip(client), LARGEST, &cx).is_some()));
+        held.clear();
+        assert_eq!(credit.held(), 0);
+        let huge = credit.poll_hold(ip(1), 100 * LARGEST, &cx);
+        assert!(huge.is_some() && credit.poll_hold(ip(2), 1, &cx).is_none());
+        drop(huge);
+        assert!(credit.shards.iter().all(|s| s.lock().is_empty()));
     }
 }

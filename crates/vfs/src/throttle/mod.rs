@@ -31,7 +31,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use credit::{CreditLimits, HeldBytes};
+pub use credit::{CreditLimits, HeldBytes, LentBytes};
 pub use held::Held;
 pub use lane::Alarm;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};

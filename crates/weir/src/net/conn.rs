@@ -4,7 +4,7 @@
 //! socket, others wait for the log or the device, and more requests may be read. Each `poll`
 //! goes round: take what became ready (log, device), write, read and run, until nothing moves.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::net::TcpStream as StdStream;
@@ -393,20 +393,26 @@ impl<B: Backend> Conn<B> {
         };
         let backend = &core.backend;
         let mut durable = backend.durable();
-        let mut begin = |head: &[u8], bytes: usize| match backend.begin(info, head, bytes, cx) {
-            Begin::Go(with) => {
-                credit.set(with);
-                true
-            }
-            Begin::Wait => {
-                *refused = true;
-                false
-            }
-        };
+        // Asked by turns: before a record, and after it.
+        let cx = RefCell::new(cx);
+        let mut begin =
+            |head: &[u8], bytes: usize| match backend.begin(info, head, bytes, *cx.borrow_mut()) {
+                Begin::Go(with) => {
+                    credit.set(with);
+                    true
+                }
+                Begin::Wait => {
+                    *refused = true;
+                    false
+                }
+            };
         let outcome = inbox.accept(input, &mut begin, &mut |record| {
-            // It is there: whether it is held is another matter.
-            credit.take();
-            match backend.handle(info, record, now) {
+            // It is there. If it has to wait, the credit that it came in with is its own.
+            let lent = credit.take().map(HeldBytes::lend);
+            let handled = backend.handle(info, record, now);
+            drop(lent);
+            let mut paused = false;
+            match handled {
                 Handled::Reply(reply, after) => {
                     if after.is_some_and(|lsn| lsn > durable) {
                         durable = backend.durable();
@@ -416,11 +422,15 @@ impl<B: Backend> Conn<B> {
                 Handled::Later(work) => {
                     traffic.wait(work, record.len() + limits::PENDING_OVERHEAD);
                 }
-                Handled::Held(work) => traffic.hold(work, record.len()),
+                Handled::Held(work) => {
+                    traffic.hold(work, record.len());
+                    // What came with it in one read is no exception from the credit.
+                    paused = !backend.may_read(info, *cx.borrow_mut());
+                }
                 Handled::Drop => {}
                 Handled::Close(why) => return Flow::Close(why),
             }
-            if traffic.full() {
+            if paused || traffic.full() {
                 Flow::Pause
             } else {
                 Flow::Continue
@@ -446,13 +456,18 @@ impl<B: Backend> Conn<B> {
         if matches!(self.intake, Intake::Closed) || self.traffic.full() {
             return Ok(false);
         }
+        let mut only_begun = false;
         if !self.core.backend.may_read(&self.info, cx) {
-            self.watch.paused.set(Some(self.stream.as_raw_fd()));
-            return Ok(false);
+            // What is begun has its credit and comes in: left half read, it would hold the credit for ever, and with enough
+            // connections all of it.
+            only_begun = !self.inbox.spare().is_empty();
+            if !only_begun {
+                self.watch.paused.set(Some(self.stream.as_raw_fd()));
+                return Ok(false);
+            }
         }
         self.watch.paused.set(None);
-        let mut only_begun = false;
-        if self.core.short_of_memory() {
+        if !only_begun && self.core.short_of_memory() {
             // It must not wait for what it holds itself and has only not given back yet.
             self.settle();
             self.core.wait_for_memory(&self.watch);

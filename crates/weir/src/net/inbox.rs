@@ -17,6 +17,10 @@ use weir_nfs::record::{Assembler, MARK_BYTES, RecordError, Step};
 /// Records from this length on are asked about before memory is taken for them: WRITEs of 64 KiB and more.
 pub const LARGE: usize = 64 << 10;
 
+/// Bytes of a large record, with its mark, that there have to be before it is asked about: the header of a call and the
+/// file handle of a WRITE, however long its credentials are. Until then it takes no more memory than that.
+const HEAD: usize = 1024;
+
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -105,7 +109,7 @@ impl Inbox {
     /// Runs `input` through the assembler and hands each whole record to `each`.
     ///
     /// Before memory is taken for a record of at least [`LARGE`] bytes that is not there as a whole, `begin` is asked,
-    /// with what there is of it and its length with its mark.
+    /// with what there is of it ([`HEAD`] bytes at least, with its mark) and its length with its mark.
     ///
     /// Returns how many bytes were consumed: all of them unless `each` answered
     /// [`Flow::Pause`] or `begin` answered false, in which case the caller keeps the rest and presents it again. Must be
@@ -130,10 +134,17 @@ impl Inbox {
                     }
                     Step::More { consumed, want } => {
                         let begun = rest.get(consumed..).unwrap_or_default();
-                        let head = begun.get(MARK_BYTES..).unwrap_or_default();
-                        if want >= LARGE && consumed == 0 && !begin(head, want) {
-                            return Ok(at);
-                        }
+                        let large = want >= LARGE && consumed == 0;
+                        let want = match begun.get(MARK_BYTES..) {
+                            Some(head) if large && begun.len() >= HEAD => {
+                                if !begin(head, want) {
+                                    return Ok(at);
+                                }
+                                want
+                            }
+                            _ if large => HEAD,
+                            _ => want,
+                        };
                         if !begun.is_empty() {
                             self.held.reserve_exact(want.max(begun.len()));
                             self.held.extend_from_slice(begun);
@@ -145,6 +156,7 @@ impl Inbox {
             } else {
                 let missing = self.want.saturating_sub(self.held.len());
                 let piece = rest.get(..missing).unwrap_or(rest);
+                self.held.reserve_exact(missing);
                 self.held.extend_from_slice(piece);
                 at += piece.len();
                 if self.held.len() < self.want {
@@ -158,6 +170,18 @@ impl Inbox {
                         flow
                     }
                     Step::More { consumed, want } => {
+                        // Only a record of which there was no more than the head comes here.
+                        let large = want >= LARGE && consumed == 0;
+                        let want = match self.held.get(MARK_BYTES..) {
+                            Some(head) if large && self.held.len() >= HEAD => {
+                                if !begin(head, want) {
+                                    return Ok(at);
+                                }
+                                want
+                            }
+                            _ if large => HEAD,
+                            _ => want,
+                        };
                         self.held.drain(..consumed);
                         if self.held.is_empty() {
                             self.held = Vec::new();
@@ -263,6 +287,51 @@ mod tests {
         }
         assert_eq!(calls, 3);
         assert_eq!(seen, records);
+    }
+
+    #[test]
+    fn a_large_record_waits_for_leave_with_its_head_only() {
+        let (bytes, records) = stream(&[8, LARGE + 5, 8, 2 * LARGE], usize::MAX);
+        for step in [1, 3, 700, HEAD, HEAD + 1, 9000, 3 * LARGE] {
+            let mut inbox = Inbox::new(4 * LARGE);
+            let (mut seen, mut asked, mut refusals) = (Vec::new(), Vec::new(), 0);
+            let mut backlog: Vec<u8> = Vec::new();
+            for chunk in bytes.chunks(step) {
+                backlog.extend_from_slice(chunk);
+                // As a connection does: refused twice, it comes again.
+                for _ in 0..4 {
+                    let mut refused = false;
+                    let used = inbox
+                        .accept(
+                            &backlog,
+                            &mut |head, bytes| {
+                                assert!(head.len() + MARK_BYTES >= HEAD);
+                                refusals += 1;
+                                refused = refusals % 3 != 0;
+                                if !refused {
+                                    asked.push(bytes);
+                                }
+                                !refused
+                            },
+                            &mut |r| {
+                                seen.push(r.to_vec());
+                                Flow::Continue
+                            },
+                        )
+                        .unwrap();
+                    backlog.drain(..used);
+                    assert!(!refused || inbox.held() <= HEAD, "step {step}");
+                    if !refused {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(seen, records, "step {step}");
+            if step < LARGE {
+                assert_eq!(asked, [LARGE + 9, 2 * LARGE + 4], "step {step}");
+            }
+            assert_eq!(inbox.held(), 0);
+        }
     }
 
     #[test]
