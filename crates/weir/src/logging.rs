@@ -1,7 +1,5 @@
 //! Log lines: to standard error, one line each.
 
-use std::io::IsTerminal;
-
 use tracing_subscriber::EnvFilter;
 
 /// Sets up logging. `WEIR_LOG` takes a filter such as `debug` or `weir=debug,warn`.
@@ -10,7 +8,8 @@ pub fn start() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        // Colours would need a library of their own; without it the default would be to complain, on every terminal.
+        .with_ansi(false)
         .with_target(false)
         .init();
 }
