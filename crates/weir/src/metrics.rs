@@ -5,19 +5,20 @@
 //! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
 //! | `weir_operation_bytes_total` | the same | data moved |
 //! | `weir_client_operations_total`, `…_bytes_total`, `…_seconds_total` | client | the busiest clients |
-//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit | a second: in force, used of late, left |
+//! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used of late, left |
 //! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit holds requests of the volume back now |
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
 //! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume | waiting now |
 //! | `weir_throttled_client_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
-//! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes` | | the server |
+//! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
 //!
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
 //! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are told apart.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -26,7 +27,7 @@ use weir_nfs::v3::PROCEDURES;
 use weir_qos::{Limit, Limits, Usage};
 use weir_vfs::Vfs;
 use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
-use weir_vfs::throttle::{Level, PoolStatus, VolumeStatus};
+use weir_vfs::throttle::{ClientStatus, Level, PoolStatus, VolumeStatus};
 
 /// Volumes that have histograms.
 const DETAILED: usize = 500;
@@ -46,7 +47,7 @@ pub struct Metrics {
 }
 
 /// Which node of the limits.
-type Node = (Level, u64);
+type Node = (Level, u64, Option<IpAddr>);
 
 /// Rates by the difference of two looks.
 #[derive(Default)]
@@ -170,6 +171,9 @@ impl Metrics {
         page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
         page.sample("weir_held_bytes_limit", &[], credit.total);
         process(&mut page);
+        let family = "weir_uptime_seconds";
+        page.family(family, "gauge", "The clock that rates are to be made by.");
+        page.sample(family, &[], self.clock.monotonic().as_secs_f64());
         page.text
     }
 
@@ -241,13 +245,18 @@ impl Metrics {
         let mut rates = self.rates.lock();
         let of_pools = pools
             .iter()
-            .map(|pool| ((Level::Pool, pool.id), pool.usage));
+            .map(|pool| ((Level::Pool, pool.id, None), pool.usage));
         let of_volumes = limited.iter().map(|volume| {
-            let node = (Level::Volume, u64::from(volume.volume.0));
+            let node = (Level::Volume, u64::from(volume.volume.0), None);
             (node, volume.usage)
         });
+        let clients = limited_clients(limited);
+        let of_clients = clients.iter().map(|(volume, client)| {
+            let id = u64::from(volume.volume.0);
+            ((Level::Client, id, Some(client.address)), client.usage)
+        });
         let now = self.clock.monotonic().as_secs_f64();
-        rates.look(now, of_pools.chain(of_volumes));
+        rates.look(now, of_pools.chain(of_volumes).chain(of_clients));
         let mut used = Page::default();
         let mut headroom = Page::default();
         let mut show = |page: &mut Page, node: Node, pool: &str, volume: &str, limits: &Limits| {
@@ -268,21 +277,38 @@ impl Metrics {
         };
         page.family("weir_limit", "gauge", "A limit in force, a second.");
         for pool in pools {
-            show(page, (Level::Pool, pool.id), &pool.name, "", &pool.limits);
+            let node = (Level::Pool, pool.id, None);
+            show(page, node, &pool.name, "", &pool.limits);
         }
         for volume in limited {
             let pool = pool_name(pools, volume.pool);
             let id = u64::from(volume.volume.0);
-            show(
-                page,
-                (Level::Volume, id),
-                pool,
-                &volume.name,
-                &volume.limits,
-            );
-            // What each client uses differs from client to client.
-            let node = (Level::Client, id);
+            let node = (Level::Volume, id, None);
+            show(page, node, pool, &volume.name, &volume.limits);
+            // What each client uses differs from client to client, and comes below.
+            let node = (Level::Client, id, None);
             show(page, node, pool, &volume.name, &volume.client_limits);
+        }
+        for (volume, client) in clients {
+            let node = (
+                Level::Client,
+                u64::from(volume.volume.0),
+                Some(client.address),
+            );
+            for (limit, rate) in rates_of(&volume.client_limits) {
+                let labels = [
+                    ("level", Level::Client.name()),
+                    ("pool", pool_name(pools, volume.pool)),
+                    ("volume", &volume.name),
+                    ("limit", limit.name()),
+                    ("client", &client_name(client.address)),
+                ];
+                if let Some(now) = rates.used(node, limit) {
+                    used.sample("weir_limit_used", &labels, now);
+                    let left = (rate as f64 - now).max(0.0);
+                    headroom.sample("weir_limit_headroom", &labels, left);
+                }
+            }
         }
         page.family(
             "weir_limit_used",
@@ -314,6 +340,20 @@ impl Metrics {
             }
         }
     }
+}
+
+/// The clients that have limits of their own: the busiest.
+fn limited_clients(limited: &[VolumeStatus]) -> Vec<(&VolumeStatus, &ClientStatus)> {
+    let mut clients: Vec<_> = limited
+        .iter()
+        .filter(|volume| volume.client_limits.is_limited())
+        .flat_map(|volume| volume.clients.iter().map(move |client| (volume, client)))
+        .collect();
+    clients.sort_by_key(|(_, client)| {
+        std::cmp::Reverse((client.usage.queued, client.usage.ops.iter().sum::<u64>()))
+    });
+    clients.truncate(THROTTLED_CLIENTS);
+    clients
 }
 
 fn pool_name(pools: &[PoolStatus], id: u64) -> &str {
@@ -447,9 +487,7 @@ fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
 fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     let mut rows: Vec<(&VolumeStatus, String, Usage)> = Vec::new();
     for volume in limited {
-        let client = |client: &weir_vfs::throttle::ClientStatus| {
-            (volume, client_name(client.address), client.usage)
-        };
+        let client = |client: &ClientStatus| (volume, client_name(client.address), client.usage);
         rows.extend(volume.clients.iter().map(client));
     }
     rows.sort_by_key(|(_, _, usage)| {

@@ -43,10 +43,7 @@ pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result
     let mut seconds = 0.0;
     let mut look = |passed: Duration| -> Result<Look, Error> {
         seconds += passed.as_secs_f64();
-        Ok(Look {
-            at: seconds,
-            samples: page::parse(&session.text("/metrics")?),
-        })
+        Ok(Look::new(page::parse(&session.text("/metrics")?), seconds))
     };
     if !args.once {
         return live::run(interval, &mut look);

@@ -1,12 +1,12 @@
 //! What two looks at the counters, some time apart, say about the time between them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::page::Sample;
 
 /// A look at the counters.
 pub struct Look {
-    /// Seconds since some fixed moment.
+    /// Seconds since some fixed moment, by the server's clock if it tells.
     pub at: f64,
     /// What was counted.
     pub samples: Vec<Sample>,
@@ -37,6 +37,8 @@ pub struct Row {
     pub throttled: String,
     /// Requests that wait for limits.
     pub queue: f64,
+    /// Of a client: the most that wait on one volume.
+    pub worst: f64,
 }
 
 /// All of them, the busiest first.
@@ -64,6 +66,46 @@ fn series(sample: &Sample) -> Series<'_> {
     (&sample.name, labels.collect())
 }
 
+impl Look {
+    /// What a server said; `at` is used if it does not tell the time.
+    pub fn new(samples: Vec<Sample>, at: f64) -> Look {
+        let told = samples.iter().find(|s| s.name == "weir_uptime_seconds");
+        Look {
+            at: told.map_or(at, |s| s.value),
+            samples,
+        }
+    }
+}
+
+/// The last part of a resource's name: `v` of `projects/p/locations/l/volumes/v`.
+fn short(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// A resource's name without what they all have: `p/l/v`.
+fn long(name: &str) -> String {
+    match name.split('/').collect::<Vec<_>>().as_slice() {
+        ["projects", project, "locations", location, _, id] => format!("{project}/{location}/{id}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Names by their last parts, where these tell them apart.
+fn abridge<'a>(names: impl Iterator<Item = &'a mut String> + 'a) {
+    let mut names: Vec<&mut String> = names.collect();
+    let mut count: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for name in &names {
+        let of = count.entry(short(name).to_owned()).or_default();
+        of.insert((*name).clone());
+    }
+    for name in &mut names {
+        **name = match count.get(short(name)) {
+            Some(alike) if alike.len() > 1 => long(name),
+            _ => short(name).to_owned(),
+        };
+    }
+}
+
 /// Makes a view of two looks.
 pub fn between(before: &Look, now: &Look) -> View {
     let span = (now.at - before.at).max(1e-3);
@@ -86,6 +128,22 @@ pub fn between(before: &Look, now: &Look) -> View {
     let mut pools: BTreeMap<String, Row> = BTreeMap::new();
     let mut clients: BTreeMap<String, Row> = BTreeMap::new();
     let mut buckets: BTreeMap<(String, String), BTreeMap<u64, f64>> = BTreeMap::new();
+    let limit_of =
+        |s: &'_ Sample| ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
+    let mut limits: HashMap<[String; 4], f64> = HashMap::new();
+    let mut bound: HashMap<(&str, &str), String> = HashMap::new();
+    for s in &now.samples {
+        match s.name.as_str() {
+            "weir_limit" => {
+                limits.insert(limit_of(s), s.value);
+            }
+            "weir_limit_binding" => {
+                let by = format!("{} {}", s.label("level"), s.label("limit"));
+                bound.insert((s.label("pool"), s.label("volume")), by);
+            }
+            _ => {}
+        }
+    }
     for s in &now.samples {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         let key = || (pool.to_owned(), name.to_owned());
@@ -105,24 +163,14 @@ pub fn between(before: &Look, now: &Look) -> View {
                 }
             }
             "weir_throttle_queue_length" => volumes.entry(key()).or_default().queue += s.value,
-            "weir_limit_binding" => {
-                volumes.entry(key()).or_default().throttled =
-                    format!("{} {}", s.label("level"), s.label("limit"));
-            }
             "weir_limit_used" => {
-                let labels = |l: &Sample| {
-                    ["level", "pool", "volume", "limit"].map(|name| l.label(name).to_owned())
-                };
-                let limit = now
-                    .samples
-                    .iter()
-                    .find(|l| l.name == "weir_limit" && labels(l) == labels(s));
-                if let Some(limit) = limit.filter(|limit| limit.value > 0.0) {
-                    let row = match name {
-                        "" => pools.entry(pool.to_owned()).or_default(),
+                if let Some(limit) = limits.get(&limit_of(s)).filter(|limit| **limit > 0.0) {
+                    let row = match (s.label("level"), s.label("client")) {
+                        ("pool", _) => pools.entry(pool.to_owned()).or_default(),
+                        ("client", client) => clients.entry(client.to_owned()).or_default(),
                         _ => volumes.entry(key()).or_default(),
                     };
-                    row.share = Some(row.share.unwrap_or(0.0).max(s.value / limit.value));
+                    row.share = Some(row.share.unwrap_or(0.0).max(s.value / limit));
                 }
             }
             "weir_client_operations_total" => {
@@ -143,7 +191,14 @@ pub fn between(before: &Look, now: &Look) -> View {
             "weir_throttled_client_queue_length" if s.value > 0.0 => {
                 let row = clients.entry(s.label("client").to_owned()).or_default();
                 row.queue += s.value;
-                row.throttled = format!("on {name}");
+                let by = bound.get(&(pool, name)).map_or("", String::as_str);
+                // One that waits on several volumes is held back most by one of them.
+                if row.worst <= s.value {
+                    row.worst = s.value;
+                    row.throttled = format!("{}: {by}", short(name))
+                        .trim_end_matches([' ', ':'])
+                        .to_owned();
+                }
             }
             "weir_held_bytes" => view.held.0 = s.value,
             "weir_held_bytes_limit" => view.held.1 = s.value,
@@ -153,6 +208,10 @@ pub fn between(before: &Look, now: &Look) -> View {
         }
     }
     for ((pool, name), mut row) in volumes {
+        row.throttled = bound
+            .get(&(pool.as_str(), name.as_str()))
+            .cloned()
+            .unwrap_or_default();
         row.mean /= row.ops.max(f64::MIN_POSITIVE);
         row.bytes = row.read + row.written;
         row.p99 = buckets
@@ -180,6 +239,9 @@ pub fn between(before: &Look, now: &Look) -> View {
         row.mean /= row.ops.max(f64::MIN_POSITIVE);
         view.clients.push(Row { name, ..row });
     }
+    abridge(view.pools.iter_mut().map(|row| &mut row.pool));
+    abridge(view.volumes.iter_mut().map(|row| &mut row.pool));
+    abridge(view.volumes.iter_mut().map(|row| &mut row.name));
     for rows in [&mut view.pools, &mut view.volumes, &mut view.clients] {
         // An operation weighs as much as a block.
         let weight = |row: &Row| row.bytes + row.ops * 4096.0 + row.queue;
@@ -246,6 +308,34 @@ mod tests {
         );
         assert_eq!((view.pools[0].ops, view.pools[0].bytes), (100.0, 2000.0));
         assert_eq!(view.clients[0].bytes, 2000.0);
+    }
+
+    #[test]
+    fn names_are_as_short_as_tells_them_apart() {
+        let mut names = [
+            "projects/weir/locations/local/volumes/a",
+            "projects/weir/locations/local/volumes/b",
+            "projects/weir/locations/other/volumes/b",
+            "projects/weir/locations/local/volumes/a",
+            "vol1",
+        ]
+        .map(str::to_owned);
+        abridge(names.iter_mut());
+        assert_eq!(names, ["a", "weir/local/b", "weir/other/b", "a", "vol1"]);
+    }
+
+    #[test]
+    fn a_client_is_held_back_by_what_holds_its_volume_back() {
+        let page = "weir_uptime_seconds 7.5\n\
+             weir_limit{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 50\n\
+             weir_limit_used{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",limit=\"read_ops\"} 40\n\
+             weir_limit_binding{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
+             weir_throttled_client_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
+        let look = Look::new(parse(page), 0.0);
+        assert_eq!(look.at, 7.5);
+        let client = &between(&look, &look).clients[0];
+        assert_eq!((client.share, client.queue), (Some(0.8), 4.0));
+        assert_eq!(client.throttled, "v: client read_ops");
     }
 
     #[test]
