@@ -75,6 +75,9 @@ pub struct Flow {
     pub depth: u32,
     /// The thread that it runs on.
     pub thread: usize,
+    /// The number of the flow whose connections it uses, with `depth` calls of its own in flight on each, instead of
+    /// opening some: one client that uses two volumes. That flow runs on the same thread.
+    pub on: Option<usize>,
 }
 
 /// A completed call.
@@ -122,9 +125,22 @@ pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
             .filter(|(_, flow)| flow.thread == thread)
             .collect();
         let mut connections = Vec::new();
-        for (at, (_, flow)) in own.iter().enumerate() {
+        for (at, (number, flow)) in own.iter().enumerate() {
+            if flow.on.is_some() {
+                continue;
+            }
+            let guests: Vec<(usize, &Flow)> = own
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, guest))| guest.on == Some(*number))
+                .map(|(at, (_, guest))| (at, guest))
+                .collect();
             for n in 0..flow.connections {
-                connections.push(Connection::open(addr, at, flow, n)?);
+                let mut connection = Connection::open(addr, at, flow, n)?;
+                for (at, guest) in &guests {
+                    connection.join(*at, guest);
+                }
+                connections.push(connection);
             }
         }
         let shared = std::sync::Arc::clone(&shared);
@@ -162,11 +178,17 @@ impl Drop for Running {
     }
 }
 
+/// A call in flight.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    flow: usize,
+    sent: u64,
+    bytes: u32,
+}
+
 struct Connection {
     stream: TcpStream,
-    flow: usize,
-    /// By slot: when it was sent, and the bytes asked for.
-    slots: Vec<(u64, u32)>,
+    slots: Vec<Slot>,
     sequence: u32,
     turn: u64,
     out: Vec<u8>,
@@ -199,8 +221,13 @@ impl Connection {
         let blocks = flow.size / u64::from(flow.block.max(1));
         Ok(Connection {
             stream,
-            flow: at,
-            slots: vec![(0, 0); flow.depth as usize],
+            slots: vec![
+                Slot {
+                    flow: at,
+                    ..Slot::default()
+                };
+                flow.depth as usize
+            ],
             sequence: clock::now_ns() as u32 ^ number << 20,
             turn: blocks / u64::from(flow.connections.max(1)) * u64::from(number),
             out: Vec::new(),
@@ -208,6 +235,16 @@ impl Connection {
             head: Vec::with_capacity(HEAD),
             rest: None,
         })
+    }
+
+    /// Adds the calls of another flow.
+    fn join(&mut self, at: usize, flow: &Flow) {
+        let slot = Slot {
+            flow: at,
+            ..Slot::default()
+        };
+        let len = self.slots.len() + flow.depth as usize;
+        self.slots.resize(len, slot);
     }
 
     fn issue(
@@ -260,7 +297,7 @@ impl Connection {
             _ => calls.read(&mut self.out, xid, &flow.file, offset, flow.block),
         }
         if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = (now, bytes);
+            (slot.sent, slot.bytes) = (now, bytes);
         }
     }
 
@@ -342,9 +379,10 @@ fn run(
         .collect();
     let now = clock::now_ns();
     for c in &mut connections {
-        if let Some((_, flow)) = flows.get(c.flow) {
-            for slot in 0..c.slots.len() {
-                c.issue(slot, flow, &calls, &region, shared, now);
+        for at in 0..c.slots.len() {
+            let flow = c.slots.get(at).and_then(|slot| flows.get(slot.flow));
+            if let Some((_, flow)) = flow {
+                c.issue(at, flow, &calls, &region, shared, now);
             }
         }
     }
@@ -355,9 +393,6 @@ fn run(
             if poll.revents == 0 {
                 continue;
             }
-            let Some((_, flow)) = flows.get(c.flow) else {
-                continue;
-            };
             loop {
                 match c.stream.read(&mut buffer) {
                     Ok(0) => {
@@ -377,16 +412,18 @@ fn run(
                 }
             }
             let now = clock::now_ns();
-            for slot in whole.drain(..) {
-                let (sent, bytes) = c.slots.get(slot).copied().unwrap_or_default();
-                if let Some(done) = done.get_mut(c.flow) {
+            for at in whole.drain(..) {
+                let Slot { flow, sent, bytes } = c.slots.get(at).copied().unwrap_or_default();
+                if let Some(done) = done.get_mut(flow) {
                     done.push(Done {
                         at: now,
                         took: u32::try_from(now.saturating_sub(sent)).unwrap_or(u32::MAX),
                         bytes,
                     });
                 }
-                c.issue(slot, flow, &calls, &region, shared, now);
+                if let Some((_, flow)) = flows.get(flow) {
+                    c.issue(at, flow, &calls, &region, shared, now);
+                }
             }
             let blocked = c.send()?;
             poll.events = libc::POLLIN | if blocked { libc::POLLOUT } else { 0 };

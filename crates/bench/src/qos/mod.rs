@@ -6,11 +6,12 @@
 //! (the changes under load, the shares of a Flex pool), and by the server's control socket elsewhere.
 //!
 //! **How long.** No shaper that does not split requests can be more exact over a time T than (burst + one request) /
-//! (rate × T). A case runs until that bound is below the tolerance, and at least for [`Timing::least`];
+//! (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until there are requests enough to make a rate;
 //! `--full` makes it 30 s. Where the load offers less than 1.05 times the limit on this machine, which a short run
 //! without limits tells, there is nothing to hold, and the case says so.
 
 mod cases;
+mod grid;
 pub mod load;
 pub mod measure;
 pub mod plot;
@@ -45,7 +46,7 @@ pub struct QosArgs {
     /// A few short cases with wide margins
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// 30 s a case
+    /// 30 s a case of rates and operations; some fifteen minutes in all
     #[arg(long)]
     pub full: bool,
 }
@@ -182,7 +183,10 @@ fn write(run: &Run, out: &std::path::Path) -> Result<(), BenchError> {
     std::fs::create_dir_all(out).map_err(failed())?;
     let text = serde_json::to_string_pretty(&run.rows).unwrap_or_default();
     std::fs::write(out.join("qos.json"), text).map_err(failed())?;
-    let mut table = String::from("| Case | Target | Achieved | |\n|---|---|---|---|\n");
+    let mut table = format!(
+        "Burst of each limit: {:.0} ms of it.\n\n| Case | Target | Achieved | |\n|---|---|---|---|\n",
+        cases::BURST * 1000.0
+    );
     for row in &run.rows {
         let verdict = verdict_name(row.verdict);
         table += &format!(
@@ -206,8 +210,7 @@ fn write(run: &Run, out: &std::path::Path) -> Result<(), BenchError> {
         ),
     ] {
         if !lines.is_empty() {
-            std::fs::write(out.join(name), plot::svg(title, "MiB/s", step, lines))
-                .map_err(failed())?;
+            std::fs::write(out.join(name), plot::svg(title, step, lines)).map_err(failed())?;
         }
     }
     Ok(())

@@ -6,6 +6,8 @@ use std::fmt::Write;
 pub struct Line {
     /// What it is.
     pub name: String,
+    /// Of its values.
+    pub unit: &'static str,
     /// Its limit over time, as steps: from when, how much.
     pub limit: Vec<(f64, f64)>,
     /// Values, the first at time zero.
@@ -18,7 +20,7 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 40.0;
 
 /// One plot below the other; `step` is the time between two values in seconds.
-pub fn svg(title: &str, unit: &str, step: f64, lines: &[Line]) -> String {
+pub fn svg(title: &str, step: f64, lines: &[Line]) -> String {
     let total = TOP + lines.len() as f64 * (HEIGHT + 46.0);
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -29,6 +31,7 @@ pub fn svg(title: &str, unit: &str, step: f64, lines: &[Line]) -> String {
         LEFT + WIDTH + 20.0
     );
     for (n, line) in lines.iter().enumerate() {
+        let unit = line.unit;
         let top = TOP + n as f64 * (HEIGHT + 46.0);
         let most = line
             .values
