@@ -560,7 +560,7 @@ impl FioDriver {
             if let Some((figure, share)) = fio_json::status(&line) {
                 display.draw(&figure, share);
             } else {
-                display.draw("fio", 0.0);
+                display.draw("fio starts", 0.0);
             }
             if interrupt::requested() {
                 let since = *interrupted_ns.get_or_insert_with(|| {

@@ -8,7 +8,7 @@ use crate::clock;
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
 
-/// Columns of the live line; longer ones would wrap and not be rewritten.
+/// Columns of the live line at the most, and where the terminal does not say its own.
 const WIDTH: usize = 118;
 /// Time between two drawings, in nanoseconds.
 const REDRAW_NS: u64 = 100_000_000;
@@ -57,15 +57,18 @@ impl Display {
             return;
         }
         self.drawn_ns.set(now);
+        // The time left stands where a narrow terminal cuts nothing off.
         let mut line = format!(
-            "[{}/{}] {}  {figure}  about {} left",
+            "[{}/{}] about {} left · {} · {figure}",
             self.done.get() + 1,
             self.total,
+            duration(self.left_s(share)),
             self.what.borrow(),
-            duration(self.left_s(share))
         );
-        if line.chars().count() > WIDTH {
-            line = line.chars().take(WIDTH).collect();
+        // A line that wraps would not be rewritten.
+        let width = columns().map_or(WIDTH, |c| c.saturating_sub(1).min(WIDTH));
+        if line.chars().count() > width {
+            line = line.chars().take(width).collect();
         }
         // A display that cannot be written is no reason to end a measurement.
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
@@ -104,4 +107,13 @@ impl Display {
         };
         left * each
     }
+}
+
+/// Columns of the terminal that the standard error is; `None` when it is none.
+fn columns() -> Option<usize> {
+    // SAFETY: an all-zero winsize is a valid value of this plain C structure.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: TIOCGWINSZ writes a winsize, and `size` may be written.
+    let done = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (done == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
