@@ -228,6 +228,14 @@ impl Bars {
         let width = (group_width * 0.8 / self.series.len().max(1) as f64).min(44.0);
         // Where the last figure ends, and how high it stands.
         let mut taken = (0.0, 0.0);
+        if let Some(mark) = self.mark {
+            let y = axis.y(mark);
+            let _ = write!(
+                svg,
+                "<line class=\"mark\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+                WIDTH - RIGHT
+            );
+        }
         for (g, (name, bars)) in self.groups.iter().enumerate() {
             let middle = LEFT + group_width * (g as f64 + 0.5);
             let _ = write!(
@@ -281,14 +289,6 @@ impl Bars {
                     );
                 }
             }
-        }
-        if let Some(mark) = self.mark {
-            let y = axis.y(mark);
-            let _ = write!(
-                svg,
-                "<line class=\"mark\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-                WIDTH - RIGHT
-            );
         }
         let names: Vec<(String, usize)> = self.series.iter().cloned().zip(0..).collect();
         figure(&self.title, &svg, &names, false)
