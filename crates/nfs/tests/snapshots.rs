@@ -202,3 +202,37 @@ fn handles_outlive_restarts_and_end_with_their_snapshot() {
     assert_eq!(s.status(1, &X::new().o(&in_b.0)), STALE);
     assert_eq!(names(&s, &root), [".", "..", "file"]);
 }
+
+#[test]
+fn a_destination_shows_its_last_complete_snapshot_and_changes_nothing() {
+    let mut s = Server::new();
+    publish(&s, true);
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    s.write(&file, 0, b"first");
+    s.volume.snapshot_create("one", s.now()).unwrap();
+    s.write(&file, 0, b"later");
+    let young = s.create(&root, b"young", 0o644);
+    let live = s.getattr(&root);
+    s.engine.resync("vol1", "one").unwrap();
+    for restarted in [false, true] {
+        if restarted {
+            s.cold_start();
+            publish(&s, true);
+        }
+        assert_eq!(s.read(&file, 0, 10).0, b"first");
+        assert_eq!(s.status(1, &X::new().o(&young)), STALE);
+        assert_eq!(s.getattr(&root).fsid, live.fsid);
+        assert_eq!(names(&s, &root), [".", "..", ".snapshot", "file"]);
+        let (top, _) = lookup(&s, &root, b".snapshot").unwrap();
+        assert_eq!(names(&s, &top), [".", "..", "one"]);
+        let write = X::new().o(&file).h(0).u(1).u(2).o(b"x");
+        assert_eq!(s.status(7, &write), ROFS);
+        assert_eq!(s.status(12, &X::new().o(&root).o(b"file")), ROFS);
+        assert_eq!(s.status(21, &X::new().o(&file).h(0).u(0)), ROFS);
+    }
+    s.engine.break_off("vol1").unwrap();
+    assert_eq!(s.read(&file, 0, 10).0, b"first");
+    s.write(&file, 0, b"again");
+    assert_eq!(s.read(&file, 0, 10).0, b"again");
+}

@@ -172,11 +172,15 @@ impl Volume {
             return;
         }
         self.batch_is_durable(taken);
-        let Some(rec) = taken.rec else {
+        if taken.ended {
             // Broken off: the volume is the snapshot already.
             self.snaps.lock().export(None);
             self.protected.store(false, Ordering::Release);
             self.exported.store(None);
+            return;
+        }
+        // One that was under way when the volume became a destination knows nothing of it.
+        let Some(rec) = taken.rec else {
             return;
         };
         if taken.arrived.is_some() {
@@ -331,6 +335,7 @@ impl Engine {
             vol.snaps.lock().begin_revert_to(exported)?;
             vol.drop_batch(&mut receiving);
             receiving.rec = None;
+            receiving.ending = true;
             let jump = |n: u64| Some(n.saturating_add(BREAK_INODES).min(1 << 62));
             let _ = vol
                 .next_ino

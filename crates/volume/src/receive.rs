@@ -155,6 +155,8 @@ pub(crate) struct Receiving {
     durable: u64,
     /// Somebody receives.
     running: bool,
+    /// The next consistency point makes it none.
+    pub(crate) ending: bool,
 }
 
 /// What a consistency point takes of it.
@@ -164,6 +166,8 @@ pub(crate) struct TakenBatch {
     pub(crate) rec: Option<MirrorRec>,
     /// The snapshot that is to be made: identity and name.
     pub(crate) arrived: Option<(u32, String)>,
+    /// It is no destination any more.
+    pub(crate) ended: bool,
 }
 
 impl Receiving {
@@ -197,6 +201,7 @@ impl Volume {
         let batch = std::mem::take(&mut receiving.batch);
         receiving.in_flight = batch.bytes;
         receiving.since = None;
+        let ended = std::mem::take(&mut receiving.ending);
         let mut rec = receiving.rec;
         let mut arrived = None;
         if let Some(incoming) = &batch.arriving {
@@ -212,6 +217,7 @@ impl Volume {
             batch,
             rec,
             arrived,
+            ended,
         }
     }
 
