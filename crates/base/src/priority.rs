@@ -7,13 +7,16 @@ const NICE: libc::c_int = 10;
 
 /// Makes the calling thread one that others go before: for work that nobody waits
 /// for. When somebody does wait for it, they sleep, and it has the processor to
-/// itself. Does nothing where threads have no priority of their own.
+/// itself. Does nothing where threads have no priority of their own, and to one that
+/// has stepped back as far already, with the whole server under `nice` for instance.
 pub fn background() {
     #[cfg(target_os = "linux")]
     // SAFETY: no pointers are passed; 0 is the calling thread. Everybody may step
     // back, so there is no failure to speak of.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        if libc::getpriority(libc::PRIO_PROCESS, 0) < NICE {
+            libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        }
     }
 }
 

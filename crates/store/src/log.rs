@@ -570,6 +570,18 @@ impl Log {
         )
     }
 
+    /// Bytes appended that the log's thread has not begun to write: how far it is
+    /// behind. What it writes just now (a batch of 1 MiB at most) does not count.
+    pub fn queued(&self) -> u64 {
+        let q = self.shared.queue.lock();
+        let begin = match q.closed.front() {
+            Some(batch) => batch.pos,
+            None if q.open.records.is_empty() => q.end,
+            None => q.open.pos,
+        };
+        q.open_end().0.saturating_sub(begin.0) * BLOCK_SIZE as u64
+    }
+
     /// Whether the log has stopped; takes no lock.
     pub fn is_poisoned(&self) -> bool {
         self.shared.progress.poisoned().is_some()

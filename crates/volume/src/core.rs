@@ -64,6 +64,8 @@ pub(crate) struct CpState {
     merged: AtomicU64,
     /// Somebody waits for this one.
     hurry: AtomicU64,
+    /// The last one that a large stable write was left to.
+    large: AtomicU64,
 }
 
 /// How long a consistency point that is not in a hurry waits for the log's share
@@ -74,6 +76,10 @@ const GIVE_WAY_FOR: Duration = Duration::from_micros(250);
 
 /// Bytes that a consistency point may be ahead of the log's share.
 const AHEAD: u64 = 4 << 20;
+
+/// Bytes in the log's queue from which on large stable writes are left to a
+/// consistency point.
+const BEHIND: u64 = 2 << 20;
 
 /// Bytes of what overlays and the log take up.
 #[derive(Default)]
@@ -260,6 +266,23 @@ impl Core {
             Err(AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
             Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
         }
+    }
+
+    /// Whether a large stable write of `epoch` is left to the consistency point instead
+    /// of the log, which then is to be asked for and waited for.
+    ///
+    /// Through the log such data is written twice, there and to its place, and a device
+    /// that large writes keep busy moves half of what it could. A consistency point
+    /// writes it once, but takes two flushes and the nodes above: it is worth that when
+    /// many wait together, which shows as a log that has fallen behind. From then on
+    /// they go on together until none of them waits any more.
+    pub(crate) fn large_waits(&self, epoch: u64) -> bool {
+        let together = !self.is_durable(self.cp.large.load(Ordering::Relaxed))
+            || self.agg.log().queued() >= BEHIND;
+        if together {
+            self.cp.large.fetch_max(epoch, Ordering::Relaxed);
+        }
+        together
     }
 
     /// The record that must be durable for everything visible now to be so.

@@ -19,6 +19,9 @@ use crate::volume::{Source, Volume, alive, malformed, stamped};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
+/// Blocks from which on a stable write may be left to a consistency point: 64 KiB.
+const LARGE: u64 = 16;
+
 /// A block's contents.
 pub(crate) struct Base {
     pub(crate) frame: Frame,
@@ -284,14 +287,16 @@ impl Volume {
             return Ok(written(change.before, change.after, stability, None));
         }
         let stable = stability != Stability::Unstable;
-        // What no record of a small log can hold is left to a consistency point.
-        let logged = stable && count <= self.core.agg.log().max_record().1 as u64;
         let mut promise = self.promise(cx, count + count / WINDOW + 4)?;
         self.core
             .admit(if stable { count * BLOCK + 512 } else { 0 })?;
         let mut frames = self.fill_frames(off, data)?;
 
         let pass = self.enter()?;
+        // What no record of a small log can hold is left to a consistency point too.
+        let logged = stable
+            && count <= self.core.agg.log().max_record().1 as u64
+            && !(count >= LARGE && self.core.large_waits(pass.epoch()));
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;

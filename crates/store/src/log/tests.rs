@@ -414,6 +414,23 @@ fn what_is_queued_together_is_written_together() {
 }
 
 #[test]
+fn it_tells_how_far_it_is_behind() {
+    let (device, _, pool, log) = open(2 + 4096);
+    assert_eq!(log.queued(), 0);
+    let gate = device.gate.lock();
+    let mut last = Lsn(0);
+    for _ in 0..600 {
+        last = log.append(record(&pool, b"x", &[1])).unwrap();
+    }
+    // A batch at most is being written; each has a block of its own before the pages.
+    let queued = log.queued() / BLOCK_SIZE as u64;
+    assert!((600 - BATCH_BLOCKS..=604).contains(&queued), "{queued}");
+    drop(gate);
+    log.wait_blocking(last).unwrap();
+    assert_eq!(log.queued(), 0);
+}
+
+#[test]
 fn batches_are_bounded_and_never_cross_a_segment() {
     let (device, _, pool, log) = open(2 + 4096);
     let mut last = Lsn(0);
