@@ -443,6 +443,7 @@ impl Story<'_> {
             Ok(pipe) => pipe,
             Err(e) => return Ok(Err(e)),
         };
+        let known = self.durable.1;
         let mut frame = 0;
         for _ in 0..choices.between(1, 6) {
             for _ in 0..choices.between(1, 8) {
@@ -454,8 +455,7 @@ impl Story<'_> {
                     frame += 1;
                 });
                 let progress = pipe.receiver.progress();
-                if frame > 1 && progress.resumed < self.durable.1 && ran.is_ok() {
-                    let known = self.durable.1;
+                if frame > 1 && progress.resumed < known && ran.is_ok() {
                     return Err(format!("went on at {} of {known}", progress.resumed));
                 }
                 match ran {
