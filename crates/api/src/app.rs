@@ -7,7 +7,8 @@
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::handlers;
-use crate::query::Query;
+use crate::ontap::{Call, Refusal, Reply, Surface};
+use crate::query::{Query, unescape};
 use crate::route::{self, Action, Api, NoRoute, Route, Verb};
 use crate::{lro, openapi};
 use axum::Router;
@@ -17,13 +18,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use serde_json::Value;
-use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use weir_control::{Actor, Control, Name, Role, Status, Surface};
+use weir_control::{Actor, Control, Role, Status};
+use weir_ontap::{Cluster, Clusters};
 
 /// Bytes of a body. The largest that means anything, an export policy of long rules, is a tenth of it.
 pub const MAX_BODY: usize = 256 << 10;
@@ -38,32 +38,6 @@ const MAX_DISCARD: u64 = 1 << 30;
 /// Metrics as text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A request that passes through to a pool's ONTAP surface.
-#[derive(Debug)]
-pub struct OntapRequest {
-    /// The pool.
-    pub pool: Name,
-    /// The method.
-    pub verb: Verb,
-    /// What stands behind `ontap/`, such as `api/private/cli`.
-    pub path: String,
-    /// Parameters of the query.
-    pub query: Query,
-    /// The body, if there is one.
-    pub body: Value,
-    /// Who asks.
-    pub actor: Actor,
-}
-
-/// What answers `storagePools/*/ontap/**`.
-pub trait Ontap: Send + Sync {
-    /// The answer's body.
-    fn call(
-        &self,
-        request: OntapRequest,
-    ) -> Pin<Box<dyn Future<Output = ApiResult<Value>> + Send + '_>>;
-}
-
 /// Everything that answering takes. Cheap to clone.
 #[derive(Clone)]
 pub struct AppState(Arc<Inner>);
@@ -72,7 +46,7 @@ struct Inner {
     control: Arc<Control>,
     nfs: SocketAddr,
     metrics: Option<Metrics>,
-    ontap: Option<Arc<dyn Ontap>>,
+    ontap: Option<Arc<Surface>>,
     bodies: Semaphore,
 }
 
@@ -95,10 +69,11 @@ impl AppState {
         self.changed(|i| i.metrics = Some(metrics))
     }
 
-    /// With an ONTAP surface behind the pools.
+    /// With ONTAP's interface, below `/api` and behind the pools, and with replications: over the cluster as each user
+    /// sees it. It is asked on threads where it may wait.
     #[must_use]
-    pub fn with_ontap(self, ontap: Arc<dyn Ontap>) -> AppState {
-        self.changed(|i| i.ontap = Some(ontap))
+    pub fn with_ontap(self, clusters: Clusters<Actor>) -> AppState {
+        self.changed(|i| i.ontap = Some(Surface::new(clusters)))
     }
 
     fn changed(self, change: impl FnOnce(&mut Inner)) -> AppState {
@@ -152,8 +127,11 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 }
 
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
+    let path = request.uri().path();
+    let ontap = path == "/api" || path.starts_with("/api/");
     match answer(&app, gate, request).await {
         Ok(response) => response,
+        Err(e) if ontap => ontap_response(&Reply::refused(&Refusal::general(&e))),
         Err(e) => {
             if e.code() >= 500 && e.status != Status::Unimplemented {
                 tracing::warn!(reason = %e.reason, "{}", e.message);
@@ -182,9 +160,9 @@ async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Respo
             }
         }
         Gate::Tokens => {
-            let token = gate::bearer(&head)?;
+            let token = gate::token(&head)?;
             app.control()
-                .authenticate(token, from)
+                .authenticate(&token, from)
                 .await
                 .map_err(ApiError::refused)?
         }
@@ -195,6 +173,22 @@ async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Respo
         if let Some(page) = plain(app, path) {
             return Ok(page);
         }
+    }
+    if let Some(rest) = path.strip_prefix("/api/") {
+        let wanted = match verb {
+            Some(Verb::Get) => Role::Viewer,
+            _ => Role::Editor,
+        };
+        gate::has(&actor, wanted)?;
+        let (bytes, _held) = match verb {
+            None | Some(Verb::Get) => (Bytes::new(), None),
+            // Clients send bodies with DELETE as well.
+            Some(_) => read(app, &head.headers, body).await?,
+        };
+        let query = Query::parse(head.uri.query().unwrap_or_default())?;
+        let asked = ontap_call(verb, rest, query, &bytes)?;
+        let reply = ontap(app, actor, asked).await?;
+        return Ok(ontap_response(&reply));
     }
     let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
     let domain = domain(matched.route, &matched.parts);
@@ -276,10 +270,10 @@ fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiErr
 
 fn domain(route: &Route, parts: &[String]) -> &'static str {
     match route.api {
-        Api::Netapp => lro::domain(Surface::Netapp),
-        Api::Filestore => lro::domain(Surface::Filestore),
+        Api::Netapp => lro::domain(weir_control::Surface::Netapp),
+        Api::Filestore => lro::domain(weir_control::Surface::Filestore),
         // Operations of both look alike from outside.
-        Api::Both if !parts.is_empty() => lro::domain(Surface::Netapp),
+        Api::Both if !parts.is_empty() => lro::domain(weir_control::Surface::Netapp),
         Api::Both | Api::Own => crate::error::OWN_DOMAIN,
     }
 }
@@ -410,12 +404,96 @@ async fn read<'a>(
     }
 }
 
-/// Passes a request on to the ONTAP surface.
-pub(crate) async fn ontap(app: &AppState, request: OntapRequest) -> ApiResult<Value> {
+/// A request to ONTAP's interface; `path` is what stands behind `api/`.
+///
+/// # Errors
+/// INVALID_ARGUMENT: the path is broken, the body is no JSON.
+pub(crate) fn ontap_call(
+    verb: Option<Verb>,
+    path: &str,
+    query: Query,
+    body: &[u8],
+) -> ApiResult<Call> {
+    let broken = || {
+        ApiError::new(
+            Status::InvalidArgument,
+            "INVALID_PATH",
+            "Invalid escape in the path of the request",
+        )
+    };
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    let path: Option<Vec<String>> = parts.map(|part| unescape(part, false)).collect();
+    let body = if body.trim_ascii().is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(body).map_err(|e| {
+            ApiError::new(
+                Status::InvalidArgument,
+                "INVALID_JSON",
+                format!("Invalid JSON payload received. {e}"),
+            )
+        })?
+    };
+    Ok(Call {
+        verb,
+        path: path.ok_or_else(broken)?,
+        query: query.pairs().to_vec(),
+        body,
+    })
+}
+
+/// Asks ONTAP's interface, on a thread that may wait.
+///
+/// # Errors
+/// There is none.
+pub(crate) async fn ontap(app: &AppState, actor: Actor, call: Call) -> ApiResult<Reply> {
+    let Some(surface) = app.0.ontap.clone() else {
+        return Err(ApiError::unimplemented("ONTAP's own interface"));
+    };
+    waiting(move || surface.answer(&actor, &call)).await
+}
+
+/// The cluster as a user sees it, if there is one.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn cluster(app: &AppState, actor: &Actor) -> ApiResult<Arc<dyn Cluster>> {
     match &app.0.ontap {
-        Some(o) => o.call(request).await,
-        None => Err(ApiError::unimplemented("ONTAP's own interface")),
+        Some(surface) => Ok(surface.cluster(actor)),
+        None => Err(ApiError::unimplemented("Replication")),
     }
+}
+
+/// Runs what may wait for a disk.
+///
+/// # Errors
+/// INTERNAL: it panicked, or the server ends.
+pub(crate) async fn waiting<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| ApiError::new(Status::Internal, "INTERRUPTED", e.to_string()))
+}
+
+fn ontap_response(reply: &Reply) -> Response {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut r = (status, reply.body.to_string()).into_response();
+    r.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/hal+json"),
+    );
+    let location = reply.location.as_deref();
+    if let Some(location) = location.and_then(|l| HeaderValue::from_str(l).ok()) {
+        r.headers_mut().insert(header::LOCATION, location);
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        r.headers_mut().insert(
+            header::WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"weir\""),
+        );
+    }
+    r
 }
 
 /// The role that an action takes.

@@ -10,14 +10,34 @@ use crate::error::{ApiError, ApiResult};
 use crate::route::Route;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, header};
+use base64::Engine as _;
+use std::borrow::Cow;
 use std::net::IpAddr;
-use weir_control::{Actor, Status};
+use weir_control::{Actor, Role, Status};
 
-/// The token of a request.
+/// The token of a request: as bearer, or, as ONTAP's clients send it, as the password of whatever user.
 ///
 /// # Errors
 /// UNAUTHENTICATED: there is none.
-pub fn bearer(head: &Parts) -> ApiResult<&str> {
+pub fn token(head: &Parts) -> ApiResult<Cow<'_, str>> {
+    let basic = text(&head.headers, header::AUTHORIZATION).and_then(|value| {
+        let (scheme, rest) = value.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let plain = base64::engine::general_purpose::STANDARD.decode(rest.trim());
+        let plain = String::from_utf8(plain.ok()?).ok()?;
+        let (_, password) = plain.split_once(':')?;
+        Some(password.to_owned()).filter(|password| !password.is_empty())
+    });
+    match basic {
+        Some(password) => Ok(Cow::Owned(password)),
+        None => bearer(head).map(Cow::Borrowed),
+    }
+}
+
+/// The token of a request that comes as bearer.
+fn bearer(head: &Parts) -> ApiResult<&str> {
     let value = head
         .headers
         .get(header::AUTHORIZATION)
@@ -43,7 +63,14 @@ pub fn bearer(head: &Parts) -> ApiResult<&str> {
 /// # Errors
 /// PERMISSION_DENIED.
 pub fn allows(actor: &Actor, route: &Route) -> ApiResult<()> {
-    let wanted = role(route);
+    has(actor, role(route))
+}
+
+/// Whether a role suffices.
+///
+/// # Errors
+/// PERMISSION_DENIED.
+pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
     if actor.role >= wanted {
         return Ok(());
     }
@@ -174,13 +201,17 @@ mod tests {
             bearer(&head(&[("authorization", "bearer  abc ")])).unwrap(),
             "abc"
         );
+        // admin:secret
+        let basic = head(&[("authorization", "Basic YWRtaW46c2VjcmV0")]);
+        assert_eq!(token(&basic).unwrap(), "secret");
         for h in [
             &[][..],
             &[("authorization", "Basic abc")],
+            &[("authorization", "Basic YWRtaW46")],
             &[("authorization", "Bearer ")],
             &[("authorization", "abc")],
         ] {
-            assert_eq!(bearer(&head(h)).unwrap_err().code(), 401);
+            assert_eq!(token(&head(h)).unwrap_err().code(), 401);
         }
     }
 }

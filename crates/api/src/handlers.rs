@@ -1,7 +1,7 @@
 //! What each method does.
 
 use crate::admin;
-use crate::app::{AppState, OntapRequest, ontap};
+use crate::app::{AppState, ontap, ontap_call};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::check_id;
 use crate::json::{EnumsAs, Object, decode_body, encode};
@@ -453,26 +453,32 @@ impl Asked<'_> {
             let name = Target::Pool(pool).to_string();
             return Err(ApiError::not_found(&name));
         }
-        let body = if self.body.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(&self.body).map_err(|e| {
-                ApiError::new(
-                    Status::InvalidArgument,
-                    "INVALID_JSON",
-                    format!("Invalid JSON payload received. {e}"),
-                )
-            })?
+        let path = self.part(3).to_owned();
+        let rest = path.strip_prefix("api/").unwrap_or_default();
+        // What passes through stands in an envelope of its own.
+        let mut call = ontap_call(Some(self.route.verb), rest, self.query, &self.body)?;
+        if let Some(body) = call.body.as_object_mut().and_then(|o| o.remove("body")) {
+            call.body = body;
+        }
+        call.query
+            .retain(|(name, _)| !name.trim_start_matches('$').starts_with("alt"));
+        let reply = ontap(self.app, self.actor, call).await?;
+        if reply.status < 300 {
+            return Ok(json!({"body": reply.body}));
+        }
+        let said = |name: &str| {
+            let error = reply.body.get("error").and_then(|e| e.get(name));
+            error.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        let request = OntapRequest {
-            pool,
-            verb: self.route.verb,
-            path: self.part(3).to_owned(),
-            query: self.query,
-            body,
-            actor: self.actor,
+        let status = match reply.status {
+            404 => Status::NotFound,
+            409 => Status::FailedPrecondition,
+            500.. => Status::Internal,
+            _ => Status::InvalidArgument,
         };
-        ontap(self.app, request).await
+        let mut e = ApiError::new(status, "ONTAP_REFUSED", said("message"));
+        e.metadata.push(("ontapCode".to_owned(), said("code")));
+        Err(e)
     }
 }
 

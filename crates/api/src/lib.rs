@@ -1,4 +1,4 @@
-//! The HTTP surfaces: NetApp Volumes v1, Filestore v1, metrics.
+//! The HTTP surfaces: NetApp Volumes v1, Filestore v1, ONTAP's REST, metrics.
 //!
 //! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What they send is read by
 //! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]),
@@ -18,6 +18,7 @@ pub mod lro;
 pub mod mask;
 mod mount;
 pub mod netapp;
+mod ontap;
 pub mod openapi;
 pub mod page;
 pub mod query;
@@ -25,6 +26,6 @@ pub mod route;
 pub mod schema;
 mod tls;
 
-pub use app::{AppState, Ends, Gate, MAX_BODY, Metrics, Ontap, OntapRequest, router};
+pub use app::{AppState, Ends, Gate, MAX_BODY, Metrics, router};
 pub use listen::{Access, Refused, serve};
 pub use tls::Tls;

@@ -78,6 +78,11 @@ impl Query {
         }
     }
 
+    /// All of them, in their order.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     /// How enums are to be written.
     ///
     /// # Errors

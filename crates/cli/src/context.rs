@@ -29,14 +29,8 @@ impl File {
     /// # Errors
     /// A file that cannot be read, is not TOML, or has settings that there are not.
     pub fn read(environment: &Environment) -> Result<Self, String> {
-        let get = |name: &str| environment.get(name).filter(|v| !v.is_empty());
-        let path = get("WEIR_CONFIG").map(PathBuf::from).or_else(|| {
-            let folder = get("XDG_CONFIG_HOME").map(PathBuf::from);
-            let folder = folder.or_else(|| Some(PathBuf::from(get("HOME")?).join(".config")));
-            Some(folder?.join("weir").join("config.toml"))
-        });
         let mut file = Self {
-            path,
+            path: place(environment),
             settings: BTreeMap::new(),
         };
         let Some(path) = &file.path else {
@@ -84,6 +78,16 @@ impl File {
         std::fs::write(&new, text).map_err(cannot)?;
         std::fs::rename(&new, path).map_err(cannot)
     }
+}
+
+/// Where the file is.
+pub fn place(environment: &Environment) -> Option<PathBuf> {
+    let get = |name: &str| environment.get(name).filter(|v| !v.is_empty());
+    get("WEIR_CONFIG").map(PathBuf::from).or_else(|| {
+        let folder = get("XDG_CONFIG_HOME").map(PathBuf::from);
+        let folder = folder.or_else(|| Some(PathBuf::from(get("HOME")?).join(".config")));
+        Some(folder?.join("weir").join("config.toml"))
+    })
 }
 
 fn known(name: &str) -> Result<(), String> {

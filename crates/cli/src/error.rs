@@ -18,6 +18,8 @@ pub enum Error {
     },
     /// The server could not be asked, or did not answer as it should
     Unreachable(String),
+    /// A line of ONTAP's command language was refused: in its own words
+    Refused(String),
     /// Nobody reads the output any more
     Closed,
     /// The command is wrong, or something on this machine is
@@ -43,7 +45,29 @@ impl Error {
                 format!("ERROR: (weir.{command}) UNAVAILABLE: {message}\n")
             }
             Self::Other(message) => format!("ERROR: (weir.{command}) {message}\n"),
+            Self::Refused(text) => text.clone(),
             Self::Closed => String::new(),
+        }
+    }
+
+    /// The error in an answer of ONTAP's interface.
+    pub fn from_ontap(error: &Value, http: u16) -> Self {
+        let text = |name: &str| error.get(name).and_then(Value::as_str);
+        let code = text("code").map_or_else(String::new, |code| format!(" (ONTAP code {code})"));
+        let status = match http {
+            400 => "INVALID_ARGUMENT",
+            401 => "UNAUTHENTICATED",
+            403 => "PERMISSION_DENIED",
+            404 => "NOT_FOUND",
+            405 | 501 => "UNIMPLEMENTED",
+            409 => "FAILED_PRECONDITION",
+            503 => "UNAVAILABLE",
+            _ => "INTERNAL",
+        };
+        Self::Api {
+            status: status.to_owned(),
+            message: format!("{}{code}", text("message").unwrap_or("no message")),
+            details: Vec::new(),
         }
     }
 

@@ -96,6 +96,40 @@ impl Client {
         read(answer, &self.base)
     }
 
+    /// Makes a request of ONTAP's interface, `path` being what stands behind `/api/`: status and body, whatever they say.
+    ///
+    /// # Errors
+    /// That there is no server, or none that speaks JSON.
+    pub fn ontap(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), Error> {
+        let uri = format!("{}/api/{}", self.base, encode(path));
+        let sent = match method {
+            Method::Get => self.bare(self.agent.get(&uri), query).call(),
+            Method::Delete => self.bare(self.agent.delete(&uri), query).call(),
+            Method::Post => send(self.bare(self.agent.post(&uri), query), body),
+            Method::Patch => send(self.bare(self.agent.patch(&uri), query), body),
+        };
+        let mut answer = sent
+            .map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))?;
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
+        let text = body.read_to_string().map_err(|error| {
+            Error::Unreachable(format!("cannot read {}'s answer: {error}", self.base))
+        })?;
+        match serde_json::from_str(&text) {
+            Ok(body) => Ok((status, body)),
+            Err(_) => Err(Error::Unreachable(format!(
+                "{} does not speak ONTAP's interface (HTTP {status})",
+                self.base
+            ))),
+        }
+    }
+
     /// What a path answers that is not JSON, such as `/metrics`.
     ///
     /// # Errors

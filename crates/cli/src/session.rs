@@ -183,6 +183,61 @@ impl<'s, 'io> Session<'s, 'io> {
         self.client.call(method, name, query, body)
     }
 
+    /// Makes a request of ONTAP's interface.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn ontap(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<Value, Error> {
+        let (status, answer) = self.client.ontap(method, path, query, body)?;
+        match answer.get("error") {
+            Some(error) => Err(Error::from_ontap(error, status)),
+            None => Ok(answer),
+        }
+    }
+
+    /// Has a line of ONTAP's command language run: what it prints, `Err` if it was refused.
+    ///
+    /// # Errors
+    /// The server's, other than a refusal of the line.
+    pub fn line(&self, line: &str) -> Result<Result<String, String>, Error> {
+        let body = json!({"input": line});
+        let answer = self
+            .client
+            .ontap(Method::Post, "private/cli", &[], Some(&body))?;
+        let (status, answer) = answer;
+        let output = answer.get("output").and_then(Value::as_str);
+        match (output, answer.get("error")) {
+            (Some(output), None) => Ok(Ok(output.to_owned())),
+            (Some(output), Some(_)) => Ok(Err(output.to_owned())),
+            (None, Some(error)) => Err(Error::from_ontap(error, status)),
+            (None, None) => Err(Error::Unreachable("the answer has no output".to_owned())),
+        }
+    }
+
+    /// Prints resources that are there already.
+    ///
+    /// # Errors
+    /// A format that is none.
+    pub fn print_all(&mut self, resources: &[Value], default: &Format) -> Result<(), Error> {
+        let format = self.format(default)?;
+        if resources.is_empty() && format.kind == Kind::Table {
+            return self.say("Listed 0 items.");
+        }
+        let text = format.list(resources, false)?;
+        self.put(&text)
+    }
+
+    /// Where progress may be shown.
+    pub fn shows_progress(&self) -> bool {
+        self.io.progress
+    }
+
     /// Prints one resource.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub struct Parsed {
     pub in_full: bool,
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
+    /// A program asks: `show` answers with records in place of a table.
+    pub for_programs: bool,
 }
 
 impl Parsed {
@@ -117,6 +119,39 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
         });
     };
     let arguments = arguments(command, all)?;
+    complete_enough(command, &arguments)?;
+    Ok(Parsed {
+        command,
+        in_full,
+        arguments,
+        for_programs: false,
+    })
+}
+
+/// A command with arguments that a program gives as names and values.
+pub fn of(command: &'static Command, given: Vec<(String, String)>) -> Result<Parsed, String> {
+    let mut arguments: Vec<(&'static str, String)> = Vec::new();
+    for (name, value) in given {
+        let name = parameter(command, &name)?.name;
+        // The same in the query and in the body.
+        if arguments.contains(&(name, value.clone())) {
+            continue;
+        }
+        if arguments.iter().any(|(there, _)| *there == name) {
+            return Err(format!("argument \"-{name}\" is there twice"));
+        }
+        arguments.push((name, value));
+    }
+    complete_enough(command, &arguments)?;
+    Ok(Parsed {
+        command,
+        in_full: true,
+        arguments,
+        for_programs: true,
+    })
+}
+
+fn complete_enough(command: &Command, arguments: &[(&'static str, String)]) -> Result<(), String> {
     if let Some(missing) = command
         .parameters
         .iter()
@@ -127,11 +162,7 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
             missing.name, missing.value
         ));
     }
-    Ok(Parsed {
-        command,
-        in_full,
-        arguments,
-    })
+    Ok(())
 }
 
 fn listed(mut names: Vec<&str>) -> String {

@@ -23,5 +23,5 @@ pub mod value;
 pub mod words;
 
 pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
-pub use commands::execute;
+pub use commands::{Answer, Scalar, call, execute, run};
 pub use grammar::complete;

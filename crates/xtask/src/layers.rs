@@ -23,8 +23,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-replica",
         ],
     ),
-    ("weir-api", &["weir-base", "weir-control", "weir-ontap"]),
-    ("weir-cli", &["weir-base"]),
+    (
+        "weir-api",
+        &["weir-base", "weir-control", "weir-ontap", "weir-replica"],
+    ),
+    ("weir-cli", &["weir-base", "weir-ontap"]),
     ("weir-doctor", &[]),
     ("weir-ontap", &["weir-replica"]),
     (

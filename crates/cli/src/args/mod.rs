@@ -2,6 +2,7 @@
 
 mod filestore;
 mod netapp;
+mod ontap;
 mod server;
 
 pub use filestore::{Filestore, InstanceCreate, InstanceDelete, InstanceUpdate, Instances};
@@ -9,6 +10,7 @@ pub use netapp::{
     Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
     Snapshots, StoragePools, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
+pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, Peers, Snapmirror};
 pub use server::{Audit, Config, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;
@@ -56,6 +58,16 @@ pub enum Command {
         /// What to do
         #[command(subcommand)]
         command: Netapp,
+    },
+    /// ONTAP's command language: one line, or a prompt
+    Ontap(Ontap),
+    /// Replication, in ONTAP's words, with a progress bar
+    Snapmirror(Snapmirror),
+    /// Other nodes that this one replicates with
+    Peers {
+        /// What to do
+        #[command(subcommand)]
+        command: Peers,
     },
     /// Access tokens of the API
     Tokens {
@@ -236,6 +248,9 @@ impl Command {
                 Netapp::Operations { command } => format!("operations.{}", command.verb()),
                 Netapp::Locations { command } => format!("locations.{}", command.verb()),
             },
+            Self::Ontap(_) => "ontap".to_owned(),
+            Self::Snapmirror(_) => "snapmirror".to_owned(),
+            Self::Peers { command } => format!("peers.{}", command.verb()),
             Self::Tokens { command } => format!("tokens.{}", command.verb()),
             Self::Audit(_) => "audit".to_owned(),
             Self::Plan(_) => "plan".to_owned(),

@@ -2,8 +2,11 @@
 
 mod filestore;
 mod netapp;
+mod ontap;
 mod operations;
+mod peers;
 mod server;
+mod snapmirror;
 
 use serde_json::{Map, Value};
 
@@ -41,6 +44,9 @@ pub fn run(
             command: Netapp::Locations { command },
         } => operations::locations(command, environment, io),
         Command::Filestore { command } => filestore::run(command, environment, io),
+        Command::Ontap(args) => ontap::run(args, environment, io),
+        Command::Snapmirror(args) => snapmirror::run(args, environment, io),
+        Command::Peers { command } => peers::run(command, environment, io),
         Command::Tokens { command } => server::tokens(command, environment, io),
         Command::Audit(args) => server::audit(args, environment, io),
         Command::Config { command } => server::config(command, environment, io),

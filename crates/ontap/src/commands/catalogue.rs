@@ -48,6 +48,7 @@ const SHOW: &[Parameter] = &[
     may("state", "text"),
     may("status", "text"),
     may("healthy", "true|false"),
+    may("relationship-id", "UUID"),
 ];
 
 const SNAPSHOT: &[Parameter] = &[
@@ -77,7 +78,12 @@ const SNAPSHOT_SHOW: &[Parameter] = &[
     may("snapmirror-label", "text"),
     may("size", "size"),
 ];
-const OPTIONS: &[Parameter] = &[may("option-name", "text"), may("option-value", "text")];
+const OPTIONS: &[Parameter] = &[
+    may("option-name", "text"),
+    may("option-value", "text"),
+    may("vserver", "text"),
+    may("fields", "names"),
+];
 const RULE: &[Parameter] = &[
     may("vserver", "text"),
     must("policy", "text"),
@@ -99,16 +105,76 @@ const fn command(
 
 /// All commands, sorted by their words.
 pub const COMMANDS: &[Command] = &[
+    command(&["cluster", "identity", "show"], "Who this node is", &[]),
+    command(
+        &["cluster", "peer", "create"],
+        "Pair with another node",
+        &[
+            must("cluster", "text"),
+            may("peer-addrs", "host:port"),
+            must("fingerprint", "SHA-256"),
+        ],
+    ),
+    command(
+        &["cluster", "peer", "delete"],
+        "Forget another node",
+        &[must("cluster", "text")],
+    ),
+    command(
+        &["cluster", "peer", "show"],
+        "Nodes that this one is paired with",
+        &[
+            may("cluster", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
+    ),
+    command(
+        &["job", "schedule", "cron", "create"],
+        "Make a schedule of times",
+        &[
+            must("name", "text"),
+            must("minute", "numbers"),
+            may("hour", "numbers"),
+            may("day", "numbers"),
+            may("month", "numbers"),
+            may("dayofweek", "numbers"),
+        ],
+    ),
+    command(
+        &["job", "schedule", "delete"],
+        "Delete a schedule",
+        &[must("name", "text")],
+    ),
+    command(
+        &["job", "schedule", "interval", "create"],
+        "Make a schedule of even intervals",
+        &[
+            must("name", "text"),
+            may("days", "integer"),
+            may("hours", "integer"),
+            may("minutes", "integer"),
+            may("seconds", "integer"),
+        ],
+    ),
     command(
         &["job", "schedule", "show"],
         "Schedules",
-        &[may("name", "text")],
+        &[
+            may("name", "text"),
+            may("fields", "names"),
+            switch("instance"),
+        ],
     ),
     command(&["options"], "Options of the cluster", OPTIONS),
     command(
         &["options", "modify"],
         "Set an option",
-        &[must("option-name", "text"), must("option-value", "text")],
+        &[
+            must("option-name", "text"),
+            must("option-value", "text"),
+            may("vserver", "text"),
+        ],
     ),
     command(&["options", "show"], "Options of the cluster", OPTIONS),
     command(
@@ -158,6 +224,8 @@ pub const COMMANDS: &[Command] = &[
         &[
             may("source-path", "SVM:volume"),
             may("destination-path", "SVM:volume"),
+            may("fields", "names"),
+            switch("instance"),
         ],
     ),
     command(
@@ -185,12 +253,23 @@ pub const COMMANDS: &[Command] = &[
             must("policy", "text"),
             may("type", "async-mirror|vault|mirror-vault"),
             may("comment", "text"),
+            may("is-network-compression-enabled", "true|false"),
         ],
     ),
     command(
         &["snapmirror", "policy", "delete"],
         "Delete a policy",
         &[may("vserver", "text"), must("policy", "text")],
+    ),
+    command(
+        &["snapmirror", "policy", "modify"],
+        "Change a policy",
+        &[
+            may("vserver", "text"),
+            must("policy", "text"),
+            may("comment", "text"),
+            may("is-network-compression-enabled", "true|false"),
+        ],
     ),
     command(
         &["snapmirror", "policy", "modify-rule"],
@@ -213,6 +292,8 @@ pub const COMMANDS: &[Command] = &[
             may("vserver", "text"),
             may("policy", "text"),
             may("type", "text"),
+            may("fields", "names"),
+            switch("instance"),
         ],
     ),
     command(
@@ -279,6 +360,38 @@ pub const COMMANDS: &[Command] = &[
     command(&["snapshot", "show"], "Snapshots", SNAPSHOT_SHOW),
     command(&["version"], "What this is", &[]),
     command(
+        &["volume", "clone", "create"],
+        "Make a writable volume of a snapshot",
+        &[
+            must("vserver", "text"),
+            must("flexclone", "text"),
+            must("parent-volume", "text"),
+            may("parent-snapshot", "text"),
+        ],
+    ),
+    command(
+        &["volume", "clone", "split", "start"],
+        "Let a clone share nothing with its parent",
+        &[must("vserver", "text"), must("flexclone", "text")],
+    ),
+    command(
+        &["volume", "create"],
+        "Make a volume",
+        &[
+            must("vserver", "text"),
+            must("volume", "text"),
+            may("aggregate", "text"),
+            must("size", "size"),
+            may("type", "RW|DP"),
+            may("junction-path", "path"),
+        ],
+    ),
+    command(
+        &["volume", "delete"],
+        "Delete a volume",
+        &[must("vserver", "text"), must("volume", "text")],
+    ),
+    command(
         &["volume", "show"],
         "Volumes",
         &[
@@ -286,6 +399,8 @@ pub const COMMANDS: &[Command] = &[
             may("volume", "text"),
             may("fields", "names"),
             switch("instance"),
+            may("type", "RW|DP"),
+            may("aggregate", "text"),
         ],
     ),
     command(

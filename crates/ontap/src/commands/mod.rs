@@ -1,13 +1,17 @@
 //! What each command does and answers.
 
 mod catalogue;
+pub mod node;
 mod options;
-mod policy;
+pub mod policy;
 mod relationships;
 mod show;
 mod snapshot;
+mod verbs;
+mod volume;
 
 pub use catalogue::COMMANDS;
+pub use show::{Answer, Scalar};
 
 use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::{self, Parsed};
@@ -18,18 +22,49 @@ const NO_ENTRIES: &str = "There are no entries matching your query.";
 /// Runs a line and answers with what ONTAP would print; an empty line with nothing. `Err` holds the same kind of text, for
 /// callers that tell failure from success.
 pub fn execute(line: &str, cluster: &dyn Cluster) -> Result<String, String> {
+    run(line, cluster).map_err(|(echo, failure)| format!("{echo}{}", error(&failure.message)))
+}
+
+/// The same, with the refusal apart from the line that says how an abbreviated command was understood.
+pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure)> {
     if line.trim().is_empty() {
         return Ok(String::new());
     }
-    let parsed = grammar::parse(line, COMMANDS).map_err(|message| error(&message))?;
-    let mut out = match parsed.in_full {
+    let parsed =
+        grammar::parse(line, COMMANDS).map_err(|message| (String::new(), refused(message)))?;
+    let echo = match parsed.in_full {
         true => String::new(),
         false => format!("  ({})\n", parsed.command.name()),
     };
-    let answer = dispatch(&parsed, cluster)
-        .map_err(|failure| format!("{out}{}", error(&failure.message)))?;
-    out.push_str(&answer);
-    Ok(out)
+    match dispatch(&parsed, cluster) {
+        Ok(Answer::Text(text)) => Ok(echo + &text),
+        Ok(Answer::Records(_)) => Ok(echo),
+        Err(failure) => Err((echo, failure)),
+    }
+}
+
+/// Runs a command that a program gives in parts: its words, and names with values. What `show` finds comes as records.
+///
+/// # Errors
+/// The refusal; [`Reason::Unsupported`] where there is no such command.
+pub fn call(
+    words: &[&str],
+    arguments: Vec<(String, String)>,
+    cluster: &dyn Cluster,
+) -> Result<Answer, Failure> {
+    let Some(command) = COMMANDS.iter().find(|c| c.path == words) else {
+        return Err(Failure::new(
+            Reason::Unsupported,
+            format!("\"{}\" is not a recognized command", words.join(" ")),
+        ));
+    };
+    let parsed = grammar::of(command, arguments).map_err(refused)?;
+    dispatch(&parsed, cluster)
+}
+
+/// What is printed for a refusal.
+pub fn error(message: &str) -> String {
+    format!("\nError: {message}\n")
 }
 
 /// Nothing matches.
@@ -42,21 +77,28 @@ fn refused(message: String) -> Failure {
     Failure::new(Reason::Invalid, message)
 }
 
-fn error(message: &str) -> String {
-    format!("\nError: {message}\n")
-}
-
-fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+fn dispatch(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     match parsed.command.path {
         ["snapmirror", "show"] => relationships::show(parsed, cluster),
         ["snapmirror", "list-destinations"] => relationships::list_destinations(parsed, cluster),
         ["snapmirror", "policy", verb] => policy::run(verb, parsed, cluster),
-        ["snapmirror", verb] => relationships::act(verb, parsed, cluster),
+        ["snapmirror", verb] => verbs::act(verb, parsed, cluster),
         ["snapshot", verb] | ["volume", "snapshot", verb] => snapshot::run(verb, parsed, cluster),
-        ["volume", "show"] => snapshot::volumes(parsed, cluster),
-        ["job", "schedule", "show"] => policy::schedules(parsed, cluster),
+        ["volume", "show"] => volume::show(parsed, cluster),
+        ["volume", "create"] => volume::create(parsed, cluster),
+        ["volume", "delete"] => volume::delete(parsed, cluster),
+        ["volume", "clone", "create"] => volume::clone(parsed, cluster),
+        ["volume", "clone", "split", "start"] => volume::split(parsed, cluster),
+        ["job", "schedule", "show"] => node::schedules(parsed, cluster),
+        ["job", "schedule", "cron", "create"] => node::cron(parsed, cluster),
+        ["job", "schedule", "interval", "create"] => node::interval(parsed, cluster),
+        ["job", "schedule", "delete"] => node::delete_schedule(parsed, cluster),
+        ["cluster", "identity", "show"] => Ok(node::identity(cluster)),
+        ["cluster", "peer", "show"] => node::peers(parsed, cluster),
+        ["cluster", "peer", "create"] => node::create_peer(parsed, cluster),
+        ["cluster", "peer", "delete"] => node::delete_peer(parsed, cluster),
         ["options"] | ["options", _] => options::run(parsed, cluster),
-        ["version"] => Ok(format!("Weir {}\n", env!("CARGO_PKG_VERSION"))),
+        ["version"] => Ok(format!("Weir {}\n", env!("CARGO_PKG_VERSION")).into()),
         _ => Err(refused(format!(
             "\"{}\" is not a recognized command",
             parsed.command.name()

@@ -1,5 +1,6 @@
 //! `options`: the global throttles.
 
+use super::show::{self, Answer, Field};
 use super::{failed, invalid, none};
 use crate::cluster::{Change, Cluster, Failure, Throttle};
 use crate::grammar::Parsed;
@@ -10,7 +11,7 @@ const INCOMING: &str = "replication.throttle.incoming.max_kbs";
 const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
 
 /// Shows options, or sets one where a value is given.
-pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = parsed.get("option-name");
     let meant: Vec<&str> = [INCOMING, OUTGOING]
         .into_iter()
@@ -20,7 +21,13 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
         return Err(none());
     }
     let Some(text) = parsed.get("option-value") else {
-        return Ok(show(&meant, cluster));
+        if parsed.for_programs {
+            let all = meant
+                .iter()
+                .map(|name| (cluster.name(), *name, shown(name, cluster)));
+            return show::print(FIELDS, parsed, all.collect(), &[], |_| String::new());
+        }
+        return Ok(table(&meant, cluster).into());
     };
     let max =
         value::parse_throttle(text).ok_or_else(|| invalid(text, "option-value", "throttleType"))?;
@@ -33,10 +40,27 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
     Ok(match meant.len() {
         1 => "1 entry was modified.\n".to_owned(),
         n => format!("{n} entries were modified.\n"),
-    })
+    }
+    .into())
 }
 
-fn show(options: &[&str], cluster: &dyn Cluster) -> String {
+const FIELDS: &[Field<(String, &str, String)>] = &[
+    Field::key("vserver", "Vserver", |(vserver, ..)| vserver.clone()),
+    Field::key("option-name", "Option Name", |(_, name, _)| {
+        (*name).to_owned()
+    }),
+    Field::key("option-value", "Option Value", |(.., value)| value.clone()),
+];
+
+fn shown(option: &str, cluster: &dyn Cluster) -> String {
+    match cluster.global_throttle(option == INCOMING) {
+        Throttle::Unset => "-".to_owned(),
+        Throttle::Unlimited => "unlimited".to_owned(),
+        Throttle::Max(kbs) => kbs.to_string(),
+    }
+}
+
+fn table(options: &[&str], cluster: &dyn Cluster) -> String {
     const COLUMNS: &[Column] = &[
         Column {
             heading: &[],
@@ -62,11 +86,7 @@ fn show(options: &[&str], cluster: &dyn Cluster) -> String {
     let rows: Vec<Vec<String>> = options
         .iter()
         .map(|option| {
-            let value = match cluster.global_throttle(*option == INCOMING) {
-                Throttle::Unset => "-".to_owned(),
-                Throttle::Unlimited => "unlimited".to_owned(),
-                Throttle::Max(kbs) => kbs.to_string(),
-            };
+            let value = shown(option, cluster);
             vec![String::new(), (*option).to_owned(), value, "-".to_owned()]
         })
         .collect();

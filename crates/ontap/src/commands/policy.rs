@@ -1,44 +1,37 @@
-//! `snapmirror policy` and `job schedule`.
+//! `snapmirror policy`.
 
 use weir_replica::model::{Policy, PolicyKind};
+use weir_replica::retention::SM_CREATED;
 
-use super::show::{self, Field};
-use super::{argument, failed, invalid};
-use crate::cluster::{Change, Cluster, Failure, NamedSchedule};
+use super::show::{self, Answer, Field, or_dash};
+use super::{argument, failed, invalid, none};
+use crate::cluster::{Change, Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 
 const FIELDS: &[Field<(String, Policy)>] = &[
-    Field {
-        name: "vserver",
-        label: "Vserver",
-        key: true,
-        value: |(vserver, _)| vserver.clone(),
-    },
-    Field {
-        name: "policy",
-        label: "SnapMirror Policy Name",
-        key: true,
-        value: |(_, p)| p.name.clone(),
-    },
-    Field {
-        name: "type",
-        label: "SnapMirror Policy Type",
-        key: false,
-        value: |(_, p)| p.kind.word().to_owned(),
-    },
-    Field {
-        name: "rules",
-        label: "Rules",
-        key: false,
-        value: |(_, p)| rules(p),
-    },
-    Field {
-        name: "comment",
-        label: "Comment",
-        key: false,
-        value: |(_, p)| p.comment.clone(),
-    },
+    Field::key("vserver", "Vserver", |(vserver, _)| vserver.clone()),
+    Field::key("policy", "SnapMirror Policy Name", |(_, p)| p.name.clone()),
+    Field::new("type", "SnapMirror Policy Type", |(_, p)| {
+        p.kind.word().to_owned()
+    }),
+    Field::new("rules", "Rules", |(_, p)| rules(p)),
+    Field::new("comment", "Comment", |(_, p)| {
+        or_dash(Some(p.comment.clone()).filter(|text| !text.is_empty()))
+    }),
+    Field::new("owner", "Policy Owner", |(_, p)| {
+        if p.system {
+            "cluster-admin"
+        } else {
+            "vserver-admin"
+        }
+        .to_owned()
+    }),
+    Field::new(
+        "is-network-compression-enabled",
+        "Is Network Compression Enabled",
+        |(_, p)| p.compression.to_string(),
+    ),
 ];
 
 fn rules(policy: &Policy) -> String {
@@ -51,40 +44,94 @@ fn rules(policy: &Policy) -> String {
 }
 
 /// All verbs.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
     let name = argument(parsed, "policy")?.to_owned();
+    if verb == "create" {
+        let kind = match parsed.get("type") {
+            None => PolicyKind::AsyncMirror,
+            Some(word) => PolicyKind::from_word(word)
+                .ok_or_else(|| invalid(word, "type", "async-mirror|vault|mirror-vault"))?,
+        };
+        let comment = parsed.get("comment").unwrap_or_default().to_owned();
+        let compression = compression(parsed)?.unwrap_or(false);
+        create(name, kind, comment, compression, cluster).map_err(failed)?;
+        return Ok(String::new().into());
+    }
+    let policies = cluster.policies();
+    let policy = policies.iter().find(|p| p.name == name).ok_or_else(none)?;
+    let rule = |label: &str| policy.rules.iter().any(|rule| rule.label == label);
     let change = match verb {
-        "create" => Change::PolicyCreate {
-            name,
-            kind: match parsed.get("type") {
-                None => PolicyKind::AsyncMirror,
-                Some(word) => PolicyKind::from_word(word)
-                    .ok_or_else(|| invalid(word, "type", "async-mirror|vault|mirror-vault"))?,
-            },
-            comment: parsed.get("comment").unwrap_or_default().to_owned(),
-            compression: false,
-        },
         "delete" => Change::PolicyDelete(name),
-        _ => Change::PolicyRule {
+        "modify" => Change::PolicyModify {
             name,
-            label: argument(parsed, "snapmirror-label")?.to_owned(),
-            keep: match (verb, parsed.get("keep")) {
+            comment: parsed.get("comment").map(str::to_owned),
+            compression: compression(parsed)?,
+        },
+        _ => {
+            let label = argument(parsed, "snapmirror-label")?.to_owned();
+            match (verb, rule(&label)) {
+                ("add-rule", true) => {
+                    return Err(failed(Failure::new(Reason::Duplicate, "duplicate entry")));
+                }
+                ("modify-rule" | "remove-rule", false) => return Err(none()),
+                _ => {}
+            }
+            let keep = match (verb, parsed.get("keep")) {
                 ("remove-rule", _) | (_, None) => None,
                 (_, Some(text)) => {
-                    let keep = text.parse().ok().filter(|keep| (1..=1019).contains(keep));
+                    let keep = text.parse().ok().filter(|keep| KEEP.contains(keep));
                     Some(keep.ok_or_else(|| invalid(text, "keep", "text"))?)
                 }
-            },
-        },
+            };
+            Change::PolicyRule { name, label, keep }
+        }
     };
     cluster.change(change).map_err(failed)?;
-    Ok(String::new())
+    Ok(String::new().into())
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+/// How many snapshots a rule may keep: ONTAP's 1,019 are what a volume may have there.
+pub const KEEP: std::ops::RangeInclusive<u32> = 1..=1019;
+
+/// Makes a policy, with the rule that a mirror begins with.
+pub fn create(
+    name: String,
+    kind: PolicyKind,
+    comment: String,
+    compression: bool,
+    cluster: &dyn Cluster,
+) -> Result<(), Failure> {
+    cluster.change(Change::PolicyCreate {
+        name: name.clone(),
+        kind,
+        comment,
+        compression,
+    })?;
+    let bare = |p: &Policy| p.name == name && p.rules.is_empty();
+    if kind != PolicyKind::Vault && cluster.policies().iter().any(bare) {
+        cluster.change(Change::PolicyRule {
+            name,
+            label: SM_CREATED.to_owned(),
+            keep: Some(1),
+        })?;
+    }
+    Ok(())
+}
+
+fn compression(parsed: &Parsed) -> Result<Option<bool>, Failure> {
+    const NAME: &str = "is-network-compression-enabled";
+    match parsed.get(NAME) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => Err(invalid(other, NAME, "true|false")),
+    }
+}
+
+fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column {
             heading: &["Vserver", "Name"],
@@ -129,43 +176,6 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
                     rules(p),
                 ]
             })
-            .collect();
-        table::fixed(COLUMNS, &rows)
-    })
-}
-
-/// `job schedule show`
-pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
-    const FIELDS: &[Field<NamedSchedule>] = &[
-        Field {
-            name: "name",
-            label: "Schedule Name",
-            key: true,
-            value: |s| s.name.clone(),
-        },
-        Field {
-            name: "description",
-            label: "Description",
-            key: false,
-            value: |s| s.about.clone(),
-        },
-    ];
-    const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Name"],
-            width: 12,
-            groups: false,
-        },
-        Column {
-            heading: &["Description"],
-            width: 50,
-            groups: false,
-        },
-    ];
-    show::print(FIELDS, parsed, cluster.schedules(), &["name"], |all| {
-        let rows: Vec<Vec<String>> = all
-            .iter()
-            .map(|s| vec![s.name.clone(), s.about.clone()])
             .collect();
         table::fixed(COLUMNS, &rows)
     })

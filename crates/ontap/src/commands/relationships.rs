@@ -1,13 +1,12 @@
-//! `snapmirror`: relationships.
+//! `snapmirror show` and `snapmirror list-destinations`.
 
 use weir_replica::model::{Path, PolicyKind, Relationship};
 
-use super::show::{self, Field, or_dash};
-use super::{argument, failed, invalid, none, refused};
-use crate::cluster::{Change, Cluster, Failure, Reason};
+use super::show::{self, Answer, Field, or_dash};
+use crate::cluster::{Cluster, Failure};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
-use crate::{query, value};
+use crate::value;
 
 /// A relationship with what it takes to show it.
 struct Shown {
@@ -21,21 +20,13 @@ const fn field(
     label: &'static str,
     value: fn(&Shown) -> String,
 ) -> Field<Shown> {
-    Field {
-        name,
-        label,
-        key: false,
-        value,
-    }
+    Field::new(name, label, value)
 }
 
 const FIELDS: &[Field<Shown>] = &[
-    Field {
-        name: "source-path",
-        label: "Source Path",
-        key: true,
-        value: |s| s.relationship.source.to_string(),
-    },
+    Field::key("source-path", "Source Path", |s| {
+        s.relationship.source.to_string()
+    }),
     field("source-cluster", "Source Cluster", |s| {
         cluster(&s.relationship.source)
     }),
@@ -45,12 +36,9 @@ const FIELDS: &[Field<Shown>] = &[
     field("source-volume", "Source Volume", |s| {
         s.relationship.source.volume.clone()
     }),
-    Field {
-        name: "destination-path",
-        label: "Destination Path",
-        key: true,
-        value: |s| s.relationship.destination.to_string(),
-    },
+    Field::key("destination-path", "Destination Path", |s| {
+        s.relationship.destination.to_string()
+    }),
     field("destination-cluster", "Destination Cluster", |s| {
         cluster(&s.relationship.destination)
     }),
@@ -100,18 +88,36 @@ const FIELDS: &[Field<Shown>] = &[
     field("status", "Relationship Status", |s| {
         s.relationship.status.word().to_owned()
     }),
-    field("snapshot-progress", "Snapshot Progress", progress),
-    field("total-progress", "Total Progress", progress),
+    field("snapshot-progress", "Snapshot Progress", progress).exact(moved),
+    field("total-progress", "Total Progress", progress).exact(moved),
+    field("total-wire-progress", "Total Wire Progress", |s| {
+        or_dash(
+            s.relationship
+                .transfer
+                .as_ref()
+                .map(|t| value::size(t.wire_bytes)),
+        )
+    })
+    .exact(|s| s.relationship.transfer.as_ref().map(|t| t.wire_bytes)),
+    field("current-transfer-size", "Current Transfer Size", |s| {
+        or_dash(
+            s.relationship
+                .transfer
+                .as_ref()
+                .and_then(|t| t.total)
+                .map(value::size),
+        )
+    })
+    .exact(|s| s.relationship.transfer.as_ref().and_then(|t| t.total)),
     field(
         "network-compression-ratio",
         "Network Compression Ratio",
         |s| {
             or_dash(
                 s.relationship
-                    .last
+                    .transfer
                     .as_ref()
-                    .filter(|_| s.relationship.transfer.is_some())
-                    .map(|l| ratio(l.bytes, l.wire_bytes)),
+                    .map(|t| ratio(t.bytes, t.wire_bytes)),
             )
         },
     ),
@@ -172,7 +178,8 @@ const FIELDS: &[Field<Shown>] = &[
                 .as_ref()
                 .map(|t| format!("{}/s", value::size(t.rate))),
         )
-    }),
+    })
+    .exact(|s| s.relationship.transfer.as_ref().map(|t| t.rate)),
     field(
         "current-transfer-limited-by",
         "Current Transfer Limited By",
@@ -198,10 +205,12 @@ const FIELDS: &[Field<Shown>] = &[
     }),
     field("last-transfer-size", "Last Transfer Size", |s| {
         last(s, |l| value::size(l.bytes))
-    }),
+    })
+    .exact(|s| s.relationship.last.as_ref().map(|l| l.bytes)),
     field("last-transfer-wire-size", "Last Transfer Wire Size", |s| {
         last(s, |l| value::size(l.wire_bytes))
-    }),
+    })
+    .exact(|s| s.relationship.last.as_ref().map(|l| l.wire_bytes)),
     field(
         "last-transfer-network-compression-ratio",
         "Last Transfer Network Compression Ratio",
@@ -261,6 +270,10 @@ fn progress(shown: &Shown) -> String {
             .as_ref()
             .map(|t| value::size(t.bytes)),
     )
+}
+
+fn moved(shown: &Shown) -> Option<u64> {
+    shown.relationship.transfer.as_ref().map(|t| t.bytes)
 }
 
 fn updated(shown: &Shown) -> String {
@@ -329,7 +342,7 @@ fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown
 }
 
 /// `snapmirror show`
-pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let mut all = records(cluster, cluster.relationships());
     // Relationships of one source stand together, where the first of them stands.
     let order: Vec<Path> = all.iter().map(|s| s.relationship.source.clone()).collect();
@@ -360,7 +373,7 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
 }
 
 /// `snapmirror list-destinations`
-pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         column(&["", "Source", "Path"], 11, true),
         column(&["", "", "Type"], 5, true),
@@ -392,276 +405,4 @@ pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Strin
             table::fixed(COLUMNS, &rows)
         },
     )
-}
-
-fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
-    let text = argument(parsed, name)?;
-    Path::parse(text).ok_or_else(|| invalid(text, name, "[<cluster>:]<vserver>:<volume>"))
-}
-
-/// A throttle that was given.
-fn throttle(parsed: &Parsed) -> Result<Option<Option<u64>>, Failure> {
-    let Some(text) = parsed.get("throttle") else {
-        return Ok(None);
-    };
-    match value::parse_throttle(text) {
-        Some(throttle) => Ok(Some(throttle)),
-        None => Err(invalid(text, "throttle", "throttleType")),
-    }
-}
-
-/// A schedule by name; `-` is none. A last letter typed twice is forgiven.
-fn schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<Option<String>>, Failure> {
-    let Some(text) = parsed.get("schedule") else {
-        return Ok(None);
-    };
-    if text == "-" || text.is_empty() {
-        return Ok(Some(None));
-    }
-    let known = |name: &str| {
-        cluster
-            .schedules()
-            .iter()
-            .any(|schedule| schedule.name == name)
-    };
-    if known(text) {
-        return Ok(Some(Some(text.to_owned())));
-    }
-    let mut letters = text.chars().rev();
-    let doubled = letters
-        .next()
-        .is_some_and(|end| letters.next() == Some(end));
-    let shorter = text
-        .strip_suffix(|_: char| true)
-        .filter(|shorter| doubled && known(shorter));
-    match shorter {
-        Some(shorter) => Ok(Some(Some(shorter.to_owned()))),
-        None => Err(Failure::new(
-            Reason::NotFound,
-            format!("command failed: Schedule \"{text}\" not found."),
-        )),
-    }
-}
-
-fn policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<String>, Failure> {
-    let Some(text) = parsed.get("policy") else {
-        return Ok(None);
-    };
-    match cluster.policies().iter().any(|p| p.name == text) {
-        true => Ok(Some(text.to_owned())),
-        false => Err(Failure::new(
-            Reason::NotFound,
-            format!("command failed: Policy lookup for \"{text}\" failed: entry doesn't exist."),
-        )),
-    }
-}
-
-/// All other verbs.
-pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
-    if let Some(kind) = parsed
-        .get("type")
-        .filter(|kind| !kind.eq_ignore_ascii_case("XDP"))
-    {
-        return Err(invalid(kind, "type", "XDP"));
-    }
-    match verb {
-        "create" => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Change::Create {
-                policy: policy(parsed, cluster)?,
-                schedule: schedule(parsed, cluster)?.flatten(),
-                throttle: throttle(parsed)?.flatten(),
-                tries: tries(parsed)?,
-                annotation: String::new(),
-                source,
-                destination: destination.clone(),
-            };
-            cluster.change(change).map_err(failed)?;
-            return Ok(succeeded_for("create", &destination));
-        }
-        "restore" => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Change::Restore {
-                source,
-                destination: destination.clone(),
-                source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
-                throttle: throttle(parsed)?.flatten(),
-                files: files(parsed),
-            };
-            cluster.change(change).map_err(failed)?;
-            return Ok(queued("restore", &destination));
-        }
-        // Without a relationship, `initialize` with a source makes one.
-        "initialize"
-            if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() =>
-        {
-            let destination = path(parsed, "destination-path")?;
-            let change = Change::Create {
-                source: path(parsed, "source-path")?,
-                destination: destination.clone(),
-                policy: policy(parsed, cluster)?,
-                schedule: schedule(parsed, cluster)?.flatten(),
-                throttle: None,
-                tries: None,
-                annotation: String::new(),
-            };
-            cluster.change(change).map_err(failed)?;
-        }
-        // The other way round: today's destination is the source.
-        "resync" if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() => {
-            let (source, destination) = (
-                path(parsed, "source-path")?,
-                path(parsed, "destination-path")?,
-            );
-            let change = Change::Resync {
-                destination: destination.clone(),
-                source: Some(source),
-                quick: quick(parsed)?,
-            };
-            cluster.change(change).map_err(failed)?;
-            return Ok(queued("resync", &destination));
-        }
-        _ => {}
-    }
-    let destinations = matched(parsed, cluster)?;
-    if destinations.is_empty() {
-        return Err(none());
-    }
-    let mut out = String::new();
-    for destination in destinations {
-        cluster
-            .change(change(verb, parsed, cluster, &destination)?)
-            .map_err(failed)?;
-        out.push_str(&match verb {
-            "update" | "initialize" | "resync" => queued(verb, &destination),
-            "modify" | "delete" | "release" => succeeded_for(verb, &destination),
-            _ => succeeded(verb, &destination),
-        });
-    }
-    Ok(out)
-}
-
-/// How often to try; `unlimited` is as often as a number can say.
-fn tries(parsed: &Parsed) -> Result<Option<u32>, Failure> {
-    match parsed.get("tries") {
-        None => Ok(None),
-        Some("unlimited") => Ok(Some(u32::MAX)),
-        Some(text) => match text.parse() {
-            Ok(tries) => Ok(Some(tries)),
-            Err(_) => Err(invalid(text, "tries", "unsigned32_or_unlimited")),
-        },
-    }
-}
-
-/// `-file-list /a,/b,@/c`: where a name begins with `@` it is the new one of the path before it.
-fn files(parsed: &Parsed) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for part in parsed.get("file-list").unwrap_or_default().split(',') {
-        let part = part.trim();
-        match (part.starts_with('@'), all.last_mut()) {
-            (true, Some(before)) => {
-                before.push(',');
-                before.push_str(part);
-            }
-            _ if part.is_empty() => {}
-            _ => all.push(part.to_owned()),
-        }
-    }
-    all
-}
-
-fn quick(parsed: &Parsed) -> Result<bool, Failure> {
-    match parsed.get("quick-resync") {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => Err(invalid(other, "quick-resync", "true|false")),
-    }
-}
-
-fn change(
-    verb: &str,
-    parsed: &Parsed,
-    cluster: &dyn Cluster,
-    destination: &Path,
-) -> Result<Change, Failure> {
-    let destination = destination.clone();
-    let source_snapshot = parsed.get("source-snapshot").map(str::to_owned);
-    Ok(match verb {
-        "modify" => Change::Modify {
-            destination,
-            policy: policy(parsed, cluster)?,
-            schedule: schedule(parsed, cluster)?,
-            throttle: throttle(parsed)?,
-            tries: tries(parsed)?,
-            annotation: None,
-        },
-        "initialize" => Change::Initialize {
-            destination,
-            source_snapshot,
-            throttle: throttle(parsed)?,
-        },
-        "update" => Change::Update {
-            destination,
-            source_snapshot,
-            throttle: throttle(parsed)?,
-        },
-        "quiesce" => Change::Quiesce(destination),
-        "resume" => Change::Resume(destination),
-        "abort" => Change::Abort {
-            destination,
-            hard: parsed.get("hard").is_some_and(|hard| hard == "true"),
-        },
-        "break" => Change::Break(destination),
-        "resync" => Change::Resync {
-            destination,
-            source: None,
-            quick: quick(parsed)?,
-        },
-        "release" => Change::Release(destination),
-        "delete" => Change::Delete(destination),
-        _ => return Err(refused(format!("\"{verb}\" is not a recognized command"))),
-    })
-}
-
-/// The destinations of the relationships that the arguments mean; `release` looks at those whose source is here.
-fn matched(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
-    let destination = argument(parsed, "destination-path")?;
-    let plain = !destination.contains(['*', '|', '!', '<', '>']);
-    if plain && Path::parse(destination).is_none() {
-        return Err(invalid(
-            destination,
-            "destination-path",
-            "[<cluster>:]<vserver>:<volume>",
-        ));
-    }
-    let source = parsed.get("source-path");
-    let all = match parsed.command.path {
-        ["snapmirror", "release"] => cluster.destinations(),
-        _ => cluster.relationships(),
-    };
-    let meant = all.into_iter().filter(|r| {
-        query::matches(destination, &r.destination.to_string())
-            && source.is_none_or(|source| query::matches(source, &r.source.to_string()))
-    });
-    Ok(meant.map(|r| r.destination).collect())
-}
-
-fn succeeded_for(verb: &str, destination: &Path) -> String {
-    format!(
-        "Operation succeeded: snapmirror {verb} for the relationship with destination \"{destination}\".\n"
-    )
-}
-
-fn succeeded(verb: &str, destination: &Path) -> String {
-    format!("Operation succeeded: snapmirror {verb} for destination \"{destination}\".\n")
-}
-
-fn queued(verb: &str, destination: &Path) -> String {
-    format!("Operation is queued: snapmirror {verb} of destination \"{destination}\".\n")
 }

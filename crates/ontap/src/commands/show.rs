@@ -15,22 +15,107 @@ pub struct Field<T> {
     pub key: bool,
     /// Its value; `-` where there is none.
     pub value: fn(&T) -> String,
+    /// Its value in full, where the text is rounded.
+    pub exact: Option<fn(&T) -> Option<u64>>,
+}
+
+impl<T> Field<T> {
+    /// A field.
+    pub const fn new(name: &'static str, label: &'static str, value: fn(&T) -> String) -> Field<T> {
+        Field {
+            name,
+            label,
+            key: false,
+            value,
+            exact: None,
+        }
+    }
+
+    /// A field of the key.
+    pub const fn key(name: &'static str, label: &'static str, value: fn(&T) -> String) -> Field<T> {
+        Field {
+            name,
+            label,
+            key: true,
+            value,
+            exact: None,
+        }
+    }
+
+    /// The same, with its value in full.
+    pub const fn exact(self, exact: fn(&T) -> Option<u64>) -> Field<T> {
+        Field {
+            name: self.name,
+            label: self.label,
+            key: self.key,
+            value: self.value,
+            exact: Some(exact),
+        }
+    }
+
+    fn scalar(&self, record: &T) -> Scalar {
+        if let Some(exact) = self.exact {
+            return exact(record).map_or(Scalar::None, Scalar::Number);
+        }
+        let text = (self.value)(record);
+        match text.as_str() {
+            "-" | "" => Scalar::None,
+            "true" => Scalar::Flag(true),
+            "false" => Scalar::Flag(false),
+            digits if digits.bytes().all(|b| b.is_ascii_digit()) => match digits.parse() {
+                Ok(number) => Scalar::Number(number),
+                Err(_) => Scalar::Text(text),
+            },
+            _ => Scalar::Text(text),
+        }
+    }
+}
+
+/// A value for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// There is none.
+    None,
+    /// `true` or `false`.
+    Flag(bool),
+    /// A number; bytes, where it is a size.
+    Number(u64),
+    /// All else.
+    Text(String),
+}
+
+/// What a command answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// As printed.
+    Text(String),
+    /// Records with the values asked for, by the names of fields.
+    Records(Vec<Vec<(&'static str, Scalar)>>),
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Answer {
+        Answer::Text(text)
+    }
 }
 
 /// Reads `-fields`: known names, in the order of the table of fields, with the keys first.
 fn chosen<'f, T>(fields: &'f [Field<T>], text: &str) -> Result<Vec<&'f Field<T>>, Failure> {
-    let mut wanted: Vec<&str> = Vec::new();
+    let mut wanted: Vec<&'static str> = Vec::new();
     for name in text
         .split(',')
         .map(str::trim)
         .filter(|name| !name.is_empty())
     {
-        let found: Vec<&str> = match fields.iter().any(|f| f.name == name) {
-            true => vec![name],
-            false => fields
+        // Programs write underscores.
+        let name = &name.replace('_', "-");
+        let exact = fields.iter().map(|f| f.name).find(|known| known == name);
+        let found: Vec<&'static str> = match exact {
+            Some(exact) => vec![exact],
+            None => fields
                 .iter()
                 .map(|f| f.name)
-                .filter(|known| known.starts_with(name))
+                .filter(|known| known.starts_with(name.as_str()))
                 .collect(),
         };
         match found.as_slice() {
@@ -75,8 +160,11 @@ pub fn print<T>(
     records: Vec<T>,
     key: &[&str],
     summary: impl FnOnce(&[T]) -> String,
-) -> Result<String, Failure> {
+) -> Result<Answer, Failure> {
     let records = matching(fields, parsed, records);
+    if parsed.for_programs {
+        return for_programs(fields, parsed, &records);
+    }
     let chosen = parsed
         .get("fields")
         .map(|text| chosen(fields, text))
@@ -88,7 +176,7 @@ pub fn print<T>(
             .any(|(name, _)| fields.iter().any(|f| f.name == *name))
         {
             true => Err(none()),
-            false => Ok("This table is currently empty.\n".to_owned()),
+            false => Ok("This table is currently empty.\n".to_owned().into()),
         };
     }
     if let Some(chosen) = chosen {
@@ -97,7 +185,7 @@ pub fn print<T>(
             .iter()
             .map(|record| chosen.iter().map(|f| (f.value)(record)).collect())
             .collect();
-        return Ok(table::fields(&names, &rows));
+        return Ok(table::fields(&names, &rows).into());
     }
     let whole_key = key.iter().all(|name| {
         parsed
@@ -114,9 +202,20 @@ pub fn print<T>(
                     .collect()
             })
             .collect();
-        return Ok(table::instances(&rows));
+        return Ok(table::instances(&rows).into());
     }
-    Ok(summary(&records))
+    Ok(summary(&records).into())
+}
+
+/// The keys and the fields asked for (`*`: all); without `-fields`, the keys alone, as ONTAP's interface for programs
+/// does it.
+fn for_programs<T>(fields: &[Field<T>], parsed: &Parsed, records: &[T]) -> Result<Answer, Failure> {
+    let chosen: Vec<&Field<T>> = match parsed.get("fields") {
+        Some("*" | "**") => fields.iter().collect(),
+        text => chosen(fields, text.unwrap_or_default())?,
+    };
+    let values = |record| chosen.iter().map(|f| (f.name, f.scalar(record))).collect();
+    Ok(Answer::Records(records.iter().map(values).collect()))
 }
 
 /// A dash for nothing.

@@ -1,104 +1,33 @@
-//! `snapshot`, `volume snapshot`, and `volume show`.
+//! `snapshot` and `volume snapshot`.
 
 use weir_replica::model::Path;
 
-use super::show::{self, Field, or_dash};
+use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
-use crate::cluster::{Change, Cluster, Failure, Snapshot, Volume};
+use crate::cluster::{Change, Cluster, Failure, Snapshot};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
-use crate::value;
+use crate::{query, value};
 
 const FIELDS: &[Field<Snapshot>] = &[
-    Field {
-        name: "vserver",
-        label: "Vserver",
-        key: true,
-        value: |s| s.path.vserver.clone(),
-    },
-    Field {
-        name: "volume",
-        label: "Volume",
-        key: true,
-        value: |s| s.path.volume.clone(),
-    },
-    Field {
-        name: "snapshot",
-        label: "Snapshot",
-        key: true,
-        value: |s| s.name.clone(),
-    },
-    Field {
-        name: "create-time",
-        label: "Creation Time",
-        key: false,
-        value: |s| value::long_timestamp(s.created),
-    },
-    Field {
-        name: "size",
-        label: "Snapshot Size",
-        key: false,
-        value: |s| value::size(s.size),
-    },
-    Field {
-        name: "snapmirror-label",
-        label: "SnapMirror Label",
-        key: false,
-        value: |s| or_dash(s.label.clone()),
-    },
+    Field::key("vserver", "Vserver", |s| s.path.vserver.clone()),
+    Field::key("volume", "Volume", |s| s.path.volume.clone()),
+    Field::key("snapshot", "Snapshot", |s| s.name.clone()),
+    Field::new("create-time", "Creation Time", |s| {
+        value::long_timestamp(s.created)
+    }),
+    Field::new("size", "Snapshot Size", |s: &Snapshot| value::size(s.size)).exact(|s| Some(s.size)),
+    Field::new("snapmirror-label", "SnapMirror Label", |s| {
+        or_dash(s.label.clone())
+    }),
+    Field::new("comment", "Comment", |s| {
+        or_dash(Some(s.comment.clone()).filter(|text| !text.is_empty()))
+    }),
+    Field::new("snapshot-uuid", "Snapshot UUID", |s| s.uuid.clone()),
 ];
-
-const VOLUMES: &[Field<Volume>] = &[
-    Field {
-        name: "vserver",
-        label: "Vserver Name",
-        key: true,
-        value: |v| v.path.vserver.clone(),
-    },
-    Field {
-        name: "volume",
-        label: "Volume Name",
-        key: true,
-        value: |v| v.path.volume.clone(),
-    },
-    Field {
-        name: "size",
-        label: "Volume Size",
-        key: false,
-        value: |v| or_dash(v.size.map(value::size)),
-    },
-    Field {
-        name: "used",
-        label: "Used Size",
-        key: false,
-        value: |v| value::size(v.used),
-    },
-    Field {
-        name: "available",
-        label: "Available Size",
-        key: false,
-        value: |v| or_dash(v.size.map(|size| value::size(size.saturating_sub(v.used)))),
-    },
-    Field {
-        name: "state",
-        label: "Volume State",
-        key: false,
-        value: |_| "online".to_owned(),
-    },
-    Field {
-        name: "type",
-        label: "Volume Type",
-        key: false,
-        value: |v| kind(v).to_owned(),
-    },
-];
-
-fn kind(volume: &Volume) -> &'static str {
-    if volume.protection { "DP" } else { "RW" }
-}
 
 /// All verbs.
-pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);
     }
@@ -109,43 +38,60 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<String,
     if !cluster.volumes().iter().any(|v| v.path == path) {
         return Err(none());
     }
-    let there = cluster
+    if verb == "create" {
+        let change = Change::SnapshotCreate {
+            path,
+            name,
+            label: label(parsed).flatten(),
+            comment: parsed.get("comment").unwrap_or_default().to_owned(),
+        };
+        cluster.change(change).map_err(failed)?;
+        return Ok(String::new().into());
+    }
+    let several = matches!(verb, "delete" | "modify");
+    let meant: Vec<String> = cluster
         .snapshots(Some(&path))
-        .iter()
-        .any(|s| s.name == name);
-    if verb != "create" && !there {
+        .into_iter()
+        .map(|s| s.name)
+        .filter(|there| *there == name || several && query::matches(&name, there))
+        .collect();
+    if meant.is_empty() {
         return Err(none());
     }
-    let label = parsed
-        .get("snapmirror-label")
-        .map(|label| Some(label.to_owned()).filter(|label| !matches!(label.as_str(), "-" | "")));
-    let comment = parsed.get("comment").map(str::to_owned);
-    let change = match verb {
-        "create" => Change::SnapshotCreate {
-            path,
-            name,
-            label: label.flatten(),
-            comment: comment.unwrap_or_default(),
-        },
-        "delete" => Change::SnapshotDelete { path, name },
-        "rename" => Change::SnapshotRename {
-            path,
-            name,
-            new_name: argument(parsed, "new-name")?.to_owned(),
-        },
-        "restore" => Change::SnapshotRestore { path, name },
-        _ => Change::SnapshotModify {
-            path,
-            name,
-            label,
-            comment,
-        },
-    };
-    cluster.change(change).map_err(failed)?;
-    Ok(String::new())
+    let acted = meant.len();
+    for name in meant {
+        let path = path.clone();
+        let change = match verb {
+            "delete" => Change::SnapshotDelete { path, name },
+            "rename" => Change::SnapshotRename {
+                path,
+                name,
+                new_name: argument(parsed, "new-name")?.to_owned(),
+            },
+            "restore" => Change::SnapshotRestore { path, name },
+            _ => Change::SnapshotModify {
+                path,
+                name,
+                label: label(parsed),
+                comment: parsed.get("comment").map(str::to_owned),
+            },
+        };
+        cluster.change(change).map_err(failed)?;
+    }
+    Ok(match (verb, acted) {
+        ("modify", 1) => "1 entry was modified.\n".to_owned().into(),
+        ("modify", n) => format!("{n} entries were modified.\n").into(),
+        (_, 1) => String::new().into(),
+        (_, n) => format!("{n} entries were acted on.\n").into(),
+    })
 }
 
-fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
+fn label(parsed: &Parsed) -> Option<Option<String>> {
+    let text = parsed.get("snapmirror-label")?;
+    Some(Some(text.to_owned()).filter(|label| !matches!(label.as_str(), "-" | "")))
+}
+
+fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column {
             heading: &["Vserver"],
@@ -186,61 +132,6 @@ fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
                     s.name.clone(),
                     value::size(s.size),
                     or_dash(s.label.clone()),
-                ]
-            };
-            table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
-        },
-    )
-}
-
-/// `volume show`
-pub fn volumes(parsed: &Parsed, cluster: &dyn Cluster) -> Result<String, Failure> {
-    const COLUMNS: &[Column] = &[
-        Column {
-            heading: &["Vserver"],
-            width: 9,
-            groups: true,
-        },
-        Column {
-            heading: &["Volume"],
-            width: 12,
-            groups: false,
-        },
-        Column {
-            heading: &["State"],
-            width: 10,
-            groups: false,
-        },
-        Column {
-            heading: &["Type"],
-            width: 4,
-            groups: false,
-        },
-        Column {
-            heading: &["Size"],
-            width: 10,
-            groups: false,
-        },
-        Column {
-            heading: &["Used"],
-            width: 10,
-            groups: false,
-        },
-    ];
-    show::print(
-        VOLUMES,
-        parsed,
-        cluster.volumes(),
-        &["vserver", "volume"],
-        |all| {
-            let row = |v: &Volume| {
-                vec![
-                    v.path.vserver.clone(),
-                    v.path.volume.clone(),
-                    "online".to_owned(),
-                    kind(v).to_owned(),
-                    or_dash(v.size.map(value::size)),
-                    value::size(v.used),
                 ]
             };
             table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())

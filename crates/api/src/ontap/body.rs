@@ -1,0 +1,180 @@
+//! Bodies of POST and PATCH: fields by dotted names.
+//!
+//! ONTAP takes `{"source": {"path": "a:b"}}` and `{"source.path": "a:b"}` for the same, and numbers and truth as text.
+//! So a body is laid flat first, fields are taken out one by one, and what is left in the end is nobody's.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::refusal::{Answered, Refusal};
+
+/// The fields of a body that nobody has taken yet.
+#[derive(Debug, Default)]
+pub struct Fields(BTreeMap<String, Value>);
+
+impl Fields {
+    /// Lays a body flat; no body is one without fields.
+    ///
+    /// # Errors
+    /// It is no object, or has a field twice.
+    pub fn read(body: &Value) -> Answered<Fields> {
+        let mut fields = Fields::default();
+        match body {
+            Value::Null => {}
+            Value::Object(_) => fields.lay(String::new(), body)?,
+            _ => return Err(Refusal::no_json("an object is expected")),
+        }
+        Ok(fields)
+    }
+
+    fn lay(&mut self, name: String, value: &Value) -> Answered<()> {
+        match value {
+            Value::Object(inner) => {
+                for (key, value) in inner {
+                    let name = match name.is_empty() {
+                        true => key.clone(),
+                        false => format!("{name}.{key}"),
+                    };
+                    self.lay(name, value)?;
+                }
+                Ok(())
+            }
+            other => match self.0.insert(name.clone(), other.clone()) {
+                None => Ok(()),
+                Some(_) => Err(Refusal::value(&name, "", "it was given twice")),
+            },
+        }
+    }
+
+    /// A field as it is; `null` counts as one.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name)
+    }
+
+    /// Text; `null` and nothing are the same.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn text(&mut self, name: &str) -> Answered<Option<String>> {
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(Refusal::value(name, &other.to_string(), "string")),
+        }
+    }
+
+    /// A whole number that is not negative.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn number(&mut self, name: &str) -> Answered<Option<u64>> {
+        let wrong = |text: &str| Refusal::value(name, text, "integer");
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => text.parse().map(Some).map_err(|_| wrong(&text)),
+            Some(other) => match other.as_u64() {
+                Some(number) => Ok(Some(number)),
+                None => Err(wrong(&other.to_string())),
+            },
+        }
+    }
+
+    /// Truth.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn flag(&mut self, name: &str) -> Answered<Option<bool>> {
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(flag)),
+            Some(Value::String(text)) => match text.to_ascii_lowercase().as_str() {
+                "true" => Ok(Some(true)),
+                "false" => Ok(Some(false)),
+                _ => Err(Refusal::value(name, &text, "boolean")),
+            },
+            Some(other) => Err(Refusal::value(name, &other.to_string(), "boolean")),
+        }
+    }
+
+    /// A throttle in KB/s: `Some(None)` is unlimited, which ONTAP writes as 0.
+    ///
+    /// # Errors
+    /// It is something else, or out of range.
+    pub fn throttle(&mut self, name: &str) -> Answered<Option<Option<u64>>> {
+        let text = match self.take(name) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+        };
+        match weir_ontap::value::parse_throttle(&text) {
+            Some(throttle) => Ok(Some(throttle)),
+            None => Err(Refusal::value(
+                name,
+                &text,
+                "KB/s: 0 for unlimited, or 4 to 2147483648",
+            )),
+        }
+    }
+
+    /// Takes out fields that say nothing here.
+    pub fn ignore(&mut self, names: &[&str]) {
+        for name in names {
+            self.0.remove(*name);
+        }
+    }
+
+    /// Refuses what is left.
+    ///
+    /// # Errors
+    /// A field that nobody expects.
+    pub fn done(self) -> Answered<()> {
+        match self.0.into_keys().next() {
+            None => Ok(()),
+            Some(name) => Err(Refusal::unexpected(&name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nested_and_dotted_names_are_the_same() {
+        for body in [
+            json!({"source": {"path": "a:b"}, "throttle": "8192", "restore": "true"}),
+            json!({"source.path": "a:b", "throttle": 8192, "restore": true}),
+        ] {
+            let mut fields = Fields::read(&body).unwrap();
+            assert_eq!(fields.text("source.path").unwrap().as_deref(), Some("a:b"));
+            assert_eq!(fields.throttle("throttle").unwrap(), Some(Some(8192)));
+            assert_eq!(fields.flag("restore").unwrap(), Some(true));
+            fields.done().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let both = json!({"source": {"path": "a:b"}, "source.path": "a:c"});
+        assert_eq!(
+            Fields::read(&both).unwrap_err().target.as_deref(),
+            Some("source.path")
+        );
+        assert_eq!(Fields::read(&json!([])).unwrap_err().code, 262_254);
+        let mut fields = Fields::read(
+            &json!({"a": 1, "b": "x", "c": 3, "d": -1, "e": "maybe", "f": 2_147_483_649_u64}),
+        )
+        .unwrap();
+        assert_eq!(fields.text("a").unwrap_err().code, 262_197);
+        assert_eq!(fields.number("b").unwrap_err().code, 262_197);
+        assert_eq!(fields.throttle("c").unwrap_err().code, 262_197);
+        assert_eq!(fields.number("d").unwrap_err().code, 262_197);
+        assert_eq!(fields.flag("e").unwrap_err().code, 262_197);
+        assert_eq!(fields.throttle("f").unwrap_err().code, 262_197);
+        let left = Fields::read(&json!({"g": {"h": 1}})).unwrap();
+        let e = left.done().unwrap_err();
+        assert_eq!((e.code, e.target.as_deref()), (262_179, Some("g.h")));
+    }
+}

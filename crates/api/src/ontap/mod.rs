@@ -1,0 +1,401 @@
+//! ONTAP's own interface, as far as snapshots and SnapMirror need it: its REST resources and the private command line.
+//!
+//! Everything is asked of a [`weir_ontap::Cluster`], which may wait for a disk: so a request is answered as a whole on a
+//! thread where waiting is allowed, as a plain function from a request to a reply. A change has happened, or its
+//! transfer is queued, when it is answered; ONTAP would hand out a job to poll for. Its clients insist on one, so each
+//! change leaves a job that has ended already. (Ansible polls once a minute: a job that were still running would cost
+//! that minute.)
+//!
+//! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry; [`refusal`];
+//! - [`relationships`], [`transfers`], [`policies`], [`storage`], [`node`]: the resources; [`private_cli`]: commands.
+
+mod body;
+mod listing;
+mod node;
+mod policies;
+mod private_cli;
+mod refusal;
+mod relationships;
+mod storage;
+mod transfers;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use weir_control::Actor;
+use weir_ontap::{Cluster, Clusters};
+use weir_replica::model::Path;
+
+use crate::route::Verb;
+pub(crate) use refusal::{Answered, Refusal};
+
+/// Jobs that can still be asked for.
+const JOBS: usize = 1024;
+/// Restores that were announced and not begun.
+const RESTORES: usize = 64;
+
+/// The interface. What it remembers itself is bounded and gone with the process.
+pub(crate) struct Surface {
+    clusters: Clusters<Actor>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    jobs: VecDeque<Job>,
+    restores: VecDeque<Restore>,
+    made: u64,
+}
+
+/// A change that was made.
+#[derive(Clone)]
+struct Job {
+    uuid: String,
+    description: String,
+    at: i64,
+}
+
+/// `restore: true` makes a relationship that a transfer is to be asked of; the cluster does both as one.
+#[derive(Clone)]
+struct Restore {
+    uuid: String,
+    source: Path,
+    destination: Path,
+}
+
+/// A request.
+pub(crate) struct Call {
+    /// The method; `None` is one that nothing here has.
+    pub verb: Option<Verb>,
+    /// The parts of the path behind `api/`.
+    pub path: Vec<String>,
+    /// The query's parameters.
+    pub query: Vec<(String, String)>,
+    /// The body; `Null` where there is none.
+    pub body: Value,
+}
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// HTTP's.
+    pub status: u16,
+    /// Where what was made can be found.
+    pub location: Option<String>,
+    /// The body.
+    pub body: Value,
+}
+
+impl Reply {
+    fn ok(body: Value) -> Reply {
+        Reply {
+            status: 200,
+            location: None,
+            body,
+        }
+    }
+
+    /// A refusal, as it is answered.
+    pub fn refused(refusal: &Refusal) -> Reply {
+        Reply {
+            status: refusal.status,
+            location: None,
+            body: refusal.body(),
+        }
+    }
+}
+
+/// A request with what it takes to answer it.
+struct Asked<'a> {
+    surface: &'a Surface,
+    cluster: &'a dyn Cluster,
+    call: &'a Call,
+}
+
+impl Surface {
+    /// Over clusters as users see them.
+    pub fn new(clusters: Clusters<Actor>) -> Arc<Surface> {
+        Arc::new(Surface {
+            clusters,
+            held: Mutex::default(),
+        })
+    }
+
+    /// The cluster, as a user sees it.
+    pub fn cluster(&self, actor: &Actor) -> Arc<dyn Cluster> {
+        (self.clusters)(actor)
+    }
+
+    /// Answers a request. May block.
+    pub fn answer(&self, actor: &Actor, call: &Call) -> Reply {
+        let cluster = self.cluster(actor);
+        let asked = Asked {
+            surface: self,
+            cluster: &*cluster,
+            call,
+        };
+        asked.answer().unwrap_or_else(|e| Reply::refused(&e))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Held) -> T) -> T {
+        work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        self.with(|held| held.jobs.iter().cloned().collect())
+    }
+
+    fn restores(&self) -> Vec<Restore> {
+        self.with(|held| held.restores.iter().cloned().collect())
+    }
+}
+
+impl Asked<'_> {
+    fn answer(&self) -> Answered<Reply> {
+        use Verb::{Delete, Get, Patch, Post};
+        let path: Vec<&str> = self.call.path.iter().map(String::as_str).collect();
+        if let ["private", "cli", words @ ..] = path.as_slice() {
+            return private_cli::run(self, words);
+        }
+        let Some(verb) = self.call.verb else {
+            return Err(Refusal::no_method("of this kind"));
+        };
+        match (verb, path.as_slice()) {
+            (Get, ["cluster"]) => node::cluster(self),
+            (Get, ["cluster", "jobs"]) => node::jobs(self, None),
+            (Get, ["cluster", "jobs", uuid]) => node::jobs(self, Some(uuid)),
+            (Get, ["cluster", "schedules"]) => node::schedules(self, None),
+            (Get, ["cluster", "schedules", uuid]) => node::schedules(self, Some(uuid)),
+            (Post, ["cluster", "schedules"]) => node::create_schedule(self),
+            (Delete, ["cluster", "schedules", uuid]) => node::delete_schedule(self, uuid),
+            (Get, ["cluster", "peers"]) => node::peers(self, None),
+            (Get, ["cluster", "peers", uuid]) => node::peers(self, Some(uuid)),
+            (Post, ["cluster", "peers"]) => node::create_peer(self),
+            (Delete, ["cluster", "peers", uuid]) => node::delete_peer(self, uuid),
+            (Get, ["svm", "svms"]) => storage::svms(self, None),
+            (Get, ["svm", "svms", uuid]) => storage::svms(self, Some(uuid)),
+            (Get, ["svm", "peers"]) => storage::svm_peers(self),
+            (Get, ["storage", "aggregates"]) => storage::aggregates(self),
+            (Get, ["storage", "volumes"]) => storage::volumes(self, None),
+            (Get, ["storage", "volumes", uuid]) => storage::volumes(self, Some(uuid)),
+            (Post, ["storage", "volumes"]) => storage::create(self),
+            (Delete, ["storage", "volumes", uuid]) => storage::delete(self, uuid),
+            (Get, ["storage", "volumes", v, "snapshots"]) => storage::snapshots(self, v, None),
+            (Get, ["storage", "volumes", v, "snapshots", s]) => {
+                storage::snapshots(self, v, Some(s))
+            }
+            (Post, ["storage", "volumes", v, "snapshots"]) => storage::take_snapshot(self, v),
+            (Patch, ["storage", "volumes", v, "snapshots", s]) => {
+                storage::change_snapshot(self, v, s)
+            }
+            (Delete, ["storage", "volumes", v, "snapshots", s]) => {
+                storage::delete_snapshot(self, v, s)
+            }
+            (_, ["snapmirror", rest @ ..]) => self.snapmirror(verb, rest),
+            (_, [area, ..]) if ["cluster", "svm", "storage"].contains(area) => {
+                Err(self.not_so(&path))
+            }
+            _ => Err(Refusal::no_api()),
+        }
+    }
+
+    fn snapmirror(&self, verb: Verb, path: &[&str]) -> Answered<Reply> {
+        use Verb::{Delete, Get, Patch, Post};
+        match (verb, path) {
+            (Get, ["relationships"]) => relationships::list(self),
+            (Get, ["relationships", uuid]) => relationships::get(self, uuid),
+            (Post, ["relationships"]) => relationships::create(self),
+            (Patch, ["relationships", uuid]) => relationships::change(self, uuid),
+            (Delete, ["relationships", uuid]) => relationships::delete(self, uuid),
+            (Get, ["relationships", uuid, "transfers"]) => transfers::list(self, uuid, None),
+            (Get, ["relationships", uuid, "transfers", t]) => transfers::list(self, uuid, Some(t)),
+            (Post, ["relationships", uuid, "transfers"]) => transfers::create(self, uuid),
+            (Patch, ["relationships", uuid, "transfers", t]) => transfers::change(self, uuid, t),
+            (Get, ["policies"]) => policies::list(self, None),
+            (Get, ["policies", uuid]) => policies::list(self, Some(uuid)),
+            (Post, ["policies"]) => policies::create(self),
+            (Patch, ["policies", uuid]) => policies::change(self, uuid),
+            (Delete, ["policies", uuid]) => policies::delete(self, uuid),
+            (_, [collection, ..]) if ["relationships", "policies"].contains(collection) => {
+                Err(self.not_so(path))
+            }
+            _ => Err(Refusal::no_api()),
+        }
+    }
+
+    /// A path of a known area that has no such method, or is no path after all.
+    fn not_so(&self, path: &[&str]) -> Box<Refusal> {
+        match (self.call.verb, path.len()) {
+            (None | Some(Verb::Get), _) | (_, 6..) => Refusal::no_api(),
+            (Some(verb), _) => Refusal::no_method(match verb {
+                Verb::Get => "GET",
+                Verb::Post => "POST",
+                Verb::Patch => "PATCH",
+                Verb::Delete => "DELETE",
+            }),
+        }
+    }
+
+    /// The path asked for, as links give it.
+    fn here(&self) -> String {
+        format!("/api/{}", self.call.path.join("/"))
+    }
+
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.call.query.iter().rev().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// A parameter that is true or false.
+    fn flag(&self, name: &str) -> Answered<bool> {
+        let text = self.parameter(name).unwrap_or("false");
+        match text.to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(Refusal::value(name, text, "boolean")),
+        }
+    }
+
+    /// Checks the parameters of a change: those that all changes take, and `more`.
+    fn only(&self, more: &[&str]) -> Answered<()> {
+        const ALL: &[&str] = &[
+            "return_timeout",
+            "return_records",
+            "fields",
+            "privilege_level",
+        ];
+        if let Some(text) = self.parameter("return_timeout") {
+            let seconds: Option<u32> = text.parse().ok();
+            if seconds.is_none_or(|s| s > 120) {
+                return Err(Refusal::value("return_timeout", text, "integer, 0 to 120"));
+            }
+        }
+        let unknown = self
+            .call
+            .query
+            .iter()
+            .find(|(name, _)| !ALL.contains(&name.as_str()) && !more.contains(&name.as_str()));
+        match unknown {
+            None => Ok(()),
+            Some((name, _)) => Err(Refusal::unexpected(name)),
+        }
+    }
+
+    /// The reply to a change that was made: a job that has ended. `made` is what was made, by its path and record.
+    fn done(&self, made: Option<(String, Value)>) -> Answered<Reply> {
+        let now = self.cluster.now();
+        let verb = match self.call.verb {
+            Some(Verb::Post) => "POST",
+            Some(Verb::Patch) => "PATCH",
+            _ => "DELETE",
+        };
+        let job = self.surface.with(|held| {
+            held.made += 1;
+            let job = Job {
+                uuid: uuid(
+                    "job",
+                    &format!("{}/{now}/{}", self.cluster.uuid(), held.made),
+                ),
+                description: format!("{verb} {}", self.here()),
+                at: now,
+            };
+            held.jobs.push_back(job.clone());
+            while held.jobs.len() > JOBS {
+                held.jobs.pop_front();
+            }
+            job
+        });
+        let waited = self
+            .parameter("return_timeout")
+            .is_some_and(|text| text != "0");
+        let status = match (waited, self.call.verb) {
+            (false, _) => 202,
+            (true, Some(Verb::Post)) => 201,
+            (true, _) => 200,
+        };
+        let href = format!("/api/cluster/jobs/{}", job.uuid);
+        let mut body = json!({"job": {"uuid": job.uuid, "_links": {"self": {"href": href}}}});
+        if let (true, Some((_, record)), Some(body)) =
+            (self.flag("return_records")?, &made, body.as_object_mut())
+        {
+            body.insert("num_records".to_owned(), json!(1));
+            body.insert("records".to_owned(), json!([record]));
+        }
+        Ok(Reply {
+            status,
+            location: made.map(|(path, _)| path),
+            body,
+        })
+    }
+}
+
+/// An identity for what is known by its name alone: a UUID of version 8 (RFC 9562 §5.8), from FNV-1a of 128 bits.
+pub(crate) fn uuid(kind: &str, name: &str) -> String {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in kind.bytes().chain([0]).chain(name.bytes()) {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    }
+    hash = hash & !(0xf << 76) | 8 << 76;
+    hash = hash & !(3 << 62) | 2 << 62;
+    let hex = format!("{hash:032x}");
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    format!(
+        "{}-{}-{}-{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32)
+    )
+}
+
+/// A link of a record to itself.
+fn itself(path: &str) -> Value {
+    json!({"self": {"href": path}})
+}
+
+/// A time, RFC 3339.
+pub(crate) fn time(seconds: i64) -> Value {
+    let at = jiff::Timestamp::from_second(seconds).ok();
+    at.map_or(Value::Null, |at| {
+        json!(at.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string())
+    })
+}
+
+/// A duration, ISO 8601.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut out = "PT".to_owned();
+    for (n, unit) in [(hours, 'H'), (minutes, 'M')] {
+        if n > 0 {
+            out.push_str(&format!("{n}{unit}"));
+        }
+    }
+    if rest > 0 || out.len() == 2 {
+        out.push_str(&format!("{rest}S"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_identities() {
+        assert_eq!(duration(0), "PT0S");
+        assert_eq!(duration(41), "PT41S");
+        assert_eq!(duration(3661), "PT1H1M1S");
+        assert_eq!(duration(7200), "PT2H");
+        let a = uuid("policy", "MirrorLatest");
+        assert_eq!(
+            (a.len(), a.as_bytes()[14], a.matches('-').count()),
+            (36, b'8', 4)
+        );
+        assert!("89ab".contains(char::from(a.as_bytes()[19])), "{a}");
+        assert_ne!(a, uuid("policy", "MirrorLatesu"));
+        assert_eq!(time(1_683_197_153), "2023-05-04T10:45:53+00:00");
+    }
+}

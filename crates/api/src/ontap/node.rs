@@ -1,0 +1,367 @@
+//! `cluster`: who this is, jobs, schedules, peers.
+
+use serde_json::{Value, json};
+use weir_ontap::Change;
+use weir_ontap::cluster::{NamedSchedule, Peer};
+use weir_ontap::commands::node::fingerprint;
+use weir_replica::schedule::{Numbers, Schedule};
+
+use super::body::Fields;
+use super::listing::Listing;
+use super::refusal::{Answered, Refusal};
+use super::{Asked, Job, Reply, duration, itself, time, uuid};
+
+/// The release whose interface this follows. Clients decide by it what they may ask for.
+const RELEASE: (u32, u32, u32) = (9, 11, 1);
+
+/// GET of the cluster.
+pub fn cluster(a: &Asked<'_>) -> Answered<Reply> {
+    let known = [
+        "uuid",
+        "name",
+        "version.full",
+        "version.generation",
+        "version.major",
+        "version.minor",
+        "peering.address",
+        "peering.fingerprint",
+    ];
+    let listing = Listing::parse(&a.call.query, &known)?;
+    let (generation, major, minor) = RELEASE;
+    let full = format!(
+        "Weir {}, with the interface of ONTAP {generation}.{major}.{minor}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let record = json!({
+        "_links": itself("/api/cluster"),
+        "uuid": a.cluster.uuid(),
+        "name": a.cluster.name(),
+        "version": {"full": full, "generation": generation, "major": major, "minor": minor},
+        "peering": {"address": a.cluster.peer_address(), "fingerprint": a.cluster.fingerprint()},
+    });
+    Ok(listing.one(&["uuid", "name"], record))
+}
+
+/// GET of jobs: they have all ended.
+pub fn jobs(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
+    let known = [
+        "uuid",
+        "description",
+        "state",
+        "message",
+        "code",
+        "start_time",
+        "end_time",
+    ];
+    let listing = Listing::parse(&a.call.query, &known)?;
+    let record = |job: &Job| {
+        json!({
+            "_links": itself(&format!("/api/cluster/jobs/{}", job.uuid)),
+            "uuid": job.uuid,
+            "description": job.description,
+            "state": "success",
+            "message": "success",
+            "code": 0,
+            "start_time": time(job.at),
+            "end_time": time(job.at),
+        })
+    };
+    let all = a.surface.jobs();
+    match id {
+        None => Ok(listing.reply(&a.here(), &["uuid"], all.iter().map(record).collect())),
+        Some(id) => {
+            let job = all.iter().find(|job| job.uuid == id);
+            Ok(listing.one(&["uuid"], record(job.ok_or_else(Refusal::no_entry)?)))
+        }
+    }
+}
+
+fn schedule(s: &NamedSchedule) -> Value {
+    let id = uuid("schedule", &s.name);
+    let mut out = json!({
+        "_links": itself(&format!("/api/cluster/schedules/{id}")),
+        "uuid": id,
+        "name": s.name,
+        "scope": "cluster",
+    });
+    let (kind, name, value) = match s.schedule {
+        Schedule::Every(seconds) => {
+            let every = json!(duration(u64::from(seconds)));
+            ("interval", "interval", every)
+        }
+        Schedule::At {
+            minutes,
+            hours,
+            days,
+            months,
+            weekdays,
+        } => {
+            let mut cron = json!({"minutes": minutes.list()});
+            for (name, numbers, every) in [
+                ("hours", hours, Numbers::all(0, 23)),
+                ("days", days, Numbers::all(1, 31)),
+                ("months", months, Numbers::all(1, 12)),
+                ("weekdays", weekdays, Numbers::all(0, 6)),
+            ] {
+                // Every one is none, in ONTAP's way.
+                if let (true, Some(cron)) = (numbers != every, cron.as_object_mut()) {
+                    cron.insert(name.to_owned(), json!(numbers.list()));
+                }
+            }
+            ("cron", "cron", cron)
+        }
+    };
+    if let Some(out) = out.as_object_mut() {
+        out.insert("type".to_owned(), json!(kind));
+        out.insert(name.to_owned(), value);
+    }
+    out
+}
+
+/// GET of schedules.
+pub fn schedules(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
+    let known = [
+        "uuid",
+        "name",
+        "type",
+        "scope",
+        "interval",
+        "cron.minutes",
+        "cron.hours",
+        "cron.days",
+        "cron.months",
+        "cron.weekdays",
+    ];
+    let listing = Listing::parse(&a.call.query, &known)?;
+    let all = a.cluster.schedules();
+    match id {
+        None => {
+            let records = all.iter().map(schedule).collect();
+            Ok(listing.reply(&a.here(), &["uuid", "name"], records))
+        }
+        Some(id) => {
+            let one = all.iter().find(|s| uuid("schedule", &s.name) == id);
+            let one = schedule(one.ok_or_else(Refusal::no_entry)?);
+            Ok(listing.one(&["uuid", "name"], one))
+        }
+    }
+}
+
+/// Numbers of a cron field; none are every one.
+fn numbers(fields: &mut Fields, name: &str, low: u32, high: u32) -> Answered<Option<Numbers>> {
+    let value = match fields.take(name) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value,
+    };
+    let all = value.as_array().and_then(|list| {
+        let number = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+        list.iter().map(number).collect::<Option<Vec<u32>>>()
+    });
+    match all {
+        Some(all) if all.is_empty() => Ok(None),
+        Some(all) => match Numbers::of(all, low, high) {
+            Some(numbers) => Ok(Some(numbers)),
+            None => Err(out_of_range(name, &value, low, high)),
+        },
+        None => Err(out_of_range(name, &value, low, high)),
+    }
+}
+
+fn out_of_range(name: &str, value: &Value, low: u32, high: u32) -> Box<Refusal> {
+    let kind = format!("a list of numbers, {low} to {high}");
+    Refusal::value(name, &value.to_string(), &kind)
+}
+
+/// `PT5M`, `P1DT2H`, in seconds.
+fn interval(text: &str) -> Option<u32> {
+    let rest = text.strip_prefix('P')?;
+    let (date, clock) = rest.split_once('T').unwrap_or((rest, ""));
+    let mut seconds: u32 = 0;
+    for (part, units) in [
+        (date, &[('W', 604_800), ('D', 86_400)][..]),
+        (clock, &[('H', 3_600), ('M', 60), ('S', 1)]),
+    ] {
+        let mut digits = String::new();
+        for c in part.chars() {
+            if c.is_ascii_digit() {
+                digits.push(c);
+                continue;
+            }
+            let (_, unit) = units.iter().find(|(letter, _)| *letter == c)?;
+            let n: u32 = digits.parse().ok()?;
+            seconds = n.checked_mul(*unit)?.checked_add(seconds)?;
+            digits.clear();
+        }
+        if !digits.is_empty() {
+            return None;
+        }
+    }
+    Some(seconds).filter(|seconds| *seconds > 0)
+}
+
+/// POST of a schedule.
+pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let name = fields
+        .text("name")?
+        .ok_or_else(|| Refusal::required("name"))?;
+    let every = fields.text("interval")?;
+    let minutes = numbers(&mut fields, "cron.minutes", 0, 59)?;
+    let hours = numbers(&mut fields, "cron.hours", 0, 23)?;
+    let days = numbers(&mut fields, "cron.days", 1, 31)?;
+    let months = numbers(&mut fields, "cron.months", 1, 12)?;
+    let weekdays = numbers(&mut fields, "cron.weekdays", 0, 6)?;
+    fields.ignore(&["type", "svm.name", "svm.uuid", "scope"]);
+    fields.done()?;
+    let schedule = match (every, minutes) {
+        (Some(text), None) => match interval(&text) {
+            Some(seconds) => Schedule::Every(seconds),
+            None => return Err(Refusal::value("interval", &text, "ISO 8601 duration")),
+        },
+        (None, Some(minutes)) => Schedule::At {
+            minutes,
+            hours: hours.unwrap_or(Numbers::all(0, 23)),
+            days: days.unwrap_or(Numbers::all(1, 31)),
+            months: months.unwrap_or(Numbers::all(1, 12)),
+            weekdays: weekdays.unwrap_or(Numbers::all(0, 6)),
+        },
+        _ => return Err(Refusal::required("cron.minutes")),
+    };
+    let change = Change::ScheduleCreate {
+        name: name.clone(),
+        schedule,
+    };
+    a.cluster.change(change).map_err(Refusal::of)?;
+    let made = a.cluster.schedules().into_iter().find(|s| s.name == name);
+    a.done(made.map(|s| {
+        let id = uuid("schedule", &s.name);
+        (format!("/api/cluster/schedules/{id}"), self::schedule(&s))
+    }))
+}
+
+/// DELETE of a schedule.
+pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[])?;
+    let all = a.cluster.schedules();
+    let found = all.into_iter().find(|s| uuid("schedule", &s.name) == id);
+    let name = found.ok_or_else(Refusal::no_entry)?.name;
+    let change = Change::ScheduleDelete(name);
+    a.cluster.change(change).map_err(Refusal::of)?;
+    a.done(None)
+}
+
+fn peer_link(name: &str) -> String {
+    format!("/api/cluster/peers/{}", uuid("peer", name))
+}
+
+fn peer(p: &Peer) -> Value {
+    let state = match p.available {
+        Some(true) => "available",
+        Some(false) => "unavailable",
+        None => "pending",
+    };
+    let mut out = json!({
+        "_links": itself(&peer_link(&p.name)),
+        "uuid": uuid("peer", &p.name),
+        "name": p.name,
+        "status": {"state": state},
+        "remote": {"name": p.name, "ip_addresses": p.address.iter().collect::<Vec<_>>()},
+        "fingerprint": p.fingerprint,
+    });
+    if let (Some(reason), Some(out)) = (&p.reason, out.as_object_mut()) {
+        out.insert("reason".to_owned(), json!(reason));
+    }
+    out
+}
+
+/// GET of peers. The certificate's fingerprint, by which both ends know each other, has no field in ONTAP's interface.
+pub fn peers(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
+    let known = [
+        "uuid",
+        "name",
+        "status.state",
+        "remote.name",
+        "remote.ip_addresses",
+        "fingerprint",
+        "reason",
+    ];
+    let listing = Listing::parse(&a.call.query, &known)?;
+    let all = a.cluster.peers();
+    match id {
+        None => {
+            let records = all.iter().map(peer).collect();
+            Ok(listing.reply(&a.here(), &["uuid", "name"], records))
+        }
+        Some(id) => {
+            let one = all.iter().find(|p| uuid("peer", &p.name) == id);
+            let one = peer(one.ok_or_else(Refusal::no_entry)?);
+            Ok(listing.one(&["uuid", "name"], one))
+        }
+    }
+}
+
+/// POST of a peer.
+pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let name = match fields.text("name")? {
+        None => fields.text("remote.name")?,
+        name => name,
+    };
+    let name = name.ok_or_else(|| Refusal::required("name"))?;
+    let address = match fields.take("remote.ip_addresses") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(one)) => Some(one),
+        Some(list) => match list.as_array().map(Vec::as_slice) {
+            Some([]) => None,
+            Some([Value::String(one)]) => Some(one.clone()),
+            _ => {
+                let text = list.to_string();
+                let kind = "a list of one host:port";
+                return Err(Refusal::value("remote.ip_addresses", &text, kind));
+            }
+        },
+    };
+    let text = fields.text("fingerprint")?;
+    let text = text.ok_or_else(|| Refusal::required("fingerprint"))?;
+    let print = fingerprint(&text);
+    let print = print
+        .ok_or_else(|| Refusal::value("fingerprint", &text, "SHA-256, 64 hexadecimal digits"))?;
+    fields.done()?;
+    let change = Change::PeerCreate {
+        name: name.clone(),
+        address,
+        fingerprint: print,
+    };
+    a.cluster.change(change).map_err(Refusal::of)?;
+    let made = a.cluster.peers().into_iter().find(|p| p.name == name);
+    a.done(made.map(|p| (peer_link(&p.name), peer(&p))))
+}
+
+/// DELETE of a peer, by its identity or its name.
+pub fn delete_peer(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[])?;
+    let all = a.cluster.peers();
+    let found = all
+        .into_iter()
+        .find(|p| uuid("peer", &p.name) == id || p.name == id);
+    let change = Change::PeerDelete(found.ok_or_else(Refusal::no_entry)?.name);
+    a.cluster.change(change).map_err(Refusal::of)?;
+    a.done(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interval;
+
+    #[test]
+    fn intervals() {
+        assert_eq!(interval("PT5M"), Some(300));
+        assert_eq!(interval("P1DT2H3M4S"), Some(93_784));
+        assert_eq!(interval("P1W"), Some(604_800));
+        for wrong in ["", "5M", "P", "PT", "PT5", "P5M", "PT0S", "PT99999999999S"] {
+            assert_eq!(interval(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `snapmirror/policies`.
+//!
+//! ONTAP's REST knows one type, `async`, and tells the three kinds apart by what they copy: the newest state alone or
+//! with all snapshots (async-mirror), snapshots by their labels without (vault) or with the newest state (mirror-vault).
+
+use serde_json::{Map, Value, json};
+use weir_ontap::Change;
+use weir_ontap::commands::policy::{KEEP, create as make};
+use weir_replica::model::{Policy, PolicyKind};
+use weir_replica::retention::{ALL, SM_CREATED};
+
+use super::body::Fields;
+use super::listing::Listing;
+use super::refusal::{Answered, Refusal};
+use super::{Asked, Reply, itself, uuid};
+
+const KNOWN: &[&str] = &[
+    "uuid",
+    "name",
+    "type",
+    "scope",
+    "svm.name",
+    "svm.uuid",
+    "comment",
+    "throttle",
+    "retention.label",
+    "retention.count",
+    "retention.prefix",
+    "retention.creation_schedule.name",
+    "network_compression_enabled",
+    "copy_all_source_snapshots",
+    "copy_latest_source_snapshot",
+    "create_snapshot_on_source",
+    "identity_preservation",
+    "sync_type",
+    "transfer_schedule.name",
+    "rpo",
+];
+
+fn link(policy: &str) -> String {
+    format!("/api/snapmirror/policies/{}", uuid("policy", policy))
+}
+
+/// The rules that stand for labels.
+fn labels(policy: &Policy) -> impl Iterator<Item = &weir_replica::model::Rule> {
+    let own = |label: &str| label == SM_CREATED || label == ALL;
+    policy.rules.iter().filter(move |rule| !own(&rule.label))
+}
+
+fn record(p: &Policy) -> Value {
+    let has = |label: &str| p.rules.iter().any(|rule| rule.label == label);
+    let retention: Vec<Value> = labels(p)
+        .map(|rule| json!({"label": rule.label, "count": rule.keep.to_string(), "preserve": false, "warn": 0}))
+        .collect();
+    let mut out = Map::new();
+    for (name, value) in [
+        ("_links", itself(&link(&p.name))),
+        ("uuid", json!(uuid("policy", &p.name))),
+        ("name", json!(p.name)),
+        ("type", json!("async")),
+        ("scope", json!("cluster")),
+        ("comment", json!(p.comment)),
+        ("throttle", json!(0)),
+        ("network_compression_enabled", json!(p.compression)),
+    ] {
+        out.insert(name.to_owned(), value);
+    }
+    if !retention.is_empty() {
+        out.insert("retention".to_owned(), Value::Array(retention));
+    }
+    match p.kind {
+        PolicyKind::AsyncMirror if has(ALL) => {
+            out.insert("copy_all_source_snapshots".to_owned(), json!(true));
+        }
+        PolicyKind::AsyncMirror => {
+            out.insert("copy_latest_source_snapshot".to_owned(), json!(true));
+        }
+        PolicyKind::Vault => {
+            out.insert("create_snapshot_on_source".to_owned(), json!(false));
+        }
+        PolicyKind::MirrorVault => {
+            out.insert("create_snapshot_on_source".to_owned(), json!(true));
+        }
+    }
+    Value::Object(out)
+}
+
+/// The policy that a body names, by `policy`, `policy.name` or `policy.uuid`.
+pub fn named(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<String>> {
+    let (whole, name) = (fields.text("policy")?, fields.text("policy.name")?);
+    let (name, id) = (name.or(whole), fields.text("policy.uuid")?);
+    fields.ignore(&["policy.type"]);
+    if name.is_none() && id.is_none() {
+        return Ok(None);
+    }
+    let all = a.cluster.policies();
+    let found = all.into_iter().find(|p| {
+        name.as_ref().is_none_or(|name| p.name == *name)
+            && id.as_ref().is_none_or(|id| uuid("policy", &p.name) == *id)
+    });
+    match found {
+        Some(found) => Ok(Some(found.name)),
+        None => {
+            let asked = name.or(id).unwrap_or_default();
+            Err(Refusal::value("policy.name", &asked, "no such policy"))
+        }
+    }
+}
+
+fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
+    let all = a.cluster.policies();
+    let found = all.into_iter().find(|p| uuid("policy", &p.name) == id);
+    found.ok_or_else(Refusal::no_entry)
+}
+
+/// GET
+pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
+    let mut listing = Listing::parse(&a.call.query, KNOWN)?;
+    if let Some(id) = id {
+        return Ok(listing.one(&["uuid", "name"], record(&find(a, id)?)));
+    }
+    // Policies of the user belong to all machines here; whoever looks for one of his own machine finds them too.
+    let (scope, svm) = (listing.take("scope"), listing.take("svm.name"));
+    let own = scope.as_deref() == Some("svm") || svm.is_some();
+    let all = a.cluster.policies();
+    let shown = all.iter().filter(|p| !own || !p.system).map(|p| {
+        let mut record = record(p);
+        if let (true, Some(record)) = (own, record.as_object_mut()) {
+            let name = svm.clone().unwrap_or_else(|| a.cluster.name());
+            let id = uuid("svm", &name);
+            record.insert("scope".to_owned(), json!("svm"));
+            record.insert("svm".to_owned(), json!({"name": name, "uuid": id}));
+        }
+        record
+    });
+    Ok(listing.reply(&a.here(), &["uuid", "name"], shown.collect()))
+}
+
+/// `retention`: labels with how many to keep.
+fn retention(fields: &mut Fields) -> Answered<Option<Vec<(String, u32)>>> {
+    let list = match fields.take("retention") {
+        None => return Ok(None),
+        Some(Value::Null) => return Ok(Some(Vec::new())),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(Refusal::value(
+                "retention",
+                &other.to_string(),
+                "a list of rules",
+            ));
+        }
+    };
+    let mut out: Vec<(String, u32)> = Vec::new();
+    for rule in &list {
+        let mut rule = Fields::read(rule)?;
+        let label = rule.text("label")?;
+        let label = label.ok_or_else(|| Refusal::required("retention.label"))?;
+        let count = rule.number("count")?;
+        let count = count.ok_or_else(|| Refusal::required("retention.count"))?;
+        let keep = u32::try_from(count).ok().filter(|keep| KEEP.contains(keep));
+        let keep =
+            keep.ok_or_else(|| Refusal::value("retention.count", &count.to_string(), "1 to 1019"))?;
+        for name in ["creation_schedule.name", "creation_schedule.uuid", "prefix"] {
+            if rule
+                .text(name)?
+                .is_some_and(|text| !text.is_empty() && text != "-")
+            {
+                let name = format!("retention.{name}");
+                return Err(Refusal::not_here(&name, "snapshots are made at the source"));
+            }
+        }
+        if rule.flag("preserve")? == Some(true) {
+            return Err(Refusal::not_here(
+                "retention.preserve",
+                "rules keep their counts",
+            ));
+        }
+        rule.ignore(&["warn", "period"]);
+        rule.done()?;
+        if out.iter().any(|(l, _)| *l == label) {
+            return Err(Refusal::value("retention.label", &label, "there twice"));
+        }
+        out.push((label, keep));
+    }
+    Ok(Some(out))
+}
+
+fn change_or(a: &Asked<'_>, change: Change) -> Answered<()> {
+    a.cluster.change(change).map_err(Refusal::of)
+}
+
+fn rule(name: &str, label: &str, keep: Option<u32>) -> Change {
+    Change::PolicyRule {
+        name: name.to_owned(),
+        label: label.to_owned(),
+        keep,
+    }
+}
+
+/// What a policy cannot have here; being off, or not being there, it may be said.
+fn refuse_others(fields: &mut Fields) -> Answered<()> {
+    for name in [
+        "transfer_schedule.name",
+        "transfer_schedule.uuid",
+        "sync_type",
+        "rpo",
+    ] {
+        if fields.text(name)?.is_some_and(|text| !text.is_empty()) {
+            return Err(Refusal::not_here(
+                name,
+                "relationships have it, policies do not",
+            ));
+        }
+    }
+    if fields.throttle("throttle")?.flatten().is_some() {
+        return Err(Refusal::not_here(
+            "throttle",
+            "relationships have it, policies do not",
+        ));
+    }
+    fields.ignore(&["identity_preservation", "transfer_schedule"]);
+    Ok(())
+}
+
+/// POST
+pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let name = fields
+        .text("name")?
+        .ok_or_else(|| Refusal::required("name"))?;
+    fields.ignore(&["svm.name", "svm.uuid", "svm", "owner", "scope"]);
+    match fields.text("type")?.as_deref() {
+        None | Some("async") => {}
+        Some(other) => return Err(Refusal::value("type", other, "async")),
+    }
+    let all = fields.flag("copy_all_source_snapshots")?.unwrap_or(false);
+    let latest = fields.flag("copy_latest_source_snapshot")?.unwrap_or(false);
+    let own = fields.flag("create_snapshot_on_source")?.unwrap_or(true);
+    let comment = fields.text("comment")?.unwrap_or_default();
+    let compression = fields.flag("network_compression_enabled")?.unwrap_or(false);
+    let retention = retention(&mut fields)?.unwrap_or_default();
+    refuse_others(&mut fields)?;
+    fields.done()?;
+    if (all || latest) && !retention.is_empty() {
+        let why = "copies of all snapshots, or of the newest state alone, take no labels";
+        return Err(Refusal::not_here("retention", why));
+    }
+    let kind = match (all || latest, own) {
+        (true, _) => PolicyKind::AsyncMirror,
+        (false, true) => PolicyKind::MirrorVault,
+        (false, false) => PolicyKind::Vault,
+    };
+    make(name.clone(), kind, comment, compression, a.cluster).map_err(Refusal::of)?;
+    let mut rules: Vec<(String, u32)> = Vec::new();
+    if all {
+        rules.push((ALL.to_owned(), 1));
+    }
+    rules.extend(retention);
+    for (label, keep) in rules {
+        change_or(a, rule(&name, &label, Some(keep)))?;
+    }
+    let made = find(a, &uuid("policy", &name))?;
+    a.done(Some((link(&name), record(&made))))
+}
+
+/// PATCH: `retention` is the whole of what there is to be.
+pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[])?;
+    let p = find(a, id)?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let comment = fields.text("comment")?;
+    let compression = fields.flag("network_compression_enabled")?;
+    let retention = retention(&mut fields)?;
+    refuse_others(&mut fields)?;
+    fields.done()?;
+    if comment.is_some() || compression.is_some() {
+        let change = Change::PolicyModify {
+            name: p.name.clone(),
+            comment,
+            compression,
+        };
+        change_or(a, change)?;
+    }
+    if let Some(wanted) = retention {
+        for old in labels(&p).filter(|old| !wanted.iter().any(|(label, _)| *label == old.label)) {
+            change_or(a, rule(&p.name, &old.label, None))?;
+        }
+        for (label, keep) in wanted {
+            let same = |r: &weir_replica::model::Rule| r.label == label && r.keep == keep;
+            if !p.rules.iter().any(same) {
+                change_or(a, rule(&p.name, &label, Some(keep)))?;
+            }
+        }
+    }
+    a.done(None)
+}
+
+/// DELETE
+pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[])?;
+    let p = find(a, id)?;
+    change_or(a, Change::PolicyDelete(p.name))?;
+    a.done(None)
+}

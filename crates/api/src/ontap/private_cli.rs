@@ -1,0 +1,178 @@
+//! `private/cli`: every command of the command line as a resource, and whole lines as `{"input": "…"}`.
+//!
+//! The path is the command without its verb, where that is one of the four that HTTP has: GET is `show`, POST `create`,
+//! PATCH `modify`, DELETE `delete`. Any other verb is the last part of a path that is posted to. Arguments come in the
+//! query and in the body, with underscores or with dashes.
+
+use serde_json::{Map, Value, json};
+use weir_ontap::commands::{COMMANDS, error};
+use weir_ontap::{Answer, Reason, Scalar};
+
+use super::refusal::{Answered, Refusal};
+use super::{Asked, Reply};
+use crate::route::Verb;
+
+/// Parameters that belong to the request and to no command.
+const REQUEST: &[&str] = &[
+    "privilege_level",
+    "return_timeout",
+    "return_records",
+    "max_records",
+    "order_by",
+    "pretty",
+    "ignore_unknown_fields",
+];
+
+/// Answers a request below `private/cli`.
+pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
+    if words.is_empty() {
+        return line(a);
+    }
+    let verb = match a.call.verb {
+        Some(Verb::Get) => "show",
+        Some(Verb::Post) => "create",
+        Some(Verb::Patch) => "modify",
+        Some(Verb::Delete) => "delete",
+        None => return Err(Refusal::no_method("of this kind")),
+    };
+    let known = |path: &[&str]| COMMANDS.iter().any(|c| c.path == path);
+    let with_verb: Vec<&str> = words.iter().copied().chain([verb]).collect();
+    // `show-x` is GET of `x`.
+    let shown = words.split_last().map(|(last, before)| {
+        let last = format!("{verb}-{last}");
+        (before.to_vec(), last)
+    });
+    let path: Vec<&str> = match shown.as_ref() {
+        _ if known(&with_verb) => with_verb,
+        // `options` modifies where it is given a value.
+        _ if a.call.verb == Some(Verb::Post) && known(words) => words.to_vec(),
+        _ if a.call.verb == Some(Verb::Get) && known(words) => words.to_vec(),
+        Some((before, last)) => {
+            let path: Vec<&str> = before.iter().copied().chain([last.as_str()]).collect();
+            if !known(&path) {
+                return Err(Refusal::no_api());
+            }
+            path
+        }
+        None => return Err(Refusal::no_api()),
+    };
+    let answer = weir_ontap::call(&path, arguments(a)?, a.cluster);
+    let answer = match answer {
+        // No record is no failure for a program that looks.
+        Err(failure) if failure.reason == Reason::NotFound && verb == "show" => {
+            Answer::Records(Vec::new())
+        }
+        other => other.map_err(Refusal::of)?,
+    };
+    Ok(match answer {
+        Answer::Records(records) => {
+            let records: Vec<Value> = records.iter().map(|r| record(r)).collect();
+            Reply::ok(json!({"num_records": records.len(), "records": records}))
+        }
+        Answer::Text(text) => {
+            let mut body = json!({"cli_output": text});
+            let counted = text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+            if let (Some(n), Some(body)) = (counted, body.as_object_mut()) {
+                body.insert("num_records".to_owned(), json!(n));
+            }
+            Reply {
+                status: match a.call.verb {
+                    Some(Verb::Post) => 201,
+                    _ => 200,
+                },
+                location: None,
+                body,
+            }
+        }
+    })
+}
+
+/// A record: names with underscores; what there is nothing of is left out.
+fn record(fields: &[(&'static str, Scalar)]) -> Value {
+    let mut out = Map::new();
+    for (name, value) in fields {
+        let value = match value {
+            Scalar::None => continue,
+            Scalar::Flag(flag) => json!(flag),
+            Scalar::Number(number) => json!(number),
+            Scalar::Text(text) => json!(text),
+        };
+        out.insert(name.replace('-', "_"), value);
+    }
+    Value::Object(out)
+}
+
+/// The arguments, of the query and of the body.
+fn arguments(a: &Asked<'_>) -> Answered<Vec<(String, String)>> {
+    let mut out: Vec<(String, String)> = Vec::new();
+    for (name, value) in &a.call.query {
+        if !REQUEST.contains(&name.as_str()) {
+            out.push((name.clone(), value.clone()));
+        }
+    }
+    match &a.call.body {
+        Value::Null => {}
+        Value::Object(body) => {
+            for (name, value) in body {
+                out.push((name.clone(), text(name, value)?));
+            }
+        }
+        _ => return Err(Refusal::no_json("an object is expected")),
+    }
+    Ok(out)
+}
+
+fn text(name: &str, value: &Value) -> Answered<String> {
+    Ok(match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Null => "-".to_owned(),
+        Value::Array(list) => {
+            let parts: Answered<Vec<String>> = list
+                .iter()
+                .map(|one| match one {
+                    Value::Array(_) | Value::Object(_) => {
+                        Err(Refusal::value(name, &one.to_string(), "text"))
+                    }
+                    one => text(name, one),
+                })
+                .collect();
+            parts?.join(",")
+        }
+        Value::Object(_) => return Err(Refusal::value(name, &value.to_string(), "text")),
+    })
+}
+
+/// `{"input": "snapmirror show"}`: a line, answered with what is printed. What is refused comes with the text as well.
+fn line(a: &Asked<'_>) -> Answered<Reply> {
+    if a.call.verb != Some(Verb::Post) {
+        return Err(Refusal::no_method("of this kind"));
+    }
+    let body = match &a.call.body {
+        Value::Object(body) => body,
+        _ => return Err(Refusal::required("input")),
+    };
+    if let Some(name) = body
+        .keys()
+        .find(|name| *name != "input" && *name != "privilege_level")
+    {
+        return Err(Refusal::unexpected(name));
+    }
+    let input = match body.get("input") {
+        Some(Value::String(text)) => text,
+        None => return Err(Refusal::required("input")),
+        Some(other) => return Err(Refusal::value("input", &other.to_string(), "string")),
+    };
+    match weir_ontap::run(input, a.cluster) {
+        Ok(output) => Ok(Reply::ok(json!({"output": output}))),
+        Err((echo, failure)) => {
+            let output = format!("{echo}{}", error(&failure.message));
+            let mut reply = Reply::refused(&Refusal::of(failure));
+            if let Some(body) = reply.body.as_object_mut() {
+                body.insert("output".to_owned(), json!(output));
+            }
+            Ok(reply)
+        }
+    }
+}

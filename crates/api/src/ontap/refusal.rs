@@ -1,0 +1,176 @@
+//! Refusals in ONTAP's shape: an HTTP status and `{"error": {message, code, target}}`, where `code` is a number written
+//! as text. The codes are those that public clients of ONTAP's REST interface tell apart.
+
+use serde_json::{Value, json};
+use weir_ontap::{Failure, Reason};
+
+use crate::error::ApiError;
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP's.
+    pub status: u16,
+    /// ONTAP's.
+    pub code: u32,
+    /// For people.
+    pub message: String,
+    /// The field that it is about.
+    pub target: Option<String>,
+}
+
+/// What answers.
+pub type Answered<T> = Result<T, Box<Refusal>>;
+
+/// Made twice.
+const DUPLICATE: u32 = 1;
+/// No such path.
+const NO_API: u32 = 3;
+/// Not there.
+const NO_ENTRY: u32 = 4;
+/// Not for this user.
+const NOT_AUTHORIZED: u32 = 6;
+/// An argument that nobody expects.
+const UNEXPECTED: u32 = 262_179;
+/// A field that is for reading only.
+const NOT_HERE: u32 = 262_196;
+/// A value that is not of its kind.
+const VALUE: u32 = 262_197;
+/// A body that is no JSON.
+const NO_JSON: u32 = 262_254;
+/// Whatever has no code of its own.
+const GENERIC: u32 = 13_001;
+/// Nobody in particular asks.
+const NOBODY: u32 = 6_691_623;
+/// A relationship with this destination is there.
+const RELATIONSHIP_EXISTS: u32 = 6_619_637;
+/// `state: broken_off` was refused.
+const BREAK: u32 = 13_303_808;
+/// Nothing was transferred yet.
+const NOT_INITIALIZED: u32 = 13_303_812;
+/// A transfer was refused.
+const UPDATE: u32 = 13_303_844;
+
+impl Refusal {
+    fn new(status: u16, code: u32, message: impl Into<String>) -> Box<Refusal> {
+        Box::new(Refusal {
+            status,
+            code,
+            message: message.into(),
+            target: None,
+        })
+    }
+
+    fn about(mut self: Box<Self>, target: &str) -> Box<Refusal> {
+        self.target = Some(target.to_owned());
+        self
+    }
+
+    /// There is no such path.
+    pub fn no_api() -> Box<Refusal> {
+        Refusal::new(404, NO_API, "API not found")
+    }
+
+    /// There is, but not for this method.
+    pub fn no_method(method: &str) -> Box<Refusal> {
+        Refusal::new(
+            405,
+            NO_API,
+            format!("Method {method} is not supported here"),
+        )
+    }
+
+    /// What the path names is not there.
+    pub fn no_entry() -> Box<Refusal> {
+        Refusal::new(404, NO_ENTRY, "entry doesn't exist")
+    }
+
+    /// A name that nobody knows.
+    pub fn unexpected(name: &str) -> Box<Refusal> {
+        let shown = crate::json::abbreviate(name);
+        Refusal::new(400, UNEXPECTED, format!("Unexpected argument \"{shown}\".")).about(&shown)
+    }
+
+    /// A value that is not of its kind.
+    pub fn value(name: &str, value: &str, kind: &str) -> Box<Refusal> {
+        let shown = crate::json::abbreviate(value);
+        Refusal::new(
+            400,
+            VALUE,
+            format!("The value \"{shown}\" is invalid for field \"{name}\" ({kind})"),
+        )
+        .about(name)
+    }
+
+    /// A field that has to be there.
+    pub fn required(name: &str) -> Box<Refusal> {
+        Refusal::new(400, VALUE, format!("Field \"{name}\" is required")).about(name)
+    }
+
+    /// A field that cannot be set here.
+    pub fn not_here(name: &str, why: &str) -> Box<Refusal> {
+        Refusal::new(
+            400,
+            NOT_HERE,
+            format!("Field \"{name}\" cannot be set in this operation: {why}"),
+        )
+        .about(name)
+    }
+
+    /// A body that is no JSON, or JSON of the wrong kind.
+    pub fn no_json(why: &str) -> Box<Refusal> {
+        Refusal::new(400, NO_JSON, format!("Invalid JSON input: {why}"))
+    }
+
+    /// What the cluster refused.
+    pub fn of(failure: Failure) -> Box<Refusal> {
+        let (status, code) = match failure.reason {
+            Reason::NotFound => (404, NO_ENTRY),
+            Reason::Duplicate => (409, DUPLICATE),
+            Reason::Invalid => (400, VALUE),
+            Reason::State | Reason::Busy => (409, GENERIC),
+            Reason::Unsupported => (400, NOT_HERE),
+            Reason::Failed => (500, GENERIC),
+        };
+        Refusal::new(status, code, failure.message)
+    }
+
+    /// What the cluster refused of a relationship, asked for `verb`.
+    pub fn of_relationship(failure: Failure, verb: &str) -> Box<Refusal> {
+        let state = matches!(failure.reason, Reason::State | Reason::Busy);
+        let code = match (verb, failure.reason) {
+            ("create", Reason::Duplicate) => Some(RELATIONSHIP_EXISTS),
+            ("break", _) if state => Some(BREAK),
+            ("update" | "resync" | "restore", _) if state => Some(UPDATE),
+            ("initialize" | "resume" | "quiesce", _) if state => Some(NOT_INITIALIZED),
+            _ => None,
+        };
+        let mut refusal = Refusal::of(failure);
+        refusal.code = code.unwrap_or(refusal.code);
+        refusal
+    }
+
+    /// A refusal of what stands before all interfaces: who asks, from where, with how much.
+    pub fn general(e: &ApiError) -> Box<Refusal> {
+        let code = match e.code() {
+            401 => NOBODY,
+            403 => NOT_AUTHORIZED,
+            404 => NO_API,
+            _ => GENERIC,
+        };
+        let message = match e.code() {
+            401 => "User is not authorized.",
+            _ => e.message.as_str(),
+        };
+        Refusal::new(e.code(), code, message)
+    }
+
+    /// The body.
+    pub fn body(&self) -> Value {
+        let mut error = json!({"message": self.message, "code": self.code.to_string()});
+        if let (Some(target), Some(error)) = (&self.target, error.as_object_mut()) {
+            error.insert("target".to_owned(), json!(target));
+        }
+        json!({"error": error})
+    }
+}

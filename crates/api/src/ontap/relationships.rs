@@ -1,0 +1,572 @@
+//! `snapmirror/relationships`.
+//!
+//! `state` is a wish: `snapmirrored` is initialize, resume or resync, whichever leads there; `paused` is quiesce,
+//! `broken_off` is break. A throttle that comes with it holds for the transfer that it starts.
+
+use serde_json::{Map, Value, json};
+use weir_ontap::{Change, Failure, Reason};
+use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
+
+use super::body::Fields;
+use super::listing::Listing;
+use super::refusal::{Answered, Refusal};
+use super::{Asked, Reply, Restore, duration, itself, policies, time, uuid};
+
+/// Restores that wait for their transfer.
+const MOST: usize = super::RESTORES;
+
+const KNOWN: &[&str] = &[
+    "uuid",
+    "source.path",
+    "source.svm.name",
+    "source.svm.uuid",
+    "source.cluster.name",
+    "source.cluster.uuid",
+    "destination.path",
+    "destination.svm.name",
+    "destination.svm.uuid",
+    "destination.cluster.name",
+    "policy.name",
+    "policy.type",
+    "policy.uuid",
+    "state",
+    "healthy",
+    "unhealthy_reason.message",
+    "unhealthy_reason.code",
+    "throttle",
+    "transfer_schedule.name",
+    "transfer_schedule.uuid",
+    "transfer.uuid",
+    "transfer.state",
+    "transfer.type",
+    "transfer.bytes_transferred",
+    "transfer.end_time",
+    "transfer.last_updated_time",
+    "transfer.total_duration",
+    "exported_snapshot",
+    "group_type",
+    "backoff_level",
+    "lag_time",
+    "last_transfer_type",
+    "last_transfer_network_compression_ratio",
+    "restore",
+    "total_transfer_bytes",
+    "total_transfer_duration",
+    "identity_preservation",
+];
+
+/// A relationship's link.
+pub fn link(relationship: &str) -> String {
+    format!("/api/snapmirror/relationships/{relationship}")
+}
+
+fn endpoint(path: &Path) -> Value {
+    let mut out = json!({
+        "path": format!("{}:{}", path.vserver, path.volume),
+        "svm": {"name": path.vserver, "uuid": uuid("svm", &path.vserver)},
+    });
+    if let (false, Some(out)) = (path.cluster.is_empty(), out.as_object_mut()) {
+        let id = uuid("cluster", &path.cluster);
+        out.insert(
+            "cluster".to_owned(),
+            json!({"name": path.cluster, "uuid": id}),
+        );
+    }
+    out
+}
+
+/// ONTAP's word for what the destination is.
+pub fn state(r: &Relationship) -> &'static str {
+    match (r.state, r.status) {
+        (MirrorState::BrokenOff, _) => "broken_off",
+        (_, Status::Quiesced) => "paused",
+        (MirrorState::Uninitialized, _) => "uninitialized",
+        (MirrorState::Snapmirrored, _) => "snapmirrored",
+    }
+}
+
+/// A relationship as a record.
+fn record(r: &Relationship, now: i64, restore: bool) -> Value {
+    let mut out = Map::new();
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    set("_links", itself(&link(&r.uuid)));
+    set("uuid", json!(r.uuid));
+    set("source", endpoint(&r.source));
+    set("destination", endpoint(&r.destination));
+    set(
+        "policy",
+        json!({"name": r.policy, "type": "async", "uuid": uuid("policy", &r.policy)}),
+    );
+    set("state", json!(state(r)));
+    set("healthy", json!(r.healthy));
+    if let (false, Some(reason)) = (r.healthy, &r.unhealthy_reason) {
+        set(
+            "unhealthy_reason",
+            json!([{"message": reason, "code": "13303834"}]),
+        );
+    }
+    set("throttle", json!(r.throttle.unwrap_or(0)));
+    if let Some(name) = &r.schedule {
+        set(
+            "transfer_schedule",
+            json!({"name": name, "uuid": uuid("schedule", name)}),
+        );
+    }
+    set("group_type", json!("none"));
+    set("backoff_level", json!("none"));
+    set("restore", json!(restore));
+    if let Some((name, _)) = &r.exported {
+        set("exported_snapshot", json!(name));
+    }
+    if let Some(lag) = r.lag(now) {
+        set("lag_time", json!(duration(lag)));
+    }
+    if let Some(last) = &r.last {
+        set("last_transfer_type", json!(last.kind.word()));
+        set(
+            "last_transfer_network_compression_ratio",
+            json!(super::transfers::ratio(last.bytes, last.wire_bytes)),
+        );
+        set("total_transfer_bytes", json!(last.bytes));
+        set(
+            "total_transfer_duration",
+            json!(duration(last.duration_ms / 1000)),
+        );
+    }
+    set("transfer", transfer(r));
+    Value::Object(out)
+}
+
+/// The running transfer, or else the last one.
+fn transfer(r: &Relationship) -> Value {
+    let path = |id: &str| itself(&format!("{}/transfers/{id}", link(&r.uuid)));
+    match (&r.transfer, &r.last) {
+        (Some(t), _) => json!({
+            "_links": path(&t.uuid),
+            "uuid": t.uuid,
+            "state": running(r.status),
+            "type": t.kind.word(),
+            "bytes_transferred": t.bytes,
+            "last_updated_time": time(t.updated),
+            "total_duration": duration(u64::try_from(t.updated - t.started).unwrap_or(0)),
+        }),
+        (None, Some(l)) => json!({
+            "_links": path(&l.uuid),
+            "uuid": l.uuid,
+            "state": ended(l.error.as_deref()),
+            "type": l.kind.word(),
+            "bytes_transferred": l.bytes,
+            "end_time": time(l.end),
+            "total_duration": duration(l.duration_ms / 1000),
+        }),
+        (None, None) => Value::Null,
+    }
+}
+
+/// ONTAP's word for a transfer under way.
+pub fn running(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "queued",
+        _ => "transferring",
+    }
+}
+
+/// ONTAP's word for how a transfer ended.
+pub fn ended(error: Option<&str>) -> &'static str {
+    match error {
+        None => "success",
+        Some(ABORTED) => "aborted",
+        Some(_) => "failed",
+    }
+}
+
+/// All relationships that may be asked for: those whose destination is here, and restores that wait to begin.
+fn all(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
+    let restores = a.surface.restores().into_iter().map(|r| {
+        let waiting = Relationship {
+            uuid: r.uuid,
+            source: r.source,
+            destination: r.destination,
+            policy: "MirrorAllSnapshots".to_owned(),
+            schedule: None,
+            throttle: None,
+            tries: 0,
+            state: MirrorState::Uninitialized,
+            status: Status::Idle,
+            transfer: None,
+            last: None,
+            healthy: true,
+            unhealthy_reason: None,
+            newest: None,
+            exported: None,
+            annotation: String::new(),
+        };
+        (waiting, true)
+    });
+    let kind = |r: &Relationship| {
+        let restores = Some(weir_replica::model::TransferKind::Restore);
+        r.transfer.as_ref().map(|t| t.kind) == restores
+    };
+    let ours = a.cluster.relationships().into_iter().map(|r| {
+        let restore = kind(&r);
+        (r, restore)
+    });
+    ours.chain(restores).collect()
+}
+
+/// A relationship whose destination is here.
+pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
+    let found = a.cluster.relationships().into_iter().find(|r| r.uuid == id);
+    found.ok_or_else(Refusal::no_entry)
+}
+
+/// GET
+pub fn list(a: &Asked<'_>) -> Answered<Reply> {
+    let mut query = a.call.query.clone();
+    // Relationships whose source is here, from the source's side.
+    let at = query
+        .iter()
+        .position(|(name, _)| name == "list_destinations_only");
+    let sources = match at.map(|at| query.remove(at).1) {
+        Some(text) => text.eq_ignore_ascii_case("true"),
+        None => false,
+    };
+    let listing = Listing::parse(&query, KNOWN)?;
+    let now = a.cluster.now();
+    let all = match sources {
+        true => a
+            .cluster
+            .destinations()
+            .into_iter()
+            .map(|r| (r, false))
+            .collect(),
+        false => all(a),
+    };
+    let records = all.iter().map(|(r, restore)| record(r, now, *restore));
+    Ok(listing.reply(&a.here(), &["uuid"], records.collect()))
+}
+
+/// GET of one.
+pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    let listing = Listing::parse(&a.call.query, KNOWN)?;
+    let found = all(a).into_iter().find(|(r, _)| r.uuid == id);
+    let (r, restore) = found.ok_or_else(Refusal::no_entry)?;
+    Ok(listing.one(&["uuid"], record(&r, a.cluster.now(), restore)))
+}
+
+/// An end of a relationship: its path, with the cluster if it is another.
+fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>> {
+    let name = format!("{end}.path");
+    let text = fields.text(&name)?;
+    let cluster = fields.text(&format!("{end}.cluster.name"))?;
+    // The machine's name stands in the path already.
+    for more in ["svm.name", "svm.uuid", "cluster.uuid"] {
+        fields.ignore(&[format!("{end}.{more}").as_str()]);
+    }
+    let Some(text) = text else { return Ok(None) };
+    let mut path = Path::parse(&text).ok_or_else(|| Refusal::value(&name, &text, "svm:volume"))?;
+    if let Some(cluster) = cluster.filter(|c| *c != a.cluster.name()) {
+        path.cluster = cluster;
+    }
+    Ok(Some(path))
+}
+
+/// A schedule: `null` is none.
+fn schedule(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Option<String>>> {
+    if fields
+        .take("transfer_schedule")
+        .is_some_and(|v| v.is_null())
+    {
+        return Ok(Some(None));
+    }
+    let by_id = fields.text("transfer_schedule.uuid")?;
+    let name = match fields.take("transfer_schedule.name") {
+        None => None,
+        Some(Value::Null) => return Ok(Some(None)),
+        Some(Value::String(name)) if name.is_empty() => return Ok(Some(None)),
+        Some(Value::String(name)) => Some(name),
+        Some(other) => {
+            let text = other.to_string();
+            return Err(Refusal::value("transfer_schedule.name", &text, "string"));
+        }
+    };
+    if name.is_none() && by_id.is_none() {
+        return Ok(None);
+    }
+    let all = a.cluster.schedules();
+    let found = all.into_iter().find(|s| {
+        name.as_ref().is_none_or(|name| s.name == *name)
+            && by_id
+                .as_ref()
+                .is_none_or(|id| uuid("schedule", &s.name) == *id)
+    });
+    match found {
+        Some(found) => Ok(Some(Some(found.name))),
+        None => {
+            let asked = name.or(by_id).unwrap_or_default();
+            Err(Refusal::value(
+                "transfer_schedule.name",
+                &asked,
+                "no such schedule",
+            ))
+        }
+    }
+}
+
+fn change_or(a: &Asked<'_>, change: Change, verb: &str) -> Answered<()> {
+    let done = a.cluster.change(change);
+    done.map_err(|failure| Refusal::of_relationship(failure, verb))
+}
+
+/// POST
+pub fn create(a: &Asked<'_>) -> Answered<Reply> {
+    a.only(&[])?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let source = path(a, &mut fields, "source")?;
+    let destination = path(a, &mut fields, "destination")?;
+    let policy = policies::named(a, &mut fields)?;
+    let schedule = schedule(a, &mut fields)?.flatten();
+    let throttle = fields.throttle("throttle")?;
+    let wish = fields.text("state")?;
+    let restore = fields.flag("restore")?.unwrap_or(false);
+    let make = fields.flag("create_destination.enabled")?.unwrap_or(false);
+    let size = fields.number("create_destination.size")?;
+    if let Some(true) = fields.flag("create_destination.tiering.supported")? {
+        let why = "there are no tiers";
+        return Err(Refusal::not_here(
+            "create_destination.tiering.supported",
+            why,
+        ));
+    }
+    fields.done()?;
+    let source = source.ok_or_else(|| Refusal::required("source.path"))?;
+    let destination = destination.ok_or_else(|| Refusal::required("destination.path"))?;
+    match wish.as_deref() {
+        None | Some("snapmirrored") => {}
+        Some(other) => return Err(Refusal::value("state", other, "snapmirrored")),
+    }
+    if restore {
+        return announce(a, source, destination);
+    }
+    if make {
+        make_destination(a, &source, &destination, size)?;
+    }
+    let change = Change::Create {
+        source,
+        destination: destination.clone(),
+        policy,
+        schedule,
+        throttle: throttle.flatten(),
+        tries: None,
+        annotation: String::new(),
+    };
+    if let Err(refusal) = change_or(a, change, "create") {
+        if make {
+            // What was made for it alone goes again; if that fails, it is an empty volume that shows in lists.
+            drop(a.cluster.change(Change::VolumeDelete(destination)));
+        }
+        return Err(refusal);
+    }
+    if wish.is_some() {
+        let change = Change::Initialize {
+            destination: destination.clone(),
+            source_snapshot: None,
+            throttle: None,
+        };
+        change_or(a, change, "initialize")?;
+    }
+    let made = a.cluster.relationships();
+    let made = made.into_iter().find(|r| r.destination == destination);
+    let made = made.ok_or_else(Refusal::no_entry)?;
+    a.done(Some((
+        link(&made.uuid),
+        record(&made, a.cluster.now(), false),
+    )))
+}
+
+/// Makes a volume to copy into, as large as the source unless a size is given.
+fn make_destination(
+    a: &Asked<'_>,
+    source: &Path,
+    destination: &Path,
+    size: Option<u64>,
+) -> Answered<()> {
+    let of = a.cluster.volumes().into_iter().find(|v| v.path == *source);
+    let size = size.or(of.and_then(|v| v.size));
+    let size = size.ok_or_else(|| Refusal::required("create_destination.size"))?;
+    let change = Change::VolumeCreate {
+        path: destination.clone(),
+        size,
+        protection: true,
+        pool: None,
+        junction: None,
+    };
+    change_or(a, change, "volume")
+}
+
+/// Remembers a restore until a transfer is asked of it.
+fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
+    let there = a.cluster.relationships();
+    if there.iter().any(|r| r.destination == destination) {
+        let message = format!("Relationship with destination \"{destination}\" already exists.");
+        let failure = Failure::new(Reason::Duplicate, message);
+        return Err(Refusal::of_relationship(failure, "create"));
+    }
+    let id = a.surface.with(|held| {
+        held.restores.retain(|r| r.destination != destination);
+        held.made += 1;
+        let id = uuid(
+            "restore",
+            &format!("{destination}/{}/{}", a.cluster.now(), held.made),
+        );
+        held.restores.push_back(Restore {
+            uuid: id.clone(),
+            source,
+            destination,
+        });
+        while held.restores.len() > MOST {
+            held.restores.pop_front();
+        }
+        id
+    });
+    let found = all(a).into_iter().find(|(r, _)| r.uuid == id);
+    let (made, _) = found.ok_or_else(Refusal::no_entry)?;
+    a.done(Some((link(&id), record(&made, a.cluster.now(), true))))
+}
+
+/// PATCH
+pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&["failover", "force-failover"])?;
+    let r = find(a, id)?;
+    let mut fields = Fields::read(&a.call.body)?;
+    let ends = (
+        path(a, &mut fields, "source")?,
+        path(a, &mut fields, "destination")?,
+    );
+    let policy = policies::named(a, &mut fields)?;
+    let schedule = schedule(a, &mut fields)?;
+    let throttle = fields.throttle("throttle")?;
+    let quick = fields.flag("quick_resync")?.unwrap_or(false);
+    let wish = fields.text("state")?;
+    fields.done()?;
+    match wish.as_deref() {
+        None | Some("snapmirrored" | "paused" | "broken_off") => {}
+        Some(other) => {
+            return Err(Refusal::value(
+                "state",
+                other,
+                "snapmirrored, paused, broken_off",
+            ));
+        }
+    }
+    if policy.is_some() || schedule.is_some() || throttle.is_some() {
+        let change = Change::Modify {
+            destination: r.destination.clone(),
+            policy: policy.clone(),
+            schedule,
+            throttle,
+            tries: None,
+            annotation: None,
+        };
+        change_or(a, change, "modify")?;
+    }
+    match ends {
+        (None, None) => {}
+        (source, destination) => {
+            let (source, destination) = (
+                source.unwrap_or_else(|| r.source.clone()),
+                destination.unwrap_or_else(|| r.destination.clone()),
+            );
+            if source == r.destination && destination == r.source {
+                return reverse(a, &r, quick);
+            }
+            if source != r.source || destination != r.destination {
+                let why = "the ends can be swapped, not moved";
+                return Err(Refusal::not_here("source.path", why));
+            }
+        }
+    }
+    let destination = r.destination.clone();
+    let (change, verb) = match (wish.as_deref(), r.state, r.status) {
+        (Some("paused"), _, Status::Quiesced | Status::Quiescing) => return a.done(None),
+        (Some("paused"), ..) => (Change::Quiesce(destination), "quiesce"),
+        (Some("broken_off"), MirrorState::BrokenOff, _) => return a.done(None),
+        (Some("broken_off"), ..) => (Change::Break(destination), "break"),
+        (Some(_), MirrorState::BrokenOff, _) => {
+            let change = Change::Resync {
+                destination,
+                source: None,
+                quick,
+            };
+            (change, "resync")
+        }
+        (Some(_), _, Status::Quiesced | Status::Quiescing) => {
+            (Change::Resume(destination), "resume")
+        }
+        (Some(_), MirrorState::Uninitialized, _) if r.transfer.is_none() => {
+            let change = Change::Initialize {
+                destination,
+                source_snapshot: None,
+                throttle: None,
+            };
+            (change, "initialize")
+        }
+        _ => return a.done(None),
+    };
+    change_or(a, change, verb)?;
+    a.done(None)
+}
+
+/// The other way round: the destination is broken off if it is not yet, the old source becomes a copy of it, and the
+/// relationship of before is gone.
+fn reverse(a: &Asked<'_>, r: &Relationship, quick: bool) -> Answered<Reply> {
+    if r.state != MirrorState::BrokenOff {
+        change_or(a, Change::Break(r.destination.clone()), "break")?;
+    }
+    let change = Change::Resync {
+        destination: r.source.clone(),
+        source: Some(r.destination.clone()),
+        quick,
+    };
+    change_or(a, change, "resync")?;
+    // The new one is under way whatever becomes of the old one, which shows in lists if it is still there.
+    drop(a.cluster.change(Change::Delete(r.destination.clone())));
+    a.done(None)
+}
+
+/// DELETE
+pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
+    a.only(&[
+        "destination_only",
+        "source_only",
+        "source_info_only",
+        "force",
+    ])?;
+    let waiting = a.surface.with(|held| {
+        let before = held.restores.len();
+        held.restores.retain(|r| r.uuid != id);
+        before != held.restores.len()
+    });
+    if waiting {
+        return a.done(None);
+    }
+    let source_only = a.flag("source_only")? || a.flag("source_info_only")?;
+    if source_only {
+        let all = a.cluster.destinations();
+        let r = all.into_iter().find(|r| r.uuid == id);
+        let r = r.ok_or_else(Refusal::no_entry)?;
+        change_or(a, Change::Release(r.destination), "release")?;
+        return a.done(None);
+    }
+    let r = find(a, id)?;
+    change_or(a, Change::Delete(r.destination.clone()), "delete")?;
+    let here = |d: &Relationship| d.destination == r.destination;
+    if !a.flag("destination_only")? && a.cluster.destinations().iter().any(here) {
+        change_or(a, Change::Release(r.destination.clone()), "release")?;
+    }
+    a.done(None)
+}

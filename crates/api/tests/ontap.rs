@@ -1,0 +1,780 @@
+//! ONTAP's interface over a cluster that only remembers: what its clients send, and what they are told.
+
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod support;
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use serde_json::{Value, json};
+use support::{Api, PLACE};
+use tower::ServiceExt as _;
+use weir_api::{Gate, router};
+use weir_control::{Actor, Role};
+use weir_ontap::Cluster;
+use weir_ontap::cluster::Change;
+use weir_ontap::fake::Fake;
+use weir_replica::model::Path;
+
+struct Node {
+    api: Api,
+    fake: Arc<Fake>,
+}
+
+struct Answer {
+    status: u16,
+    location: String,
+    body: Value,
+}
+
+impl Node {
+    async fn over(fake: Fake) -> Node {
+        let mut api = Api::new().await;
+        let fake = Arc::new(fake);
+        let cluster: Arc<dyn Cluster> = Arc::clone(&fake) as _;
+        api.state = api
+            .state
+            .with_ontap(Arc::new(move |_: &Actor| Arc::clone(&cluster)));
+        Node { api, fake }
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+        let body = match body {
+            Value::Null => Body::empty(),
+            body => Body::from(body.to_string()),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/api/{path}"))
+            .header("host", "127.0.0.1:8049")
+            .body(body)
+            .unwrap();
+        let service = router(self.api.state.clone(), Gate::Loopback);
+        let answer = service.oneshot(request).await.unwrap();
+        let location = answer.headers().get("location");
+        let location = location.map_or("", |l| l.to_str().unwrap()).to_owned();
+        let status = answer.status().as_u16();
+        let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        Answer {
+            status,
+            location,
+            body: serde_json::from_slice(&body).unwrap(),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let answer = self.ask("GET", path, Value::Null).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.body
+    }
+
+    /// A change that has to be made; its job has to have ended well.
+    async fn done(&self, method: &str, path: &str, body: Value) -> Answer {
+        let answer = self.ask(method, path, body).await;
+        assert!(
+            [200, 201, 202].contains(&answer.status),
+            "{path}: {}",
+            answer.body
+        );
+        let href = answer.body["job"]["_links"]["self"]["href"]
+            .as_str()
+            .unwrap();
+        let job = self.get(href.strip_prefix("/api/").unwrap()).await;
+        assert_eq!(job["state"], "success");
+        answer
+    }
+
+    async fn refused(&self, method: &str, path: &str, body: Value, status: u16, code: &str) {
+        let answer = self.ask(method, path, body).await;
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
+        assert_eq!(
+            answer.body["error"]["code"], code,
+            "{method} {path}: {}",
+            answer.body
+        );
+        assert!(
+            answer.body["error"]["message"]
+                .as_str()
+                .is_some_and(|m| !m.is_empty())
+        );
+    }
+
+    fn last(&self) -> Change {
+        self.fake.state().changes.last().cloned().unwrap()
+    }
+}
+
+fn path(text: &str) -> Path {
+    Path::parse(text).unwrap()
+}
+
+const R: &str = "snapmirror/relationships";
+
+#[tokio::test]
+async fn a_relationship_from_beginning_to_end() {
+    let n = Node::over(Fake::running(&["SVM:src", "SVM:dst"])).await;
+    let body = json!({"source": {"path": "SVM:src"}, "destination.path": "SVM:dst",
+                      "policy": {"name": "MirrorLatest"}, "throttle": 8192});
+    let made = n.done("POST", R, body).await;
+    assert_eq!(made.status, 202);
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    assert!(one.starts_with(R), "{one}");
+    let r = n.get(&one).await;
+    assert_eq!(
+        (
+            &r["state"],
+            &r["throttle"],
+            &r["policy"]["name"],
+            &r["policy"]["type"],
+            &r["healthy"]
+        ),
+        (
+            &json!("uninitialized"),
+            &json!(8192),
+            &json!("MirrorLatest"),
+            &json!("async"),
+            &json!(true)
+        )
+    );
+    assert_eq!(r["source"]["svm"]["name"], "SVM");
+    assert_eq!(r.get("transfer"), None);
+
+    let begun = n
+        .done("POST", &format!("{one}/transfers"), json!({"throttle": 0}))
+        .await;
+    assert_eq!(
+        n.last(),
+        Change::Initialize {
+            destination: path("SVM:dst"),
+            source_snapshot: None,
+            throttle: Some(None),
+        }
+    );
+    let transfer = begun.location.strip_prefix("/api/").unwrap().to_owned();
+    let mut states = Vec::new();
+    loop {
+        let t = n.get(&transfer).await;
+        states.push(t["state"].as_str().unwrap().to_owned());
+        if t["state"] == "success" {
+            assert_eq!(t["phases"]["data_ms"], 40_000);
+            assert_eq!(t["total_duration"], "PT41S");
+            break;
+        }
+    }
+    assert_eq!(states.last().map(String::as_str), Some("success"));
+    assert!(states.contains(&"transferring".to_owned()), "{states:?}");
+    let r = n
+        .get(&format!(
+            "{R}?destination.path=SVM:dst&fields=state,lag_time,transfer"
+        ))
+        .await;
+    let r = &r["records"][0];
+    assert_eq!(
+        (
+            &r["state"],
+            &r["lag_time"],
+            &r["transfer"]["state"],
+            r.get("source")
+        ),
+        (
+            &json!("snapmirrored"),
+            &json!("PT1M"),
+            &json!("success"),
+            None
+        )
+    );
+
+    for (wish, state) in [
+        ("paused", "paused"),
+        ("paused", "paused"),
+        ("snapmirrored", "snapmirrored"),
+        ("broken_off", "broken_off"),
+    ] {
+        n.done("PATCH", &one, json!({"state": wish})).await;
+        assert_eq!(n.get(&one).await["state"], state);
+    }
+    n.done(
+        "PATCH",
+        &one,
+        json!({"state": "snapmirrored", "throttle": "4096", "quick_resync": true}),
+    )
+    .await;
+    let changes = n.fake.state().changes.clone();
+    assert!(matches!(
+        changes[changes.len() - 2],
+        Change::Modify {
+            throttle: Some(Some(4096)),
+            ..
+        }
+    ));
+    assert!(matches!(
+        n.last(),
+        Change::Resync {
+            quick: true,
+            source: None,
+            ..
+        }
+    ));
+    n.done("PATCH", &one, json!({"transfer_schedule": null}))
+        .await;
+    assert!(matches!(
+        n.last(),
+        Change::Modify {
+            schedule: Some(None),
+            ..
+        }
+    ));
+    n.done(
+        "PATCH",
+        &one,
+        json!({"transfer_schedule": {"name": "weekly"}}),
+    )
+    .await;
+    assert_eq!(n.get(&one).await["transfer_schedule"]["name"], "weekly");
+    let whole = format!("{one}?return_timeout=120&destination_only=true");
+    assert_eq!(n.done("DELETE", &whole, Value::Null).await.status, 200);
+    assert_eq!(n.get(R).await["num_records"], 0);
+}
+
+#[tokio::test]
+async fn made_with_a_destination_and_turned_round() {
+    let n = Node::over(Fake::running(&["SVM:src"])).await;
+    let body = json!({"source.path": "SVM:src", "destination.path": "SVM:new", "state": "snapmirrored",
+                      "create_destination": {"enabled": true}});
+    let made = n
+        .done(
+            "POST",
+            &format!("{R}?return_timeout=15&return_records=true"),
+            body,
+        )
+        .await;
+    assert_eq!((made.status, &made.body["num_records"]), (201, &json!(1)));
+    assert!(
+        n.fake
+            .state()
+            .volumes
+            .iter()
+            .any(|v| v.path == path("SVM:new") && v.protection)
+    );
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    while n.get(&one).await["state"] != "snapmirrored" {}
+    let swapped =
+        json!({"source.path": "SVM:new", "destination.path": "SVM:src", "state": "snapmirrored"});
+    n.done("PATCH", &one, swapped).await;
+    let all = n.get(R).await;
+    assert_eq!(all["num_records"], 1);
+    assert_eq!(all["records"][0]["destination"]["path"], "SVM:src");
+}
+
+#[tokio::test]
+async fn a_restore_is_announced_and_then_begun() {
+    let n = Node::over(Fake::running(&["SVM:copy", "SVM:back"])).await;
+    // As Ansible sends it.
+    let body =
+        json!({"source.path": "SVM:copy", "destination.path": "SVM:back", "restore": "true"});
+    n.done("POST", R, body).await;
+    assert_eq!(n.fake.state().changes, []);
+    let found = n.get(&format!("{R}?destination.path=SVM:back")).await;
+    assert_eq!(found["records"][0]["restore"], true);
+    let id = found["records"][0]["uuid"].as_str().unwrap();
+    let body = json!({"source_snapshot": "daily.1", "throttle": 64,
+                      "files": [{"source_path": "/a"}, {"source_path": "/b", "destination_path": "/c"}]});
+    let begun = n.done("POST", &format!("{R}/{id}/transfers"), body).await;
+    assert_eq!(
+        n.last(),
+        Change::Restore {
+            source: path("SVM:copy"),
+            destination: path("SVM:back"),
+            source_snapshot: Some("daily.1".to_owned()),
+            throttle: Some(64),
+            files: vec!["/a".to_owned(), "/b,@/c".to_owned()],
+        }
+    );
+    assert!(begun.location.contains("/transfers/"));
+    n.refused("GET", &format!("{R}/{id}"), Value::Null, 404, "4")
+        .await;
+}
+
+#[tokio::test]
+async fn transfers_are_aborted() {
+    let n = Node::over(Fake::session()).await;
+    n.fake.set("SVM:vol_test_dst", |r| {
+        r.status = weir_replica::model::Status::Idle
+    });
+    let id = n.fake.state().relationships[0].uuid.clone();
+    let begun = n
+        .done("POST", &format!("{R}/{id}/transfers"), json!({}))
+        .await;
+    let t = begun.location.strip_prefix("/api/").unwrap().to_owned();
+    n.refused(
+        "POST",
+        &format!("{R}/{id}/transfers"),
+        json!({}),
+        409,
+        "13303844",
+    )
+    .await;
+    n.refused(
+        "PATCH",
+        &format!("{R}/{id}/transfers/x"),
+        json!({"state": "aborted"}),
+        404,
+        "4",
+    )
+    .await;
+    n.refused("PATCH", &t, json!({"state": "success"}), 400, "262197")
+        .await;
+    n.done("PATCH", &t, json!({"state": "hard_aborted"})).await;
+    assert!(matches!(n.last(), Change::Abort { hard: true, .. }));
+    assert_eq!(n.get(&t).await["state"], "aborted");
+    n.refused(
+        "PATCH",
+        &format!("{R}/{id}"),
+        json!({"state": "sideways"}),
+        400,
+        "262197",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn policies_as_ansible_makes_them() {
+    let n = Node::over(Fake::empty()).await;
+    let p = "snapmirror/policies";
+    let body = json!({"name": "P", "svm": {"name": "S"}, "type": "async", "comment": "c",
+                      "retention": [{"label": "daily", "count": "7"}]});
+    let made = n.done("POST", p, body).await;
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    let got = n
+        .get(&format!(
+            "{p}?scope=svm&svm.name=S&name=P&fields=retention,svm.name"
+        ))
+        .await;
+    assert_eq!(got["records"][0]["retention"][0]["count"], "7");
+    assert_eq!(got["records"][0]["svm"]["name"], "S");
+    n.done(
+        "PATCH",
+        &one,
+        json!({"comment": "d", "retention": [{"label": "weekly", "count": 52}]}),
+    )
+    .await;
+    let got = n.get(&one).await;
+    assert_eq!(
+        (
+            &got["comment"],
+            got["retention"].as_array().unwrap().len(),
+            &got["retention"][0]["label"]
+        ),
+        (&json!("d"), 1, &json!("weekly"))
+    );
+    assert_eq!(n.fake.state().policies[0].rules[0].label, "sm_created");
+    n.done(
+        "POST",
+        p,
+        json!({"name": "A", "copy_all_source_snapshots": true}),
+    )
+    .await;
+    let got = n
+        .get(&format!("{p}?copy_all_source_snapshots=true&fields=name"))
+        .await;
+    let names: Vec<&str> = got["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["MirrorAllSnapshots", "A"]);
+    n.refused("POST", p, json!({"name": "P"}), 409, "1").await;
+    n.refused(
+        "POST",
+        p,
+        json!({"name": "S", "type": "sync"}),
+        400,
+        "262197",
+    )
+    .await;
+    let zero = json!({"name": "Z", "retention": [{"label": "x", "count": 0}]});
+    n.refused("POST", p, zero, 400, "262197").await;
+    let system = got["records"][0]["uuid"].as_str().unwrap();
+    n.refused(
+        "DELETE",
+        &format!("{p}/{system}"),
+        Value::Null,
+        409,
+        "13001",
+    )
+    .await;
+    n.done("DELETE", &one, Value::Null).await;
+    n.refused("GET", &one, Value::Null, 404, "4").await;
+}
+
+#[tokio::test]
+async fn volumes_and_snapshots() {
+    let n = Node::over(Fake::running(&["SVM:v"])).await;
+    let found = n
+        .get("storage/volumes?name=v&svm.name=SVM&fields=name,size,type")
+        .await;
+    let v = &found["records"][0];
+    assert_eq!(
+        (&v["type"], &v["size"]),
+        (&json!("rw"), &json!(16_u64 << 30))
+    );
+    let snapshots = format!("storage/volumes/{}/snapshots", v["uuid"].as_str().unwrap());
+    let body = json!({"name": "s1", "snapmirror_label": "daily", "comment": "before"});
+    let made = n.done("POST", &snapshots, body).await;
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    let s = n.get(&one).await;
+    assert_eq!(
+        (&s["name"], &s["snapmirror_label"], &s["comment"]),
+        (&json!("s1"), &json!("daily"), &json!("before"))
+    );
+    n.done(
+        "PATCH",
+        &one,
+        json!({"name": "s2", "snapmirror_label": null}),
+    )
+    .await;
+    let s = n.get(&one).await;
+    assert_eq!(
+        (&s["name"], s.get("snapmirror_label")),
+        (&json!("s2"), None)
+    );
+    n.refused("POST", &snapshots, json!({"name": "s2"}), 409, "1")
+        .await;
+    n.done("DELETE", &one, Value::Null).await;
+    assert_eq!(n.get(&snapshots).await["num_records"], 0);
+    let body = json!({"name": "w", "svm.name": "SVM", "size": 1 << 30, "type": "DP", "aggregates": [{"name": "p"}]});
+    let made = n.done("POST", "storage/volumes", body).await;
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    assert_eq!(n.get(&one).await["type"], "dp");
+    n.done("DELETE", &one, Value::Null).await;
+}
+
+#[tokio::test]
+async fn the_node_itself() {
+    let n = Node::over(Fake::running(&["SVM:v"])).await;
+    let c = n.get("cluster?fields=version").await;
+    assert_eq!(
+        (
+            &c["version"]["generation"],
+            &c["version"]["major"],
+            c.get("peering")
+        ),
+        (&json!(9), &json!(11), None)
+    );
+    let made = n
+        .done(
+            "POST",
+            "cluster/schedules",
+            json!({"name": "q", "cron": {"minutes": [0, 30], "hours": [4]}}),
+        )
+        .await;
+    let one = made.location.strip_prefix("/api/").unwrap().to_owned();
+    let s = n.get(&one).await;
+    assert_eq!(
+        (&s["type"], &s["cron"]),
+        (&json!("cron"), &json!({"minutes": [0, 30], "hours": [4]}))
+    );
+    n.done("DELETE", &one, Value::Null).await;
+    let wrong = json!({"name": "q", "cron": {"minutes": [60]}});
+    n.refused("POST", "cluster/schedules", wrong, 400, "262197")
+        .await;
+    let print = "AB:".repeat(31) + "AB";
+    let body = json!({"name": "other", "remote": {"ip_addresses": ["10.0.0.2:2050"]}, "fingerprint": print});
+    n.done("POST", "cluster/peers", body).await;
+    let peers = n.get("cluster/peers?name=other").await;
+    assert_eq!(peers["records"][0]["fingerprint"], "ab".repeat(32));
+    assert_eq!(peers["records"][0]["status"]["state"], "pending");
+    let wrong = json!({"name": "x", "fingerprint": "abc"});
+    n.refused("POST", "cluster/peers", wrong, 400, "262197")
+        .await;
+    n.done("DELETE", "cluster/peers/other", Value::Null).await;
+    assert_eq!(n.get("svm/svms").await["records"][0]["name"], "SVM");
+}
+
+#[tokio::test]
+async fn what_is_wrong_changes_nothing() {
+    let n = Node::over(Fake::session()).await;
+    let ends = |more: Value| {
+        let mut body = json!({"source.path": "SVM:vol_test", "destination.path": "SVM:x"});
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        body
+    };
+    for (method, path, body, status, code) in [
+        ("GET", "nothing", Value::Null, 404, "3"),
+        ("GET", "cluster/nothing", Value::Null, 404, "3"),
+        ("PATCH", R, json!({}), 405, "3"),
+        ("PUT", R, json!({}), 405, "3"),
+        (
+            "GET",
+            "snapmirror/relationships/none",
+            Value::Null,
+            404,
+            "4",
+        ),
+        (
+            "GET",
+            "snapmirror/relationships?colour=red",
+            Value::Null,
+            400,
+            "262179",
+        ),
+        (
+            "GET",
+            "snapmirror/relationships?fields=colour",
+            Value::Null,
+            400,
+            "262197",
+        ),
+        (
+            "POST",
+            R,
+            json!({"source.path": "SVM:vol_test"}),
+            400,
+            "262197",
+        ),
+        ("POST", R, json!([]), 400, "262254"),
+        ("POST", R, ends(json!({"colour": 1})), 400, "262179"),
+        ("POST", R, ends(json!({"throttle": 3})), 400, "262197"),
+        (
+            "POST",
+            R,
+            ends(json!({"throttle": 2_147_483_649_u64})),
+            400,
+            "262197",
+        ),
+        (
+            "POST",
+            R,
+            ends(json!({"destination.path": "x"})),
+            400,
+            "262197",
+        ),
+        (
+            "POST",
+            R,
+            ends(json!({"policy": {"name": "none"}})),
+            400,
+            "262197",
+        ),
+        (
+            "POST",
+            R,
+            ends(json!({"transfer_schedule": {"name": "none"}})),
+            400,
+            "262197",
+        ),
+        ("POST", R, ends(json!({"state": "in_sync"})), 400, "262197"),
+        (
+            "POST",
+            "snapmirror/relationships?return_timeout=121",
+            ends(json!({})),
+            400,
+            "262197",
+        ),
+        ("POST", "private/cli", json!({"output": "x"}), 400, "262179"),
+        ("POST", "private/cli", json!({"input": 1}), 400, "262197"),
+        ("GET", "private/cli/nothing", Value::Null, 404, "3"),
+        (
+            "PATCH",
+            "private/cli/snapmirror?destination_path=SVM:vol_test_dst",
+            json!({"throttle": 3}),
+            400,
+            "262197",
+        ),
+        (
+            "PATCH",
+            "private/cli/snapmirror",
+            json!({"throttle": 8}),
+            400,
+            "262197",
+        ),
+        (
+            "PATCH",
+            "private/cli/snapmirror?destination_path=SVM:vol_test_dst",
+            json!({"throttle": {"a": 1}}),
+            400,
+            "262197",
+        ),
+    ] {
+        n.refused(method, path, body, status, code).await;
+    }
+    assert_eq!(n.fake.state().changes, []);
+    let duplicate = json!({"source.path": "SVM:vol_test", "destination.path": "SVM:vol_test_dst"});
+    n.refused("POST", R, duplicate, 409, "6619637").await;
+    let request = Request::builder()
+        .method("POST")
+        .uri("/api/private/cli")
+        .header("host", "127.0.0.1:8049")
+        .body(Body::from("{"))
+        .unwrap();
+    let (status, body) = n.api.send(Gate::Loopback, request).await;
+    assert_eq!((status, body["error"]["code"].is_string()), (400, true));
+}
+
+#[tokio::test]
+async fn commands_as_resources_and_as_lines() {
+    let n = Node::over(Fake::session()).await;
+    let shown = n
+        .get("private/cli/snapmirror?fields=throttle,healthy&source-path=SVM:vol_test")
+        .await;
+    assert_eq!(
+        shown["records"][0],
+        json!({"source_path": "SVM:vol_test", "destination_path": "SVM:vol_test_dst",
+               "throttle": "unlimited", "healthy": false})
+    );
+    assert_eq!(shown["num_records"], 2);
+    let set = "private/cli/options?option_name=replication.throttle.incoming.max_kbs&privilege_level=admin";
+    let changed = n.ask("PATCH", set, json!({"option_value": "4096"})).await;
+    assert_eq!(
+        (changed.status, &changed.body["num_records"]),
+        (200, &json!(1))
+    );
+    assert_eq!(
+        n.last(),
+        Change::GlobalThrottle {
+            incoming: true,
+            max: Some(4096)
+        }
+    );
+    let options = n.get("private/cli/options?fields=option_value").await;
+    assert_eq!(options["records"][0]["option_value"], 4096);
+    let resumed = n
+        .ask(
+            "POST",
+            "private/cli/snapmirror/resume",
+            json!({"destination-path": "SVM:vol_test_dst"}),
+        )
+        .await;
+    assert_eq!(
+        (resumed.status, &resumed.body["cli_output"]),
+        (
+            201,
+            &json!(
+                "Operation succeeded: snapmirror resume for destination \"SVM:vol_test_dst\".\n"
+            )
+        )
+    );
+    let modified = n
+        .ask(
+            "PATCH",
+            "private/cli/snapmirror?destination_path=SVM:vol_test_dst",
+            json!({"throttle": 8192}),
+        )
+        .await;
+    assert_eq!(modified.status, 200);
+    assert_eq!(
+        n.get("private/cli/snapmirror?destination_path=none:none")
+            .await["num_records"],
+        0
+    );
+
+    let line = n
+        .ask(
+            "POST",
+            "private/cli",
+            json!({"input": "snapm show -destination-path *_1_* -fields throttle"}),
+        )
+        .await;
+    assert_eq!(
+        line.body["output"],
+        "  (snapmirror show)\nsource-path  destination-path   throttle\n------------ ------------------ ---------\nSVM:vol_test SVM:vol_test_1_dst unlimited\n"
+    );
+    let refused = n
+        .ask(
+            "POST",
+            "private/cli",
+            json!({"input": "snapmirror frobnicate"}),
+        )
+        .await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(
+        refused.body["output"],
+        "\nError: \"frobnicate\" is not a recognized command\n"
+    );
+}
+
+#[tokio::test]
+async fn through_the_pools() {
+    let n = Node::over(Fake::session()).await;
+    let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default"});
+    n.api
+        .done(
+            "POST",
+            &format!("{PLACE}/storagePools?storagePoolId=mq"),
+            pool,
+        )
+        .await;
+    let ontap = format!("{PLACE}/storagePools/mq/ontap/api");
+    // As gcloud's `storage-pools execute` sends it.
+    let body = json!({"body": {"input": "snapmirror show -fields throttle -destination-path SVM:vol_test_dst"}});
+    let answer = n
+        .api
+        .ok("POST", &format!("{ontap}/private/cli"), body.to_string())
+        .await;
+    assert!(
+        answer["body"]["output"]
+            .as_str()
+            .unwrap()
+            .starts_with("source-path  destination-path throttle\n")
+    );
+    let answer = n
+        .api
+        .ok(
+            "GET",
+            &format!("{ontap}/snapmirror/relationships?fields=state&$alt=json"),
+            "",
+        )
+        .await;
+    assert_eq!(answer["body"]["num_records"], 2);
+    let (status, e) = n.api.ask("GET", &format!("{ontap}/nothing"), "").await;
+    assert_eq!((status, &e["error"]["status"]), (404, &json!("NOT_FOUND")));
+    let (status, _) = n
+        .api
+        .ask(
+            "GET",
+            &format!("{PLACE}/storagePools/none/ontap/api/cluster"),
+            "",
+        )
+        .await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn passwords_are_tokens() {
+    let n = Node::over(Fake::session()).await;
+    let local = Actor::local();
+    let (_, secret) = n
+        .api
+        .control
+        .create_token("v", Role::Viewer, &local)
+        .await
+        .unwrap();
+    let ask = |method: &str, authorization: Option<String>| {
+        let mut request = Request::builder().method(method).uri("/api/cluster");
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        n.api
+            .send(Gate::Tokens, request.body(Body::empty()).unwrap())
+    };
+    use base64::Engine as _;
+    let basic = |password: &str| {
+        let plain = format!("admin:{password}");
+        Some(format!(
+            "Basic {}",
+            base64::engine::general_purpose::STANDARD.encode(plain)
+        ))
+    };
+    assert_eq!(ask("GET", basic(&secret)).await.0, 200);
+    assert_eq!(ask("GET", Some(format!("Bearer {secret}"))).await.0, 200);
+    let (status, body) = ask("GET", basic("wrong")).await;
+    assert_eq!((status, &body["error"]["code"]), (401, &json!("6691623")));
+    assert_eq!(ask("GET", None).await.0, 401);
+    let (status, body) = ask("POST", basic(&secret)).await;
+    assert_eq!((status, &body["error"]["code"]), (403, &json!("6")));
+}

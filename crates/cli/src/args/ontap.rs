@@ -1,0 +1,101 @@
+//! ONTAP's words: lines, the prompt, transfers with their progress; peers.
+
+use clap::{Args, Subcommand};
+
+use super::Common;
+
+/// `weir ontap`
+#[derive(Debug, Args)]
+pub struct Ontap {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+    /// A command, such as 'snapmirror show -fields throttle'; without one, lines are read from a prompt or a pipe
+    #[arg(
+        value_name = "LINE",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub line: Vec<String>,
+}
+
+/// `weir snapmirror`
+#[derive(Debug, Args)]
+pub struct Snapmirror {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+    /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', …; with --wait, what starts a
+    /// transfer shows its progress and ends with it
+    #[arg(
+        value_name = "WORDS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true
+    )]
+    pub words: Vec<String>,
+}
+
+/// `weir peers`
+#[derive(Debug, Subcommand)]
+pub enum Peers {
+    /// Pair with another node: both ends name each other and each other's certificate
+    Create(PeerCreate),
+    /// List the nodes that this one is paired with
+    List(PeerList),
+    /// Show one of them
+    Describe(PeerNamed),
+    /// Forget one of them
+    Delete(PeerNamed),
+    /// Show what a peer has to be told of this node: its address and its certificate's fingerprint
+    Identity(PeerList),
+}
+
+/// `weir peers create`
+#[derive(Debug, Args)]
+pub struct PeerCreate {
+    /// What to call it
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Where it listens for peers; leave it out if only it connects to this node
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    /// SHA-256 of its certificate, as its 'weir peers identity' shows it
+    #[arg(long, value_name = "SHA256")]
+    pub fingerprint: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir peers list`, `weir peers identity`
+#[derive(Debug, Args)]
+pub struct PeerList {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir peers describe`, `weir peers delete`
+#[derive(Debug, Args)]
+pub struct PeerNamed {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+impl Peers {
+    /// The command's last word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::List(_) => "list",
+            Self::Describe(_) => "describe",
+            Self::Delete(_) => "delete",
+            Self::Identity(_) => "identity",
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What belongs to the node as a whole: schedules, peers, who it is.
+
+use weir_replica::schedule::{Numbers, Schedule};
+
+use super::show::{self, Answer, Field, or_dash};
+use super::{argument, failed, invalid, none};
+use crate::cluster::{Change, Cluster, Failure, NamedSchedule, Peer};
+use crate::grammar::Parsed;
+use crate::table::{self, Column};
+
+/// `job schedule show`
+pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<NamedSchedule>] = &[
+        Field::key("name", "Schedule Name", |s| s.name.clone()),
+        Field::new("description", "Description", |s| s.about.clone()),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column {
+            heading: &["Name"],
+            width: 12,
+            groups: false,
+        },
+        Column {
+            heading: &["Description"],
+            width: 50,
+            groups: false,
+        },
+    ];
+    show::print(FIELDS, parsed, cluster.schedules(), &["name"], |all| {
+        let rows: Vec<Vec<String>> = all
+            .iter()
+            .map(|s| vec![s.name.clone(), s.about.clone()])
+            .collect();
+        table::fixed(COLUMNS, &rows)
+    })
+}
+
+/// `job schedule cron create`: what is not given is every one, but minutes, which have to be.
+pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const MONTHS: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    const DAYS: [&str; 7] = [
+        "sunday",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+    ];
+    let numbers = |name: &str, low: u32, high: u32, words: &[&str], first: u32| {
+        let text = parsed.get(name).unwrap_or("*").to_lowercase();
+        let parts: Vec<String> = text
+            .split(',')
+            .map(|part| {
+                let word = words
+                    .iter()
+                    .position(|word| part.len() >= 3 && word.starts_with(part));
+                match word.and_then(|at| u32::try_from(at).ok()) {
+                    Some(at) => (at + first).to_string(),
+                    None => part.to_owned(),
+                }
+            })
+            .collect();
+        let text = if text == "all" {
+            "*".to_owned()
+        } else {
+            parts.join(",")
+        };
+        Numbers::parse(&text, low, high).ok_or_else(|| invalid(&text, name, "cron_value"))
+    };
+    argument(parsed, "minute")?;
+    let change = Change::ScheduleCreate {
+        name: argument(parsed, "name")?.to_owned(),
+        schedule: Schedule::At {
+            minutes: numbers("minute", 0, 59, &[], 0)?,
+            hours: numbers("hour", 0, 23, &[], 0)?,
+            days: numbers("day", 1, 31, &[], 0)?,
+            months: numbers("month", 1, 12, &MONTHS, 1)?,
+            weekdays: numbers("dayofweek", 0, 6, &DAYS, 0)?,
+        },
+    };
+    cluster.change(change).map_err(failed)?;
+    Ok(String::new().into())
+}
+
+/// `job schedule interval create`
+pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let mut seconds: u32 = 0;
+    for (name, factor) in [
+        ("days", 86_400),
+        ("hours", 3_600),
+        ("minutes", 60),
+        ("seconds", 1),
+    ] {
+        let Some(text) = parsed.get(name) else {
+            continue;
+        };
+        let part: Option<u32> = text.parse().ok();
+        let part = part.and_then(|n| n.checked_mul(factor));
+        let sum = part.and_then(|n| n.checked_add(seconds));
+        seconds = sum.ok_or_else(|| invalid(text, name, "integer"))?;
+    }
+    if seconds == 0 {
+        return Err(invalid("0", "seconds", "integer"));
+    }
+    let change = Change::ScheduleCreate {
+        name: argument(parsed, "name")?.to_owned(),
+        schedule: Schedule::Every(seconds),
+    };
+    cluster.change(change).map_err(failed)?;
+    Ok(String::new().into())
+}
+
+/// `job schedule delete`
+pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let name = argument(parsed, "name")?;
+    if !cluster.schedules().iter().any(|s| s.name == name) {
+        return Err(none());
+    }
+    let change = Change::ScheduleDelete(name.to_owned());
+    cluster.change(change).map_err(failed)?;
+    Ok("1 entry was deleted.\n".to_owned().into())
+}
+
+/// `cluster peer show`
+pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    const FIELDS: &[Field<Peer>] = &[
+        Field::key("cluster", "Peer Cluster Name", |p| p.name.clone()),
+        Field::new("peer-addrs", "Remote Addresses", |p| {
+            or_dash(p.address.clone())
+        }),
+        Field::new("availability", "Availability of the Remote Cluster", |p| {
+            availability(p).to_owned()
+        }),
+        Field::new("fingerprint", "Certificate Fingerprint", |p| {
+            p.fingerprint.clone()
+        }),
+        Field::new("unavailable-reason", "Reason for Unavailability", |p| {
+            or_dash(p.reason.clone())
+        }),
+    ];
+    const COLUMNS: &[Column] = &[
+        Column {
+            heading: &["Peer Cluster Name"],
+            width: 25,
+            groups: false,
+        },
+        Column {
+            heading: &["Remote Addresses"],
+            width: 26,
+            groups: false,
+        },
+        Column {
+            heading: &["Availability"],
+            width: 14,
+            groups: false,
+        },
+    ];
+    show::print(FIELDS, parsed, cluster.peers(), &["cluster"], |all| {
+        let row = |p: &Peer| {
+            vec![
+                p.name.clone(),
+                or_dash(p.address.clone()),
+                availability(p).to_owned(),
+            ]
+        };
+        table::fixed(COLUMNS, &all.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+fn availability(peer: &Peer) -> &'static str {
+    match peer.available {
+        Some(true) => "Available",
+        Some(false) => "Unavailable",
+        None => "Pending",
+    }
+}
+
+/// `cluster peer create`
+pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let fingerprint = argument(parsed, "fingerprint")?;
+    let change = Change::PeerCreate {
+        name: argument(parsed, "cluster")?.to_owned(),
+        address: parsed.get("peer-addrs").map(str::to_owned),
+        fingerprint: self::fingerprint(fingerprint)
+            .ok_or_else(|| invalid(fingerprint, "fingerprint", "SHA-256, hexadecimal"))?,
+    };
+    cluster.change(change).map_err(failed)?;
+    Ok(String::new().into())
+}
+
+/// A SHA-256 as 64 lower-case hexadecimal digits; it may come with colons and in capitals, as other programs print it.
+pub fn fingerprint(text: &str) -> Option<String> {
+    let digits: String = text
+        .chars()
+        .filter(|c| *c != ':')
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    (digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(digits)
+}
+
+/// `cluster peer delete`
+pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
+    let name = argument(parsed, "cluster")?;
+    if !cluster.peers().iter().any(|p| p.name == name) {
+        return Err(none());
+    }
+    let change = Change::PeerDelete(name.to_owned());
+    cluster.change(change).map_err(failed)?;
+    Ok("1 entry was deleted.\n".to_owned().into())
+}
+
+/// `cluster identity show`
+pub fn identity(cluster: &dyn Cluster) -> Answer {
+    let fields = [
+        ("Cluster UUID", cluster.uuid()),
+        ("Cluster Name", cluster.name()),
+        ("Peering Address", or_dash(cluster.peer_address())),
+        ("Certificate Fingerprint", cluster.fingerprint()),
+    ];
+    table::instances(&[fields.to_vec()]).into()
+}
