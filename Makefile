@@ -47,6 +47,7 @@ api:
 	$(CARGO) build -p weir --locked
 	conformance/api/run
 	conformance/cli/run
+	conformance/ontap/run
 
 # The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
 lab:

@@ -10,7 +10,7 @@ pub use netapp::{
     Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
     Snapshots, StoragePools, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
 };
-pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, Peers, Snapmirror};
+pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, PeerShow, Peers, Snapmirror};
 pub use server::{Audit, Config, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;

@@ -43,12 +43,10 @@ pub enum Peers {
     Create(PeerCreate),
     /// List the nodes that this one is paired with
     List(PeerList),
-    /// Show one of them
-    Describe(PeerNamed),
+    /// Show one of them; without a name, what a peer has to be told of this node: its address and fingerprint
+    Show(PeerShow),
     /// Forget one of them
     Delete(PeerNamed),
-    /// Show what a peer has to be told of this node: its address and its certificate's fingerprint
-    Identity(PeerList),
 }
 
 /// `weir peers create`
@@ -60,7 +58,7 @@ pub struct PeerCreate {
     /// Where it listens for peers; leave it out if only it connects to this node
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,
-    /// SHA-256 of its certificate, as its 'weir peers identity' shows it
+    /// SHA-256 of its certificate, as its 'weir peers show' prints it
     #[arg(long, value_name = "SHA256")]
     pub fingerprint: String,
     #[command(flatten)]
@@ -68,7 +66,7 @@ pub struct PeerCreate {
     pub common: Common,
 }
 
-/// `weir peers list`, `weir peers identity`
+/// `weir peers list`
 #[derive(Debug, Args)]
 pub struct PeerList {
     #[command(flatten)]
@@ -76,7 +74,18 @@ pub struct PeerList {
     pub common: Common,
 }
 
-/// `weir peers describe`, `weir peers delete`
+/// `weir peers show`
+#[derive(Debug, Args)]
+pub struct PeerShow {
+    /// Its name [default: this node]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir peers delete`
 #[derive(Debug, Args)]
 pub struct PeerNamed {
     /// Its name
@@ -93,9 +102,8 @@ impl Peers {
         match self {
             Self::Create(_) => "create",
             Self::List(_) => "list",
-            Self::Describe(_) => "describe",
+            Self::Show(_) => "show",
             Self::Delete(_) => "delete",
-            Self::Identity(_) => "identity",
         }
     }
 }

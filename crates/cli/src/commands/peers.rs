@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{open, own};
 use crate::Environment;
-use crate::args::{At, Common, Peers};
+use crate::args::{At, Common, PeerShow, Peers};
 use crate::error::Error;
 use crate::format::{Format, Kind};
 use crate::http::Method;
@@ -18,8 +18,9 @@ const TABLE: &str =
 pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let common: &Common = match command {
         Peers::Create(args) => &args.common,
-        Peers::List(args) | Peers::Identity(args) => &args.common,
-        Peers::Describe(args) | Peers::Delete(args) => &args.common,
+        Peers::List(args) => &args.common,
+        Peers::Show(args) => &args.common,
+        Peers::Delete(args) => &args.common,
     };
     let mut s = open(common, &At::default(), environment, io)?;
     match command {
@@ -39,17 +40,20 @@ pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Resul
             let all: Vec<Value> = all.unwrap_or_default().into_iter().map(bare).collect();
             s.print_all(&all, &own(TABLE)?)
         }
-        Peers::Describe(args) => {
-            let one = named(&s, &args.name)?;
-            s.print(&bare(one), &Format::plain(Kind::Yaml))
-        }
+
         Peers::Delete(args) => {
             named(&s, &args.name)?;
             s.confirm(&format!("You are about to delete peer [{}].", args.name))?;
             s.ontap(Method::Delete, &format!("{PATH}/{}", args.name), &[], None)?;
             s.say(&format!("Deleted peer [{}].", args.name))
         }
-        Peers::Identity(_) => {
+        Peers::Show(PeerShow {
+            name: Some(name), ..
+        }) => {
+            let one = named(&s, name)?;
+            s.print(&bare(one), &Format::plain(Kind::Yaml))
+        }
+        Peers::Show(_) => {
             let query = [("fields", "name,peering".to_owned())];
             let own = s.ontap(Method::Get, "cluster", &query, None)?;
             let of = |name: &str| own.get("peering").and_then(|p| p.get(name)).cloned();
