@@ -337,8 +337,9 @@ async fn serve(
             actor: actor.clone(),
         })
     });
-    let state = AppState::new(control, nfs).with_metrics(metrics);
-    drop(clusters);
+    let state = AppState::new(control, nfs)
+        .with_metrics(metrics)
+        .with_ontap(clusters);
     if let Err(error) = weir_api::serve(door.listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");
     }

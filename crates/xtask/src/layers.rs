@@ -29,7 +29,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("weir-cli", &["weir-base", "weir-ontap"]),
     ("weir-doctor", &[]),
-    ("weir-ontap", &["weir-replica"]),
+    // Itself: its tests use its fake, which is a feature.
+    ("weir-ontap", &["weir-ontap", "weir-replica"]),
     (
         "weir-sim",
         &[
