@@ -19,6 +19,7 @@ mod cx;
 mod data;
 mod dead;
 mod delta;
+mod difference;
 mod edit;
 mod engine;
 mod event;
@@ -44,6 +45,7 @@ mod volume;
 
 pub use catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 pub use cx::Cx;
+pub use difference::{Difference, Part};
 pub use edit::{EditError, verify_record};
 pub use engine::{Engine, EngineOptions};
 pub use mirror::{Mirror, Partial, Position, SnapshotHold, SnapshotIdentity};
@@ -51,7 +53,7 @@ pub use outgoing::{BlockRef, Outgoing, Sent};
 pub use receive::{Incoming, Mark, Receive};
 pub use recovery::Recovered;
 pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
-pub use snapshot::{Difference, MAX_SNAPSHOTS, Part, Snapshot};
+pub use snapshot::{MAX_SNAPSHOTS, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
     ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,

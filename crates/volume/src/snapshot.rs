@@ -28,16 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time};
-use weir_store::node::Key;
-use weir_store::tree::{self, TreeRoot};
-use weir_store::{RootLife, StoreError};
+use weir_store::RootLife;
+use weir_store::tree::TreeRoot;
 
 use crate::catalog::{Catalog, MAX_LABEL, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::edit::{Edits, SnapshotEdit};
 use crate::inode::Inode;
-use crate::merge::blocking;
 use crate::mirror::SnapshotIdentity;
-use crate::record::kind;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, RootState, Volume};
 
@@ -74,34 +71,6 @@ pub struct Snapshot {
     /// It cannot be deleted now: a transfer sends it, or it is what clients of a
     /// destination see.
     pub held: bool,
-}
-
-/// One difference between two roots of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Difference {
-    /// The inode.
-    pub ino: Ino,
-    /// Which of its records.
-    pub part: Part,
-    /// The old root has the record.
-    pub in_old: bool,
-    /// The new root has the record.
-    pub in_new: bool,
-}
-
-/// A sort of record.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Part {
-    /// Attributes.
-    Inode,
-    /// A piece of a link target.
-    Symlink,
-    /// The directory entry with this cookie.
-    Entry(u64),
-    /// The 32 file blocks from this one on.
-    Data(u64),
-    /// Internal records.
-    Other,
 }
 
 /// What is known of a snapshot from the moment it is made.
@@ -813,28 +782,6 @@ impl Volume {
         self.root.store(RootState::new(TreeRoot::EMPTY));
     }
 
-    /// What differs between the committed trees of two views of one volume, at a
-    /// cost proportional to the difference. Blocks the calling thread.
-    ///
-    /// # Errors
-    /// As the store's.
-    pub fn diff(&self, newer: &Volume) -> Result<Vec<Difference>, StoreError> {
-        let (old, new) = (self.root.load_full(), newer.root.load_full());
-        let src = self.core.agg.source();
-        let mut out = Vec::new();
-        tree::diff(&src, &old.root, &new.root, &mut |key, a, b| {
-            out.push(Difference {
-                ino: Ino(key.ino),
-                part: part_of(&key),
-                in_old: a.is_some(),
-                in_new: b.is_some(),
-            });
-            Ok(())
-        })
-        .map_err(blocking)?;
-        Ok(out)
-    }
-
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let snaps = self.snaps.lock();
@@ -889,16 +836,6 @@ impl Volume {
 enum Change {
     Remove(u32),
     Name(u32, String, String),
-}
-
-fn part_of(key: &Key) -> Part {
-    match key.kind {
-        kind::INODE => Part::Inode,
-        kind::SYMLINK => Part::Symlink,
-        kind::DIRENT => Part::Entry(key.sub),
-        kind::EXTENT => Part::Data(key.sub),
-        _ => Part::Other,
-    }
 }
 
 impl Snaps {
