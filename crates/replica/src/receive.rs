@@ -36,7 +36,7 @@ pub enum Received {
 enum State {
     /// Nothing was offered yet.
     Idle,
-    Data(Receive),
+    Data(Box<Receive>),
     Over,
 }
 
@@ -114,10 +114,11 @@ impl Receiver {
                 self.begin(begin, out, now)
             }
             (Kind::Records, State::Data(receive)) => {
-                let position = batch::apply(&frame.payload, receive).map_err(|why| match why {
-                    Unapplied::Malformed(what) => TransferError::Corrupt(what),
-                    Unapplied::Volume(e) => TransferError::Volume(e),
-                })?;
+                let position =
+                    batch::apply(&frame.payload, &mut **receive).map_err(|why| match why {
+                        Unapplied::Malformed(what) => TransferError::Corrupt(what),
+                        Unapplied::Volume(e) => TransferError::Volume(e),
+                    })?;
                 self.digest = batch::digest(self.digest, &frame.payload);
                 let progress = &mut self.progress;
                 progress.phase = Phase::Data;
@@ -202,7 +203,7 @@ impl Receiver {
         self.progress.resumed = mark.logical;
         self.progress.durable = receive.durable();
         self.acked = self.progress.durable;
-        self.state = State::Data(receive);
+        self.state = State::Data(Box::new(receive));
         let resume = Resume {
             position: mark.position,
             digest: mark.digest,

@@ -21,7 +21,7 @@ use crate::cx::Cx;
 use crate::data::ptr_of;
 use crate::mirror::{Position, SnapshotHold};
 use crate::receive::Incoming;
-use crate::record::{WINDOW, Window, kind};
+use crate::record::{Window, kind};
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume, malformed};
 
@@ -59,7 +59,7 @@ pub enum Sent {
         /// The window's place.
         at: Position,
         /// Those with contents, with their place in the window, in order.
-        blocks: SmallVec<[(u8, BlockRef); WINDOW as usize]>,
+        blocks: Vec<(u8, BlockRef)>,
         /// Those that are holes now.
         holes: u32,
     },
@@ -215,7 +215,7 @@ impl Outgoing {
                 }));
             }
             let (old, new) = (self.window(key, found.old)?, self.window(key, found.new)?);
-            let (mut blocks, mut holes) = (SmallVec::new(), 0u32);
+            let (mut blocks, mut holes) = (Vec::new(), 0u32);
             for (i, (old, new)) in old.blocks.iter().zip(&new.blocks).enumerate() {
                 match new {
                     Some(_) if old == new => {}

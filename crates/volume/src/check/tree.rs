@@ -98,8 +98,9 @@ impl<'a> TreeCheck<'a> {
             inodes: HashMap::new(),
             names: HashMap::new(),
             orphans: Vec::new(),
-            // Half of a transfer fits together as little as what cannot be read.
-            blind: live && rec.mirror.is_some_and(|m| m.transfer.is_some()),
+            // Half of a transfer fits together as little as what cannot be read, and before the first
+            // there need be nothing at all.
+            blind: live && (rec.mirror).is_some_and(|m| m.transfer.is_some() || m.exported == 0),
             lost: false,
             used: 0,
         };
