@@ -5,7 +5,7 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke api lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy tidy smoke api ontap lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -47,6 +47,10 @@ api:
 	$(CARGO) build -p weir --locked
 	conformance/api/run
 	conformance/cli/run
+
+# NetApp's Python client, Ansible's modules and a published session against the real binary.
+ontap:
+	$(CARGO) build -p weir --locked
 	conformance/ontap/run
 
 # The benchmark lab: a tiny matrix through both generators, and its reports in a browser.
