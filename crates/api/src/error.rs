@@ -162,6 +162,12 @@ impl ApiError {
     }
 }
 
+impl From<Refusal> for Box<ApiError> {
+    fn from(refusal: Refusal) -> Box<ApiError> {
+        ApiError::refused(refusal)
+    }
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = axum::http::StatusCode::from_u16(self.code())

@@ -11,7 +11,7 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{filestore, netapp};
+use crate::{filestore, netapp, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -98,6 +98,22 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
     }
 }
 
+/// A resource as it is intended, in normal form, without figures that only the node knows.
+fn current(view: &View, target: &Target, nfs: SocketAddr) -> ApiResult<Object> {
+    let found = view.resource(target);
+    Ok(
+        match found.ok_or_else(|| ApiError::not_found(&target.to_string()))? {
+            Resource::Pool(p) => netapp::pool(view, &p),
+            Resource::Volume(v) => netapp::volume(view, &v, None, nfs),
+            Resource::Instance(i) => filestore::instance(view, &i, nfs.ip()),
+            Resource::Snapshot(s) => match s.name.of {
+                SnapshotOf::Volume => netapp::snapshot(&s, None),
+                SnapshotOf::Instance => filestore::snapshot(&s, None),
+            },
+        },
+    )
+}
+
 impl Asked<'_> {
     fn part(&self, i: usize) -> &str {
         self.parts.get(i).map_or("", String::as_str)
@@ -168,33 +184,30 @@ impl Asked<'_> {
         Ok(self.operation(&op))
     }
 
-    /// A resource as it is, in normal form.
-    async fn current(&self, view: &View, target: &Target) -> ApiResult<Object> {
-        let control = self.app.control();
-        let r = view.resource(target);
-        Ok(
-            match r.ok_or_else(|| ApiError::not_found(&target.to_string()))? {
-                Resource::Pool(p) => netapp::pool(view, &p),
-                Resource::Volume(v) => {
-                    let used = control.volume_used(&v).await;
-                    netapp::volume(view, &v, Some(used), self.nfs)
-                }
-                Resource::Instance(i) => filestore::instance(view, &i, self.nfs.ip()),
-                Resource::Snapshot(s) => {
-                    let used = Some(control.snapshot_used(&s).await);
-                    match s.name.of {
-                        SnapshotOf::Volume => netapp::snapshot(&s, used),
-                        SnapshotOf::Instance => filestore::snapshot(&s, used),
-                    }
-                }
-            },
-        )
-    }
-
     async fn get(&self, kind: Kind) -> ApiResult<Value> {
         let target = self.target(kind)?;
-        let view = self.app.control().view();
-        let object = self.current(&view, &target).await?;
+        let control = self.app.control();
+        let view = control.view();
+        let mut object = current(&view, &target, self.nfs)?;
+        match view.resource(&target) {
+            Some(Resource::Volume(v)) => {
+                let used = control.volumes_used(std::iter::once(&*v)).await;
+                netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
+            }
+            Some(Resource::Snapshot(s)) => {
+                let used = Some(control.snapshot_used(&s).await);
+                object = match s.name.of {
+                    SnapshotOf::Volume => netapp::snapshot(&s, used),
+                    SnapshotOf::Instance => filestore::snapshot(&s, used),
+                };
+            }
+            _ => {}
+        }
+        if matches!(kind, Kind::Volume | Kind::Instance) {
+            if let Some(now) = control.throttled(&target).await {
+                object.insert("throughputStatus".to_owned(), throughput::status(&now));
+            }
+        }
         Ok(encode(kind.message(), &object, self.enums))
     }
 
@@ -231,33 +244,39 @@ impl Asked<'_> {
         let target = self.target(kind)?;
         let body = self.decode(kind.message())?;
         let mask = Mask::parse(kind.message(), self.query.get("updateMask"), &body)?;
-        let view = self.app.control().view();
-        let current = self.current(&view, &target).await?;
-        let changed = mask.apply(&current, &body);
-        if changed.is_empty() {
-            return Err(ApiError::field(
-                "updateMask",
-                "'updateMask' is required: it names the fields to change",
-            ));
-        }
-        let mutation = match target {
-            Target::Pool(name) => {
-                Mutation::UpdatePool(name, netapp::pool_change(changed, &current)?)
+        let nfs = self.nfs;
+        let of = target.clone();
+        // A mask may name a part of a field; the rest of it is what it is when the change's turn comes.
+        let make = move |view: &View| -> ApiResult<Mutation> {
+            let current = current(view, &of, nfs)?;
+            let changed = mask.apply(&current, &body);
+            if changed.is_empty() {
+                return Err(ApiError::field(
+                    "updateMask",
+                    "'updateMask' is required: it names the fields to change",
+                ));
             }
-            Target::Volume(name) => {
-                let change = netapp::volume_change(&name.place, changed, &current)?;
-                Mutation::UpdateVolume(name, change)
-            }
-            Target::Instance(name) => {
-                let etag = body.get("etag").and_then(Value::as_str);
-                let change = filestore::instance_change(changed, etag, &current)?;
-                Mutation::UpdateInstance(name, change)
-            }
-            Target::Snapshot(name) => {
-                Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
-            }
+            Ok(match of.clone() {
+                Target::Pool(name) => {
+                    Mutation::UpdatePool(name, netapp::pool_change(changed, &current)?)
+                }
+                Target::Volume(name) => {
+                    let change = netapp::volume_change(&name.place, changed, &current)?;
+                    Mutation::UpdateVolume(name, change)
+                }
+                Target::Instance(name) => {
+                    let etag = body.get("etag").and_then(Value::as_str);
+                    let change = filestore::instance_change(changed, etag, &current)?;
+                    Mutation::UpdateInstance(name, change)
+                }
+                Target::Snapshot(name) => {
+                    Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
+                }
+            })
         };
-        self.submit(mutation).await
+        let control = self.app.control();
+        let op = control.submit_made(&target, make, &self.actor).await?;
+        Ok(self.operation(&op))
     }
 
     async fn delete(&self, kind: Kind) -> ApiResult<Value> {
@@ -357,21 +376,24 @@ impl Asked<'_> {
         // What a volume holds is asked for only where it is shown, or where the client's question needs it of all.
         let mut used: HashMap<u64, u64> = HashMap::new();
         if self.asks_for_use() {
-            for v in view.volumes(within) {
-                used.insert(v.id, control.volume_used(v).await);
-            }
+            let bytes = control
+                .volumes_used(view.volumes(within).map(|v| &**v))
+                .await;
+            used.extend(view.volumes(within).map(|v| v.id).zip(bytes));
         }
         let page: Page<(String, &Arc<Volume>)> = q.page(
             view.volumes(within).map(|v| (key(&v.name), v)),
             |(k, _)| k,
             |(_, v)| netapp::volume(view, v, used.get(&v.id).copied(), self.nfs),
         );
+        if used.is_empty() {
+            let shown: Vec<&Volume> = page.items.iter().map(|((_, v), _)| &***v).collect();
+            let bytes = control.volumes_used(shown.iter().copied()).await;
+            used.extend(shown.iter().map(|v| v.id).zip(bytes));
+        }
         let mut out = Vec::with_capacity(page.items.len());
         for ((_, v), mut object) in page.items {
-            if !used.contains_key(&v.id) {
-                let bytes = control.volume_used(v).await;
-                object.insert("usedGib".to_owned(), json!(bytes.div_ceil(1 << 30)));
-            }
+            netapp::set_used(&mut object, used.get(&v.id).copied().unwrap_or(0));
             out.push(object);
         }
         (out, page.next)

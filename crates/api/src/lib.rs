@@ -24,6 +24,7 @@ pub mod page;
 pub mod query;
 pub mod route;
 pub mod schema;
+pub mod throughput;
 mod tls;
 
 pub use app::{AppState, Ends, Gate, MAX_BODY, Metrics, router};

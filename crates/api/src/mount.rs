@@ -55,3 +55,36 @@ fn command(p: Protocol, ip: &str, port: u16, share: &str) -> String {
         "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o {version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{share} /mnt/{share}"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the tuning documents that are about mounting (document, key, value), as they stand in the line that
+    /// clients are told.
+    #[test]
+    fn the_documents_values_are_in_the_line() {
+        let line = command(Protocol::Nfsv3, "10.0.0.1", NFS_PORT, "share");
+        let options = line
+            .split_once(" -o ")
+            .unwrap()
+            .1
+            .split(' ')
+            .next()
+            .unwrap();
+        for (document, key, value) in [
+            ("000", "nconnect", 16),
+            ("001", "timeo", 600),
+            ("001", "retrans", 3),
+            ("001", "rsize", 1_048_576),
+            ("001", "wsize", 1_048_576),
+        ] {
+            let wanted = format!("{key}={value}");
+            assert!(
+                options.split(',').any(|option| option == wanted),
+                "document {document}, {key}: {options}"
+            );
+        }
+        assert!(options.split(',').any(|option| option == "hard"));
+    }
+}

@@ -137,8 +137,7 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
         }
     }
     if let Some(used) = used {
-        // Rounded up, so that only an empty volume is said to hold nothing.
-        m.set("usedGib", used.div_ceil(GIB));
+        m.set("usedGib", used_gib(used));
     }
     if v.snapshot_directory {
         m.set("snapshotDirectory", true);
@@ -164,6 +163,16 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
     }
     m.set("mountOptions", mount::options(v, nfs));
     m.done(&schema::VOLUME)
+}
+
+/// Rounded up, so that only an empty volume is said to hold nothing.
+fn used_gib(bytes: u64) -> u64 {
+    bytes.div_ceil(GIB)
+}
+
+/// Adds to a volume how many bytes it holds.
+pub fn set_used(volume: &mut Object, bytes: u64) {
+    volume.insert("usedGib".to_owned(), json!(used_gib(bytes)));
 }
 
 fn rule(r: &ExportRule) -> Value {

@@ -695,3 +695,75 @@ async fn metrics_and_descriptions_are_served() {
             .is_object()
     );
 }
+
+/// Twenty masks that name one label each, at once, of everything that has labels: none undoes another.
+#[tokio::test]
+async fn masks_that_name_single_labels_do_not_undo_each_other() {
+    let api = std::sync::Arc::new(furnished().await);
+    let snapshots = format!("{PLACE}/volumes/v1/snapshots");
+    api.done("POST", &format!("{snapshots}?snapshotId=s1"), json!({}))
+        .await;
+    for path in [
+        format!("{PLACE}/storagePools/mq"),
+        format!("{PLACE}/volumes/v1"),
+        format!("{PLACE}/instances/i1"),
+        format!("{snapshots}/s1"),
+    ] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..20 {
+            let (api, path) = (std::sync::Arc::clone(&api), path.clone());
+            tasks.spawn(async move {
+                let label = json!({"labels": {format!("l{n}"): n.to_string()}});
+                let masked = format!("{path}?updateMask=labels.l{n}");
+                api.done("PATCH", &masked, label).await;
+            });
+        }
+        tasks.join_all().await;
+        let labels = api.ok("GET", &path, "").await["labels"].clone();
+        assert_eq!(labels.as_object().unwrap().len(), 20, "{path}: {labels}");
+    }
+}
+
+#[tokio::test]
+async fn a_description_names_the_limit_that_binds_now() {
+    use weir_control::backend::{BindingLevel, Throttled};
+    let api = furnished().await;
+    let key = |name: &str| {
+        let view = api.control.view();
+        let name = weir_control::Place::new("p1", "us-central1").name(name);
+        let volume = view.volume(&name).map(|v| v.key.to_string());
+        volume.or_else(|| view.instance(&name).map(|i| i.key.to_string()))
+    };
+    let free = Throttled {
+        source: "PREMIUM, manual: 128 MiB/s".to_owned(),
+        ..Throttled::default()
+    };
+    let held = Throttled {
+        binding: Some((BindingLevel::Client, weir_qos::Limit::ReadOps)),
+        waiting: 12,
+        ..free.clone()
+    };
+    for (collection, id) in [("volumes", "v1"), ("instances", "i1")] {
+        let path = format!("{PLACE}/{collection}/{id}");
+        api.node.throttle(&key(id).unwrap(), free.clone());
+        let shown = api.ok("GET", &path, "").await;
+        assert_eq!(
+            shown["throughputStatus"],
+            json!({"limitSource": "PREMIUM, manual: 128 MiB/s", "waitingRequests": "0"})
+        );
+        api.node.throttle(&key(id).unwrap(), held.clone());
+        let shown = api.ok("GET", &path, "").await;
+        assert_eq!(
+            shown["throughputStatus"],
+            json!({"limitSource": "PREMIUM, manual: 128 MiB/s", "waitingRequests": "12",
+                   "bindingLevel": "CLIENT", "bindingLimit": "READ_OPS"})
+        );
+        // Clients send back what they read: it is no field that they could set.
+        let masked = format!("{path}?updateMask=description");
+        let mut body = shown.clone();
+        body["description"] = json!("slow");
+        api.done("PATCH", &masked, body.clone()).await;
+        let masked = format!("{path}?updateMask=throughputStatus");
+        assert_eq!(api.ask("PATCH", &masked, body.to_string()).await.0, 400);
+    }
+}

@@ -7,6 +7,7 @@ use crate::holder::Holder;
 use crate::model::{Actor, Operation, Outcome, Snapshot, State};
 use crate::mutation::Mutation;
 use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
 use crate::rules;
 use crate::store::Draft;
@@ -129,8 +130,12 @@ fn intend(
             let capacity = before.capacity(&draft.view);
             let next = rules::volume::update(&draft.view, &volume, change, facts.used)?;
             let mode = change.unix_permissions.is_some();
-            draft.put_volume(next);
-            Ok(touch(draft, target, capacity, mode)?)
+            let before = draft.view.clone();
+            draft.put_volume(next.clone());
+            let intent = touch(draft, target, capacity, mode)?;
+            // Labels, descriptions and the like are in force once they are written.
+            let words = intent.1.is_none() && alike((&before, &volume), (&draft.view, &next));
+            Ok((intent.0, intent.1, words))
         }
         Mutation::CreateInstance(name, new) => {
             let instance = rules::instance::create(&draft.view, name, new, facts.id, draft.now)?;

@@ -5,7 +5,6 @@
 //! the threads that serve requests.
 
 use std::sync::Arc;
-use weir_qos::Plan;
 
 /// Why the node could not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +45,28 @@ pub struct VolumeState {
     pub number: u64,
     /// Bytes held by data.
     pub used: u64,
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindingLevel {
+    /// The pool's, which its volumes share.
+    Pool,
+    /// The volume's.
+    Volume,
+    /// That of each client.
+    Client,
+}
+
+/// What holds a volume's requests back now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// The limit that requests wait for, if any wait.
+    pub binding: Option<(BindingLevel, weir_qos::Limit)>,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// Where the volume's own limits come from, in words.
+    pub source: String,
 }
 
 /// What the engine says of a snapshot.
@@ -114,15 +135,34 @@ pub struct ExportSpec {
     pub read_only: bool,
 }
 
-/// What the data path is to serve, as a whole.
+/// What the data path is to serve from now on, as what is different from the publication before. It is made of the change
+/// alone, so that among very many volumes it costs what the change does.
 #[derive(Clone, Debug, Default)]
-pub struct Published {
-    /// Every volume that is served, sorted by key. What did not change since the last publication is the same [`Arc`]: the
-    /// node then keeps what it made of it, and a change among ten thousand volumes costs what the change does.
+pub struct Publication {
+    /// Whatever is not named here is not served any more: the first publication, and those after one that failed.
+    /// Otherwise it stays as it is.
+    pub whole: bool,
+    /// Volumes that are new or served differently, sorted by key.
     pub exports: Vec<Arc<ExportSpec>>,
+    /// Keys of volumes that are not served any more.
+    pub withdrawn: Vec<Arc<str>>,
     /// Limits.
-    pub plan: Plan,
+    pub limits: weir_qos::Change,
 }
+
+impl Publication {
+    /// Whether everything is served as before.
+    pub fn is_empty(&self) -> bool {
+        !self.whole
+            && self.exports.is_empty()
+            && self.withdrawn.is_empty()
+            && self.limits.is_empty()
+    }
+}
+
+/// A point in the node's history, for [`Backend::reached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point(pub u64);
 
 /// The node below the control plane.
 pub trait Backend: Send + Sync + 'static {
@@ -130,9 +170,12 @@ pub trait Backend: Send + Sync + 'static {
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError>;
     /// One of them.
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
+    /// What limits it now. Nothing, if it is not served.
+    fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;
     /// Makes it, or finds it made. A capacity or mode that differs from an existing volume's is left to the calls below.
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;
-    /// Deletes it with its snapshots, or finds it gone. Clients get stale handles.
+    /// Deletes it with its snapshots, or finds it gone. Clients get stale handles at once. Not durable by itself when it
+    /// returns: after a crash the volume may be there again, until the node has reached the [`Backend::point`] after it.
     fn delete_volume(&self, key: &str) -> Result<(), BackendError>;
     /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow. Not durable by itself
     /// when it returns: at a start it is to be set again for every volume, which costs nothing where it is the same.
@@ -147,6 +190,11 @@ pub trait Backend: Send + Sync + 'static {
     fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError>;
     /// Makes the volume what it was then. Later snapshots are deleted with what they held.
     fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError>;
-    /// Replaces what is served and what is in force, at once and without interrupting anyone.
-    fn publish(&self, published: Arc<Published>) -> Result<(), BackendError>;
+    /// Where the node's history stands now. Never waits.
+    fn point(&self) -> Point;
+    /// Whether everything that calls had changed before `point` is durable by now. Never waits; that it will be some
+    /// time is the node's own affair.
+    fn reached(&self, point: Point) -> bool;
+    /// Changes what is served and what is in force, at once and without interrupting anyone.
+    fn publish(&self, publication: Arc<Publication>) -> Result<(), BackendError>;
 }

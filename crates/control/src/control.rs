@@ -1,14 +1,14 @@
 //! The facade: reads from the view, changes through the catalog.
 
 use crate::accept::{self, Facts};
-use crate::backend::Backend;
+use crate::backend::{Backend, Throttled};
 use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
 use crate::holder::Holder;
 use crate::jobs::Works;
 use crate::levels::Levels;
 use crate::model::{Actor, Instance, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Collection, Name};
+use crate::name::{Collection, Name, Target};
 use crate::publish::{self, InForce};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
@@ -151,8 +151,45 @@ impl Control {
         mutation: Mutation,
         actor: &Actor,
     ) -> Result<Arc<Operation>, Refusal> {
+        self.accept(mutation, |_: &View| Ok(None), actor).await
+    }
+
+    /// The same for a change that is made from how `target` is, such as one label more: `make` is called with a view,
+    /// and once more with a newer one if somebody else has changed the target before this change's turn came. So of two
+    /// such changes at once neither undoes the other.
+    ///
+    /// # Errors
+    /// As [`Control::submit`]; and what `make` says.
+    pub async fn submit_made<E: From<Refusal> + Send + 'static>(
+        &self,
+        target: &Target,
+        make: impl Fn(&View) -> Result<Mutation, E> + Send + 'static,
+        actor: &Actor,
+    ) -> Result<Arc<Operation>, E> {
+        let view = self.view();
+        let mutation = make(&view)?;
+        let (target, basis) = (target.clone(), view.resource(target));
+        let again = move |newer: &View| {
+            let same = match (&basis, newer.resource(&target)) {
+                (Some(basis), Some(now)) => basis.is(&now),
+                _ => false,
+            };
+            match same {
+                true => Ok(None),
+                false => make(newer).map(Some),
+            }
+        };
+        self.accept(mutation, again, actor).await
+    }
+
+    async fn accept<E: From<Refusal> + Send + 'static>(
+        &self,
+        mutation: Mutation,
+        again: impl FnOnce(&View) -> Result<Option<Mutation>, E> + Send + 'static,
+        actor: &Actor,
+    ) -> Result<Arc<Operation>, E> {
         let Ok(_turn) = self.submissions.acquire().await else {
-            return Err(closing());
+            return Err(closing().into());
         };
         let works = Arc::clone(&self.works);
         let facts = Facts {
@@ -168,9 +205,9 @@ impl Control {
             .name(&format!("operation-{millis}-{tail:08x}"));
         let actor = actor.clone();
         // A task of its own: once begun it goes on although whoever asked may hang up.
-        let begun = tokio::spawn(begin(works, mutation, actor, facts, name));
-        let name = begun.await.unwrap_or_else(|_| Err(closing()))?;
-        self.wait(&name, QUICK).await
+        let begun = tokio::spawn(begin(works, mutation, again, actor, facts, name));
+        let name = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
+        Ok(self.wait(&name, QUICK).await?)
     }
 
     /// What [`Control::submit`] would refuse, without doing anything (`validateOnly`).
@@ -313,14 +350,23 @@ impl Control {
         self.catalog().audit(before, limit).await
     }
 
-    /// Bytes that a volume's data holds, as of a second ago at most.
-    pub async fn volume_used(&self, volume: &Volume) -> u64 {
-        self.usage.volume(&self.works, &volume.key).await
+    /// Bytes that each volume's data holds.
+    pub async fn volumes_used(&self, volumes: impl Iterator<Item = &Volume> + Send) -> Vec<u64> {
+        let keys = volumes.map(|volume| Arc::clone(&volume.key)).collect();
+        self.usage.volumes(&self.works, keys).await
     }
 
-    /// The same of an instance.
+    /// What limits a volume or instance now; `None` if there is nothing of the kind, or the node cannot say.
+    pub async fn throttled(&self, target: &Target) -> Option<Throttled> {
+        let key = Holder::find(&self.view(), target)?.key().to_string();
+        self.works.ask(move |node| node.throttled(&key)).await.ok()
+    }
+
+    /// Bytes that an instance's data holds.
     pub async fn instance_used(&self, instance: &Instance) -> u64 {
-        self.usage.volume(&self.works, &instance.key).await
+        let keys = vec![Arc::clone(&instance.key)];
+        let used = self.usage.volumes(&self.works, keys).await;
+        used.into_iter().next().unwrap_or(0)
     }
 
     /// Bytes that only this snapshot holds, as of a second ago at most.
@@ -365,26 +411,33 @@ impl Control {
     }
 }
 
-/// From what is asked for to a job that runs. Returns the operation's name once it is in the catalog.
-async fn begin(
+/// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
+/// Returns the operation's name once it is in the catalog.
+async fn begin<E: From<Refusal>>(
     works: Arc<Works>,
     mutation: Mutation,
+    again: impl FnOnce(&View) -> Result<Option<Mutation>, E>,
     actor: Actor,
     facts: Facts,
     name: Name,
-) -> Result<Name, Refusal> {
-    let begun = may_change(&actor).and_then(|()| {
-        works.store.change(|draft| {
-            let accepted = accept::apply(draft, &mutation, &actor, &facts, name.clone())?;
-            let place = works.lanes.enter(accepted.lane, &name);
-            Ok((accepted.operation, place))
-        })
+) -> Result<Name, E> {
+    let mut refused = None;
+    let begun = works.store.change_or(|draft| {
+        let newer = again(&draft.view)?;
+        let mutation = newer.as_ref().unwrap_or(&mutation);
+        let accepted = may_change(&actor)
+            .and_then(|()| accept::apply(draft, mutation, &actor, &facts, name.clone()));
+        let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
+        let place = works.lanes.enter(accepted.lane, &name);
+        Ok((accepted.operation, place))
     });
     let ((operation, place), ticket) = match begun {
         Ok(begun) => begun,
-        Err(refusal) => {
-            note(&works, &mutation, &actor, &refusal);
-            return Err(refusal);
+        Err(error) => {
+            if let Some(refusal) = refused {
+                note(&works, &mutation, &actor, &refusal);
+            }
+            return Err(error);
         }
     };
     ticket.committed().await?;

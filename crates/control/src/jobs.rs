@@ -8,14 +8,18 @@
 //! |---|---|
 //! | create | engine has it · catalog: number, READY · in force · done |
 //! | update | engine's capacity and mode · in force · READY, done |
-//! | delete | in force without it · engine deletes · catalog forgets it, done |
+//! | delete | in force without it · engine deletes · catalog forgets it and marks it as doomed, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
 //!
 //! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
 //! resource run in the order in which they were accepted; others run beside each other.
+//!
+//! The engine's deletions are durable only with its next consistency point, which nobody waits for: forcing one for each
+//! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
+//! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
 
 use crate::accept::{BOTH, CAPACITY, MODE};
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, Point};
 use crate::holder::Holder;
 use crate::model::{Operation, Outcome, Snapshot, State};
 use crate::name::{Name, Target};
@@ -93,6 +97,8 @@ pub(crate) struct Works {
     pub published: watch::Receiver<InForce>,
     pub lanes: Arc<Lanes>,
     calls: Semaphore,
+    /// Engine volumes that were deleted, and when: doomed until that is durable.
+    buried: Mutex<HashMap<Arc<str>, Point>>,
 }
 
 /// Why a step did not succeed, for the operation's error.
@@ -126,6 +132,7 @@ impl Works {
             published,
             lanes: Arc::default(),
             calls: Semaphore::new(CALLS),
+            buried: Mutex::default(),
         }
     }
 
@@ -182,14 +189,28 @@ impl Works {
             }
         };
         let ended = self.store.insist(|draft| {
-            if outcome == Outcome::Deleted {
-                forget(draft, &operation.target);
+            if repeatable(&operation) {
+                draft.repeatable();
             }
+            let gone = match outcome == Outcome::Deleted {
+                true => forget(draft, &operation.target),
+                false => None,
+            };
             draft.end(&operation, outcome.clone());
+            gone
         });
-        if let Err(why) = ended.await {
-            tracing::info!(%why, operation = %operation.full_name(), "left for the next start");
+        match ended.await {
+            // Deleted before, so this point is behind it.
+            Ok((Some(key), _)) => self.note_buried(key),
+            Ok((None, _)) => {}
+            Err(why) => {
+                tracing::info!(%why, operation = %operation.full_name(), "left for the next start");
+            }
         }
+    }
+
+    fn note_buried(&self, key: Arc<str>) {
+        self.buried.lock().insert(key, self.backend.point());
     }
 
     async fn in_force(&self, generation: u64) -> Result<(), Refusal> {
@@ -207,6 +228,7 @@ impl Works {
         match made {
             Ok(state) => {
                 let ready = self.store.insist(|draft| {
+                    draft.repeatable();
                     if let Some(now) = Holder::find(&draft.view, &operation.target) {
                         now.put(draft, State::Ready, "", Some(state.number));
                     }
@@ -230,17 +252,43 @@ impl Works {
         }
     }
 
-    /// Deletes an engine volume whose deletion is in the catalog; what cannot be now is tried again later.
-    pub async fn bury(&self, key: &Arc<str>) -> bool {
+    /// Deletes an engine volume that the catalog has marked as doomed; what cannot be deleted now is tried again later.
+    pub async fn bury(&self, key: &Arc<str>) {
         let text = key.to_string();
         match self.ask(move |node| node.delete_volume(&text)).await {
-            Ok(()) | Err(BackendError::NotFound(_)) => {
-                let done = self.store.insist(|draft| draft.undoom(key)).await;
-                done.is_ok()
-            }
+            Ok(()) | Err(BackendError::NotFound(_)) => self.note_buried(Arc::clone(key)),
             Err(error) => {
                 tracing::warn!(%key, %error, "an engine volume that is to go could not be deleted");
-                false
+            }
+        }
+    }
+
+    /// Takes the mark from doomed engine volumes whose deletion is durable by now, and deletes those that are still there.
+    pub async fn settle(&self) {
+        let doomed = self.store.catalog.doomed().await.unwrap_or_default();
+        let mut durable: Vec<Arc<str>> = Vec::new();
+        for key in doomed {
+            let key: Arc<str> = key.into();
+            let point = self.buried.lock().get(&key).copied();
+            match point {
+                Some(point) if self.backend.reached(point) => durable.push(key),
+                Some(_) => {}
+                None => self.bury(&key).await,
+            }
+        }
+        if durable.is_empty() {
+            return;
+        }
+        let done = self.store.insist(|draft| {
+            draft.repeatable();
+            for key in &durable {
+                draft.undoom(key);
+            }
+        });
+        if done.await.is_ok() {
+            let mut buried = self.buried.lock();
+            for key in &durable {
+                buried.remove(key);
             }
         }
     }
@@ -263,6 +311,9 @@ impl Works {
                 return Err(failure(&error));
             }
             let ready = self.store.insist(|draft| {
+                if repeatable(operation) {
+                    draft.repeatable();
+                }
                 if let Some(now) = Holder::find(&draft.view, &operation.target) {
                     if matches!(now.state(), State::Updating | State::Error) {
                         now.put(draft, State::Ready, "", None);
@@ -326,7 +377,9 @@ impl Works {
                     now.put(draft, state, &words, None);
                 }
             });
-            back.await?;
+            let ((), generation) = back.await?;
+            // Either way the deletion has failed.
+            let _ = self.in_force(generation).await;
             return Err(refusal);
         }
         Ok(())
@@ -429,17 +482,27 @@ impl Works {
     }
 }
 
-/// Takes what was deleted out of the catalog.
-fn forget(draft: &mut Draft<'_>, target: &Target) {
+/// Whether running it once more, when it was done and answered long ago, changes nothing. A second revert would take away
+/// what was written after the first, and a mode set again what a client made of it.
+fn repeatable(operation: &Operation) -> bool {
+    match &*operation.verb {
+        "create" | "delete" => true,
+        "update" => !matches!(operation.argument.as_deref(), Some(MODE | BOTH)),
+        _ => false,
+    }
+}
+
+/// Takes what was deleted out of the catalog; answers the key of the engine volume that is doomed with it.
+fn forget(draft: &mut Draft<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::Snapshot(name) = target {
-        if let Some(snapshot) = draft.view.snapshot(name).cloned() {
-            draft.remove_snapshot(&snapshot);
-        }
-        return;
+        let snapshot = draft.view.snapshot(name).cloned()?;
+        draft.remove_snapshot(&snapshot);
+        return None;
     }
-    if let Some(holder) = Holder::find(&draft.view, target) {
-        holder.remove(draft);
-    }
+    let holder = Holder::find(&draft.view, target)?;
+    holder.remove(draft);
+    draft.doom(holder.key());
+    Some(Arc::clone(holder.key()))
 }
 
 /// The lane of an operation that is begun again.

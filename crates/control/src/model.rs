@@ -356,6 +356,19 @@ pub enum Resource {
     Snapshot(Arc<Snapshot>),
 }
 
+impl Resource {
+    /// Whether the other one is this very value, so that nothing has changed between the two.
+    pub(crate) fn is(&self, other: &Resource) -> bool {
+        match (self, other) {
+            (Resource::Pool(a), Resource::Pool(b)) => Arc::ptr_eq(a, b),
+            (Resource::Volume(a), Resource::Volume(b)) => Arc::ptr_eq(a, b),
+            (Resource::Instance(a), Resource::Instance(b)) => Arc::ptr_eq(a, b),
+            (Resource::Snapshot(a), Resource::Snapshot(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
 wire_enum! {
     /// What a token entitles to; each includes those before it.
     Role {

@@ -1,21 +1,23 @@
-//! What the data path sees, made from the view and handed over as a whole.
+//! What the data path sees, made from the view and handed over as what is different from the time before.
 //!
 //! One task publishes; it always takes the newest view, so that any number of mutations that came in meanwhile are one
-//! publication, and then rests for several times as long as the publication took. However many volumes there are and
-//! however fast mutations come, publishing takes a bounded part of one core. Whoever has to know that a change is in force
-//! waits for a generation. What did not change since the last time is the same `Arc`.
+//! publication. The view comes with the names of what mutations touched; only that is looked at and compared with what
+//! was published of it last, so a publication costs what the change does, not what there is. After each, the task rests
+//! for several times as long as it took: however fast mutations come, publishing takes a bounded part of one core. Whoever
+//! has to know that a change is in force waits for a generation. After a failure everything is published again.
 
-use crate::backend::{Backend, BackendError, ExportSpec, Published};
+use crate::backend::{Backend, BackendError, ExportSpec, Publication};
 use crate::model::{Instance, Pool, Protocol, State, Volume};
+use crate::name::Name;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{exports, plan};
-use crate::store::Store;
+use crate::store::{Changed, Store};
 use crate::view::View;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use weir_qos::plan::{Plan, PoolPlan, VolumePlan};
+use weir_qos::plan::{PoolPlan, VolumePlan};
 
 /// Rest, in multiples of what the publication took.
 const REST: u32 = 4;
@@ -72,17 +74,20 @@ pub(crate) async fn run(
     let mut memory = Memory::default();
     loop {
         revisions.mark_unchanged();
-        let Some(view) = store.upgrade().map(|store| store.view()) else {
+        let Some((view, changed)) = store.upgrade().map(|store| store.take_changed()) else {
             return;
         };
         if view.generation > published.borrow().generation {
             let began = clock.monotonic();
             let generation = view.generation;
             let to = Arc::clone(&backend);
-            // Built there as well: with very many volumes it takes milliseconds.
+            // Built there as well: the first one, of very many volumes, takes milliseconds.
             let done = tokio::task::spawn_blocking(move || {
-                let all = memory.build(&view);
-                let result = to.publish(Arc::new(all));
+                let next = memory.build(&view, &changed);
+                let result = match next.is_empty() {
+                    true => Ok(()),
+                    false => to.publish(Arc::new(next)),
+                };
                 (memory, result)
             });
             let result = match done.await {
@@ -107,6 +112,10 @@ pub(crate) async fn run(
                 Err(error) => {
                     tracing::error!(%error, generation, "publishing failed; trying again");
                     published.send_modify(|now| now.error = Some(error.to_string()));
+                    // Nobody knows what the node has of it.
+                    if let Some(store) = store.upgrade() {
+                        store.all_changed();
+                    }
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -118,139 +127,184 @@ pub(crate) async fn run(
     }
 }
 
-/// What a volume or instance was made from, and what came of it.
+/// What a volume or instance was last published as.
 struct Kept {
-    source: Source,
+    key: Arc<str>,
     export: Arc<ExportSpec>,
     plan: VolumePlan,
-    seen: u64,
 }
 
-#[derive(Clone)]
-enum Source {
-    Volume(Arc<Volume>, Arc<Pool>),
-    Instance(Arc<Instance>),
-}
-
-impl Source {
-    fn same(&self, other: &Source) -> bool {
-        match (self, other) {
-            (Source::Volume(a, p), Source::Volume(b, q)) => Arc::ptr_eq(a, b) && Arc::ptr_eq(p, q),
-            (Source::Instance(a), Source::Instance(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
-    }
-
-    fn key(&self) -> &Arc<str> {
-        match self {
-            Source::Volume(volume, _) => &volume.key,
-            Source::Instance(instance) => &instance.key,
-        }
-    }
-}
-
-/// The last publication.
+/// What was published so far, to tell what is different from it.
 #[derive(Default)]
 struct Memory {
-    kept: BTreeMap<Arc<str>, Kept>,
-    pools: BTreeMap<u64, (Arc<Pool>, PoolPlan)>,
-    round: u64,
+    volumes: HashMap<Name, Kept>,
+    instances: HashMap<Name, Kept>,
+    pools: HashMap<Name, (Arc<Pool>, PoolPlan)>,
+    /// The pool that instances hang under is there.
+    has_instances: bool,
 }
 
 fn served(state: State) -> bool {
     !matches!(state, State::Creating | State::Deleting)
 }
 
+/// How a volume is to be served; `None` if it is not.
+fn of_volume(view: &View, volume: &Volume) -> Option<(ExportSpec, VolumePlan)> {
+    let number = volume.number.filter(|_| served(volume.state))?;
+    let pool = view.pool_of(volume)?;
+    let export = ExportSpec {
+        key: volume.key.to_string(),
+        path: format!("/{}", volume.share_name),
+        rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
+        snapshot_directory: volume.snapshot_directory,
+        read_only: volume.read_only,
+    };
+    Some((export, plan::volume(&view.levels, pool, volume, number)))
+}
+
+/// How an instance is to be served; `None` if it is not.
+fn of_instance(view: &View, instance: &Instance) -> Option<(ExportSpec, VolumePlan)> {
+    let number = instance.number.filter(|_| served(instance.state))?;
+    let protocol = instance.protocol.unwrap_or(Protocol::Nfsv3);
+    let export = ExportSpec {
+        key: instance.key.to_string(),
+        path: format!("/{}", instance.share_name),
+        rules: exports::enforced(instance.export_rules.as_deref(), &[protocol]),
+        snapshot_directory: true,
+        read_only: false,
+    };
+    Some((export, plan::instance(&view.levels, instance, number)))
+}
+
+/// Whether the data path sees no difference between a volume in one view and the same volume in another.
+pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
+    of_volume(before.0, before.1) == of_volume(after.0, after.1)
+}
+
+/// Enters what `name` is to be served as, where it is different from before.
+fn differ(
+    kept: &mut HashMap<Name, Kept>,
+    name: &Name,
+    now: Option<(&Arc<str>, ExportSpec, VolumePlan)>,
+    out: &mut Publication,
+) {
+    let before = kept.remove(name);
+    // A name may have gone to another volume meanwhile.
+    let goes = before.as_ref().filter(|before| {
+        now.as_ref()
+            .is_none_or(|(key, _, plan)| before.key != **key || before.plan.volume != plan.volume)
+    });
+    if let Some(before) = goes {
+        out.limits.volumes_gone.push(before.plan.volume);
+        if now.as_ref().is_none_or(|(key, ..)| before.key != **key) {
+            out.withdrawn.push(Arc::clone(&before.key));
+        }
+    }
+    let Some((key, export, plan)) = now else {
+        return;
+    };
+    if before.as_ref().is_none_or(|before| before.plan != plan) {
+        out.limits.volumes.push(plan.clone());
+    }
+    let export = match before {
+        Some(before) if *before.export == export => before.export,
+        _ => {
+            let export = Arc::new(export);
+            out.exports.push(Arc::clone(&export));
+            export
+        }
+    };
+    let key = Arc::clone(key);
+    kept.insert(name.clone(), Kept { key, export, plan });
+}
+
 impl Memory {
-    fn build(&mut self, view: &View) -> Published {
-        self.round += 1;
-        for volume in view.volumes.values() {
-            let Some(number) = volume.number.filter(|_| served(volume.state)) else {
-                continue;
-            };
-            if let Some(pool) = view.pool_of(volume) {
-                let source = Source::Volume(Arc::clone(volume), Arc::clone(pool));
-                self.keep(view, source, number);
+    /// What is different in `view`, which differs from what was published last in `changed` at most.
+    fn build(&mut self, view: &View, changed: &Changed) -> Publication {
+        let mut out = Publication {
+            whole: changed.all,
+            ..Publication::default()
+        };
+        out.limits.generation = view.generation;
+        out.limits.whole = changed.all;
+        if changed.all {
+            *self = Memory::default();
+            for name in view.pools.keys() {
+                self.pool(view, name, &mut out);
+            }
+            for name in view.volumes.keys() {
+                self.volume(view, name, &mut out);
+            }
+            for name in view.instances.keys() {
+                self.instance(view, name, &mut out);
+            }
+        } else {
+            let mut volumes = changed.volumes.clone();
+            for name in &changed.pools {
+                if self.pool(view, name, &mut out) {
+                    volumes.extend(view.volumes_of(name).map(|volume| volume.name.clone()));
+                }
+            }
+            for name in &volumes {
+                self.volume(view, name, &mut out);
+            }
+            for name in &changed.instances {
+                self.instance(view, name, &mut out);
             }
         }
-        for instance in view.instances.values() {
-            if let Some(number) = instance.number.filter(|_| served(instance.state)) {
-                self.keep(view, Source::Instance(Arc::clone(instance)), number);
-            }
-        }
-        let round = self.round;
-        self.kept.retain(|_, kept| kept.seen == round);
-        let mut plans: Vec<&VolumePlan> = self.kept.values().map(|kept| &kept.plan).collect();
-        plans.sort_unstable_by_key(|plan| plan.volume);
-        Published {
-            exports: self.kept.values().map(|k| Arc::clone(&k.export)).collect(),
-            plan: Plan {
-                generation: view.generation,
-                volumes: plans.into_iter().cloned().collect(),
-                pools: self.pool_plans(view),
-            },
-        }
+        self.instances_pool(view, &mut out);
+        out.exports.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        out
     }
 
-    fn keep(&mut self, view: &View, source: Source, number: u64) {
-        if let Some(kept) = self.kept.get_mut(source.key()) {
-            if kept.source.same(&source) {
-                kept.seen = self.round;
-                return;
-            }
-        }
-        let (export, plan) = match &source {
-            Source::Volume(volume, pool) => (
-                ExportSpec {
-                    key: volume.key.to_string(),
-                    path: format!("/{}", volume.share_name),
-                    rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
-                    snapshot_directory: volume.snapshot_directory,
-                    read_only: volume.read_only,
-                },
-                plan::volume(&view.levels, pool, volume, number),
-            ),
-            Source::Instance(instance) => (
-                ExportSpec {
-                    key: instance.key.to_string(),
-                    path: format!("/{}", instance.share_name),
-                    rules: exports::enforced(
-                        instance.export_rules.as_deref(),
-                        &[instance.protocol.unwrap_or(Protocol::Nfsv3)],
-                    ),
-                    snapshot_directory: true,
-                    read_only: false,
-                },
-                plan::instance(&view.levels, instance, number),
-            ),
-        };
-        // A change of limits alone leaves the export what it was.
-        let before = self.kept.get(source.key()).map(|kept| &kept.export);
-        let export = match before {
-            Some(before) if **before == export => Arc::clone(before),
-            _ => Arc::new(export),
-        };
-        let kept = Kept {
-            export,
-            plan,
-            seen: self.round,
-            source: source.clone(),
-        };
-        self.kept.insert(Arc::clone(source.key()), kept);
+    fn volume(&mut self, view: &View, name: &Name, out: &mut Publication) {
+        let volume = view.volume(name);
+        let now = volume.and_then(|volume| {
+            let (export, plan) = of_volume(view, volume)?;
+            Some((&volume.key, export, plan))
+        });
+        differ(&mut self.volumes, name, now, out);
     }
 
-    fn pool_plans(&mut self, view: &View) -> Vec<PoolPlan> {
-        let mut pools = BTreeMap::new();
-        for pool in view.pools.values() {
-            let plan = match self.pools.remove(&pool.id) {
-                Some((from, plan)) if Arc::ptr_eq(&from, pool) => plan,
-                _ => plan::pool(&view.levels, pool),
-            };
-            pools.insert(pool.id, (Arc::clone(pool), plan));
+    fn instance(&mut self, view: &View, name: &Name, out: &mut Publication) {
+        let instance = view.instance(name);
+        let now = instance.and_then(|instance| {
+            let (export, plan) = of_instance(view, instance)?;
+            Some((&instance.key, export, plan))
+        });
+        differ(&mut self.instances, name, now, out);
+    }
+
+    /// Answers whether its volumes' limits may be different as well.
+    fn pool(&mut self, view: &View, name: &Name, out: &mut Publication) -> bool {
+        let before = self.pools.remove(name);
+        let Some(pool) = view.pool(name) else {
+            out.limits
+                .pools_gone
+                .extend(before.map(|(pool, _)| pool.id));
+            return false;
+        };
+        let plan = plan::pool(&view.levels, pool);
+        let same = |(was, _): &(Arc<Pool>, PoolPlan)| was.id == pool.id;
+        if let Some((other, _)) = before.as_ref().filter(|before| !same(before)) {
+            out.limits.pools_gone.push(other.id);
         }
-        self.pools = pools;
-        let root = (!view.instances.is_empty()).then(plan::instances);
-        let each = self.pools.values().map(|(_, plan)| plan.clone());
-        root.into_iter().chain(each).collect()
+        let before = before.filter(same);
+        if before.as_ref().is_none_or(|(_, before)| *before != plan) {
+            out.limits.pools.push(plan.clone());
+        }
+        let volumes_too = before.is_none_or(|(was, _)| !plan::same_for_volumes(&was, pool));
+        self.pools.insert(name.clone(), (Arc::clone(pool), plan));
+        volumes_too
+    }
+
+    fn instances_pool(&mut self, view: &View, out: &mut Publication) {
+        let wanted = !view.instances.is_empty();
+        match (self.has_instances, wanted) {
+            (false, true) => out.limits.pools.push(plan::instances()),
+            (true, false) => out.limits.pools_gone.push(plan::INSTANCES),
+            _ => {}
+        }
+        self.has_instances = wanted;
     }
 }

@@ -86,7 +86,7 @@ async fn fit_all(works: &Arc<Works>) {
 /// Runs every operation that has not ended and is not running, and waits for them.
 pub(crate) async fn resume(works: &Arc<Works>) {
     let view = works.store.view();
-    let pending = view.operations.values().filter(|o| !o.done());
+    let pending = view.pending.keys().filter_map(|name| view.operation(name));
     let mut pending: Vec<Arc<Operation>> = pending.cloned().collect();
     pending.sort_by_key(|operation| (operation.created, operation.audit));
     let mut running = tokio::task::JoinSet::new();
@@ -105,16 +105,15 @@ pub(crate) async fn resume(works: &Arc<Works>) {
 /// capacities that the engine did not take.
 pub(crate) async fn tidy(works: &Arc<Works>) {
     resume(works).await;
-    for key in works.store.catalog.doomed().await.unwrap_or_default() {
-        works.bury(&key.as_str().into()).await;
-    }
+    works.settle().await;
     let view = works.store.view();
-    let volumes = view.volumes.values().cloned().map(Holder::Volume);
-    let instances = view.instances.values().cloned().map(Holder::Instance);
-    let failed = volumes
-        .chain(instances)
-        .filter(|holder| holder.state() == State::Error && holder.number().is_some());
-    for holder in failed {
+    for target in view.failed.keys() {
+        let Some(holder) = Holder::find(&view, target) else {
+            continue;
+        };
+        if holder.number().is_none() {
+            continue;
+        }
         let target = holder.target();
         if works.fit(&target, true, false).await.is_err() {
             continue;

@@ -1,11 +1,15 @@
 //! A node that is not there, for tests: volumes as entries of a map, failures on demand, and calls that stop for good in
 //! the middle, as in a process that is killed.
 
-use crate::backend::{Backend, BackendError, Published, SnapshotState, VolumeSpec, VolumeState};
+use crate::backend::{
+    Backend, BackendError, ExportSpec, Point, Publication, SnapshotState, Throttled, VolumeSpec,
+    VolumeState,
+};
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_qos::plan::{Plan, PoolPlan, VolumePlan};
 
 /// A volume of the simulated node.
 #[derive(Clone, Debug)]
@@ -31,13 +35,79 @@ pub enum Fault {
     After(BackendError),
 }
 
+/// What publications so far add up to.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Every volume that is served, sorted by key.
+    pub exports: Vec<Arc<ExportSpec>>,
+    /// Limits.
+    pub plan: Plan,
+}
+
+#[derive(Clone, Default)]
+struct Serving {
+    generation: u64,
+    exports: BTreeMap<Arc<str>, Arc<ExportSpec>>,
+    pools: BTreeMap<u64, PoolPlan>,
+    volumes: BTreeMap<u64, VolumePlan>,
+}
+
+impl Serving {
+    fn take_in(&mut self, next: &Publication) {
+        if next.whole {
+            self.exports.clear();
+        }
+        if next.limits.whole {
+            self.pools.clear();
+            self.volumes.clear();
+        }
+        self.generation = next.limits.generation;
+        for key in &next.withdrawn {
+            assert!(self.exports.remove(key).is_some(), "{key} was not served");
+        }
+        for export in &next.exports {
+            self.exports
+                .insert(export.key.as_str().into(), Arc::clone(export));
+        }
+        for id in &next.limits.volumes_gone {
+            assert!(self.volumes.remove(id).is_some(), "volume {id} had no plan");
+        }
+        for plan in &next.limits.volumes {
+            self.volumes.insert(plan.volume, plan.clone());
+        }
+        for id in &next.limits.pools_gone {
+            assert!(self.pools.remove(id).is_some(), "pool {id} had no plan");
+        }
+        for plan in &next.limits.pools {
+            self.pools.insert(plan.id, plan.clone());
+        }
+    }
+
+    fn whole(&self) -> Published {
+        Published {
+            exports: self.exports.values().cloned().collect(),
+            plan: Plan {
+                generation: self.generation,
+                pools: self.pools.values().cloned().collect(),
+                volumes: self.volumes.values().cloned().collect(),
+            },
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<String, SimVolume>,
+    /// Deletions that a crash takes back.
+    passing: BTreeMap<String, SimVolume>,
+    point: u64,
+    durable: u64,
+    throttled: BTreeMap<String, Throttled>,
     next: u64,
     time: i128,
     faults: Vec<(&'static str, Fault)>,
-    published: Option<Arc<Published>>,
+    published: Option<Serving>,
+    last: Option<Arc<Publication>>,
     publications: u64,
     calls: u64,
     /// Stop in this call, before or after it has done anything.
@@ -77,13 +147,15 @@ impl SimBackend {
         self.lock().stopped
     }
 
-    /// The node runs again in another process, with what it had.
+    /// The node runs again in another process, with what it had made durable: deletions may not have been.
     pub fn revive(&self) {
         let mut state = self.lock();
         state.stop = None;
         state.stopped = false;
         state.life += 1;
         state.published = None;
+        let back = std::mem::take(&mut state.passing);
+        state.volumes.extend(back);
         self.state.1.notify_all();
     }
 
@@ -97,13 +169,31 @@ impl SimBackend {
     }
 
     /// What is in force.
-    pub fn published(&self) -> Option<Arc<Published>> {
-        self.lock().published.clone()
+    pub fn published(&self) -> Option<Published> {
+        self.lock().published.as_ref().map(Serving::whole)
+    }
+
+    /// The last publication as it came.
+    pub fn last_publication(&self) -> Option<Arc<Publication>> {
+        self.lock().last.clone()
+    }
+
+    /// Makes everything durable that was done so far.
+    pub fn consistency_point(&self) {
+        let mut state = self.lock();
+        state.passing.clear();
+        state.point += 1;
+        state.durable = state.point;
     }
 
     /// How many publications there were.
     pub fn publications(&self) -> u64 {
         self.lock().publications
+    }
+
+    /// Has the node say that a volume's requests are held back.
+    pub fn throttle(&self, key: &str, throttled: Throttled) {
+        self.lock().throttled.insert(key.to_owned(), throttled);
     }
 
     /// Puts a volume there by hand.
@@ -209,6 +299,11 @@ impl Backend for SimBackend {
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }
 
+    fn throttled(&self, key: &str) -> Result<Throttled, BackendError> {
+        let state = self.lock();
+        Ok(state.throttled.get(key).cloned().unwrap_or_default())
+    }
+
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError> {
         self.call("create_volume", |state| {
             if let Some((parent, snapshot)) = &spec.clone_of {
@@ -238,7 +333,9 @@ impl Backend for SimBackend {
 
     fn delete_volume(&self, key: &str) -> Result<(), BackendError> {
         self.call("delete_volume", |state| {
-            state.volumes.remove(key);
+            if let Some(volume) = state.volumes.remove(key) {
+                state.passing.insert(key.to_owned(), volume);
+            }
             Ok(())
         })
     }
@@ -295,9 +392,21 @@ impl Backend for SimBackend {
         })
     }
 
-    fn publish(&self, published: Arc<Published>) -> Result<(), BackendError> {
+    fn point(&self) -> Point {
+        Point(self.lock().point + 1)
+    }
+
+    fn reached(&self, point: Point) -> bool {
+        self.lock().durable >= point.0
+    }
+
+    fn publish(&self, publication: Arc<Publication>) -> Result<(), BackendError> {
         self.call("publish", |state| {
-            state.published = Some(published);
+            state
+                .published
+                .get_or_insert_with(Serving::default)
+                .take_in(&publication);
+            state.last = Some(publication);
             state.publications += 1;
             Ok(())
         })

@@ -8,7 +8,7 @@
 //! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the catalog is refused
 //! (each change knows the epoch that it was made in), and the head is loaded anew.
 
-use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
+use crate::catalog::{AuditEntry, Catalog, CatalogError, Flush, Loaded, Write, refused};
 use crate::levels::Levels;
 use crate::model::{Actor, Instance, Operation, Outcome, Pool, Snapshot, Volume};
 use crate::name::Name;
@@ -17,7 +17,7 @@ use crate::stamp::Stamp;
 use crate::view::View;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,13 +41,45 @@ struct Head {
     audited: i64,
 }
 
+/// Of what the data path sees, what has changed: names alone, the view says how it is now.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Perhaps everything.
+    pub all: bool,
+    pub pools: BTreeSet<Name>,
+    pub volumes: BTreeSet<Name>,
+    pub instances: BTreeSet<Name>,
+}
+
+impl Changed {
+    /// Perhaps everything.
+    pub fn everything() -> Changed {
+        Changed {
+            all: true,
+            ..Changed::default()
+        }
+    }
+
+    fn extend(&mut self, more: Changed) {
+        self.all |= more.all;
+        self.pools.extend(more.pools);
+        self.volumes.extend(more.volumes);
+        self.instances.extend(more.instances);
+    }
+}
+
+/// A change that was accepted, on its way into the catalog.
+struct Staged {
+    epoch: u64,
+    writes: Vec<Write>,
+    flush: Flush,
+    view: Box<View>,
+    changed: Changed,
+    reply: oneshot::Sender<Result<(), Refusal>>,
+}
+
 enum Message {
-    Change {
-        epoch: u64,
-        writes: Vec<Write>,
-        view: Box<View>,
-        reply: oneshot::Sender<Result<(), Refusal>>,
-    },
+    Change(Staged),
     Close(oneshot::Sender<()>),
 }
 
@@ -56,6 +88,8 @@ pub(crate) struct Draft<'h> {
     pub view: View,
     pub now: Stamp,
     writes: Vec<Write>,
+    changed: Changed,
+    flush: Flush,
     head: Ended<'h>,
 }
 
@@ -66,19 +100,27 @@ struct Ended<'h> {
 }
 
 impl Draft<'_> {
+    /// Need not be flushed: if it is lost, with everything after it, it will be made again and nobody can tell.
+    pub fn repeatable(&mut self) {
+        self.flush = Flush::Later;
+    }
+
     pub fn put_pool(&mut self, pool: Pool) {
         let pool = Arc::new(pool);
+        self.changed.pools.insert(pool.name.clone());
         self.writes.push(Write::Pool(Arc::clone(&pool)));
         self.view.put_pool(pool);
     }
 
     pub fn remove_pool(&mut self, pool: &Pool) {
+        self.changed.pools.insert(pool.name.clone());
         self.writes.push(Write::RemovePool(pool.id));
         self.view.remove_pool(&pool.name);
     }
 
     pub fn put_volume(&mut self, volume: Volume) {
         let volume = Arc::new(volume);
+        self.changed.volumes.insert(volume.name.clone());
         let new = self.view.volume(&volume.name).is_none();
         self.writes.push(Write::Volume(Arc::clone(&volume)));
         if new {
@@ -89,6 +131,7 @@ impl Draft<'_> {
     }
 
     pub fn remove_volume(&mut self, volume: &Volume) {
+        self.changed.volumes.insert(volume.name.clone());
         self.writes.push(Write::RemoveVolume(volume.id));
         self.writes
             .push(Write::RemoveShare(volume.share_name.clone()));
@@ -97,6 +140,7 @@ impl Draft<'_> {
 
     pub fn put_instance(&mut self, instance: Instance) {
         let instance = Arc::new(instance);
+        self.changed.instances.insert(instance.name.clone());
         let new = self.view.instance(&instance.name).is_none();
         self.writes.push(Write::Instance(Arc::clone(&instance)));
         if new {
@@ -107,6 +151,7 @@ impl Draft<'_> {
     }
 
     pub fn remove_instance(&mut self, instance: &Instance) {
+        self.changed.instances.insert(instance.name.clone());
         self.writes.push(Write::RemoveInstance(instance.id));
         self.writes
             .push(Write::RemoveShare(instance.share_name.clone()));
@@ -218,6 +263,8 @@ pub(crate) struct Store {
     clock: Arc<dyn weir_base::Clock>,
     head: Mutex<Head>,
     view: ArcSwap<View>,
+    /// What has changed in the view since somebody last asked.
+    changed: Mutex<Changed>,
     revision: watch::Sender<u64>,
     queue: mpsc::UnboundedSender<Message>,
 }
@@ -241,6 +288,7 @@ impl Store {
             owner,
             clock,
             view: ArcSwap::from_pointee(view.clone()),
+            changed: Mutex::new(Changed::everything()),
             revision: watch::Sender::new(view.revision),
             head: Mutex::new(Head {
                 view,
@@ -259,6 +307,17 @@ impl Store {
     /// What is in the catalog.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
+    }
+
+    /// The same, and what has changed in it since this was last asked.
+    pub fn take_changed(&self) -> (Arc<View>, Changed) {
+        let mut changed = self.changed.lock();
+        (self.view(), std::mem::take(&mut *changed))
+    }
+
+    /// Has the next [`Store::take_changed`] say that everything has.
+    pub fn all_changed(&self) {
+        self.changed.lock().all = true;
     }
 
     /// Told each time that [`Store::view`] changes.
@@ -285,6 +344,8 @@ impl Store {
             view,
             now: self.clock.now().into(),
             writes: Vec::new(),
+            changed: Changed::default(),
+            flush: Flush::Now,
             head: Ended {
                 ended: &mut ended,
                 seq: &mut seq,
@@ -298,9 +359,17 @@ impl Store {
         &self,
         f: impl FnOnce(&mut Draft<'_>) -> Result<T, Refusal>,
     ) -> Result<(T, Ticket), Refusal> {
+        self.change_or(f)
+    }
+
+    /// The same, with refusals in the caller's own form.
+    pub fn change_or<T, E: From<Refusal>>(
+        &self,
+        f: impl FnOnce(&mut Draft<'_>) -> Result<T, E>,
+    ) -> Result<(T, Ticket), E> {
         let mut head = self.head.lock();
         if let Some(why) = &head.broken {
-            return Err(why.clone());
+            return Err(why.clone().into());
         }
         let Head {
             view,
@@ -314,6 +383,8 @@ impl Store {
             view: view.clone(),
             now: self.clock.now().into(),
             writes: Vec::new(),
+            changed: Changed::default(),
+            flush: Flush::Now,
             head: Ended {
                 ended,
                 seq,
@@ -324,18 +395,22 @@ impl Store {
         let Draft {
             view: mut next,
             writes,
+            changed,
+            flush,
             ..
         } = draft;
         next.revision += 1;
         *view = next.clone();
         let (reply, receive) = oneshot::channel();
         let generation = next.generation;
-        let message = Message::Change {
+        let message = Message::Change(Staged {
             epoch: *epoch,
             writes,
+            flush,
             view: Box::new(next),
+            changed,
             reply,
-        };
+        });
         // Sent under the lock: the writer gets changes in the order in which they were made.
         self.queue.send(message).map_err(|_| closing())?;
         let ticket = Ticket {
@@ -406,7 +481,7 @@ impl Store {
                     head.seq = head.seq.max(loaded.last_audit);
                     head.broken = None;
                     drop(head);
-                    self.show(view);
+                    self.show(view, Changed::everything());
                     return;
                 }
                 Err(error) => {
@@ -417,9 +492,14 @@ impl Store {
         }
     }
 
-    fn show(&self, view: View) {
+    fn show(&self, view: View, more: Changed) {
         let revision = view.revision;
-        self.view.store(Arc::new(view));
+        {
+            // Under one lock with the view: whoever takes what has changed takes the view that has it.
+            let mut changed = self.changed.lock();
+            changed.extend(more);
+            self.view.store(Arc::new(view));
+        }
         self.revision.send_replace(revision);
     }
 }
@@ -434,12 +514,7 @@ async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedR
         while let Some(message) = one.take() {
             match message {
                 Message::Close(reply) => close = Some(reply),
-                Message::Change {
-                    epoch,
-                    writes,
-                    view,
-                    reply,
-                } => batch.push((epoch, writes, view, reply)),
+                Message::Change(staged) => batch.push(staged),
             }
             if close.is_none() && batch.len() < BATCH {
                 one = messages.try_recv().ok();
@@ -456,44 +531,43 @@ async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedR
     }
 }
 
-type Staged = (
-    u64,
-    Vec<Write>,
-    Box<View>,
-    oneshot::Sender<Result<(), Refusal>>,
-);
-
 async fn commit(store: &Store, batch: Vec<Staged>) {
     let epoch = store.head.lock().epoch;
-    let (current, stale): (Vec<Staged>, Vec<Staged>) =
-        batch.into_iter().partition(|(of, ..)| *of == epoch);
-    for (.., reply) in stale {
+    let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
+        batch.into_iter().partition(|staged| staged.epoch == epoch);
+    for staged in stale {
         // Whoever asked may have stopped waiting.
-        let _ = reply.send(Err(overtaken()));
+        let _ = staged.reply.send(Err(overtaken()));
     }
     if current.is_empty() {
         return;
     }
-    let writes = current.iter().flat_map(|(_, writes, ..)| writes);
+    let writes = current.iter().flat_map(|staged| &staged.writes);
+    let later = current.iter().all(|staged| staged.flush == Flush::Later);
+    let flush = if later { Flush::Later } else { Flush::Now };
     #[cfg(test)]
     crate::tests::crash::at_commit(store.catalog.url(), false).await;
-    let result = store.catalog.write(&store.owner, writes).await;
+    let result = store.catalog.write(&store.owner, writes, flush).await;
     #[cfg(test)]
     crate::tests::crash::at_commit(store.catalog.url(), true).await;
     let refusal = match result {
         Ok(()) => {
-            if let Some((_, _, view, _)) = current.last() {
-                store.show(View::clone(view));
+            let mut changed = Changed::default();
+            for staged in &mut current {
+                changed.extend(std::mem::take(&mut staged.changed));
+            }
+            if let Some(last) = current.last() {
+                store.show(View::clone(&last.view), changed);
             }
             None
         }
         Err(error) => Some(store.fail(&error)),
     };
     let reload = refusal.as_ref().is_some_and(|r| r.reason != "SUPERSEDED");
-    for (.., reply) in current {
+    for staged in current {
         let result = refusal.clone().map_or(Ok(()), Err);
         // Whoever asked may have stopped waiting.
-        let _ = reply.send(result);
+        let _ = staged.reply.send(result);
     }
     if reload {
         store.reload().await;

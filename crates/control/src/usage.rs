@@ -1,4 +1,5 @@
-//! How much data volumes and snapshots hold, asked of the node at most once a second however many ask.
+//! How much data volumes and snapshots hold, asked of the node. What one volume holds is asked each time and costs the
+//! same however many there are; snapshots at most once a second for each volume.
 
 use crate::jobs::Works;
 use parking_lot::Mutex;
@@ -16,19 +17,14 @@ type Sizes = Arc<HashMap<String, u64>>;
 
 pub(crate) struct Usage {
     clock: Arc<dyn Clock>,
-    volumes: Mutex<Option<(Duration, Sizes)>>,
     snapshots: Mutex<HashMap<String, (Duration, Sizes)>>,
-    /// One asks; the others wait for that answer.
-    asking: tokio::sync::Mutex<()>,
 }
 
 impl Usage {
     pub fn new(clock: Arc<dyn Clock>) -> Usage {
         Usage {
             clock,
-            volumes: Mutex::new(None),
             snapshots: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
         }
     }
 
@@ -36,32 +32,14 @@ impl Usage {
         self.clock.monotonic().saturating_sub(at) < FRESH
     }
 
-    fn volumes_now(&self) -> Option<Sizes> {
-        let kept = self.volumes.lock();
-        let (at, sizes) = kept.as_ref()?;
-        self.fresh(*at).then(|| Arc::clone(sizes))
-    }
-
-    /// Bytes held by the data of the engine's volume; 0 if the node cannot say.
-    pub async fn volume(&self, works: &Works, key: &str) -> u64 {
-        let sizes = match self.volumes_now() {
-            Some(sizes) => sizes,
-            None => {
-                let _one = self.asking.lock().await;
-                match self.volumes_now() {
-                    Some(sizes) => sizes,
-                    None => self.ask_volumes(works).await,
-                }
-            }
-        };
-        sizes.get(key).copied().unwrap_or(0)
-    }
-
-    async fn ask_volumes(&self, works: &Works) -> Sizes {
-        let all = works.ask(|node| node.volumes()).await.unwrap_or_default();
-        let sizes: Sizes = Arc::new(all.into_iter().map(|v| (v.key, v.used)).collect());
-        *self.volumes.lock() = Some((self.clock.monotonic(), Arc::clone(&sizes)));
-        sizes
+    /// Bytes held by the data of each of the engine's volumes; 0 where the node cannot say.
+    pub async fn volumes(&self, works: &Works, keys: Vec<Arc<str>>) -> Vec<u64> {
+        let nothing = vec![0; keys.len()];
+        let asked = works.ask(move |node| {
+            let used = |key: &Arc<str>| node.volume(key).map_or(0, |state| state.used);
+            Ok(keys.iter().map(used).collect())
+        });
+        asked.await.unwrap_or(nothing)
     }
 
     /// Bytes held by a snapshot alone; 0 if the node cannot say.

@@ -17,6 +17,6 @@ pub mod wheel;
 
 pub use limits::{DEFAULT_BURST, Direction, Limit, Limits, Rate};
 pub use meter::{Meter, Nanos};
-pub use plan::{Plan, PoolPlan, VolumePlan};
+pub use plan::{Change, Plan, PoolPlan, VolumePlan};
 pub use shaper::{Evicted, NodeId, Shaper, Submitted, Usage};
 pub use wheel::Wheel;

@@ -1,7 +1,8 @@
 //! The limits that are to be in force: what is configured, as immutable data.
 //!
 //! Whoever knows what was provisioned makes a [`Plan`]; whoever holds requests back makes its shapers match it. A plan
-//! is replaced as a whole, and what did not change between two plans keeps its meters, so a change costs nobody credit.
+//! is replaced as a whole, or as a [`Change`] says; what did not change between two plans keeps its meters, so a change
+//! costs nobody credit.
 
 use crate::Limits;
 use std::sync::Arc;
@@ -15,6 +16,46 @@ pub struct Plan {
     pub pools: Vec<PoolPlan>,
     /// Sorted by volume.
     pub volumes: Vec<VolumePlan>,
+}
+
+/// From one plan to the next: only what is different, so that a change among very many volumes costs what the change does.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// The number of the plan that it leads to.
+    pub generation: u64,
+    /// Whatever is not named below is not in the next plan; otherwise it stays as it is.
+    pub whole: bool,
+    /// Pools that are new or different.
+    pub pools: Vec<PoolPlan>,
+    /// Ids of pools that are not in the next plan.
+    pub pools_gone: Vec<u64>,
+    /// Volumes that are new or different.
+    pub volumes: Vec<VolumePlan>,
+    /// Volumes that are not in the next plan.
+    pub volumes_gone: Vec<u64>,
+}
+
+impl Change {
+    /// Whether the next plan is as the one before.
+    pub fn is_empty(&self) -> bool {
+        !self.whole
+            && self.pools.is_empty()
+            && self.pools_gone.is_empty()
+            && self.volumes.is_empty()
+            && self.volumes_gone.is_empty()
+    }
+}
+
+impl From<&Plan> for Change {
+    fn from(plan: &Plan) -> Change {
+        Change {
+            generation: plan.generation,
+            whole: true,
+            pools: plan.pools.clone(),
+            volumes: plan.volumes.clone(),
+            ..Change::default()
+        }
+    }
 }
 
 /// What a pool's volumes may do together.

@@ -149,6 +149,8 @@ pub(crate) struct Core {
     pub(crate) changed_volumes: Mutex<BTreeSet<VolumeId>>,
     /// Volumes that the next consistency point deletes.
     pub(crate) doomed: Mutex<Vec<Arc<Volume>>>,
+    /// The epoch in which a volume was last deleted.
+    pub(crate) retired: AtomicU64,
     /// Clones that the next consistency point begins to split.
     pub(crate) new_splits: Mutex<Vec<VolumeId>>,
     /// The number that the next volume gets, and that the tree says it gets.
@@ -195,6 +197,7 @@ impl Core {
             changed: AtomicBool::new(false),
             changed_volumes: Mutex::default(),
             doomed: Mutex::default(),
+            retired: AtomicU64::new(0),
             new_splits: Mutex::default(),
             next_volume: AtomicU32::new(1),
             stored_next_volume: AtomicU32::new(1),

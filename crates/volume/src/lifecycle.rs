@@ -23,24 +23,55 @@ impl Engine {
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
     pub fn delete_volume(&self, name: &str) -> Result<(), FsError> {
+        match self.retire_volume(name)? {
+            true => self.core.cp_now(),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Engine::delete_volume`], but durable only with the next consistency point,
+    /// which this does not wait for ([`Engine::epoch`], [`Engine::is_durable`]): until
+    /// then a crash brings the volume back. Its name must not be given to another
+    /// volume until it is. Answers whether there was such a volume.
+    ///
+    /// # Errors
+    /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
+    pub fn retire_volume(&self, name: &str) -> Result<bool, FsError> {
         let Some(vol) = self.volume(name) else {
-            return Ok(());
+            return Ok(false);
         };
+        let core = &self.core;
         let _admin = vol.admin.lock();
         if vol.snaps.lock().has_clones() {
-            return Err(FsError::Busy);
+            // Clones that were deleted just now count until that is durable.
+            if !core.is_durable(core.retired.load(Ordering::Acquire)) {
+                core.cp_now()?;
+            }
+            if vol.snaps.lock().has_clones() {
+                return Err(FsError::Busy);
+            }
         }
         vol.writable().map_err(refusal)?;
-        let core = &self.core;
         core.gate.close(|| {
             if vol.hold.swap(GONE, Ordering::SeqCst) != GONE {
                 core.volumes.write().remove(&vol.id);
                 core.doomed.lock().push(Arc::clone(&vol));
                 core.changed.store(true, Ordering::Relaxed);
+                core.retired.store(core.gate.epoch(), Ordering::Release);
             }
         });
         vol.table.retire(true);
-        core.cp_now()
+        Ok(true)
+    }
+
+    /// The epoch that runs: what is done now is in it, or in a later one.
+    pub fn epoch(&self) -> u64 {
+        self.core.gate.epoch()
+    }
+
+    /// Whether everything done in `epoch` and before is durable in the volumes' trees.
+    pub fn is_durable(&self, epoch: u64) -> bool {
+        self.core.is_durable(epoch)
     }
 
     /// Makes a volume what it was when the snapshot was made. Later snapshots are

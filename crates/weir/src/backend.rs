@@ -1,19 +1,17 @@
 //! The node as the control plane sees it: volumes of the engine, what is exported, what limits are in force.
 //!
 //! Everything here may wait for the disk and runs on threads of the control plane. What the data path sees of it is
-//! the export table, which is replaced in one step ([`weir_vfs::ExportTable`]): a publication is compared with the one
-//! before, and only what differs is made anew, so that a change among ten thousand volumes costs the comparison of
-//! ten thousand pointers.
+//! the export table, which is replaced in one step ([`weir_vfs::ExportTable`]), and the limits in force: a publication
+//! says what is different from the one before, and only that is made anew.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
-    Backend, BackendError, ExportRule, ExportSpec, Published, SnapshotState, Squash, VolumeSpec,
-    VolumeState,
+    Backend, BackendError, BindingLevel, ExportRule, ExportSpec, Point, Publication, SnapshotState,
+    Squash, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{Clients, Cx, Export, Protocols, Rule, Vfs, Volume};
@@ -34,8 +32,16 @@ pub struct Node {
     default_rules: Vec<Rule>,
     /// The engine's volumes by name, which is what the control plane calls their key.
     volumes: Mutex<HashMap<String, Arc<Volume>>>,
-    /// What is exported, sorted by key. Held while a publication is made: they follow each other.
-    published: Mutex<Vec<(Arc<ExportSpec>, VolumeId)>>,
+    /// Held while a publication is made: they follow each other.
+    served: Mutex<Served>,
+}
+
+/// What was published so far, by key.
+#[derive(Default)]
+struct Served {
+    exports: HashMap<String, (Arc<ExportSpec>, VolumeId)>,
+    /// What could not be served, to be tried again.
+    missing: BTreeMap<String, Arc<ExportSpec>>,
 }
 
 impl Node {
@@ -50,7 +56,7 @@ impl Node {
         let volumes = engine.volumes().into_iter();
         Node {
             volumes: Mutex::new(volumes.map(|v| (v.name().to_owned(), v)).collect()),
-            published: Mutex::default(),
+            served: Mutex::default(),
             engine,
             vfs,
             clock,
@@ -86,9 +92,9 @@ impl Node {
 
     /// Takes a volume out of what is exported.
     fn withdraw(&self, key: &str) {
-        let mut published = self.published.lock();
-        if let Ok(at) = published.binary_search_by(|(spec, _)| spec.key.as_str().cmp(key)) {
-            let (_, id) = published.remove(at);
+        let mut served = self.served.lock();
+        served.missing.remove(key);
+        if let Some((_, id)) = served.exports.remove(key) {
             let table = self.vfs.exports().with(&[id], Vec::new());
             self.vfs.publish_table(table);
         }
@@ -165,6 +171,22 @@ impl Backend for Node {
         self.find(key).map(|volume| state(&volume))
     }
 
+    fn throttled(&self, key: &str) -> Outcome<Throttled> {
+        let status = self.vfs.throttle.status(self.find(key)?.id());
+        Ok(status.map_or_else(Throttled::default, |status| Throttled {
+            binding: status.binding.map(|binding| {
+                let level = match binding.level {
+                    weir_vfs::throttle::Level::Pool => BindingLevel::Pool,
+                    weir_vfs::throttle::Level::Volume => BindingLevel::Volume,
+                    weir_vfs::throttle::Level::Client => BindingLevel::Client,
+                };
+                (level, binding.limit)
+            }),
+            waiting: status.usage.queued as u64,
+            source: status.source.to_string(),
+        }))
+    }
+
     fn create_volume(&self, spec: &VolumeSpec) -> Outcome<VolumeState> {
         let key = spec.key.as_str();
         if let Ok(volume) = self.find(key) {
@@ -193,8 +215,8 @@ impl Backend for Node {
 
     fn delete_volume(&self, key: &str) -> Outcome<()> {
         // Locks on what is gone go with their clients.
-        match self.engine.delete_volume(key) {
-            Ok(()) => {
+        match self.engine.retire_volume(key) {
+            Ok(_) => {
                 self.withdraw(key);
                 self.volumes.lock().remove(key);
                 Ok(())
@@ -273,56 +295,62 @@ impl Backend for Node {
         }
     }
 
-    fn publish(&self, next: Arc<Published>) -> Outcome<()> {
-        let mut published = self.published.lock();
-        let mut specs: Vec<&Arc<ExportSpec>> = next.exports.iter().collect();
-        if !specs.is_sorted_by(|a, b| a.key < b.key) {
-            specs.sort_by(|a, b| a.key.cmp(&b.key));
-            specs.dedup_by(|a, b| a.key == b.key);
-        }
+    fn point(&self) -> Point {
+        Point(self.engine.epoch())
+    }
+
+    fn reached(&self, point: Point) -> bool {
+        self.engine.is_durable(point.0)
+    }
+
+    fn publish(&self, next: Arc<Publication>) -> Outcome<()> {
+        let mut served = self.served.lock();
+        let Served { exports, missing } = &mut *served;
         let mut gone = Vec::new();
-        let mut new = Vec::new();
-        let mut list = Vec::with_capacity(specs.len());
-        let mut before = published.iter().peekable();
-        for spec in specs {
-            let mut same = None;
-            while let Some((old, id)) = before.peek() {
-                let order = old.key.cmp(&spec.key);
-                if order == Ordering::Greater {
-                    break;
+        if next.whole {
+            let named: HashSet<&str> = next.exports.iter().map(|e| e.key.as_str()).collect();
+            exports.retain(|key, (_, id)| {
+                let stays = named.contains(key.as_str());
+                if !stays {
+                    gone.push(*id);
                 }
-                match order {
-                    Ordering::Equal if Arc::ptr_eq(old, spec) || old == spec => same = Some(*id),
-                    Ordering::Equal => {}
-                    _ => gone.push(*id),
-                }
-                before.next();
-            }
-            let id = match same {
-                Some(id) => id,
-                None => match self.export(spec) {
-                    Ok(export) => {
-                        let id = export.volume.id();
-                        new.push(Arc::new(export));
-                        id
-                    }
-                    // That is no reason to keep all others from being served; the next publication tries again.
-                    Err(error) => {
-                        tracing::error!(path = %spec.path, %error, "a volume cannot be served");
-                        continue;
-                    }
-                },
-            };
-            list.push((Arc::clone(spec), id));
+                stays
+            });
+            missing.clear();
         }
-        gone.extend(before.map(|(_, id)| *id));
+        for key in &next.withdrawn {
+            missing.remove(&**key);
+            gone.extend(exports.remove(&**key).map(|(_, id)| id));
+        }
+        let again = std::mem::take(missing);
+        let mut new = Vec::new();
+        for spec in again.values().chain(&next.exports) {
+            let old = exports.get(&spec.key);
+            if old.is_some_and(|(old, _)| Arc::ptr_eq(old, spec) || old == spec) {
+                continue;
+            }
+            match self.export(spec) {
+                Ok(export) => {
+                    exports.insert(spec.key.clone(), (Arc::clone(spec), export.volume.id()));
+                    missing.remove(&spec.key);
+                    new.push(Arc::new(export));
+                }
+                // That is no reason to keep all others from being served; the next publication tries again.
+                Err(error) => {
+                    if !again.contains_key(&spec.key) {
+                        tracing::error!(path = %spec.path, %error, "a volume cannot be served");
+                    }
+                    gone.extend(exports.remove(&spec.key).map(|(_, id)| id));
+                    missing.insert(spec.key.clone(), Arc::clone(spec));
+                }
+            }
+        }
         // First the limits: no volume is served without its own.
-        self.vfs.throttle.apply(&next.plan);
+        self.vfs.throttle.change(&next.limits);
         if !(gone.is_empty() && new.is_empty()) {
             let table = self.vfs.exports().with(&gone, new);
             self.vfs.publish_table(table);
         }
-        *published = list;
         Ok(())
     }
 }

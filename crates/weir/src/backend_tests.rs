@@ -58,9 +58,20 @@ fn rule(clients: &str) -> ExportRule {
 
 fn publish(node: &Node, exports: &[Arc<ExportSpec>]) {
     let exports = exports.to_vec();
-    node.publish(Arc::new(Published {
+    node.publish(Arc::new(Publication {
+        whole: true,
         exports,
-        ..Published::default()
+        ..Publication::default()
+    }))
+    .unwrap();
+}
+
+/// A publication of what is different alone.
+fn differ(node: &Node, exports: &[ExportSpec], withdrawn: &[&str]) {
+    node.publish(Arc::new(Publication {
+        exports: exports.iter().cloned().map(Arc::new).collect(),
+        withdrawn: withdrawn.iter().map(|key| Arc::from(*key)).collect(),
+        ..Publication::default()
     }))
     .unwrap();
 }
@@ -185,4 +196,157 @@ fn what_cannot_be_served_keeps_nobody_else_from_it() {
     volume(&node, "v-3");
     publish(&node, &all);
     assert_eq!(node.exports(), ["/damaged", "/missing", "/one"]);
+}
+
+#[test]
+fn a_publication_of_differences_leaves_the_rest_as_it_is() {
+    let node = node();
+    for key in ["v-1", "v-2", "v-3"] {
+        volume(&node, key);
+    }
+    differ(&node, &[spec("v-1", "/one"), spec("v-2", "/two")], &[]);
+    assert_eq!(node.exports(), ["/one", "/two"]);
+    let closed = ExportSpec {
+        rules: Some(Vec::new()),
+        ..spec("v-2", "/zwei")
+    };
+    differ(&node, &[closed], &[]);
+    assert_eq!(node.exports(), ["/one", "/zwei"]);
+    assert_eq!(admits(&node, "/zwei", "10.0.0.1"), Some(false));
+    assert_eq!(admits(&node, "/one", "10.0.0.1"), Some(true));
+    // One goes and another takes its path, at once.
+    differ(&node, &[spec("v-3", "/one")], &["v-1"]);
+    assert_eq!(node.exports(), ["/one", "/zwei"]);
+    let table = node.vfs.exports();
+    let (export, _) = table.of_path("/one").unwrap();
+    assert_eq!(export.volume.name(), "v-3");
+    // What is not there yet is served once it is, although no publication names it again.
+    differ(&node, &[spec("v-4", "/four")], &[]);
+    assert_eq!(node.exports(), ["/one", "/zwei"]);
+    volume(&node, "v-4");
+    differ(&node, &[], &["v-2"]);
+    assert_eq!(node.exports(), ["/four", "/one"]);
+}
+
+#[test]
+fn what_is_deleted_is_withdrawn_at_once_and_gone_for_good_with_a_consistency_point() {
+    let node = node();
+    volume(&node, "v-1");
+    volume(&node, "v-2");
+    differ(&node, &[spec("v-1", "/one"), spec("v-2", "/two")], &[]);
+    node.engine.cp_now().unwrap();
+    let (before, generation) = (node.point(), node.engine.aggregate().generation());
+    node.delete_volume("v-1").unwrap();
+    assert_eq!(node.exports(), ["/two"]);
+    assert_eq!(node.volumes().unwrap().len(), 1);
+    let missing = BackendError::NotFound("volume v-1".to_owned());
+    assert_eq!(node.volume("v-1"), Err(missing));
+    assert_eq!(
+        (node.point(), node.engine.aggregate().generation()),
+        (before, generation),
+        "no consistency point was made for it"
+    );
+    assert!(!node.reached(before));
+    // A second time there is nothing to do.
+    node.delete_volume("v-1").unwrap();
+    node.engine.cp_now().unwrap();
+    assert!(node.reached(before));
+}
+
+#[test]
+fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
+    let node = node();
+    let of = |parent: &str, snapshot: &str| VolumeSpec {
+        key: "v-2".to_owned(),
+        capacity: Some(3 << 30),
+        root_mode: 0o755,
+        clone_of: Some((parent.to_owned(), snapshot.to_owned())),
+    };
+    volume(&node, "v-1");
+    let parent = node.find("v-1").unwrap();
+    let make = |volume: &Volume, name: &str| {
+        let mut cx = Cx::new(node.clock.now());
+        let (root, set) = (volume.root(), SetAttr::default());
+        let made =
+            volume.drive_blocking(&mut cx, |cx| volume.mkdir(cx, root, name.as_bytes(), &set));
+        made.map(|_| ())
+    };
+    make(&parent, "before").unwrap();
+    node.snapshot_create("v-1", "s").unwrap();
+    make(&parent, "after").unwrap();
+    let missing = Err(BackendError::NotFound("volume v-2".to_owned()));
+    assert_eq!(node.create_volume(&of("v-1", "none")), missing);
+    assert_eq!(node.create_volume(&of("v-9", "s")), missing);
+    let made = node.create_volume(&of("v-1", "s")).unwrap();
+    assert_eq!(node.create_volume(&of("v-1", "s")).unwrap(), made);
+    let clone = node.find("v-2").unwrap();
+    assert_eq!(clone.limit(), 3 << 30, "its own capacity");
+    assert_eq!(make(&clone, "before"), Err(FsError::Exists));
+    make(&clone, "after").unwrap();
+
+    for refused in [node.delete_volume("v-1"), node.snapshot_delete("v-1", "s")] {
+        assert!(
+            matches!(refused, Err(BackendError::Precondition(_))),
+            "{refused:?}"
+        );
+    }
+    // As soon as the clone is deleted nothing depends on the snapshot, although that is not durable yet.
+    node.delete_volume("v-2").unwrap();
+    node.delete_volume("v-1").unwrap();
+    assert!(node.volumes().unwrap().is_empty());
+}
+
+#[test]
+fn what_holds_requests_back_is_named() {
+    use weir_qos::{Change, Direction, Limit, Limits, PoolPlan, Rate, VolumePlan};
+    let node = node();
+    let number = volume(&node, "v-1").number;
+    assert_eq!(node.throttled("v-1"), Ok(Throttled::default()));
+    let limits = Change {
+        generation: 1,
+        whole: true,
+        pools: vec![PoolPlan {
+            id: 7,
+            name: "pool".into(),
+            limits: Limits::default(),
+            source: "".into(),
+        }],
+        volumes: vec![VolumePlan {
+            volume: number,
+            name: "volume".into(),
+            pool: 7,
+            limits: Limits {
+                total: Rate::bytes(1 << 20),
+                ..Limits::default()
+            },
+            client: Limits::default(),
+            source: "PREMIUM: 64 MiB/s per TiB".into(),
+        }],
+        ..Change::default()
+    };
+    node.publish(Arc::new(Publication {
+        whole: true,
+        limits,
+        ..Publication::default()
+    }))
+    .unwrap();
+    let request = weir_vfs::throttle::Request {
+        volume: node.find("v-1").unwrap().id(),
+        client: "10.0.0.1".parse().unwrap(),
+        flow: 1,
+        direction: Direction::Write,
+        bytes: 100 << 20,
+    };
+    let first = node.vfs.throttle.gate(&request, None);
+    assert_eq!(node.throttled("v-1").unwrap().binding, None, "nobody waits");
+    let second = node.vfs.throttle.gate(&request, None);
+    assert_eq!(
+        node.throttled("v-1").unwrap(),
+        Throttled {
+            binding: Some((BindingLevel::Volume, Limit::TotalBytes)),
+            waiting: 1,
+            source: "PREMIUM: 64 MiB/s per TiB".to_owned(),
+        }
+    );
+    drop((first, second));
 }

@@ -1,5 +1,6 @@
 //! The messages of the Filestore API, version 1, as far as it is spoken here: names and types as its public definition has them.
 
+use super::own::THROUGHPUT_STATUS;
 use super::{Enum, Kind, Message, field};
 
 /// `google.cloud.filestore.v1.Instance`.
@@ -37,6 +38,8 @@ pub static INSTANCE: Message = Message {
         .output_only(),
         field("deletionProtectionEnabled", Kind::Bool),
         field("deletionProtectionReason", Kind::String),
+        // Not in the public definition: what limits it now.
+        field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
     ],
 };
 

@@ -1,5 +1,6 @@
 //! The messages of the NetApp Volumes API, version 1, as far as it is spoken here: names and types as its public definition has them.
 
+use super::own::THROUGHPUT_STATUS;
 use super::{Enum, Kind, Message, field};
 
 /// `google.cloud.netapp.v1.StoragePool`.
@@ -172,6 +173,8 @@ pub static VOLUME: Message = Message {
         field("blockDevices", Kind::Message(&BLOCK_DEVICE)).repeated(),
         field("largeCapacityConfig", Kind::Message(&LARGE_CAPACITY_CONFIG)),
         field("cloneDetails", Kind::Message(&VOLUME_CLONE_DETAILS)).output_only(),
+        // Not in the public definition: what limits it now.
+        field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
     ],
 };
 

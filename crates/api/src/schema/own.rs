@@ -1,6 +1,6 @@
 //! Messages of Weir's own paths.
 
-use super::{Kind, Message, field};
+use super::{Enum, Kind, Message, field};
 
 /// A token for the API.
 pub static TOKEN: Message = Message {
@@ -12,5 +12,43 @@ pub static TOKEN: Message = Message {
         field("createdBy", Kind::String).output_only(),
         field("revokeTime", Kind::Timestamp).output_only(),
         field("token", Kind::String).output_only(),
+    ],
+};
+
+/// What limits a volume or an instance now.
+pub static THROUGHPUT_STATUS: Message = Message {
+    name: "weir.v1.ThroughputStatus",
+    fields: &[
+        field("limitSource", Kind::String).output_only(),
+        field("bindingLevel", Kind::Enum(&BINDING_LEVEL)).output_only(),
+        field("bindingLimit", Kind::Enum(&BINDING_LIMIT)).output_only(),
+        field("waitingRequests", Kind::Int64).output_only(),
+    ],
+};
+
+/// Whose limit requests wait for.
+pub static BINDING_LEVEL: Enum = Enum {
+    name: "weir.v1.ThroughputStatus.BindingLevel",
+    open: false,
+    values: &[
+        ("BINDING_LEVEL_UNSPECIFIED", 0),
+        ("POOL", 1),
+        ("VOLUME", 2),
+        ("CLIENT", 3),
+    ],
+};
+
+/// Which limit requests wait for.
+pub static BINDING_LIMIT: Enum = Enum {
+    name: "weir.v1.ThroughputStatus.BindingLimit",
+    open: false,
+    values: &[
+        ("BINDING_LIMIT_UNSPECIFIED", 0),
+        ("BYTES", 1),
+        ("OPS", 2),
+        ("READ_BYTES", 3),
+        ("READ_OPS", 4),
+        ("WRITE_BYTES", 5),
+        ("WRITE_OPS", 6),
     ],
 };

@@ -19,6 +19,7 @@ pub struct Api {
     pub control: Arc<Control>,
     pub state: AppState,
     pub clock: Arc<ManualClock>,
+    pub node: SimBackend,
     _folder: tempfile::TempDir,
 }
 
@@ -26,10 +27,11 @@ impl Api {
     pub async fn new() -> Api {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::default());
+        let node = SimBackend::new();
         let control = Control::open(Options {
             catalog: format!("sqlite://{}/catalog.db", folder.path().display()),
             levels: Levels::built_in().unwrap(),
-            backend: Arc::new(SimBackend::new()),
+            backend: Arc::new(node.clone()),
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
             device_bytes: 1 << 40,
@@ -41,6 +43,7 @@ impl Api {
             state: AppState::new(Arc::clone(&control), nfs),
             control,
             clock,
+            node,
             _folder: folder,
         }
     }

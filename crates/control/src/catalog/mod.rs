@@ -2,7 +2,8 @@
 //!
 //! Identity and uniqueness are columns, with constraints; everything else of a resource is one JSON document in `body`,
 //! because nothing asks the database for it: reads come from the view in memory. The same SQL runs on SQLite (in the
-//! data folder, write-ahead log, every commit flushed) and on PostgreSQL. Migrations are statements in order; a catalog
+//! data folder, write-ahead log) and on PostgreSQL. What is intended is flushed before anybody is told that it was accepted;
+//! how far a job has come is flushed with the next intention, for a job that is run again finds its work done. Migrations are statements in order; a catalog
 //! that has seen more of them than this program knows is refused.
 //!
 //! One server at a time writes resources: opening for service puts a random owner mark into the catalog, and every
@@ -16,7 +17,7 @@ mod write;
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenRecord};
 pub(crate) use load::Loaded;
-pub(crate) use write::Write;
+pub(crate) use write::{Flush, Write};
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, ConnectOptions, Executor, Row};
@@ -66,6 +67,8 @@ pub enum CatalogError {
 pub struct Catalog {
     pool: AnyPool,
     url: String,
+    /// Or PostgreSQL.
+    sqlite: bool,
 }
 
 impl Catalog {
@@ -101,6 +104,7 @@ impl Catalog {
         let catalog = Catalog {
             pool,
             url: without_password(url),
+            sqlite,
         };
         catalog.migrate().await?;
         Ok(catalog)

@@ -5,7 +5,7 @@ use crate::catalog::AuditEntry;
 use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
 use crate::name::Collection;
 use serde::Serialize;
-use sqlx::{Any, Transaction};
+use sqlx::{Acquire, Any, Executor, Transaction};
 use std::sync::Arc;
 
 /// The audit log keeps this many entries.
@@ -48,7 +48,27 @@ const PUT_INSTANCE: &str = "INSERT INTO instances (id, name, body) VALUES ($1, $
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 
-type Tx = Transaction<'static, Any>;
+type Tx<'c> = Transaction<'c, Any>;
+
+/// When a transaction is to be on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// When it ends.
+    Now,
+    /// With the next one that is flushed.
+    Later,
+}
+
+impl Flush {
+    /// With a write-ahead log, NORMAL leaves out nothing but the flush at the end of a transaction
+    /// (<https://www.sqlite.org/pragma.html#pragma_synchronous>).
+    fn sqlite(self) -> &'static str {
+        match self {
+            Flush::Now => "PRAGMA synchronous = FULL",
+            Flush::Later => "PRAGMA synchronous = NORMAL",
+        }
+    }
+}
 
 fn body<T: Serialize>(table: &'static str, name: &str, value: &T) -> Result<String, CatalogError> {
     serde_json::to_string(value)
@@ -56,7 +76,7 @@ fn body<T: Serialize>(table: &'static str, name: &str, value: &T) -> Result<Stri
 }
 
 async fn put<T: Serialize>(
-    tx: &mut Tx,
+    tx: &mut Tx<'_>,
     query: &'static str,
     id: u64,
     name: String,
@@ -72,7 +92,7 @@ async fn put<T: Serialize>(
     Ok(())
 }
 
-async fn by_id(tx: &mut Tx, query: &'static str, id: u64) -> Result<(), CatalogError> {
+async fn by_id(tx: &mut Tx<'_>, query: &'static str, id: u64) -> Result<(), CatalogError> {
     sqlx::query(query)
         .bind(id as i64)
         .execute(&mut **tx)
@@ -80,7 +100,7 @@ async fn by_id(tx: &mut Tx, query: &'static str, id: u64) -> Result<(), CatalogE
     Ok(())
 }
 
-async fn by_text(tx: &mut Tx, query: &'static str, text: &str) -> Result<(), CatalogError> {
+async fn by_text(tx: &mut Tx<'_>, query: &'static str, text: &str) -> Result<(), CatalogError> {
     sqlx::query(query)
         .bind(text.to_owned())
         .execute(&mut **tx)
@@ -89,13 +109,24 @@ async fn by_text(tx: &mut Tx, query: &'static str, text: &str) -> Result<(), Cat
 }
 
 impl Catalog {
-    /// Writes all of it, or nothing. Nothing if `owner` no longer owns the catalog.
+    /// Writes all of it, or nothing. Nothing if `owner` no longer owns the catalog. What is not to be flushed outlives the
+    /// process, but perhaps not the machine, until something is flushed after it; never does a later change outlive an
+    /// earlier one.
     pub(crate) async fn write(
         &self,
         owner: &str,
         writes: impl Iterator<Item = &Write> + Send,
+        flush: Flush,
     ) -> Result<(), CatalogError> {
-        let mut tx = self.pool.begin().await?;
+        let mut connection = self.pool.acquire().await?;
+        // Said each time: nobody relies on how somebody else left the connection.
+        if self.sqlite {
+            connection.execute(flush.sqlite()).await?;
+        }
+        let mut tx = connection.begin().await?;
+        if !self.sqlite && flush == Flush::Later {
+            tx.execute("SET LOCAL synchronous_commit = off").await?;
+        }
         let mine = sqlx::query("UPDATE meta SET value = value WHERE name = 'owner' AND value = $1")
             .bind(owner.to_owned())
             .execute(&mut *tx)
@@ -112,7 +143,7 @@ impl Catalog {
 }
 
 impl Write {
-    async fn apply(&self, tx: &mut Tx) -> Result<(), CatalogError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), CatalogError> {
         match self {
             Write::Pool(pool) => {
                 let name = pool.name.full(Collection::Pools);

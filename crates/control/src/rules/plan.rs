@@ -38,6 +38,22 @@ pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
     }
 }
 
+/// Whether a pool's volumes have the same limits before and after: whatever [`volume`] looks at of it.
+pub fn same_for_volumes(before: &Pool, after: &Pool) -> bool {
+    let seen = |pool: &Pool| {
+        (
+            pool.id,
+            pool.service_level.clone(),
+            pool.qos_type,
+            pool.capacity_gib,
+            pool.custom_performance,
+            pool.total_throughput_mibps,
+            pool.total_iops,
+        )
+    };
+    seen(before) == seen(after)
+}
+
 /// A volume's limits; `number` is the engine's.
 pub fn volume(levels: &Levels, pool: &Pool, volume: &Volume, number: u64) -> VolumePlan {
     let level = levels.pool(&pool.service_level);

@@ -448,3 +448,39 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
     let catalog = Catalog::open(&url).await.unwrap();
     assert_eq!(catalog.audit(None, 100).await.unwrap().len(), 18);
 }
+
+/// A deletion is durable only with the node's next consistency point; until then the catalog remembers it.
+#[tokio::test]
+async fn a_deletion_that_a_crash_takes_back_is_made_again() {
+    let mut bench = with_volume().await;
+    let delete = |id: &str| Mutation::DeleteVolume {
+        name: name(id),
+        force: false,
+    };
+    bench.done(volume("w", "p", 1)).await;
+    let doomed = |bench: &Bench| bench.control.catalog().clone();
+    bench.done(delete("v")).await;
+    assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 1);
+    // The node comes back with the volume, for there was no consistency point.
+    bench.restart(3).await;
+    crash::sound(&bench.control.view(), &bench.node, "deleted again");
+    crate::recover::tidy(&bench.control.works).await;
+    assert_eq!(
+        doomed(&bench).doomed().await.unwrap().len(),
+        1,
+        "still not durable"
+    );
+    bench.node.consistency_point();
+    bench.done(delete("w")).await;
+    crate::recover::tidy(&bench.control.works).await;
+    assert_eq!(
+        doomed(&bench).doomed().await.unwrap().len(),
+        1,
+        "one of the two is durable"
+    );
+    bench.node.consistency_point();
+    crate::recover::tidy(&bench.control.works).await;
+    assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 0);
+    bench.restart(4).await;
+    crash::sound(&bench.control.view(), &bench.node, "gone");
+}

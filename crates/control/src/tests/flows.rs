@@ -47,7 +47,8 @@ async fn volumes_of_an_older_program_are_adopted() {
     );
     assert_eq!(node.all().len(), 1);
     assert_eq!(node.published().unwrap().exports[0].path, "/vol1");
-    assert_eq!(control.volume_used(vol1).await, 5);
+    let used = control.volumes_used(std::iter::once(&**vol1)).await;
+    assert_eq!(used, [5]);
 }
 
 #[tokio::test]

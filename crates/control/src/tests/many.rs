@@ -1,7 +1,7 @@
 //! Many mutations at once.
 
 use super::*;
-use crate::{PoolUse, VolumeChange};
+use crate::{PoolChange, PoolUse, VolumeChange};
 
 /// Two hundred volumes where a hundred and fifty fit, and two hundred changes of one of them.
 pub async fn two_hundred_at_once(bench: &Bench) {
@@ -114,6 +114,153 @@ async fn what_did_not_change_is_published_as_it_was() {
         Arc::ptr_eq(&b, &export(&bench, "/share-b")),
         "only its limits changed"
     );
+}
+
+/// However many volumes there are, a publication names what a change touches.
+#[tokio::test]
+async fn a_publication_has_what_changed_and_nothing_else() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "FLEX", 10_000, QosType::Auto)).await;
+    bench
+        .done(pool("q", "PREMIUM", 10_000, QosType::Auto))
+        .await;
+    for n in 0..20 {
+        bench.done(volume(&format!("p{n}"), "p", 1)).await;
+        bench.done(volume(&format!("q{n}"), "q", 1)).await;
+    }
+    let keys = |id: &str| bench.control.view().volume(&name(id)).unwrap().key.clone();
+    let seen = |bench: &Bench| {
+        let last = bench.node.last_publication().unwrap();
+        assert!(!last.whole && !last.limits.whole);
+        let exports: Vec<String> = last.exports.iter().map(|e| e.path.clone()).collect();
+        let volumes: Vec<String> = last
+            .limits
+            .volumes
+            .iter()
+            .map(|v| v.name.to_string())
+            .collect();
+        (exports, volumes, last.limits.pools.len())
+    };
+    let full = |id: &str| name(id).full(crate::Collection::Volumes);
+    let patch = |id: &str, change: VolumeChange| Mutation::UpdateVolume(name(id), change);
+
+    let change = VolumeChange {
+        snapshot_directory: Some(false),
+        ..VolumeChange::default()
+    };
+    bench.done(patch("q3", change)).await;
+    assert_eq!(seen(&bench), (vec!["/share-q3".to_owned()], vec![], 0));
+    let change = VolumeChange {
+        capacity_gib: Some(2),
+        ..VolumeChange::default()
+    };
+    bench.done(patch("q4", change)).await;
+    assert_eq!(seen(&bench), (vec![], vec![full("q4")], 0));
+    // A pool's own limit, which its volumes share by weights that do not depend on it.
+    let grow = |gib| PoolChange {
+        capacity_gib: Some(gib),
+        ..PoolChange::default()
+    };
+    bench
+        .done(Mutation::UpdatePool(name("p"), grow(20_000)))
+        .await;
+    assert_eq!(seen(&bench), (vec![], vec![], 1));
+    // Another service level: its volumes' limits follow, nobody else's.
+    let change = PoolChange {
+        service_level: Some("EXTREME".to_owned()),
+        ..PoolChange::default()
+    };
+    bench.done(Mutation::UpdatePool(name("q"), change)).await;
+    let (exports, volumes, _) = seen(&bench);
+    assert!(exports.is_empty());
+    assert_eq!(volumes.len(), 20);
+    assert!(
+        volumes.iter().all(|v| v.contains("/volumes/q")),
+        "{volumes:?}"
+    );
+    // To another pool.
+    let change = VolumeChange {
+        pool: Some("p".to_owned()),
+        ..VolumeChange::default()
+    };
+    bench.done(patch("q5", change)).await;
+    assert_eq!(seen(&bench), (vec![], vec![full("q5")], 0));
+    let (key, number) = (
+        keys("q6"),
+        bench.control.view().volume(&name("q6")).unwrap().number,
+    );
+    bench
+        .done(Mutation::DeleteVolume {
+            name: name("q6"),
+            force: false,
+        })
+        .await;
+    let last = bench.node.last_publication().unwrap();
+    assert_eq!(
+        (last.withdrawn.clone(), last.limits.volumes_gone.clone()),
+        (vec![key], vec![number.unwrap()])
+    );
+    assert!(last.exports.is_empty() && last.limits.volumes.is_empty());
+
+    // What only words change has ended when it is written, and is not published.
+    let publications = bench.node.publications();
+    let change = VolumeChange {
+        labels: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
+        description: Some("for the team".to_owned()),
+        ..VolumeChange::default()
+    };
+    bench.done(patch("q7", change)).await;
+    assert_eq!(bench.node.publications(), publications);
+    // The sum of all differences is what is intended.
+    crash::sound(&bench.control.view(), &bench.node, "after differences");
+
+    // After a failure nobody knows what is in force: everything is published.
+    bench.node.inject(
+        "publish",
+        crate::sim::Fault::After(crate::backend::BackendError::Failed("?".to_owned())),
+    );
+    let change = VolumeChange {
+        capacity_gib: Some(3),
+        ..VolumeChange::default()
+    };
+    bench.done(patch("q8", change)).await;
+    let last = bench.node.last_publication().unwrap();
+    assert!(last.whole && last.limits.whole);
+    assert_eq!(last.exports.len(), bench.control.view().volume_count());
+    crash::sound(&bench.control.view(), &bench.node, "after a failure");
+}
+
+/// Changes that are made from what is there do not undo each other.
+#[tokio::test]
+async fn changes_made_from_what_is_there_all_count() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 10, QosType::Auto)).await;
+    bench.done(volume("v", "p", 1)).await;
+    let target = crate::Target::Volume(name("v"));
+    let mut tasks = Vec::new();
+    for n in 0..30 {
+        let (control, target) = (Arc::clone(&bench.control), target.clone());
+        tasks.push(tokio::spawn(async move {
+            let one_more = move |view: &crate::View| -> Result<Mutation, Refusal> {
+                let mut labels = view.volume(&name("v")).unwrap().labels.clone();
+                labels.insert(format!("l{n}"), "x".to_owned());
+                let change = VolumeChange {
+                    labels: Some(labels),
+                    ..VolumeChange::default()
+                };
+                Ok(Mutation::UpdateVolume(name("v"), change))
+            };
+            control
+                .submit_made(&target, one_more, &Actor::local())
+                .await
+                .unwrap()
+        }));
+    }
+    for task in tasks {
+        assert_eq!(task.await.unwrap().outcome, Some(Outcome::Done));
+    }
+    let view = bench.control.view();
+    assert_eq!(view.volume(&name("v")).unwrap().labels.len(), 30);
 }
 
 /// A hundred snapshots in a row are quick only if the catalog's flushes are shared; here only their order is checked.

@@ -1,7 +1,7 @@
 //! Changes to a view, with everything that is kept up beside the resources themselves.
 
 use super::{PoolUse, View};
-use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
+use crate::model::{Instance, Operation, Pool, Snapshot, State, Volume};
 use crate::name::{Name, SnapshotName, SnapshotOf, Target};
 use crate::rules::bytes_of;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ impl View {
         taken.throughput += volume.throughput_mibps.map_or(0, bytes_of);
         self.uses.insert_mut(pool.clone(), taken);
         self.members.insert_mut((pool, volume.name.id.clone()), ());
+        self.note_state(Target::Volume(volume.name.clone()), volume.state);
         let share = volume.share_name.clone();
         self.shares
             .insert_mut(share, Target::Volume(volume.name.clone()));
@@ -36,9 +37,19 @@ impl View {
 
     pub(crate) fn remove_volume(&mut self, name: &Name) {
         self.generation += 1;
+        self.failed.remove_mut(&Target::Volume(name.clone()));
         if let Some(volume) = self.unaccount(name) {
             self.shares.remove_mut(&volume.share_name);
             self.volumes.remove_mut(name);
+        }
+    }
+
+    fn note_state(&mut self, target: Target, state: State) {
+        match state {
+            State::Error => self.failed.insert_mut(target, ()),
+            _ => {
+                self.failed.remove_mut(&target);
+            }
         }
     }
 
@@ -61,6 +72,7 @@ impl View {
 
     pub(crate) fn put_instance(&mut self, instance: Arc<Instance>) {
         self.generation += 1;
+        self.note_state(Target::Instance(instance.name.clone()), instance.state);
         let share = instance.share_name.clone();
         self.shares
             .insert_mut(share, Target::Instance(instance.name.clone()));
@@ -69,6 +81,7 @@ impl View {
 
     pub(crate) fn remove_instance(&mut self, name: &Name) {
         self.generation += 1;
+        self.failed.remove_mut(&Target::Instance(name.clone()));
         if let Some(instance) = self.instances.get(name).cloned() {
             self.shares.remove_mut(&instance.share_name);
             self.instances.remove_mut(name);
@@ -89,11 +102,18 @@ impl View {
     }
 
     pub(crate) fn put_operation(&mut self, operation: Arc<Operation>) {
+        match operation.done() {
+            true => {
+                self.pending.remove_mut(&operation.name);
+            }
+            false => self.pending.insert_mut(operation.name.clone(), ()),
+        }
         self.operations
             .insert_mut(operation.name.clone(), operation);
     }
 
     pub(crate) fn remove_operation(&mut self, name: &Name) {
+        self.pending.remove_mut(name);
         self.operations.remove_mut(name);
     }
 }

@@ -44,6 +44,10 @@ pub struct View {
     pub(crate) shares: Map<Arc<str>, Target>,
     pub(crate) uses: Map<Name, PoolUse>,
     pub(crate) members: Map<(Name, Arc<str>), ()>,
+    /// Operations that have not ended.
+    pub(crate) pending: Map<Name, ()>,
+    /// Volumes and instances in the state ERROR.
+    pub(crate) failed: Map<Target, ()>,
 }
 
 /// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
@@ -101,6 +105,8 @@ impl View {
             shares: Map::default(),
             uses: Map::default(),
             members: Map::default(),
+            pending: Map::default(),
+            failed: Map::default(),
         }
     }
 

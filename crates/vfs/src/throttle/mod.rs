@@ -20,14 +20,15 @@
 //! request first had to wait. A timer that comes late costs no throughput, since meters make good what is late by less than their
 //! burst.
 //!
-//! **Change.** [`Throttle::apply`] compares a plan with what is in force. What did not change keeps its meters;
-//! what did acts at once: raised limits release what they allow before `apply` returns.
+//! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
+//! what did acts at once: raised limits release what they allow before `change` returns.
 
 mod credit;
 mod domain;
 mod held;
 mod lane;
 mod status;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -47,8 +48,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use table::Table;
 use weir_base::{Clock, VolumeId};
-use weir_qos::{Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan};
+use weir_qos::{Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan};
 
 /// The least time between two looks of a lane at one pool. A look costs some microseconds and is worth more the more
 /// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
@@ -102,22 +104,6 @@ struct Entry {
 struct Pool {
     domain: Arc<Domain>,
     plan: PoolPlan,
-}
-
-/// What is in force: replaced as a whole, read without a lock.
-#[derive(Default)]
-struct Table {
-    generation: u64,
-    pools: BTreeMap<u64, Arc<Pool>>,
-    /// Sorted by volume.
-    volumes: Vec<(VolumeId, Arc<Entry>)>,
-}
-
-impl Table {
-    fn volume(&self, id: VolumeId) -> Option<&Arc<Entry>> {
-        let at = self.volumes.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.volumes.get(at).map(|(_, entry)| entry)
-    }
 }
 
 /// The limits in force, and the requests that wait for them.
@@ -283,7 +269,7 @@ impl Throttle {
     pub fn tidy(&self) {
         let table = self.table.load();
         let now = self.now();
-        for pool in table.pools.values() {
+        for (_, pool) in table.pools.iter() {
             pool.domain.lock().tidy(now);
         }
     }
@@ -329,69 +315,141 @@ impl Throttle {
 
     /// Puts a plan in force. `false` if it is older than the one that is.
     pub fn apply(&self, plan: &Plan) -> bool {
+        self.change(&Change::from(plan))
+    }
+
+    /// Puts in force what is different from what is. `false` if it leads to something older.
+    ///
+    /// Costs what the change does, however many volumes there are. A pool that begins or ceases to be limited is a
+    /// change of its volumes.
+    pub fn change(&self, change: &Change) -> bool {
         let _one_at_a_time = self.applying.lock();
         let old = self.table.load_full();
-        if plan.generation < old.generation {
+        if change.generation < old.generation {
             return false;
         }
         let now = self.now();
-        let mut touched: BTreeSet<u64> = BTreeSet::new();
-        let mut pools: BTreeMap<u64, Arc<Pool>> = BTreeMap::new();
-        for plan in &plan.pools {
-            pools.insert(
-                plan.id,
-                merge_pool(old.pools.get(&plan.id), plan, now, &mut touched),
-            );
+        let mut next = Next {
+            old: &old,
+            now,
+            pools: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        };
+        if change.whole {
+            next.pools
+                .extend(old.pools.iter().map(|(id, _)| (id, None)));
+            next.volumes
+                .extend(old.volumes.iter().map(|(id, _)| (id, None)));
         }
-        // A volume whose pool is not in the plan has its own limits all the same.
-        for volume in &plan.volumes {
-            pools.entry(volume.pool).or_insert_with(|| {
-                let plan = PoolPlan {
-                    id: volume.pool,
-                    name: "".into(),
-                    limits: Limits::default(),
-                    source: "".into(),
-                };
-                merge_pool(old.pools.get(&plan.id), &plan, now, &mut touched)
-            });
+        next.pools
+            .extend(change.pools_gone.iter().map(|id| (*id, None)));
+        next.volumes
+            .extend(change.volumes_gone.iter().map(|id| (*id, None)));
+        for plan in &change.pools {
+            next.put_pool(plan);
         }
-        let mut volumes: Vec<(VolumeId, Arc<Entry>)> = Vec::with_capacity(plan.volumes.len());
-        for plan in &plan.volumes {
-            let (Ok(id), Some(pool)) = (u32::try_from(plan.volume), pools.get(&plan.pool)) else {
-                continue;
-            };
-            let id = VolumeId(id);
-            if let Some(entry) = merge_volume(old.volume(id), id, plan, pool, now, &mut touched) {
-                volumes.push((id, entry));
-            }
+        for plan in &change.volumes {
+            next.put_volume(plan);
         }
-        volumes.sort_by_key(|(id, _)| *id);
-        volumes.dedup_by_key(|(id, _)| *id);
-        let active = volumes.iter().any(|(_, entry)| entry.limited);
-        let table = Arc::new(Table {
-            generation: plan.generation,
+        let Next {
             pools,
             volumes,
+            mut touched,
+            ..
+        } = next;
+        let count = |entry: Option<&Arc<Entry>>| usize::from(entry.is_some_and(|e| e.limited));
+        let mut limited = old.limited;
+        for (id, entry) in &volumes {
+            limited += count(entry.as_ref());
+            limited = limited.saturating_sub(count(old.volumes.get(*id)));
+        }
+        let table = Arc::new(Table {
+            generation: change.generation,
+            pools: old.pools.with(&pools),
+            volumes: old.volumes.with(&volumes),
+            limited,
         });
         self.table.store(Arc::clone(&table));
-        self.active.store(active, Ordering::Relaxed);
+        self.active.store(limited > 0, Ordering::Relaxed);
         // What waits in a place that is no more finds its new one by going through the gate again, which by now is the
         // new table's.
         let mut woken = Woken::new();
-        for (id, was) in &old.volumes {
-            let stays = table
-                .volume(*id)
+        for (id, is) in &volumes {
+            let Some(was) = old.volumes.get(*id) else {
+                continue;
+            };
+            let stays = is
+                .as_ref()
                 .is_some_and(|is| Arc::ptr_eq(&is.domain, &was.domain) && is.slot == was.slot);
             if !stays {
                 was.domain.lock().remove_volume(was.slot, now, &mut woken);
                 touched.insert(was.domain.id);
             }
         }
-        for pool in touched.iter().filter_map(|id| table.pools.get(id)) {
+        for pool in touched.iter().filter_map(|id| table.pools.get(*id)) {
             self.release(&pool.domain, pool.domain.lock(), now, pool.plan.id);
         }
         woken.into_iter().for_each(Waker::wake);
         true
+    }
+}
+
+/// What is to be different in the next table.
+struct Next<'t> {
+    old: &'t Table,
+    now: Nanos,
+    pools: BTreeMap<u64, Option<Arc<Pool>>>,
+    volumes: BTreeMap<u64, Option<Arc<Entry>>>,
+    /// Pools in which something may start that could not before.
+    touched: BTreeSet<u64>,
+}
+
+impl Next<'_> {
+    fn put_pool(&mut self, plan: &PoolPlan) -> Arc<Pool> {
+        let old = self.old;
+        let was = old.pools.get(plan.id);
+        let is = merge_pool(was, plan, self.now, &mut self.touched);
+        self.pools.insert(plan.id, Some(Arc::clone(&is)));
+        let was_limited = was.map(|was| was.plan.limits.is_limited());
+        if was_limited.is_some_and(|was| was != plan.limits.is_limited()) {
+            let state = is.domain.lock();
+            let ids: Vec<VolumeId> = state.volumes.iter().flatten().map(|v| v.id).collect();
+            drop(state);
+            for id in ids {
+                let entry = old.volume(id).map(|entry| entry.plan.clone());
+                // Those that are to go stay gone.
+                if let Some(plan) = entry.filter(|_| !self.volumes.contains_key(&u64::from(id.0))) {
+                    self.put_volume(&plan);
+                }
+            }
+        }
+        is
+    }
+
+    fn put_volume(&mut self, plan: &VolumePlan) {
+        let Ok(id) = u32::try_from(plan.volume).map(VolumeId) else {
+            return;
+        };
+        let pool = match self.pools.get(&plan.pool) {
+            Some(pool) => pool.clone(),
+            None => self.old.pools.get(plan.pool).cloned(),
+        };
+        // A volume whose pool is not in the plan has its own limits all the same.
+        let pool = pool.unwrap_or_else(|| {
+            self.put_pool(&PoolPlan {
+                id: plan.pool,
+                name: "".into(),
+                limits: Limits::default(),
+                source: "".into(),
+            })
+        });
+        let old = match self.volumes.get(&plan.volume) {
+            Some(Some(entry)) => Some(Arc::clone(entry)),
+            _ => self.old.volume(id).cloned(),
+        };
+        let entry = merge_volume(old.as_ref(), id, plan, &pool, self.now, &mut self.touched);
+        self.volumes.insert(plan.volume, entry);
     }
 }
 

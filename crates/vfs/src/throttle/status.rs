@@ -100,17 +100,21 @@ impl Throttle {
                 usage: usage.unwrap_or_default(),
             }
         };
-        table.pools.values().map(status).collect()
+        let mut all: Vec<PoolStatus> = table.pools.iter().map(|(_, pool)| status(pool)).collect();
+        all.sort_unstable_by_key(|pool| pool.id);
+        all
     }
 
     /// All volumes that the plan names, with their clients.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let table = self.table.load();
-        table
-            .volumes
-            .iter()
-            .map(|(id, entry)| self.describe(*id, entry, true))
-            .collect()
+        let each = table.volumes.iter().filter_map(|(number, entry)| {
+            let id = VolumeId(u32::try_from(number).ok()?);
+            Some(self.describe(id, entry, true))
+        });
+        let mut all: Vec<VolumeStatus> = each.collect();
+        all.sort_unstable_by_key(|volume| volume.volume);
+        all
     }
 
     /// What limits a volume now; `None` if the plan does not name it.

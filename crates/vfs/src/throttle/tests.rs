@@ -252,3 +252,97 @@ fn clients_that_rest_are_forgotten_when_it_makes_no_difference() {
     bed.throttle.tidy();
     assert_eq!(clients(), 0);
 }
+
+#[test]
+fn a_change_touches_what_it_names_and_what_hangs_under_it() {
+    let mut bed = Bed::new();
+    let free = Limits::default();
+    bed.apply(
+        &[(1, free), (2, free)],
+        &[(1, 1, bytes(MIB)), (2, 2, free), (3, 2, free)],
+    );
+    let change = |bed: &mut Bed, change: Change| {
+        bed.generation += 1;
+        let generation = bed.generation;
+        assert!(bed.throttle.change(&Change {
+            generation,
+            ..change
+        }));
+    };
+    let pool = |id: u64, limits| PoolPlan {
+        id,
+        name: "p".into(),
+        limits,
+        source: "".into(),
+    };
+    let volume = |volume, pool, limits| VolumePlan {
+        volume,
+        name: "v".into(),
+        pool,
+        limits,
+        client: Limits::default(),
+        source: "".into(),
+    };
+    let known = |bed: &Bed| -> Vec<u32> {
+        let all = bed.throttle.volumes();
+        all.iter().map(|v| v.volume.0).collect()
+    };
+    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    let mut held = bed.held(1, 1, MIB);
+    assert!(bed.poll(&mut held).is_none());
+
+    // A pool that begins to be limited: its volumes are, though no plan of theirs is named.
+    let limit = Change {
+        pools: vec![pool(2, bytes(MIB))],
+        ..Change::default()
+    };
+    change(&mut bed, limit);
+    assert_eq!(known(&bed), [1, 2, 3]);
+    assert!(matches!(bed.gate(2, 1, MIB), Gate::Pass(_)));
+    let mut other = bed.held(3, 2, MIB);
+    assert!(bed.poll(&mut other).is_none());
+    assert!(bed.poll(&mut held).is_none(), "nobody spoke of this one");
+    let lift = Change {
+        pools: vec![pool(2, Limits::default())],
+        ..Change::default()
+    };
+    change(&mut bed, lift);
+    assert!(bed.poll(&mut other).is_some());
+    assert!(matches!(bed.gate(3, 1, MIB), Gate::Free));
+
+    // One volume goes, one comes, one moves; all in one step.
+    let step = Change {
+        pools: vec![pool(3, bytes(MIB))],
+        volumes: vec![
+            volume(4, 3, Limits::default()),
+            volume(3, 3, Limits::default()),
+        ],
+        volumes_gone: vec![2],
+        ..Change::default()
+    };
+    change(&mut bed, step);
+    assert_eq!(known(&bed), [1, 3, 4]);
+    assert_eq!(bed.throttle.status(VolumeId(3)).unwrap().pool, 3);
+    assert!(matches!(bed.gate(2, 1, MIB), Gate::Free));
+    assert!(matches!(bed.gate(4, 1, MIB), Gate::Pass(_)));
+    let mut shared = bed.held(3, 1, MIB);
+    assert!(bed.poll(&mut shared).is_none());
+    assert!(bed.poll(&mut held).is_none());
+    bed.pass(SECOND);
+    assert!(matches!(bed.poll(&mut held), Some(Some(_))));
+    assert!(matches!(bed.poll(&mut shared), Some(Some(_))));
+
+    // The last that is limited goes: nothing is asked for any more.
+    let end = Change {
+        pools_gone: vec![3],
+        volumes_gone: vec![1, 3, 4],
+        ..Change::default()
+    };
+    change(&mut bed, end);
+    assert!(known(&bed).is_empty());
+    assert_eq!(bed.throttle.pools().len(), 2);
+    assert!(!bed.throttle.active.load(Ordering::Relaxed));
+    bed.nothing_left();
+    let old = Change::default();
+    assert!(!bed.throttle.change(&old), "an older one");
+}
