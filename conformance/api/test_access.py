@@ -68,6 +68,19 @@ class Access(unittest.TestCase):
         server.start()
         self.assertEqual(ask("GET", POOLS, "editor")[0], 401)
         self.assertEqual(ask("GET", f"{POOLS}/e", "viewer")[0], 200)
+        # The same with a certificate that somebody brings along.
+        given = os.path.join(server.data, "given")
+        os.mkdir(given)
+        for name in ("api-cert.pem", "api-key.pem"):
+            os.rename(os.path.join(server.data, name), os.path.join(given, name))
+        certificate = os.path.join(given, "api-cert.pem")
+        server.stop()
+        server.arguments = ("--api-tls-cert", certificate, "--api-tls-key", os.path.join(given, "api-key.pem"))
+        server.start()
+        self.assertEqual(ask("GET", f"{POOLS}/e", "viewer")[0], 200)
+        self.assertEqual(ask("GET", POOLS, None)[0], 401)
+        self.assertEqual(sorted(os.listdir(given)), ["api-cert.pem", "api-key.pem"])
+        self.assertFalse(os.path.exists(os.path.join(server.data, "api-cert.pem")))
 
 
 if __name__ == "__main__":

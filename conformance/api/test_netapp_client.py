@@ -61,6 +61,10 @@ class NetApp(Case):
         self.assertEqual((option.export, option.protocol), ("/mv1", n.Protocols.NFSV3))
         self.assertIn("nconnect=16", option.instructions)
         self.assertTrue(option.export_full.endswith(":/mv1"))
+        # What the public definition does not have stands in the answer, and the client passes over it.
+        shown = self.ok("GET", f"{PLACE}/volumes/mv1")["throughputStatus"]
+        self.assertEqual(shown, {"limitSource": "PREMIUM, manual: 128 MiB/s", "waitingRequests": "0"})
+        self.assertEqual(self.client.get_volume(name=f"{PLACE}/volumes/mv1").throughput_mibps, 128)
         # Throughput changes online, in both directions, apart from capacity.
         self.assertEqual(self.update("mv1", ["throughput_mibps"], throughput_mibps=2000).throughput_mibps, 2000)
         pool = self.client.get_storage_pool(name=f"{PLACE}/storagePools/mq")

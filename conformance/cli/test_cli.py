@@ -67,6 +67,9 @@ class Cli(unittest.TestCase):
             self.assertEqual(self.weir("storage-pools", "describe", f"mq{n}", *PLACE,
                                        "--format=value(availableThroughputMibps)").strip(), "2304.0")
 
+            self.assertEqual(self.weir("volumes", "describe", f"a{n}", *PLACE,
+                                       "--format=value(throughputStatus.limitSource)").strip(), "PREMIUM, manual: 128 MiB/s")
+
             # Retuned online; beyond the pool's total it is refused, with the numbers.
             self.weir(*first, "volumes", "update", f"a{n}", *PLACE, "--throughput-mibps=256")
             said = self.refused("[A-Z_]+", *first, "volumes", "update", f"a{n}", *PLACE, "--throughput-mibps=2500")

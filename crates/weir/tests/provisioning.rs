@@ -128,6 +128,52 @@ fn a_policy_changes_under_clients_that_are_connected() {
     assert_eq!(one.getattr(&root), Err(ACCES));
 }
 
+/// While requests wait for a limit, the volume's description names it; and no longer.
+#[test]
+fn a_description_names_the_limit_that_requests_wait_for() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let api = api(&server);
+    api.pool("p");
+    // 100 GiB at 64 MiB/s per TiB: 6.25 MiB/s.
+    api.make_volume("p", "a");
+    let status = || api.get(&Api::volume("a")).1["throughputStatus"].clone();
+    let calm = status();
+    assert_eq!(calm["waitingRequests"], json!("0"));
+    let source = calm["limitSource"].as_str().unwrap();
+    assert!(source.starts_with("PREMIUM: 64 MiB/s per TiB"), "{calm}");
+    assert_eq!(calm.get("bindingLimit"), None);
+    let address = server.address.to_string();
+    std::thread::scope(|s| {
+        let load = s.spawn(|| {
+            weir(&[
+                "bench", "nfs3", "write", "-p", "seq", "-b", "64k", "-c", "2", "-d", "8", "-s",
+                "16m", "--server", &address, "--export", "/a", "-t", "3", "--warmup", "0",
+            ])
+        });
+        let bound = loop {
+            let now = status();
+            if now.get("bindingLimit").is_some() {
+                break Some(now);
+            }
+            if load.is_finished() {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let said = load.join().unwrap();
+        let bound = bound.unwrap_or_else(|| panic!("nothing was held back: {said:?}"));
+        assert_eq!(
+            (&bound["bindingLevel"], &bound["bindingLimit"]),
+            (&json!("VOLUME"), &json!("BYTES"))
+        );
+        assert_ne!(bound["waitingRequests"], json!("0"));
+    });
+    while status().get("bindingLimit").is_some() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 #[test]
 fn export_options_are_for_volumes_without_a_policy() {
     let data = tempfile::tempdir().unwrap();
