@@ -147,8 +147,27 @@ fn a_description_names_the_limit_that_requests_wait_for() {
     std::thread::scope(|s| {
         let load = s.spawn(|| {
             weir(&[
-                "bench", "nfs3", "write", "-p", "seq", "-b", "64k", "-c", "2", "-d", "8", "-s",
-                "16m", "--server", &address, "--export", "/a", "-t", "3", "--warmup", "0",
+                "bench",
+                "nfs3",
+                "write",
+                "-p",
+                "sequential",
+                "-b",
+                "64k",
+                "-c",
+                "2",
+                "-d",
+                "8",
+                "-s",
+                "16m",
+                "--server",
+                &address,
+                "--export",
+                "/a",
+                "-t",
+                "3",
+                "--warmup",
+                "0",
             ])
         });
         let bound = loop {
