@@ -6,8 +6,8 @@
 //! `resync`, whose purpose it is.
 //!
 //! **The transfer's own snapshot.** The newest state of the source has no name until a transfer gives it one. It is
-//! taken once for each request, not for each try: a snapshot of its own that is not older than the request is used
-//! again, and with it the checkpoint that an earlier try has left. A source that is itself a copy cannot be given a
+//! taken once for each request, not for each try: its name has the request's number, so an earlier try's is found and used
+//! again, and with it the checkpoint that the try has left. A source that is itself a copy cannot be given a
 //! snapshot; there the one that its readers see takes that place, and so a cascade follows its head.
 //!
 //! **Letting go.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
@@ -59,15 +59,20 @@ pub const OWN: &str = "snapmirror.";
 
 /// What the names of a relationship's own snapshots begin with.
 pub fn prefix(relationship: &str) -> String {
-    format!("{OWN}{relationship}.")
+    format!("{OWN}{relationship}_")
 }
 
-/// The name of a relationship's own snapshot, as ONTAP forms it: with the UTC date and time.
-pub fn own_name(relationship: &str, at: i64) -> String {
+/// Of those, what the name of a request's begins with.
+fn prefix_of(job: &Job) -> String {
+    format!("{}{}.", prefix(&job.relationship), job.serial)
+}
+
+/// The name of a request's own snapshot, as ONTAP forms it: with the UTC date and time.
+pub fn own_name(job: &Job, at: i64) -> String {
     let (year, month, day) = schedule::date(at.div_euclid(86_400));
     let second = at.rem_euclid(86_400);
     let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    let prefix = prefix(relationship);
+    let prefix = prefix_of(job);
     format!("{prefix}{year:04}-{month:02}-{day:02}_{h:02}{m:02}{s:02}")
 }
 
@@ -90,7 +95,10 @@ fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
     match (source.data_protection, &source.exported) {
         (true, Some(exported)) => newest.find(|s| s.id == *exported),
         (true, None) => None,
-        (false, _) => newest.find(|s| s.own(&job.relationship) && s.created >= job.begun),
+        (false, _) => {
+            let own = prefix_of(job);
+            newest.find(|s| s.name.starts_with(&own))
+        }
     }
 }
 
@@ -257,7 +265,7 @@ mod tests {
             source_snapshot: None,
             throttle: None,
             anew: false,
-            begun: 100,
+            serial: 100,
         }
     }
 
@@ -271,8 +279,8 @@ mod tests {
             let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
             Snapshot {
                 name: match label {
-                    "sm" => format!("{}{name}", prefix(R)),
-                    "other" => format!("snapmirror.2.{name}"),
+                    "sm" => format!("{}{}.{name}", prefix(R), id(name)),
+                    "other" => format!("snapmirror.2_{}.{name}", id(name)),
                     _ => (*name).to_owned(),
                 },
                 label: match label {
@@ -313,8 +321,8 @@ mod tests {
             "a copy cannot"
         );
         assert_eq!(
-            own_name(R, 1_683_196_890),
-            "snapmirror.0000-1.2023-05-04_104130"
+            own_name(&job, 1_683_196_890),
+            "snapmirror.0000-1_100.2023-05-04_104130"
         );
     }
 
@@ -419,13 +427,13 @@ mod tests {
         );
         // And what it has, the copy above may not let go.
         let mut middle = volume(&["other50", "other60"], Some("other60"));
-        middle.needed = vec!["snapmirror.2.other50".to_owned()];
+        middle.needed = vec!["snapmirror.2_50.other50".to_owned()];
         let head = volume(&["other50", "other60"], None);
         let mut above = job;
         above.relationship = "2".to_owned();
         let (gone, at_head) = let_go(&above, &head, &middle);
         assert_eq!(gone, Vec::<String>::new());
-        assert_eq!(at_head, ["snapmirror.2.other50"]);
+        assert_eq!(at_head, ["snapmirror.2_50.other50"]);
     }
 
     #[test]
@@ -437,8 +445,8 @@ mod tests {
             assert_eq!(
                 (there, here),
                 (
-                    vec![format!("{}sm50", prefix(R))],
-                    vec![format!("{}sm50", prefix(R))]
+                    vec![format!("{}50.sm50", prefix(R))],
+                    vec![format!("{}50.sm50", prefix(R))]
                 ),
                 "{policy}"
             );

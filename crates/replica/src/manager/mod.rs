@@ -317,8 +317,8 @@ pub struct Job {
     pub throttle: Option<u64>,
     /// A checkpoint that there may be is not to be used.
     pub anew: bool,
-    /// When it was asked for; tries after the first have it from the first.
-    pub begun: i64,
+    /// The request's number within the relationship: all its tries have it.
+    pub serial: u64,
 }
 
 /// What whoever moves data is to do.

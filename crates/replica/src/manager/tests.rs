@@ -424,6 +424,39 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
+fn a_copy_restores_what_it_was_made_from() {
+    let disk = Disk::default();
+    let mut m = mirrored(&disk);
+    let restore = |from: &str, to: &str| Verb::Restore {
+        source: path(from),
+        shown: path(from),
+        destination: path(to),
+        source_snapshot: None,
+        throttle: Some(64),
+    };
+    let mut strangers = facts();
+    strangers.destination.as_mut().unwrap().snapshots.clear();
+    strangers.destination.as_mut().unwrap().data_protection = false;
+    refused(
+        &mut m,
+        restore("s:b", "s:x"),
+        &strangers,
+        "No common Snapshot copy found",
+    );
+    m.change(restore("s:b", "s:a"), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.task, Task::Transfer(TransferKind::Restore));
+    assert_eq!((job.destination, job.throttle), (path("s:a"), Some(64)));
+    assert_eq!(m.relationships(START).len(), 2);
+    m.event(job.id, done(), START);
+    assert_eq!(
+        m.relationships(START).len(),
+        1,
+        "it lasted for the transfer"
+    );
+}
+
+#[test]
 fn throttles_hold_from_the_next_transfer_on() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);

@@ -148,7 +148,7 @@ impl Manager {
             source_snapshot: pending.source_snapshot.clone(),
             throttle,
             anew: entry.anew,
-            begun: pending.begun,
+            serial: entry.transfers,
         };
         let running = Running {
             id,

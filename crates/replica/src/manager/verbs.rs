@@ -40,6 +40,10 @@ impl Manager {
                 annotation,
             } => {
                 let mut entry = self.new_entry(source, shown, destination, facts, now)?;
+                let (source, destination) = (&entry.source, &entry.destination);
+                if upstream(&self.state.entries, source, destination) {
+                    return refuse(Reason::State, looped(source, destination));
+                }
                 entry.tries = tries.unwrap_or(TRIES);
                 entry.annotation = brief(annotation)?;
                 if let Some(policy) = policy {
@@ -439,9 +443,6 @@ impl Manager {
                 Reason::Duplicate,
                 format!("Relationship with destination \"{destination}\" already exists."),
             );
-        }
-        if upstream(&self.state.entries, &source, &destination) {
-            return refuse(Reason::State, looped(&source, &destination));
         }
         Ok(Entry {
             uuid: uuid(facts.unique),

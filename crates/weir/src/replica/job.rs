@@ -295,7 +295,7 @@ impl Transfer<'_> {
             service.engine.discard_partial(&self.key).map_err(passing)?;
         }
         if plan::must_take(job, &source) {
-            let name = plan::own_name(&job.relationship, service.now().wall);
+            let name = plan::own_name(job, service.now().wall);
             let volume = of(&job.source);
             link.ask(&Ask::Take { volume, name }).await?;
             source = self.source(&mut link).await?;

@@ -330,13 +330,13 @@ impl Replication {
         Ok(plan::Volume {
             size: Some(found.limit()).filter(|limit| *limit > 0),
             data_protection: mirror.is_some(),
-            exported: exported.map(|s| identity(origin(&found, s))),
+            exported: exported.map(|s| identity(s.identity)),
             snapshots: all
                 .iter()
                 .map(|s| plan::Snapshot {
                     name: s.name.clone(),
                     label: s.label.clone(),
-                    id: identity(origin(&found, s)),
+                    id: identity(s.identity),
                     created: s.created.secs,
                 })
                 .collect(),
@@ -462,13 +462,6 @@ fn side(volume: plan::Volume) -> Side {
         size: volume.size,
         data_protection: volume.data_protection,
         snapshots: volume.snapshots.into_iter().map(held).collect(),
-    }
-}
-
-fn origin(volume: &weir_volume::Volume, snapshot: &weir_volume::Snapshot) -> SnapshotIdentity {
-    SnapshotIdentity {
-        volume: volume.uuid(),
-        id: snapshot.id,
     }
 }
 
