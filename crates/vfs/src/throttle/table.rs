@@ -13,9 +13,12 @@ use weir_base::VolumeId;
 /// Parts of a map: the square root of ten thousand, roughly.
 const PARTS: u64 = 128;
 
+/// Entries with their numbers, ascending.
+type Part<V> = Arc<[(u64, Arc<V>)]>;
+
 /// Entries by number.
 pub(super) struct Parts<V> {
-    parts: Vec<Arc<[(u64, Arc<V>)]>>,
+    parts: Vec<Part<V>>,
 }
 
 impl<V> Default for Parts<V> {
