@@ -113,7 +113,11 @@ class Gcloud(Case):
         self.assertEqual((pool["serviceLevel"], pool["capacityGib"], pool["qosType"]), ("PREMIUM", "4096", "AUTO"))
         self.gcloud("netapp", "volumes", "create", "gvol", place, "--storage-pool=gp", "--capacity=1024",
                     "--protocols=nfsv3", "--share-name=gshare")
-        self.gcloud("netapp", "volumes", "update", "gvol", place, "--capacity=2048")
+        self.gcloud("netapp", "volumes", "update", "gvol", place, "--capacity=2048",
+                    "--snapshot-hourly=snapshots-to-keep=24,minute=5", "--snapshot-daily=snapshots-to-keep=7,hour=2")
+        policy = self.describe("netapp", "volumes", "describe", "gvol")["snapshotPolicy"]
+        self.assertEqual((policy["enabled"], policy["hourlySchedule"], policy["dailySchedule"]),
+                         (True, {"snapshotsToKeep": 24.0, "minute": 5.0}, {"snapshotsToKeep": 7.0, "minute": 0.0, "hour": 2.0}))
         volume = self.describe("netapp", "volumes", "describe", "gvol")
         self.assertEqual((volume["capacityGib"], volume["shareName"], volume["storagePool"]), ("2048", "gshare", "gp"))
         names = self.gcloud("netapp", "volumes", "list", place, "--format=value(name)").split()

@@ -145,6 +145,55 @@ class Cli(unittest.TestCase):
         self.refused("NOT_FOUND", "volumes", "snapshots", "describe", "one", "--volume=s1")
         self.weir("volumes", "delete", "s1", "--force")
 
+    def test_schedules(self):
+        self.weir("storage-pools", "create", "sp", "--capacity=1TiB", "--service-level=standard")
+        self.weir("volumes", "create", "sv", "--storage-pool=sp", "--capacity=100", "--protocols=nfsv3", "--share-name=sv",
+                  "--snapshot-hourly=snapshots-to-keep=24,minute=5", "--snapshot-weekly=snapshots-to-keep=4,day=Monday,Friday,hour=3",
+                  "--snap-reserve=10")
+        policy = self.get("volumes", "describe", "sv")["snapshotPolicy"]
+        self.assertEqual(policy, {"enabled": True, "hourlySchedule": {"snapshotsToKeep": 24, "minute": 5},
+                                  "weeklySchedule": {"snapshotsToKeep": 4, "day": "Monday,Friday", "hour": 3}})
+        # What is not named stays: another schedule, and the minute of this one.
+        self.weir("volumes", "update", "sv", "--snapshot-hourly=snapshots-to-keep=12", "--snapshot-monthly=snapshots-to-keep=2,day=1,15")
+        policy["hourlySchedule"]["snapshotsToKeep"] = 12
+        policy["monthlySchedule"] = {"snapshotsToKeep": 2, "daysOfMonth": "1,15"}
+        self.assertEqual(self.get("volumes", "describe", "sv")["snapshotPolicy"], policy)
+        self.assertIn("minute", self.refused("INVALID_ARGUMENT", "volumes", "update", "sv", "--snapshot-hourly=minute=60"))
+        self.assertIn("how many to keep", self.refused("INVALID_ARGUMENT", "volumes", "update", "sv", "--snapshot-daily=hour=2"))
+        self.assertEqual(self.get("volumes", "describe", "sv")["snapshotPolicy"], policy)
+        self.weir("volumes", "update", "sv", "--clear-snapshot-schedules", "--snapshot-daily=snapshots-to-keep=7")
+        self.assertEqual(self.get("volumes", "describe", "sv")["snapshotPolicy"],
+                         {"enabled": True, "dailySchedule": {"snapshotsToKeep": 7}})
+        self.weir("volumes", "update", "sv", "--clear-snapshot-schedules")
+        self.assertFalse(self.get("volumes", "describe", "sv").get("snapshotPolicy", {}).get("enabled", False))
+        self.weir("volumes", "delete", "sv")
+
+    def test_clones_and_names(self):
+        self.weir("storage-pools", "create", "cp", "--capacity=2TiB", "--service-level=standard")
+        self.weir("volumes", "create", "c1", "--storage-pool=cp", "--capacity=100", "--protocols=nfsv3", "--share-name=c-share",
+                  "--unix-permissions=0750", "--export-policy=allowed-clients=10.0.0.0/8,access-type=READ_ONLY")
+        self.weir("volumes", "clone", "c2", "--source-volume=c1", "--capacity=200")
+        self.assertIn("Created snapshot [clone-c2].", self.said)
+        self.assertIn("Created volume [c2].", self.said)
+        one, two = (self.get("volumes", "describe", v) for v in ("c1", "c2"))
+        for field in ("storagePool", "protocols", "unixPermissions", "exportPolicy", "snapshotDirectory"):
+            self.assertEqual(one[field], two[field], field)
+        self.assertEqual((two["capacityGib"], two["shareName"]), ("200", "c2"))
+        self.assertEqual(two["cloneDetails"]["splitState"], "SPLIT_STATE_NOT_SPLITTING")
+        self.refused("FAILED_PRECONDITION", "volumes", "snapshots", "delete", "clone-c2", "--volume=c1")
+        self.weir("volumes", "snapshots", "rename", "clone-c2", "--volume=c1", "--new-name=golden.1")
+        self.assertIn("Renamed snapshot [clone-c2] to [golden.1].", self.said)
+        self.weir("volumes", "clone", "c3", "--source-volume=c1", "--source-snapshot=golden.1", "--share-name=third")
+        details = self.get("volumes", "describe", "c3")["cloneDetails"]
+        self.assertTrue(details["sourceSnapshot"].endswith("/volumes/c1/snapshots/golden.1"))
+        for volume in ("c2", "c3"):
+            self.weir("volumes", "split", volume)
+            self.assertNotIn("cloneDetails", self.get("volumes", "describe", volume))
+        self.refused("FAILED_PRECONDITION", "volumes", "split", "c2")
+        self.weir("volumes", "snapshots", "delete", "golden.1", "--volume=c1")
+        for volume in ("c1", "c2", "c3"):
+            self.weir("volumes", "delete", volume)
+
     def test_filestore(self):
         place = ("--project=p1", "--zone=us-central1-a")
         self.weir("filestore", "instances", "create", "hs", *place, "--tier=HIGH_SCALE_SSD",

@@ -3,7 +3,7 @@
 use crate::admin;
 use crate::app::{AppState, ontap, ontap_call};
 use crate::error::{ApiError, ApiResult};
-use crate::fields::check_id;
+use crate::fields::{check_id, required};
 use crate::json::{EnumsAs, Object, decode_body, encode};
 use crate::lro;
 use crate::mask::Mask;
@@ -57,6 +57,13 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::Update(kind) => a.update(kind).await,
         Action::Delete(kind) => a.delete(kind).await,
         Action::Revert(kind) => a.revert(kind).await,
+        Action::StartSplit => {
+            a.decode(&na::START_SPLIT_REQUEST)?;
+            let name = a.name()?;
+            a.submit(Mutation::SplitVolume(name)).await
+        }
+        Action::SplitStatus => a.split_status(),
+        Action::Rename(kind) => a.rename(kind).await,
         Action::SwitchPool => {
             let name = a.name()?;
             a.submit(Mutation::SwitchPool(name)).await
@@ -214,7 +221,14 @@ impl Asked<'_> {
     async fn create(&self, kind: Kind) -> ApiResult<Value> {
         let place = self.place()?;
         let parameter = kind.id_parameter();
-        let id = check_id(parameter, self.query.get(parameter))?;
+        let id = self.query.get(parameter);
+        let id = match kind {
+            // Snapshots may have dots in their names, as those of schedules have; the control plane checks them.
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
+                required(id.filter(|id| !id.is_empty()), parameter)?.to_owned()
+            }
+            _ => check_id(parameter, id)?,
+        };
         let body = self.decode(kind.message())?;
         let mutation = match kind {
             Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(body)?),
@@ -311,6 +325,29 @@ impl Asked<'_> {
             _ => Mutation::RevertVolume { name, snapshot },
         };
         self.submit(mutation).await
+    }
+
+    fn split_status(&self) -> ApiResult<Value> {
+        let target = Target::Volume(self.name()?);
+        let view = self.app.control().view();
+        match view.resource(&target) {
+            Some(Resource::Volume(volume)) => {
+                let status = netapp::split_status(&volume)?;
+                Ok(encode(&na::SPLIT_STATUS, &status, self.enums))
+            }
+            _ => Err(ApiError::not_found(&target.to_string())),
+        }
+    }
+
+    async fn rename(&self, kind: Kind) -> ApiResult<Value> {
+        const FIELD: &str = "newSnapshotId";
+        let body = self.decode(&na::RENAME_SNAPSHOT_REQUEST)?;
+        let to = body.get(FIELD).and_then(Value::as_str);
+        let to = required(to.filter(|id| !id.is_empty()), FIELD)?.to_owned();
+        let Target::Snapshot(name) = self.target(kind)? else {
+            return Err(ApiError::not_found(&name_of(self.route, &self.parts)));
+        };
+        self.submit(Mutation::RenameSnapshot { name, to }).await
     }
 
     fn list_query(&self, message: &'static Message) -> ApiResult<ListQuery> {

@@ -158,7 +158,11 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
     if let Some(of) = &v.clone_of {
         m.set(
             "cloneDetails",
-            json!({"sourceSnapshot": of.to_string(), "sourceVolume": of.parent.full(of.of.collection())}),
+            json!({
+                "sourceSnapshot": of.to_string(),
+                "sourceVolume": of.parent.full(of.of.collection()),
+                "splitState": split_state(v),
+            }),
         );
     }
     m.set("mountOptions", mount::options(v, nfs));
@@ -173,6 +177,37 @@ fn used_gib(bytes: u64) -> u64 {
 /// Adds to a volume how many bytes it holds.
 pub fn set_used(volume: &mut Object, bytes: u64) {
     volume.insert("usedGib".to_owned(), json!(used_gib(bytes)));
+}
+
+/// What the control plane puts into a volume's details when it could not be split.
+const SPLITTING_FAILED: &str = "splitting failed";
+
+fn split_state(v: &Volume) -> &'static str {
+    if v.splitting {
+        "SPLIT_STATE_IN_PROGRESS"
+    } else if v.state_details.starts_with(SPLITTING_FAILED) {
+        "SPLIT_STATE_FAILED"
+    } else {
+        "SPLIT_STATE_NOT_SPLITTING"
+    }
+}
+
+/// How splitting a clone stands.
+///
+/// # Errors
+/// `FAILED_PRECONDITION` for a volume that is no clone, or no more.
+pub fn split_status(v: &Volume) -> ApiResult<Object> {
+    if v.clone_of.is_none() {
+        return Err(ApiError::new(
+            weir_control::Status::FailedPrecondition,
+            "VOLUME_IS_NO_CLONE",
+            format!("volume {} is no clone, and depends on no other", v.name.id),
+        ));
+    }
+    let mut m = Made::default();
+    m.set("splitState", split_state(v))
+        .set("stateDetails", v.state_details.as_str());
+    Ok(m.done(&schema::SPLIT_STATUS))
 }
 
 fn rule(r: &ExportRule) -> Value {
@@ -480,6 +515,7 @@ pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
 pub fn new_snapshot(body: Object) -> ApiResult<NewSnapshot> {
     let mut f = Fields::new(body);
     Ok(NewSnapshot {
+        schedule: None,
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),

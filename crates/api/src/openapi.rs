@@ -176,6 +176,21 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
                 lro,
             )
         }
+        Action::StartSplit => (
+            "Copies what a clone shares with the volume that it was made from".to_owned(),
+            Some(message(&netapp::START_SPLIT_REQUEST, schemas)),
+            lro,
+        ),
+        Action::SplitStatus => (
+            "Says how far splitting a clone has come".to_owned(),
+            None,
+            message(&netapp::SPLIT_STATUS, schemas),
+        ),
+        Action::Rename(k) => (
+            format!("Gives {} another name", words(k)),
+            Some(message(&netapp::RENAME_SNAPSHOT_REQUEST, schemas)),
+            lro,
+        ),
         Action::SwitchPool => ("Lets a pool's zones change places".to_owned(), None, lro),
         Action::ListLocations => (
             "Lists locations".to_owned(),

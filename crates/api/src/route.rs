@@ -111,6 +111,12 @@ pub enum Action {
     SwitchPool,
     /// `volumes/*:revert`, `instances/*:revert`
     Revert(Kind),
+    /// `volumes/*:startSplit`
+    StartSplit,
+    /// `volumes/*:getSplitStatus`
+    SplitStatus,
+    /// `volumes/*/snapshots/*:rename`, `instances/*/snapshots/*:rename`
+    Rename(Kind),
     /// `locations`
     ListLocations,
     /// `locations/*`
@@ -220,6 +226,8 @@ pub static ROUTES: &[Route] = routes! {
     Patch Netapp "projects/*/locations/*/volumes/*" => Action::Update(Kind::Volume);
     Delete Netapp "projects/*/locations/*/volumes/*" => Action::Delete(Kind::Volume);
     Post Netapp "projects/*/locations/*/volumes/*:revert" => Action::Revert(Kind::Volume);
+    Post Netapp "projects/*/locations/*/volumes/*:startSplit" => Action::StartSplit;
+    Get Netapp "projects/*/locations/*/volumes/*:getSplitStatus" => Action::SplitStatus;
     Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups");
     Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("Peering of clusters");
 
@@ -269,6 +277,8 @@ pub static ROUTES: &[Route] = routes! {
     Get Filestore "projects/*/locations/*/backups/*" => Action::Missing;
     Post Filestore "projects/*/locations/*/backups" => Action::Unimplemented("Backup");
 
+    Post Own "projects/*/locations/*/volumes/*/snapshots/*:rename" => Action::Rename(Kind::VolumeSnapshot);
+    Post Own "projects/*/locations/*/instances/*/snapshots/*:rename" => Action::Rename(Kind::InstanceSnapshot);
     Get Own "tokens" => Action::ListTokens;
     Post Own "tokens" => Action::CreateToken;
     Delete Own "tokens/*" => Action::DeleteToken;

@@ -24,6 +24,8 @@ pub enum BenchCommand {
     Tcp(TcpArgs),
     /// Whether limits on throughput hold: starts a server of its own.
     Qos(Box<crate::qos::QosArgs>),
+    /// What snapshots cost beside a load: starts a server of its own.
+    Snapshots(Box<crate::snapshots::SnapshotsArgs>),
     /// Tables of block sizes and read/write mixes, with reports.
     Matrix(Box<MatrixArgs>),
     /// Definitions for `matrix` that come with this program.

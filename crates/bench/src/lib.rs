@@ -17,6 +17,7 @@
 //! | [`tally`], [`report`] | counting and telling |
 //! | [`machine`], [`clock`] | processor time, memory, time |
 //! | [`run`], [`tcp`] | the two measurements |
+//! | [`qos`], [`snapshots`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
 pub mod args;
@@ -38,6 +39,7 @@ pub mod report;
 pub mod rpc;
 pub mod run;
 pub mod set;
+pub mod snapshots;
 pub mod tally;
 pub mod tcp;
 pub mod xdr;
@@ -68,6 +70,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             true => Ending::Sound,
             false => Ending::Faulty,
         }),
+        BenchCommand::Snapshots(a) => snapshots::snapshots(a).map(sound),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
         BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),

@@ -3,10 +3,12 @@
 //! The operation is the job: what it has to do follows from its verb and target, so that a job cut short is begun again
 //! from the catalog alone.
 
+use crate::backend::Capacity;
 use crate::holder::Holder;
-use crate::model::{Actor, Operation, Outcome, Snapshot, State};
+use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
 use crate::rules;
@@ -21,12 +23,17 @@ pub(crate) const MODE: &str = "mode";
 /// Argument of an update that sets both.
 pub(crate) const BOTH: &str = "capacity,mode";
 
+/// Argument of an update that gives a snapshot another label for replication.
+pub(crate) const LABEL: &str = "label";
+
 /// What [`apply`] needs to know that is not in the view.
 pub(crate) struct Facts {
     /// A number for a new resource.
     pub id: u64,
     /// Bytes that the target's data holds, where its capacity is to fall.
     pub used: Option<u64>,
+    /// The operation is forgotten when it has succeeded.
+    pub quiet: bool,
 }
 
 /// An operation that was accepted.
@@ -66,6 +73,7 @@ pub(crate) fn apply(
         target,
         verb: verb.into(),
         argument: argument.map(Into::into),
+        quiet: facts.quiet,
         audit: Some(seq),
         created: draft.now,
         ended: None,
@@ -118,7 +126,8 @@ fn intend(
             None => Err(missing(target)),
         },
         Mutation::CreateVolume(name, new) => {
-            let volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
+            let mut volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
+            policy::follow(&mut volume, &policy::Rules::new(), draft.now.secs());
             draft.put_volume(volume);
             Ok((facts.id, None, false))
         }
@@ -128,7 +137,8 @@ fn intend(
             let before = Holder::Volume(Arc::clone(&volume));
             before.idle()?;
             let capacity = before.capacity(&draft.view);
-            let next = rules::volume::update(&draft.view, &volume, change, facts.used)?;
+            let mut next = rules::volume::update(&draft.view, &volume, change, facts.used)?;
+            policy::follow(&mut next, &policy::of(&volume), draft.now.secs());
             let mode = change.unix_permissions.is_some();
             let before = draft.view.clone();
             draft.put_volume(next.clone());
@@ -165,14 +175,21 @@ fn intend(
         Mutation::RevertVolume { snapshot, .. } | Mutation::RevertInstance { snapshot, .. } => {
             let back = holder(&draft.view, target)?;
             back.idle()?;
+            rules::snapshot::whole(&back)?;
             rules::snapshot::revert(&draft.view, &back.name().snapshot(back.of(), snapshot))?;
             back.put(draft, State::Restoring, "", None);
             Ok((back.id(), Some(snapshot.clone()), false))
         }
         Mutation::CreateSnapshot(name, new) => {
             let parent = parent(&draft.view, name)?;
+            rules::snapshot::whole(&parent)?;
             let snapshot = rules::snapshot::create(&draft.view, name, new, facts.id, draft.now)?;
             draft.put_snapshot(snapshot);
+            if let (Some(period), Holder::Volume(volume)) = (new.schedule, &parent) {
+                let mut volume = Volume::clone(volume);
+                policy::ran(&mut volume, period, draft.now.secs());
+                draft.note_volume(volume);
+            }
             Ok((parent.id(), None, false))
         }
         Mutation::UpdateSnapshot(name, change) => {
@@ -180,8 +197,26 @@ fn intend(
             let snapshot = draft.view.snapshot(name).cloned();
             let snapshot = snapshot.ok_or_else(|| missing(target))?;
             let next = rules::snapshot::update(&snapshot, change)?;
+            let label = next.snapmirror_label() != snapshot.snapmirror_label();
             draft.put_snapshot(next);
-            Ok((parent.id(), None, true))
+            Ok((parent.id(), label.then(|| LABEL.to_owned()), !label))
+        }
+        Mutation::RenameSnapshot { name, to } => {
+            let parent = parent(&draft.view, name)?;
+            let next = rules::snapshot::rename(&draft.view, name, to)?;
+            rename(draft, name, next);
+            Ok((parent.id(), Some(name.id.to_string()), false))
+        }
+        Mutation::SplitVolume(name) => {
+            let volume = draft.view.volume(name).cloned();
+            let volume = volume.ok_or_else(|| missing(target))?;
+            Holder::Volume(Arc::clone(&volume)).idle()?;
+            rules::volume::split(&draft.view, &volume)?;
+            let mut next = Volume::clone(&volume);
+            next.splitting = true;
+            next.revision += 1;
+            draft.put_volume(next);
+            Ok((split_lane(volume.id), None, false))
         }
         Mutation::DeleteSnapshot(name) => {
             let parent = parent(&draft.view, name)?;
@@ -203,6 +238,26 @@ fn intend(
     }
 }
 
+/// Splitting takes as long as there are data, and nothing else has to wait for it: it has a lane of its own, since ids have
+/// 63 bits.
+pub(crate) fn split_lane(volume: u64) -> u64 {
+    volume | 1 << 63
+}
+
+/// Puts a snapshot in the place of what it was called; copies of it know it by its new name.
+pub(crate) fn rename(draft: &mut Draft<'_>, before: &SnapshotName, next: Snapshot) {
+    let copies = draft.view.volumes.values();
+    let copies = copies.filter(|volume| volume.clone_of.as_ref() == Some(before));
+    let copies: Vec<Arc<Volume>> = copies.cloned().collect();
+    for volume in copies {
+        let mut volume = Volume::clone(&volume);
+        volume.clone_of = Some(next.name.clone());
+        draft.note_volume(volume);
+    }
+    draft.view.remove_snapshot(before);
+    draft.put_snapshot(next);
+}
+
 /// What a snapshot is of, when it can be touched.
 fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
     let target = match name.of {
@@ -218,7 +273,7 @@ fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
 fn touch(
     draft: &mut Draft<'_>,
     target: &Target,
-    capacity: Option<u64>,
+    capacity: Capacity,
     mode: bool,
 ) -> Result<Intent, Refusal> {
     let after = holder(&draft.view, target)?;

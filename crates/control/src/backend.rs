@@ -23,13 +23,22 @@ pub enum BackendError {
     Failed(String),
 }
 
+/// How much a volume may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Bytes of data and of what only snapshots hold; `None` is the device's own limit.
+    pub bytes: Option<u64>,
+    /// Bytes of these that are kept for snapshots.
+    pub reserve: u64,
+}
+
 /// A volume as the engine is to have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// Opaque, never reused: `v-` and 16 hexadecimal digits.
     pub key: String,
-    /// Bytes that the volume may hold; `None` is the device's own limit.
-    pub capacity: Option<u64>,
+    /// What it may hold.
+    pub capacity: Capacity,
     /// Permission bits of the root, 0 ..= 0o7777, when the volume is made.
     pub root_mode: u32,
     /// Make it as a writable copy of another volume's snapshot: the other's key and the snapshot's name.
@@ -45,6 +54,10 @@ pub struct VolumeState {
     pub number: u64,
     /// Bytes held by data.
     pub used: u64,
+    /// It shares blocks with the volume that it is a clone of.
+    pub shared: bool,
+    /// What it shares is being copied.
+    pub splitting: bool,
 }
 
 /// Whose limit it is.
@@ -78,6 +91,10 @@ pub struct SnapshotState {
     pub created: i128,
     /// Bytes that only this snapshot holds.
     pub used: u64,
+    /// What replication policies choose by; empty: nothing.
+    pub label: String,
+    /// Something depends on it, so that it cannot be deleted now: a clone, or a transfer.
+    pub busy: bool,
 }
 
 /// Which protocols a rule admits.
@@ -179,17 +196,28 @@ pub trait Backend: Send + Sync + 'static {
     fn delete_volume(&self, key: &str) -> Result<(), BackendError>;
     /// Sets what it may hold. A capacity below what it holds is allowed: it then refuses to grow. Not durable by itself
     /// when it returns: at a start it is to be set again for every volume, which costs nothing where it is the same.
-    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Result<(), BackendError>;
+    fn set_capacity(&self, key: &str, capacity: Capacity) -> Result<(), BackendError>;
     /// Sets the permission bits of its root.
     fn set_root_mode(&self, key: &str, mode: u32) -> Result<(), BackendError>;
     /// Its snapshots, oldest first.
     fn snapshots(&self, key: &str) -> Result<Vec<SnapshotState>, BackendError>;
-    /// Takes one, or finds it taken.
-    fn snapshot_create(&self, key: &str, name: &str) -> Result<SnapshotState, BackendError>;
+    /// Takes one, or finds it taken. One that is found gets the label.
+    fn snapshot_create(
+        &self,
+        key: &str,
+        name: &str,
+        label: &str,
+    ) -> Result<SnapshotState, BackendError>;
+    /// Renames one, or finds it renamed.
+    fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Result<(), BackendError>;
+    /// Gives one another label.
+    fn snapshot_label(&self, key: &str, name: &str, label: &str) -> Result<(), BackendError>;
     /// Deletes one, or finds it gone.
     fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError>;
     /// Makes the volume what it was then. Later snapshots are deleted with what they held.
     fn revert(&self, key: &str, snapshot: &str) -> Result<(), BackendError>;
+    /// Begins to copy what a clone shares, or finds it begun or done ([`VolumeState::shared`]).
+    fn split(&self, key: &str) -> Result<(), BackendError>;
     /// Where the node's history stands now. Never waits.
     fn point(&self) -> Point;
     /// Whether everything that calls had changed before `point` is durable by now. Never waits; that it will be some

@@ -1,10 +1,11 @@
 //! The facade: reads from the view, changes through the catalog.
 
 use crate::accept::{self, Facts};
+use crate::adopt;
 use crate::backend::{Backend, Throttled};
 use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
 use crate::holder::Holder;
-use crate::jobs::Works;
+use crate::jobs::{Place, Works};
 use crate::levels::Levels;
 use crate::model::{Actor, Instance, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
@@ -12,6 +13,7 @@ use crate::name::{Collection, Name, Target};
 use crate::publish::{self, InForce};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
+use crate::schedules::Schedules;
 use crate::store::Store;
 use crate::usage::Usage;
 use crate::view::View;
@@ -73,6 +75,7 @@ pub struct Control {
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
     submissions: Semaphore,
+    schedules: Arc<Schedules>,
     /// Dropped when the work in the background is to end.
     background: parking_lot::Mutex<Vec<tokio::task::AbortHandle>>,
 }
@@ -117,16 +120,22 @@ impl Control {
             published,
         ));
         recover::recover(&works, &loaded, &*rng, device_bytes).await?;
+        adopt::all(&works, &*rng).await;
         let tidying = tokio::spawn(tidy(Arc::clone(&works)));
+        let schedules = Schedules::new(Arc::clone(&works), Arc::clone(&clock), Arc::clone(&rng));
+        let schedules = Arc::new(schedules);
+        let taking = tokio::spawn(Arc::clone(&schedules).run());
         Ok(Arc::new(Control {
             usage: Usage::new(Arc::clone(&clock)),
             works,
             clock,
             rng,
             submissions: Semaphore::new(SUBMISSIONS),
+            schedules,
             background: parking_lot::Mutex::new(vec![
                 publisher.abort_handle(),
                 tidying.abort_handle(),
+                taking.abort_handle(),
             ]),
         }))
     }
@@ -195,14 +204,9 @@ impl Control {
         let facts = Facts {
             id: (self.rng.next_u64() >> 1).max(1),
             used: self.used_if_shrinking(&mutation).await,
+            quiet: false,
         };
-        let at = self.clock.now();
-        let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
-        let tail = self.rng.next_u64() as u32;
-        let name = mutation
-            .target()
-            .place()
-            .name(&format!("operation-{millis}-{tail:08x}"));
+        let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let actor = actor.clone();
         // A task of its own: once begun it goes on although whoever asked may hang up.
         let begun = tokio::spawn(begin(works, mutation, again, actor, facts, name));
@@ -216,7 +220,11 @@ impl Control {
     /// The refusal.
     pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
         may_change(actor)?;
-        let facts = Facts { id: 1, used: None };
+        let facts = Facts {
+            id: 1,
+            used: None,
+            quiet: false,
+        };
         let name = mutation.target().place().name("operation-0-0");
         self.works
             .store
@@ -380,6 +388,26 @@ impl Control {
             .await
     }
 
+    /// Takes the snapshots that schedules want by now, and deletes those that are too many. The server does so by itself once
+    /// a minute; this returns when it is done.
+    pub async fn look_at_schedules(&self) {
+        Arc::clone(&self.schedules).look().await;
+    }
+
+    /// Makes the list of a volume's snapshots what the engine has: for whoever has made or deleted some below the catalog,
+    /// as transfers do. `key` is the engine's.
+    pub async fn adopt_snapshots(&self, key: &str) {
+        let view = self.view();
+        let volumes = view.volumes.values().cloned().map(Holder::Volume);
+        let instances = view.instances.values().cloned().map(Holder::Instance);
+        let found = volumes
+            .chain(instances)
+            .find(|holder| **holder.key() == *key);
+        if let Some(holder) = found {
+            adopt::one(&self.works, &*self.rng, &holder.target()).await;
+        }
+    }
+
     /// Ends the work in the background and closes the catalog. Operations not yet done go on with the next start.
     pub async fn close(&self) {
         self.submissions.close();
@@ -395,7 +423,9 @@ impl Control {
         let holder = Holder::find(&view, &mutation.target())?;
         let shrinks = match (mutation, &holder) {
             (Mutation::UpdateVolume(_, change), Holder::Volume(volume)) => {
+                let reserve = volume.snap_reserve.unwrap_or(0.0);
                 change.capacity_gib.is_some_and(|c| c < volume.capacity_gib)
+                    || change.snap_reserve.is_some_and(|r| r > reserve)
             }
             (Mutation::UpdateInstance(_, change), Holder::Instance(instance)) => {
                 change.capacity_gb.is_some_and(|c| c < instance.capacity_gb)
@@ -445,6 +475,43 @@ async fn begin<E: From<Refusal>>(
         tokio::spawn(async move { works.run(operation, place).await });
     }
     Ok(name)
+}
+
+/// A name for a mutation's operation.
+pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutation) -> Name {
+    let at = clock.now();
+    let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
+    let tail = rng.next_u64() as u32;
+    mutation
+        .target()
+        .place()
+        .name(&format!("operation-{millis}-{tail:08x}"))
+}
+
+/// From what is asked for to a job that can be run, once it is in the catalog.
+pub(crate) async fn accepted(
+    works: &Works,
+    mutation: Mutation,
+    actor: &Actor,
+    facts: &Facts,
+    name: Name,
+) -> Result<(Operation, Option<Place>), Refusal> {
+    let begun = may_change(actor).and_then(|()| {
+        works.store.change(|draft| {
+            let accepted = accept::apply(draft, &mutation, actor, facts, name.clone())?;
+            let place = works.lanes.enter(accepted.lane, &name);
+            Ok((accepted.operation, place))
+        })
+    });
+    let ((operation, place), ticket) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            note(works, &mutation, actor, &refusal);
+            return Err(refusal);
+        }
+    };
+    ticket.committed().await?;
+    Ok((operation, place))
 }
 
 /// Puts a refusal into the audit log. Nobody waits for it to be written.

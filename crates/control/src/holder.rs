@@ -1,9 +1,10 @@
 //! What has a volume of the engine behind it: a NetApp volume or a Filestore instance.
 
-use crate::backend::VolumeSpec;
+use crate::backend::{Capacity, VolumeSpec};
 use crate::model::{Instance, State, Volume};
 use crate::name::{Name, SnapshotOf, Target};
 use crate::refusal::{Refusal, Status};
+use crate::rules;
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
@@ -86,19 +87,28 @@ impl Holder {
         }
     }
 
-    /// Bytes that the engine is to hold; `None` where only the device limits it.
-    pub fn capacity(&self, view: &View) -> Option<u64> {
-        match self {
-            Holder::Volume(volume) => {
-                let pool = view.pool_of(volume);
-                let whole = pool.is_some_and(|pool| {
-                    let level = view.levels.pool(&pool.service_level);
-                    level.is_some_and(|level| level.overcommit)
-                        && volume.capacity_gib >= pool.capacity_gib
-                });
-                (!whole).then(|| volume.capacity_gib.saturating_mul(GIB))
+    /// What the engine is to hold.
+    pub fn capacity(&self, view: &View) -> Capacity {
+        let volume = match self {
+            Holder::Volume(volume) => volume,
+            Holder::Instance(instance) => {
+                return Capacity {
+                    bytes: Some(instance.capacity_gb.saturating_mul(GIB)),
+                    reserve: 0,
+                };
             }
-            Holder::Instance(instance) => Some(instance.capacity_gb.saturating_mul(GIB)),
+        };
+        let whole = view.pool_of(volume).is_some_and(|pool| {
+            let level = view.levels.pool(&pool.service_level);
+            level.is_some_and(|level| level.overcommit) && volume.capacity_gib >= pool.capacity_gib
+        });
+        if whole {
+            return Capacity::default();
+        }
+        let bytes = volume.capacity_gib.saturating_mul(GIB);
+        Capacity {
+            bytes: Some(bytes),
+            reserve: bytes - rules::volume::room(volume.capacity_gib, volume.snap_reserve),
         }
     }
 

@@ -9,6 +9,8 @@
 //! | create | engine has it · catalog: number, READY · in force · done |
 //! | update | engine's capacity and mode · in force · READY, done |
 //! | delete | in force without it · engine deletes · catalog forgets it and marks it as doomed, done |
+//! | rename | engine renames · catalog: READY, done (it has the new name from the beginning) |
+//! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
 //!
 //! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
@@ -18,10 +20,10 @@
 //! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
 //! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
 
-use crate::accept::{BOTH, CAPACITY, MODE};
+use crate::accept::{self, BOTH, CAPACITY, LABEL, MODE, split_lane};
 use crate::backend::{Backend, BackendError, Point};
 use crate::holder::Holder;
-use crate::model::{Operation, Outcome, Snapshot, State};
+use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, Target};
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
@@ -41,6 +43,9 @@ const RETRIES: [Duration; 3] = [
     Duration::from_millis(400),
     Duration::from_millis(1600),
 ];
+
+/// Between looks at how a splitting stands.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Which jobs run, and who waits for whom.
 #[derive(Default)]
@@ -77,6 +82,15 @@ impl Lanes {
     }
 }
 
+impl Place {
+    /// Waits for the jobs before it.
+    pub async fn begin(&mut self) {
+        if let Some(mut before) = self.before.take() {
+            while before.changed().await.is_ok() {}
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut tails = self.lanes.tails.lock();
@@ -102,7 +116,7 @@ pub(crate) struct Works {
 }
 
 /// Why a step did not succeed, for the operation's error.
-fn failure(error: &BackendError) -> Refusal {
+pub(crate) fn failure(error: &BackendError) -> Refusal {
     let (status, reason) = match error {
         BackendError::NotFound(_) => (Status::NotFound, "ENGINE_NOT_FOUND"),
         BackendError::Precondition(_) => (Status::FailedPrecondition, "ENGINE_PRECONDITION"),
@@ -167,13 +181,14 @@ impl Works {
 
     /// Carries an operation out, and ends it. Ends early only when the server stops.
     pub async fn run(&self, operation: Operation, mut place: Place) {
-        if let Some(mut before) = place.before.take() {
-            while before.changed().await.is_ok() {}
-        }
+        place.begin().await;
         let result = match (&*operation.verb, &operation.target) {
             (_, Target::Pool(_)) => self.in_force(self.store.view().generation).await,
             ("create", Target::Snapshot(_)) => self.take(&operation).await,
+            ("update", Target::Snapshot(_)) => self.label(&operation).await,
+            ("rename", Target::Snapshot(_)) => self.rename(&operation).await,
             ("delete", Target::Snapshot(_)) => self.drop_snapshot(&operation).await,
+            ("split", _) => self.split(&operation).await,
             ("create", _) => self.make(&operation).await,
             ("update", _) => self.adjust(&operation).await,
             ("delete", _) => self.delete(&operation).await,
@@ -392,7 +407,10 @@ impl Works {
         let taken = match self.holder(&operation.target) {
             Ok(parent) => {
                 let (key, id) = (parent.key().to_string(), name.id.to_string());
-                self.persist(move |node| node.snapshot_create(&key, &id))
+                let view = self.store.view();
+                let label = view.snapshot(name).map_or("", |s| s.snapmirror_label());
+                let label = label.to_owned();
+                self.persist(move |node| node.snapshot_create(&key, &id, &label))
                     .await
                     .map_err(|error| failure(&error))
             }
@@ -414,6 +432,102 @@ impl Works {
         });
         written.await?;
         taken.map(|_| ())
+    }
+
+    async fn label(&self, operation: &Operation) -> Result<(), Refusal> {
+        let (Target::Snapshot(name), Some(LABEL)) =
+            (&operation.target, operation.argument.as_deref())
+        else {
+            return Ok(());
+        };
+        let parent = self.holder(&operation.target)?;
+        let view = self.store.view();
+        let Some(snapshot) = view.snapshot(name) else {
+            return Err(gone(&operation.target));
+        };
+        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        let label = snapshot.snapmirror_label().to_owned();
+        self.persist(move |node| node.snapshot_label(&key, &id, &label))
+            .await
+            .map_err(|error| failure(&error))
+    }
+
+    async fn rename(&self, operation: &Operation) -> Result<(), Refusal> {
+        let (Target::Snapshot(name), Some(from)) =
+            (&operation.target, operation.argument.as_deref())
+        else {
+            return Ok(());
+        };
+        let parent = self.holder(&operation.target)?;
+        let (key, old, new) = (
+            parent.key().to_string(),
+            from.to_owned(),
+            name.id.to_string(),
+        );
+        let renamed = self
+            .persist(move |node| node.snapshot_rename(&key, &old, &new))
+            .await;
+        let before = name.parent.snapshot(name.of, from);
+        let written = self.store.insist(|draft| {
+            let Some(snapshot) = draft.view.snapshot(name).cloned() else {
+                return;
+            };
+            let mut snapshot = Snapshot::clone(&snapshot);
+            snapshot.state = State::Ready;
+            if let Err(error) = &renamed {
+                snapshot.state_details = format!("renaming failed: {error}");
+                if draft.view.snapshot(&before).is_none() {
+                    snapshot.name = before.clone();
+                    return accept::rename(draft, name, snapshot);
+                }
+            }
+            draft.put_snapshot(snapshot);
+        });
+        written.await?;
+        renamed.map_err(|error| failure(&error))
+    }
+
+    async fn split(&self, operation: &Operation) -> Result<(), Refusal> {
+        let Target::Volume(name) = &operation.target else {
+            return Ok(());
+        };
+        let result = self.split_until_done(&operation.target).await;
+        let written = self.store.insist(|draft| {
+            if let Some(volume) = draft.view.volume(name).cloned() {
+                let mut volume = Volume::clone(&volume);
+                volume.splitting = false;
+                match &result {
+                    Ok(()) => volume.clone_of = None,
+                    Err(why) => volume.state_details = format!("splitting failed: {}", why.message),
+                }
+                draft.put_volume(volume);
+            }
+        });
+        written.await?;
+        result
+    }
+
+    async fn split_until_done(&self, target: &Target) -> Result<(), Refusal> {
+        let key = self.holder(target)?.key().to_string();
+        let of = key.clone();
+        self.persist(move |node| node.split(&of))
+            .await
+            .map_err(|error| failure(&error))?;
+        loop {
+            let of = key.clone();
+            let state = self.persist(move |node| node.volume(&of)).await;
+            match state.map_err(|error| failure(&error))? {
+                state if !state.shared => return Ok(()),
+                state if !state.splitting => {
+                    return Err(Refusal::new(
+                        Status::Internal,
+                        "ENGINE_FAILED",
+                        "a block that the clone shares cannot be read; it stays a clone",
+                    ));
+                }
+                _ => tokio::time::sleep(LOOK).await,
+            }
+        }
     }
 
     async fn drop_snapshot(&self, operation: &Operation) -> Result<(), Refusal> {
@@ -512,7 +626,13 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
         Target::Snapshot(name) => {
             Holder::parent(view, name.of, &name.parent).map_or(0, |parent| parent.id())
         }
-        other => Holder::find(view, other).map_or(0, |holder| holder.id()),
+        other => {
+            let id = Holder::find(view, other).map_or(0, |holder| holder.id());
+            match &*operation.verb {
+                "split" => split_lane(id),
+                _ => id,
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Intended state: pools, volumes, service levels; the catalog that keeps it and the reconciler that makes the node match.
 
 mod accept;
+mod adopt;
 pub mod backend;
 mod catalog;
 mod control;
@@ -10,10 +11,12 @@ pub mod levels;
 pub mod model;
 pub mod mutation;
 pub mod name;
+pub mod policy;
 mod publish;
 mod recover;
 pub mod refusal;
 pub mod rules;
+mod schedules;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod stamp;

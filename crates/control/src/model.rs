@@ -67,6 +67,33 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// How often a schedule of a snapshot policy takes a snapshot. The names are what the snapshots' names begin with, and
+    /// their labels.
+    Period {
+        /// Each hour.
+        Hourly = 1 "hourly",
+        /// Each day.
+        Daily = 2 "daily",
+        /// On days of the week.
+        Weekly = 3 "weekly",
+        /// On days of the month.
+        Monthly = 4 "monthly",
+    }
+}
+
+/// What a schedule has done, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Since when it counts, as it is now: slots before are not made up for.
+    pub since: i64,
+    /// When it last took a snapshot.
+    pub last: Option<i64>,
+}
+
+/// The schedules in force, with what they have done.
+pub type Runs = BTreeMap<Period, Run>;
+
+wire_enum! {
     /// Protocols of a volume.
     Protocol {
         /// NFSv3
@@ -201,10 +228,16 @@ pub struct Volume {
     pub snap_reserve: Option<f64>,
     /// Snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
+    /// What its schedules have done.
+    #[serde(default)]
+    pub snapshot_runs: Runs,
     /// `restrictedActions` holds DELETE: deletion is refused.
     pub deletion_restricted: bool,
-    /// Made as a copy of a snapshot.
+    /// Made as a copy of a snapshot, with which it still shares blocks.
     pub clone_of: Option<SnapshotName>,
+    /// What it shares is being copied, so that it will depend on no other volume.
+    #[serde(default)]
+    pub splitting: bool,
     /// Nobody may write: the destination of a replication.
     pub read_only: bool,
     /// Free text.
@@ -214,6 +247,9 @@ pub struct Volume {
     /// Fields that are the client's own.
     pub extra: Extra,
 }
+
+/// The label of a snapshot that replication policies choose by; the engine keeps it too.
+pub const SNAPMIRROR_LABEL: &str = "snapmirror-label";
 
 /// A snapshot of a volume or an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -230,12 +266,22 @@ pub struct Snapshot {
     pub state_details: String,
     /// When it was taken.
     pub created: Stamp,
+    /// Which schedule took it; its oldest are deleted when there are too many. `None`: somebody took it, or renamed it.
+    #[serde(default)]
+    pub schedule: Option<Period>,
     /// Free text.
     pub description: String,
     /// Labels.
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
+}
+
+impl Snapshot {
+    /// What replication policies know it by; empty: nothing.
+    pub fn snapmirror_label(&self) -> &str {
+        self.labels.get(SNAPMIRROR_LABEL).map_or("", String::as_str)
+    }
 }
 
 /// Custom performance of a Filestore instance.
@@ -321,6 +367,9 @@ pub struct Operation {
     pub verb: Arc<str>,
     /// What the verb needs besides the target: the snapshot of a revert; what of the engine's volume an update touches.
     pub argument: Option<Arc<str>>,
+    /// A schedule's: once it has succeeded it is forgotten, so that the users' own stay to be seen.
+    #[serde(default)]
+    pub quiet: bool,
     /// The number of its line in the audit log.
     pub audit: Option<i64>,
     /// When it was accepted.

@@ -3,7 +3,7 @@
 //! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
 
 use crate::model::Surface;
-use crate::model::{ExportRule, Extra, Labels, Performance, Protocol, QosType};
+use crate::model::{ExportRule, Extra, Labels, Performance, Period, Protocol, QosType};
 use crate::name::{Name, SnapshotName, Target};
 
 /// A storage pool to be made.
@@ -118,9 +118,11 @@ pub struct VolumeChange {
     pub extra: Extra,
 }
 
-/// A snapshot to be taken.
+/// A snapshot to be taken. The label `snapmirror-label` becomes the one that replication policies choose by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewSnapshot {
+    /// The schedule that takes it; `None` for people.
+    pub schedule: Option<Period>,
     /// Free text.
     pub description: String,
     /// Labels.
@@ -215,10 +217,20 @@ pub enum Mutation {
         /// The snapshot's bare id.
         snapshot: String,
     },
+    /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other. The operation
+    /// ends when that is done; the volume is used meanwhile.
+    SplitVolume(Name),
     /// Take a snapshot.
     CreateSnapshot(SnapshotName, NewSnapshot),
-    /// Change a snapshot's description.
+    /// Change a snapshot's description or labels.
     UpdateSnapshot(SnapshotName, SnapshotChange),
+    /// Give a snapshot another name. One that a schedule took is then kept until somebody deletes it.
+    RenameSnapshot {
+        /// Which.
+        name: SnapshotName,
+        /// Its new bare id.
+        to: String,
+    },
     /// Delete a snapshot.
     DeleteSnapshot(SnapshotName),
     /// Make a Filestore instance.
@@ -252,7 +264,11 @@ impl Mutation {
             Mutation::CreateVolume(name, _)
             | Mutation::UpdateVolume(name, _)
             | Mutation::DeleteVolume { name, .. }
-            | Mutation::RevertVolume { name, .. } => Target::Volume(name.clone()),
+            | Mutation::RevertVolume { name, .. }
+            | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
+            Mutation::RenameSnapshot { name, to } => {
+                Target::Snapshot(name.parent.snapshot(name.of, to))
+            }
             Mutation::CreateSnapshot(name, _)
             | Mutation::UpdateSnapshot(name, _)
             | Mutation::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
@@ -279,6 +295,8 @@ impl Mutation {
             | Mutation::DeleteSnapshot(..)
             | Mutation::DeleteInstance { .. } => "delete",
             Mutation::SwitchPool(..) => "switch",
+            Mutation::SplitVolume(..) => "split",
+            Mutation::RenameSnapshot { .. } => "rename",
             Mutation::RevertVolume { .. } | Mutation::RevertInstance { .. } => "revert",
         }
     }

@@ -7,12 +7,12 @@
 //!   anything else is left alone and named in the log.
 //! - On the first start, volumes of an older program are adopted under their own names; if there are none, `vol1` is made.
 
-use crate::backend::VolumeState;
+use crate::backend::{Capacity, VolumeState};
 use crate::catalog::Loaded;
 use crate::control::OpenError;
 use crate::holder::Holder;
 use crate::jobs::{Works, is_keyed, lane_of};
-use crate::model::{Operation, Outcome, Pool, Protocol, QosType, State, Volume};
+use crate::model::{Operation, Outcome, Pool, Protocol, QosType, Runs, State, Volume};
 use crate::name::{Place, Target};
 use crate::publish;
 use crate::stamp::Stamp;
@@ -68,7 +68,7 @@ async fn fit_all(works: &Arc<Works>) {
     let there = volumes
         .chain(instances)
         .filter(|holder| holder.number().is_some());
-    let wanted: Vec<(String, Option<u64>)> = there
+    let wanted: Vec<(String, Capacity)> = there
         .map(|holder| (holder.key().to_string(), holder.capacity(&view)))
         .collect();
     let done = works.ask(move |node| {
@@ -95,7 +95,13 @@ pub(crate) async fn resume(works: &Arc<Works>) {
         if let Some(place) = works.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = %operation.verb, target = %operation.target, "going on with");
             let works = Arc::clone(works);
-            running.spawn(async move { works.run(Operation::clone(&operation), place).await });
+            // Splitting goes on for as long as there are data, and nobody has to wait for it.
+            let aside = &*operation.verb == "split";
+            let run = async move { works.run(Operation::clone(&operation), place).await };
+            match aside {
+                true => drop(tokio::spawn(run)),
+                false => drop(running.spawn(run)),
+            }
         }
     }
     while running.join_next().await.is_some() {}
@@ -227,6 +233,7 @@ async fn first_start(
                 target: Target::Volume(place.name(VOLUME)),
                 verb: "create".into(),
                 argument: None,
+                quiet: false,
                 audit: None,
                 created: now,
                 ended: None,
@@ -281,8 +288,10 @@ fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> 
         snapshot_directory: true,
         snap_reserve: None,
         snapshot_policy: None,
+        snapshot_runs: Runs::new(),
         deletion_restricted: false,
         clone_of: None,
+        splitting: false,
         read_only: false,
         description: String::new(),
         labels: Default::default(),

@@ -2,8 +2,8 @@
 //! the middle, as in a process that is killed.
 
 use crate::backend::{
-    Backend, BackendError, ExportSpec, Point, Publication, SnapshotState, Throttled, VolumeSpec,
-    VolumeState,
+    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotState, Throttled,
+    VolumeSpec, VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
@@ -18,12 +18,16 @@ pub struct SimVolume {
     pub number: u64,
     /// Bytes that it may hold.
     pub capacity: Option<u64>,
+    /// Bytes of them that are kept for snapshots.
+    pub reserve: u64,
     /// Permission bits of the root.
     pub mode: u32,
     /// Bytes that it holds.
     pub used: u64,
     /// Snapshots, oldest first.
     pub snapshots: Vec<SnapshotState>,
+    /// Times that it is still asked about before it is split from what it is a clone of; `None` if it is none.
+    pub shared: Option<u32>,
 }
 
 /// What a call is to meet with.
@@ -203,9 +207,11 @@ impl SimBackend {
         let volume = SimVolume {
             number: state.next,
             capacity: None,
+            reserve: 0,
             mode: 0o777,
             used,
             snapshots: Vec::new(),
+            shared: None,
         };
         state.volumes.insert(key.to_owned(), volume);
     }
@@ -213,6 +219,13 @@ impl SimBackend {
     /// Takes a volume away by hand.
     pub fn lose(&self, key: &str) {
         self.lock().volumes.remove(key);
+    }
+
+    /// Changes a volume's snapshots by hand.
+    pub fn snapshots_mut(&self, key: &str, f: impl FnOnce(&mut Vec<SnapshotState>)) {
+        if let Some(volume) = self.lock().volumes.get_mut(key) {
+            f(&mut volume.snapshots);
+        }
     }
 
     /// Changes how much a volume holds.
@@ -284,6 +297,8 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
         key: key.to_owned(),
         number: volume.number,
         used: volume.used,
+        shared: volume.shared.is_some(),
+        splitting: volume.shared.is_some_and(|left| left < u32::MAX),
     }
 }
 
@@ -294,8 +309,14 @@ impl Backend for SimBackend {
     }
 
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError> {
-        let state = self.lock();
-        let found = state.volumes.get(key).map(|v| state_of(key, v));
+        let mut state = self.lock();
+        let found = state.volumes.get_mut(key).map(|volume| {
+            volume.shared = match volume.shared {
+                Some(u32::MAX) => Some(u32::MAX),
+                left => left.and_then(|left| left.checked_sub(1)),
+            };
+            state_of(key, volume)
+        });
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }
 
@@ -318,10 +339,12 @@ impl Backend for SimBackend {
                 state.next += 1;
                 let volume = SimVolume {
                     number: state.next,
-                    capacity: spec.capacity,
+                    capacity: spec.capacity.bytes,
+                    reserve: spec.capacity.reserve,
                     mode: spec.root_mode,
                     used: 0,
                     snapshots: Vec::new(),
+                    shared: spec.clone_of.as_ref().map(|_| u32::MAX),
                 };
                 state.volumes.insert(spec.key.clone(), volume);
             }
@@ -340,9 +363,10 @@ impl Backend for SimBackend {
         })
     }
 
-    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Result<(), BackendError> {
+    fn set_capacity(&self, key: &str, capacity: Capacity) -> Result<(), BackendError> {
         self.at("set_capacity", key, |volume, _| {
-            volume.capacity = capacity;
+            volume.capacity = capacity.bytes;
+            volume.reserve = capacity.reserve;
             Ok(())
         })
     }
@@ -360,24 +384,69 @@ impl Backend for SimBackend {
         found.ok_or_else(|| BackendError::NotFound(format!("volume {key}")))
     }
 
-    fn snapshot_create(&self, key: &str, name: &str) -> Result<SnapshotState, BackendError> {
+    fn snapshot_create(
+        &self,
+        key: &str,
+        name: &str,
+        label: &str,
+    ) -> Result<SnapshotState, BackendError> {
         self.at("snapshot_create", key, |volume, created| {
-            if let Some(found) = volume.snapshots.iter().find(|s| s.name == name) {
+            if let Some(found) = volume.snapshots.iter_mut().find(|s| s.name == name) {
+                label.clone_into(&mut found.label);
                 return Ok(found.clone());
             }
             let snapshot = SnapshotState {
                 name: name.to_owned(),
                 created,
                 used: 0,
+                label: label.to_owned(),
+                busy: false,
             };
             volume.snapshots.push(snapshot.clone());
             Ok(snapshot)
         })
     }
 
+    fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Result<(), BackendError> {
+        self.at("snapshot_rename", key, |volume, _| {
+            let there = volume.snapshots.iter().any(|s| s.name == to);
+            match volume.snapshots.iter_mut().find(|s| s.name == from) {
+                Some(_) if there => Err(BackendError::Precondition(format!("there is a {to}"))),
+                Some(found) => {
+                    to.clone_into(&mut found.name);
+                    Ok(())
+                }
+                None if there => Ok(()),
+                None => Err(BackendError::NotFound(format!("snapshot {from}"))),
+            }
+        })
+    }
+
+    fn snapshot_label(&self, key: &str, name: &str, label: &str) -> Result<(), BackendError> {
+        self.at("snapshot_label", key, |volume, _| {
+            match volume.snapshots.iter_mut().find(|s| s.name == name) {
+                Some(found) => {
+                    label.clone_into(&mut found.label);
+                    Ok(())
+                }
+                None => Err(BackendError::NotFound(format!("snapshot {name}"))),
+            }
+        })
+    }
+
     fn snapshot_delete(&self, key: &str, name: &str) -> Result<(), BackendError> {
         self.at("snapshot_delete", key, |volume, _| {
+            if volume.snapshots.iter().any(|s| s.name == name && s.busy) {
+                return Err(BackendError::Precondition(format!("{name} is in use")));
+            }
             volume.snapshots.retain(|s| s.name != name);
+            Ok(())
+        })
+    }
+
+    fn split(&self, key: &str) -> Result<(), BackendError> {
+        self.at("split", key, |volume, _| {
+            volume.shared = volume.shared.map(|left| left.min(2));
             Ok(())
         })
     }

@@ -17,6 +17,11 @@ impl Stamp {
             .to_string()
     }
 
+    /// Whole seconds since 1970.
+    pub fn secs(self) -> i64 {
+        self.0.div_euclid(1_000_000_000)
+    }
+
     /// From the engine's nanoseconds, which reach further than these.
     pub fn from_nanos(nanos: i128) -> Stamp {
         Stamp(nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)

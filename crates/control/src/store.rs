@@ -130,6 +130,13 @@ impl Draft<'_> {
         self.view.put_volume(volume);
     }
 
+    /// Writes down what the data path does not see of a volume.
+    pub fn note_volume(&mut self, volume: Volume) {
+        let volume = Arc::new(volume);
+        self.writes.push(Write::Volume(Arc::clone(&volume)));
+        self.view.note_volume(volume);
+    }
+
     pub fn remove_volume(&mut self, volume: &Volume) {
         self.changed.volumes.insert(volume.name.clone());
         self.writes.push(Write::RemoveVolume(volume.id));
@@ -224,6 +231,9 @@ impl Draft<'_> {
         };
         if let Some(seq) = operation.audit {
             self.writes.push(Write::Outcome(seq, words));
+        }
+        if operation.quiet && !matches!(outcome, Outcome::Failed(_)) {
+            return self.remove_operation(&operation.name);
         }
         operation.ended = Some(self.now);
         operation.outcome = Some(outcome);

@@ -115,7 +115,7 @@ const SPACE_WAITS: u8 = 2;
 impl Volume {
     /// Has `blocks` promised.
     pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = self.room();
         if limit > 0 {
             let used = self.blocks_used();
             if (used + blocks).saturating_mul(BLOCK_SIZE as u64) > limit {

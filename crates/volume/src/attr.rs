@@ -204,7 +204,7 @@ impl Volume {
         let block = BLOCK_SIZE as u64;
         let used = self.blocks_used();
         let (agg_total, agg_free) = self.core.capacity();
-        let limit = self.limit.load(Ordering::Relaxed);
+        let limit = self.room();
         let total = if limit == 0 { agg_total * block } else { limit };
         let free = total.saturating_sub(used * block).min(agg_free * block);
         // An inode with its entry takes some 250 bytes of a leaf; inode numbers
@@ -222,6 +222,11 @@ impl Volume {
     /// Bytes of data in the last consistency point: at most seconds old, and read without any lock.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+    }
+
+    /// Bytes of the capacity that are kept for what only snapshots hold.
+    pub fn reserve(&self) -> u64 {
+        self.reserve.load(Ordering::Relaxed)
     }
 
     /// The capacity limit in bytes; 0: none.

@@ -160,8 +160,8 @@ pub(crate) struct Core {
     pub(crate) jobs: Mutex<Jobs>,
     /// There is some.
     pub(crate) backlog: AtomicBool,
-    /// Microseconds that the last piece of it took.
-    pub(crate) step_micros: AtomicU64,
+    /// Microseconds that the last consistency point took.
+    pub(crate) cp_micros: AtomicU64,
     pub(crate) fsid_base: u64,
     verifier: AtomicU64,
     /// The last record that was appended.
@@ -203,7 +203,7 @@ impl Core {
             stored_next_volume: AtomicU32::new(1),
             jobs: Mutex::default(),
             backlog: AtomicBool::new(false),
-            step_micros: AtomicU64::new(0),
+            cp_micros: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             verifier: AtomicU64::new(rng.next_u64()),
             last: AtomicU64::new(0),

@@ -132,6 +132,9 @@ pub(crate) fn run(core: &Arc<Core>) {
         log_after = core.agg.log().fill().0,
         "consistency point"
     );
+    let took = core.agg.clock().monotonic().saturating_sub(began);
+    let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    core.cp_micros.store(took, Ordering::Relaxed);
     core.cp.active.store(false, Ordering::Release);
     core.progress.happen();
     match result {

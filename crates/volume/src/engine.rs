@@ -183,6 +183,13 @@ impl Engine {
         self.core.note_changed(vol.id);
     }
 
+    /// Keeps `bytes` of a volume's capacity for what only its snapshots hold, at once:
+    /// live data cannot have them, and what snapshots hold beyond them takes room from
+    /// live data. In memory only: to be set again after each start.
+    pub fn set_reserve(&self, vol: &Volume, bytes: u64) {
+        vol.reserve.store(bytes, Ordering::Relaxed);
+    }
+
     /// Makes a consistency point that contains everything done until now, and
     /// waits for it.
     ///
@@ -306,9 +313,10 @@ impl Core {
         }
     }
 
-    /// How long work in the background rests: nine times as long as it worked.
+    /// How long work in the background rests: nine times as long as the consistency point
+    /// took that did a piece of it.
     fn pause(&self) -> Duration {
-        let worked = self.step_micros.load(Ordering::Relaxed);
+        let worked = self.cp_micros.load(Ordering::Relaxed);
         Duration::from_micros(worked.saturating_mul(9)).max(LEAST_PAUSE)
     }
 
@@ -493,6 +501,7 @@ impl Volume {
             exported: ArcSwapOption::empty(),
             next_ino: AtomicU64::new(rec.next_ino),
             limit: AtomicU64::new(rec.limit),
+            reserve: AtomicU64::new(0),
             used: AtomicU64::new(rec.used),
             charged: AtomicU64::new(0),
             catalog: Mutex::new(Catalog {

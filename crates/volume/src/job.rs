@@ -7,14 +7,16 @@
 //! order in which they were made.
 //!
 //! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of
-//! milliseconds of work. After it the thread waits nine times as long as the piece took
-//! before it begins a consistency point for the next one, so that at most a tenth of it
-//! is taken from requests.
+//! milliseconds of work. What requests feel is not the piece but the consistency point
+//! that it is a part of: flushes that their log records wait behind, and data written
+//! that would have been overwritten in memory. So the thread waits nine times as long as
+//! the whole of it took before it begins the next one. Beside a load that is seconds,
+//! near to when it would have begun one anyway; with nothing else to do it is a tenth of
+//! a second. Whoever waits for space does not wait for this.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::{Generation, VolumeId};
 use weir_store::cp::Run;
@@ -292,8 +294,6 @@ impl Jobs {
         if self.list.is_empty() {
             return Ok(());
         }
-        let clock = core.agg.clock();
-        let begin = clock.monotonic();
         let mut allowance = Allowance::new();
         // A job that is not finished keeps later ones of its volume waiting.
         let mut waiting = None;
@@ -312,9 +312,6 @@ impl Jobs {
                 self.set(at, rest, edits);
             }
         }
-        let took = clock.monotonic().saturating_sub(begin);
-        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        core.step_micros.store(took, Ordering::Relaxed);
         Ok(())
     }
 }

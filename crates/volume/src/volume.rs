@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Mutex, RwLockWriteGuard};
 use smallvec::SmallVec;
-use weir_base::{Ino, Time, VolumeId};
+use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId};
 use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::tree::{self, NodeSource, TreeRoot, Value};
@@ -77,6 +77,8 @@ pub struct Volume {
     pub(crate) next_ino: AtomicU64,
     /// Capacity in bytes; 0: no limit.
     pub(crate) limit: AtomicU64,
+    /// Bytes of it that are kept for what only snapshots hold.
+    pub(crate) reserve: AtomicU64,
     /// Data blocks that the committed tree uses; its nodes are not counted.
     pub(crate) used: AtomicU64,
     /// Blocks that overlays of this volume may come to need.
@@ -320,12 +322,25 @@ impl Volume {
         }
     }
 
-    /// Blocks that count towards the volume's limit: its data, what overlays may come
-    /// to need, and what only its snapshots hold.
+    /// Blocks that count towards [`Volume::room`]: its data, what overlays may come to
+    /// need, and what only its snapshots hold beyond what is kept for that.
     pub(crate) fn blocks_used(&self) -> u64 {
+        let kept = self.reserve.load(Ordering::Relaxed) / BLOCK_SIZE as u64;
+        let dead = self.dead_blocks.load(Ordering::Relaxed);
         self.used.load(Ordering::Relaxed)
             + self.charged.load(Ordering::Relaxed)
-            + self.dead_blocks.load(Ordering::Relaxed)
+            + dead.saturating_sub(kept)
+    }
+
+    /// Bytes of the capacity that are not kept for snapshots; 0: no limit.
+    pub(crate) fn room(&self) -> u64 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        match limit {
+            0 => 0,
+            limit => limit
+                .saturating_sub(self.reserve.load(Ordering::Relaxed))
+                .max(1),
+        }
     }
 
     /// Turns the store's stop into ours.

@@ -172,6 +172,38 @@ fn a_limited_volume_is_full_before_the_device() {
 }
 
 #[test]
+fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
+    let m = Machine::new(6);
+    let (engine, vol) = m.format();
+    let file = create(&vol, vol.root(), "f");
+    write(&vol, file, 0, &[1; 4 << 20], Stability::FileSync);
+    engine.set_limit(&vol, 20 << 20);
+    engine.set_reserve(&vol, 10 << 20);
+    engine.cp_now().unwrap();
+    let used = |vol: &Volume| {
+        let stat = vol.statfs();
+        assert_eq!(stat.total, 10 << 20);
+        (stat.total - stat.available) >> 20
+    };
+    assert_eq!(used(&vol), 4);
+    // Three times what is live: 8 MiB are held by snapshots, which the reserve takes.
+    for n in 0..2u8 {
+        vol.snapshot_create(&format!("s{n}"), now()).unwrap();
+        write(&vol, file, 0, &[n; 4 << 20], Stability::FileSync);
+        engine.cp_now().unwrap();
+    }
+    assert!(vol.snapshot_used() >= 8 << 20);
+    assert_eq!(used(&vol), 4);
+    // Beyond it, they take what live data could have.
+    vol.snapshot_create("s2", now()).unwrap();
+    write(&vol, file, 0, &[9; 4 << 20], Stability::FileSync);
+    engine.cp_now().unwrap();
+    assert!((6..=7).contains(&used(&vol)), "{}", used(&vol));
+    engine.set_reserve(&vol, 0);
+    assert!(vol.statfs().total == 20 << 20);
+}
+
+#[test]
 fn a_small_log_and_little_memory_only_slow_down() {
     let mut m = Machine::new(5);
     m.frames = 600;

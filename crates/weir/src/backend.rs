@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
-    Backend, BackendError, BindingLevel, ExportRule, ExportSpec, Point, Publication, SnapshotState,
-    Squash, Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, BindingLevel, Capacity, ExportRule, ExportSpec, Point, Publication,
+    SnapshotState, Squash, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{Clients, Cx, Export, Protocols, Rule, Vfs, Volume};
@@ -150,6 +150,8 @@ fn state(volume: &Volume) -> VolumeState {
         key: volume.name().to_owned(),
         number: u64::from(volume.id().0),
         used: volume.used(),
+        shared: volume.origin().is_some(),
+        splitting: volume.splitting(),
     }
 }
 
@@ -159,6 +161,8 @@ fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
         name: snapshot.name.clone(),
         created: i128::from(created.secs) * 1_000_000_000 + i128::from(created.nanos),
         used: snapshot.used,
+        label: snapshot.label.clone(),
+        busy: snapshot.clones > 0,
     }
 }
 
@@ -228,10 +232,11 @@ impl Backend for Node {
         }
     }
 
-    fn set_capacity(&self, key: &str, capacity: Option<u64>) -> Outcome<()> {
+    fn set_capacity(&self, key: &str, capacity: Capacity) -> Outcome<()> {
         let volume = self.find(key)?;
+        self.engine.set_reserve(&volume, capacity.reserve);
         // 0 is no limit to the engine; a capacity of nothing is not among what can be asked for.
-        let limit = capacity.map_or(0, |bytes| bytes.max(1));
+        let limit = capacity.bytes.map_or(0, |bytes| bytes.max(1));
         if volume.limit() == limit {
             return Ok(());
         }
@@ -261,10 +266,16 @@ impl Backend for Node {
         Ok(volume.snapshots().iter().map(snapshot_state).collect())
     }
 
-    fn snapshot_create(&self, key: &str, name: &str) -> Outcome<SnapshotState> {
+    fn snapshot_create(&self, key: &str, name: &str, label: &str) -> Outcome<SnapshotState> {
         let volume = self.find(key)?;
-        match volume.snapshot_create(name, self.clock.now()) {
-            Ok(()) | Err(FsError::Exists) => {}
+        match volume.snapshot_take(name, label, self.clock.now()) {
+            Ok(_) => {}
+            Err(FsError::Exists) => self.snapshot_label(key, name, label)?,
+            Err(FsError::Busy) => {
+                return Err(BackendError::Precondition(
+                    "the volume is being split from the one that it is a clone of".to_owned(),
+                ));
+            }
             Err(error) => return Err(failed("snapshot", name)(error)),
         }
         volume
@@ -272,6 +283,38 @@ impl Backend for Node {
             .as_ref()
             .map(snapshot_state)
             .ok_or_else(|| BackendError::NotFound(format!("snapshot {name}")))
+    }
+
+    fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Outcome<()> {
+        let volume = self.find(key)?;
+        match volume.snapshot_rename(from, to) {
+            Ok(()) => Ok(()),
+            Err(FsError::NotFound) if volume.snapshot(to).is_some() => Ok(()),
+            Err(FsError::Exists) => Err(BackendError::Precondition(format!(
+                "there is another snapshot {to}"
+            ))),
+            Err(error) => Err(failed("snapshot", from)(error)),
+        }
+    }
+
+    fn snapshot_label(&self, key: &str, name: &str, label: &str) -> Outcome<()> {
+        let volume = self.find(key)?;
+        if volume.snapshot(name).is_some_and(|s| s.label == label) {
+            return Ok(());
+        }
+        volume
+            .snapshot_label(name, label)
+            .map_err(failed("snapshot", name))
+    }
+
+    fn split(&self, key: &str) -> Outcome<()> {
+        match self.engine.split_clone(key) {
+            Ok(()) => Ok(()),
+            Err(FsError::Busy) => Err(BackendError::Precondition(
+                "snapshots of the clone share its blocks; delete them first".to_owned(),
+            )),
+            Err(error) => Err(failed("volume", key)(error)),
+        }
     }
 
     fn snapshot_delete(&self, key: &str, name: &str) -> Outcome<()> {

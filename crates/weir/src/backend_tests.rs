@@ -21,10 +21,17 @@ fn node() -> Node {
     Node::new(Arc::new(engine), vfs, clock, rng, rules)
 }
 
+fn limited(bytes: u64) -> Capacity {
+    Capacity {
+        bytes: Some(bytes),
+        reserve: 0,
+    }
+}
+
 fn volume(node: &Node, key: &str) -> VolumeState {
     let spec = VolumeSpec {
         key: key.to_owned(),
-        capacity: Some(1 << 30),
+        capacity: limited(1 << 30),
         root_mode: 0o750,
         clone_of: None,
     };
@@ -94,7 +101,7 @@ fn calls_may_be_repeated() {
     assert_eq!(node.volume("v-1"), Ok(made));
     let missing = BackendError::NotFound("volume v-2".to_owned());
     assert_eq!(node.volume("v-2"), Err(missing.clone()));
-    assert_eq!(node.set_capacity("v-2", None), Err(missing.clone()));
+    assert_eq!(node.set_capacity("v-2", Capacity::default()), Err(missing.clone()));
     assert_eq!(node.set_root_mode("v-2", 0), Err(missing));
 
     let root = || {
@@ -105,7 +112,7 @@ fn calls_may_be_repeated() {
     assert_eq!(root().mode, 0o750);
     for _ in 0..2 {
         node.set_root_mode("v-1", 0o1777).unwrap();
-        node.set_capacity("v-1", Some(2 << 30)).unwrap();
+        node.set_capacity("v-1", limited(2 << 30)).unwrap();
     }
     assert_eq!(root().mode, 0o1777);
     assert_eq!(root().change, 2, "what is so already is left alone");

@@ -601,6 +601,31 @@ pub static SNAPSHOT_STATE: Enum = Enum {
     ],
 };
 
+/// `google.cloud.netapp.v1.StartSplitRequest`.
+pub static START_SPLIT_REQUEST: Message = Message {
+    name: "google.cloud.netapp.v1.StartSplitRequest",
+    fields: &[field("name", Kind::String)],
+};
+
+/// `google.cloud.netapp.v1.SplitStatus`.
+pub static SPLIT_STATUS: Message = Message {
+    name: "google.cloud.netapp.v1.SplitStatus",
+    fields: &[
+        field("splitState", Kind::Enum(&SPLIT_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("progressPercent", Kind::Int32).output_only(),
+    ],
+};
+
+/// Weir's own: the public API renames no snapshots.
+pub static RENAME_SNAPSHOT_REQUEST: Message = Message {
+    name: "weir.v1.RenameSnapshotRequest",
+    fields: &[
+        field("name", Kind::String),
+        field("newSnapshotId", Kind::String),
+    ],
+};
+
 /// `google.cloud.netapp.v1.RevertVolumeRequest`.
 pub static REVERT_VOLUME_REQUEST: Message = Message {
     name: "google.cloud.netapp.v1.RevertVolumeRequest",

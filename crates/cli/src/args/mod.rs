@@ -8,7 +8,8 @@ mod server;
 pub use filestore::{Filestore, InstanceCreate, InstanceDelete, InstanceUpdate, Instances};
 pub use netapp::{
     Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
-    Snapshots, StoragePools, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate, Volumes,
+    Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,
+    Volumes,
 };
 pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, PeerShow, Peers, Snapmirror};
 pub use server::{Audit, Config, Tokens};

@@ -121,6 +121,10 @@ pub enum Volumes {
     Delete(VolumeDelete),
     /// Set a volume back to a snapshot
     Revert(VolumeRevert),
+    /// Make a volume out of another one's snapshot: writable at once, whatever its size
+    Clone(Box<VolumeClone>),
+    /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other
+    Split(VolumeSplit),
     /// Print how to mount a volume
     MountHelp(Named),
     /// Snapshots of volumes
@@ -152,7 +156,7 @@ pub struct VolumeFields {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub schedules: Schedules,
-    /// Per cent of the capacity that only snapshots may use
+    /// Per cent of the capacity that live data may not use
     #[arg(long, value_name = "PERCENT")]
     pub snap_reserve: Option<f64>,
     /// unix or ntfs
@@ -301,6 +305,9 @@ pub struct VolumeUpdate {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub fields: VolumeFields,
+    /// Take no snapshots by schedules any more, but those given here; what they took stays
+    #[arg(long)]
+    pub clear_snapshot_schedules: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub labels: LabelChanges,
@@ -334,6 +341,52 @@ pub struct VolumeRevert {
     pub snapshot: String,
 }
 
+/// `weir volumes clone`
+#[derive(Debug, Args)]
+pub struct VolumeClone {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The volume to copy
+    #[arg(long, value_name = "VOLUME")]
+    pub source_volume: String,
+    /// Its snapshot to begin with; without one, a snapshot is taken
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub source_snapshot: Option<String>,
+    /// The name under which clients mount it; the volume's own unless given
+    #[arg(long, value_name = "SHARE_NAME")]
+    pub share_name: Option<String>,
+    /// The pool to make it in; the other volume's unless given
+    #[arg(long, value_name = "STORAGE_POOL")]
+    pub storage_pool: Option<String>,
+    /// The capacity, in GiB or with a unit (2TiB); the other volume's unless given
+    #[arg(long, value_name = "CAPACITY", value_parser = values::gib)]
+    pub capacity: Option<Gib>,
+    /// Limit of the throughput in MiB/s (pools with manual QoS)
+    #[arg(long, value_name = "MIBPS")]
+    pub throughput_mibps: Option<f64>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// `weir volumes split`
+#[derive(Debug, Args)]
+pub struct VolumeSplit {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+}
+
 /// `weir volumes snapshots`
 #[derive(Debug, Subcommand)]
 pub enum Snapshots {
@@ -345,6 +398,8 @@ pub enum Snapshots {
     Describe(SnapshotNamed),
     /// Change a snapshot's labels or description
     Update(SnapshotUpdate),
+    /// Give a snapshot another name; a schedule's is then kept until somebody deletes it
+    Rename(SnapshotRename),
     /// Delete a snapshot
     Delete(SnapshotDelete),
 }
@@ -409,6 +464,20 @@ pub struct SnapshotUpdate {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub labels: LabelChanges,
+}
+
+/// `weir volumes snapshots rename`
+#[derive(Debug, Args)]
+pub struct SnapshotRename {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: SnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// Its new name
+    #[arg(long, value_name = "NAME")]
+    pub new_name: String,
 }
 
 /// `weir volumes snapshots delete`
@@ -491,12 +560,15 @@ impl Volumes {
             Self::Update(_) => "update",
             Self::Delete(_) => "delete",
             Self::Revert(_) => "revert",
+            Self::Clone(_) => "clone",
+            Self::Split(_) => "split",
             Self::MountHelp(_) => "mount-help",
             Self::Snapshots { command } => match command {
                 Snapshots::Create(_) => "snapshots.create",
                 Snapshots::List(_) => "snapshots.list",
                 Snapshots::Describe(_) => "snapshots.describe",
                 Snapshots::Update(_) => "snapshots.update",
+                Snapshots::Rename(_) => "snapshots.rename",
                 Snapshots::Delete(_) => "snapshots.delete",
             },
         }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{Body, last, open, open_named, own};
 use crate::Environment;
 use crate::args::{
-    PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeCreate, VolumeFields,
-    VolumeUpdate, Volumes,
+    PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
+    VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
 use crate::format::{Format, Kind};
@@ -191,6 +191,20 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
                 format: &Format::plain(Kind::Yaml),
             })
         }
+        Volumes::Clone(args) => clone_volume(args, &mut open_named(&args.named, environment, io)?),
+        Volumes::Split(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("volumes", &args.named.name)?;
+            s.change(Change {
+                method: Method::Post,
+                done: format!("Split volume [{}].", last(&name)),
+                name: format!("{name}:startSplit"),
+                query: Vec::new(),
+                body: Some(json!({"name": name})),
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
+        }
         Volumes::MountHelp(named) => {
             let mut s = open_named(named, environment, io)?;
             let name = s.name("volumes", &named.name)?;
@@ -244,8 +258,88 @@ fn update_volume(args: &VolumeUpdate, s: &mut Session<'_, '_>) -> Result<(), Err
     body.set("protocols", args.protocols.as_ref().map(|p| json!(p.0)));
     body.set("shareName", args.share_name.as_deref());
     fields(&args.fields, &mut body)?;
+    let policy = current.get("snapshotPolicy");
+    let policy = policy.filter(|_| !args.clear_snapshot_schedules);
+    match (body.0.remove("snapshotPolicy"), policy) {
+        (Some(new), Some(old)) => body.set("snapshotPolicy", Some(over(old, new))),
+        (Some(new), None) => body.set("snapshotPolicy", Some(new)),
+        (None, _) if args.clear_snapshot_schedules => {
+            body.set("snapshotPolicy", Some(json!({"enabled": false})));
+        }
+        (None, _) => {}
+    }
     body.set("labels", Session::labels(&current, &args.labels));
     update(s, name, body, args.wait.no_wait, "volume")
+}
+
+/// An object with what another one sets, at any depth: a schedule that is not named stays, and so does what is not said of
+/// one that is.
+fn over(old: &Value, new: Value) -> Value {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let mut merged = old.clone();
+            for (key, value) in new {
+                let value = match merged.get(&key) {
+                    Some(before) => over(before, value),
+                    None => value,
+                };
+                merged.insert(key, value);
+            }
+            Value::Object(merged)
+        }
+        (_, new) => new,
+    }
+}
+
+/// What a clone takes over from the volume that it is made from, besides its data.
+const INHERITED: &[&str] = &[
+    "capacityGib",
+    "exportPolicy",
+    "largeCapacity",
+    "protocols",
+    "securityStyle",
+    "snapReserve",
+    "snapshotDirectory",
+    "storagePool",
+    "unixPermissions",
+];
+
+fn clone_volume(args: &VolumeClone, s: &mut Session<'_, '_>) -> Result<(), Error> {
+    let name = s.name("volumes", &args.named.name)?;
+    let source = s.name("volumes", &args.source_volume)?;
+    let current = s.get(&source)?;
+    let mut body = Body::default();
+    for field in INHERITED {
+        body.set(field, current.get(*field).cloned());
+    }
+    let share = args.share_name.as_deref().unwrap_or(last(&name));
+    body.set("shareName", Some(share));
+    body.set("storagePool", args.storage_pool.as_deref());
+    body.int64("capacityGib", args.capacity.map(|c| c.0));
+    body.set("throughputMibps", args.throughput_mibps);
+    body.set("description", args.description.as_deref());
+    body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+    let snapshot = match &args.source_snapshot {
+        Some(snapshot) if snapshot.starts_with("projects/") => s.name("snapshots", snapshot)?,
+        Some(snapshot) => format!("{source}/snapshots/{snapshot}"),
+        None => {
+            let id = format!("clone-{}", last(&name));
+            let taken = s.call(
+                Method::Post,
+                &format!("{source}/snapshots"),
+                &[("snapshotId", id.clone())],
+                Some(&json!({"description": format!("what volume {} began with", last(&name))})),
+            )?;
+            s.finish(taken)?;
+            s.say(&format!("Created snapshot [{id}]."))?;
+            format!("{source}/snapshots/{id}")
+        }
+    };
+    body.set(
+        "restoreParameters",
+        Some(json!({"sourceSnapshot": snapshot})),
+    );
+    create(s, &name, "volumeId", body, args.wait.no_wait, "volume")
 }
 
 fn fields(args: &VolumeFields, body: &mut Body) -> Result<(), Error> {
@@ -351,6 +445,7 @@ fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) ->
         Snapshots::Create(args) => (&args.snapshot, "create snapshot of"),
         Snapshots::Describe(args) => (args, "describe snapshot of"),
         Snapshots::Update(args) => (&args.snapshot, "update snapshot of"),
+        Snapshots::Rename(args) => (&args.snapshot, "rename snapshot of"),
         Snapshots::Delete(args) => (&args.snapshot, "delete snapshot of"),
         Snapshots::List(_) => return Ok(()),
     };
@@ -383,6 +478,18 @@ fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) ->
             body.set("description", args.description.as_deref());
             body.set("labels", Session::labels(&current, &args.labels));
             update(&mut s, name, body, args.wait.no_wait, "snapshot")
+        }
+        Snapshots::Rename(args) => {
+            let to = last(&args.new_name);
+            s.change(Change {
+                method: Method::Post,
+                done: format!("Renamed snapshot [{}] to [{to}].", last(&name)),
+                name: format!("{name}:rename"),
+                query: Vec::new(),
+                body: Some(json!({"newSnapshotId": to})),
+                no_wait: args.wait.no_wait,
+                format: &Format::plain(Kind::None),
+            })
         }
         Snapshots::Delete(args) => {
             s.confirm(&format!("You are about to delete a Snapshot {name}."))?;

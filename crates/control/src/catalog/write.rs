@@ -46,7 +46,7 @@ const PUT_VOLUME: &str = "INSERT INTO volumes (id, name, body) VALUES ($1, $2, $
 const PUT_INSTANCE: &str = "INSERT INTO instances (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $2, $3) \
-     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
+     ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 
 type Tx<'c> = Transaction<'c, Any>;
 

@@ -95,7 +95,7 @@ pub fn update(
             .with("minCapacityGb", instance.capacity_gb));
         }
         if capacity != instance.capacity_gb {
-            volume::above_used(&instance.name.id, capacity, used)?;
+            volume::above_used(&instance.name.id, capacity, None, used)?;
         }
         next.capacity_gb = capacity;
     }

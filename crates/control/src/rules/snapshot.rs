@@ -2,6 +2,7 @@
 
 use super::names;
 use super::words::count;
+use crate::holder::Holder;
 use crate::model::{Snapshot, State};
 use crate::mutation::{NewSnapshot, SnapshotChange};
 use crate::name::{Name, SnapshotName, SnapshotOf};
@@ -9,8 +10,8 @@ use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
 
-/// Snapshots of one volume at most, as NetApp Volumes has it.
-const MAX_SNAPSHOTS: usize = 255;
+/// Snapshots of one volume at most: as many as the engine keeps.
+const MAX_SNAPSHOTS: usize = weir_volume::MAX_SNAPSHOTS;
 
 /// A new snapshot, or why not. That its volume exists is the caller's to see.
 pub fn create(
@@ -30,8 +31,9 @@ pub fn create(
             Status::ResourceExhausted,
             "TOO_MANY_SNAPSHOTS",
             format!(
-                "{} has {MAX_SNAPSHOTS} snapshots, and no more fit; delete one",
-                name.parent.id
+                "{} has {} snapshots, and no more fit; delete one",
+                name.parent.id,
+                count(MAX_SNAPSHOTS as u64)
             ),
         ));
     }
@@ -42,6 +44,7 @@ pub fn create(
         state: State::Creating,
         state_details: String::new(),
         created: now,
+        schedule: new.schedule,
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
@@ -63,6 +66,44 @@ pub fn update(snapshot: &Snapshot, change: &SnapshotChange) -> Result<Snapshot, 
     Ok(next)
 }
 
+/// The snapshot under another name, which takes it away from the schedule that it is of.
+pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Refusal> {
+    revert(view, name)?;
+    let next = name.parent.snapshot(name.of, to);
+    names::check_snapshot(&next)?;
+    if view.snapshot(&next).is_some() {
+        return Err(super::pool::taken("snapshot", &next.id));
+    }
+    let Some(snapshot) = view.snapshot(name) else {
+        return Err(missing(name));
+    };
+    let mut snapshot = Snapshot::clone(snapshot);
+    snapshot.name = next;
+    snapshot.revision += 1;
+    snapshot.state = State::Updating;
+    snapshot.schedule = None;
+    Ok(snapshot)
+}
+
+/// Refuses what cannot be while a volume is being split from what it is a clone of.
+pub fn whole(holder: &Holder) -> Result<(), Refusal> {
+    match holder {
+        Holder::Volume(volume) if volume.splitting => Err(Refusal::new(
+            Status::FailedPrecondition,
+            "VOLUME_SPLITTING",
+            format!(
+                "volume {} is being split from the volume that it is a clone of; try again when that is done",
+                volume.name.id
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn missing(name: &SnapshotName) -> Refusal {
+    Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
+}
+
 /// Whether a volume or instance may be reverted to this snapshot.
 pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
     match view.snapshot(name) {
@@ -72,11 +113,7 @@ pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
             "SNAPSHOT_NOT_READY",
             format!("snapshot {} is not ready", name.id),
         )),
-        None => Err(Refusal::new(
-            Status::NotFound,
-            "NOT_FOUND",
-            format!("there is no {name}"),
-        )),
+        None => Err(missing(name)),
     }
 }
 

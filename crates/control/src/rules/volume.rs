@@ -3,9 +3,10 @@
 use super::words::{count, decimal, gib, mibps};
 use super::{automatic, bytes_of, exports, names, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
-use crate::model::{Pool, Protocol, QosType, State, Volume};
+use crate::model::{Pool, Protocol, QosType, Runs, State, Volume};
 use crate::mutation::{NewVolume, VolumeChange};
 use crate::name::{Name, SnapshotOf};
+use crate::policy;
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
@@ -32,7 +33,9 @@ pub fn create(
     share_is_free(view, &new.share_name)?;
     check_protocols(&new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
-    check_policy(new.snapshot_policy.as_ref())?;
+    if let Some(policy) = &new.snapshot_policy {
+        policy::parse(policy)?;
+    }
     check_reserve(new.snap_reserve)?;
     let mode = new.unix_permissions.unwrap_or(ROOT_MODE);
     check_mode(mode)?;
@@ -68,8 +71,10 @@ pub fn create(
         snapshot_directory: new.snapshot_directory.unwrap_or(true),
         snap_reserve: new.snap_reserve,
         snapshot_policy: new.snapshot_policy.clone(),
+        snapshot_runs: Runs::new(),
         deletion_restricted: new.deletion_restricted,
         clone_of: new.clone_of.clone(),
+        splitting: false,
         read_only: false,
         description: new.description.clone(),
         labels: new.labels.clone(),
@@ -114,7 +119,7 @@ pub fn update(
         next.snap_reserve = change.snap_reserve;
     }
     if let Some(policy) = &change.snapshot_policy {
-        check_policy(Some(policy))?;
+        policy::parse(policy)?;
         next.snapshot_policy = Some(policy.clone()).filter(|policy| !policy.is_null());
     }
     if let Some(restricted) = change.deletion_restricted {
@@ -129,8 +134,8 @@ pub fn update(
     names::merge(&mut next.extra, change.extra.clone());
     names::check_words(&next.description, &next.labels, &next.extra)?;
     let resized = next.capacity_gib != volume.capacity_gib;
-    if resized {
-        above_used(&next.name.id, next.capacity_gib, used)?;
+    if resized || next.snap_reserve != volume.snap_reserve {
+        above_used(&next.name.id, next.capacity_gib, next.snap_reserve, used)?;
     }
     let provisions = resized || change.pool.is_some() || change.throughput_mibps.is_some();
     if provisions {
@@ -158,6 +163,44 @@ pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> 
         ));
     }
     super::snapshot::none_left(view, SnapshotOf::Volume, &volume.name, force)
+}
+
+/// Whether a volume can be split from the one that it is a clone of.
+pub fn split(view: &View, volume: &Volume) -> Result<(), Refusal> {
+    let id = &volume.name.id;
+    let refuse = |reason, message| Err(Refusal::new(Status::FailedPrecondition, reason, message));
+    if volume.splitting {
+        let words = format!("volume {id} is being split already");
+        return Err(Refusal::new(Status::Aborted, "RESOURCE_BUSY", words));
+    }
+    if volume.clone_of.is_none() {
+        return refuse(
+            "VOLUME_IS_NO_CLONE",
+            format!("volume {id} is no clone, and depends on no other"),
+        );
+    }
+    let snapshots = view
+        .snapshots(SnapshotOf::Volume, &volume.name, None)
+        .count();
+    if snapshots > 0 {
+        return refuse(
+            "HAS_SNAPSHOTS",
+            format!(
+                "volume {id} has {} snapshots, which share blocks with the volume that it is a clone of; delete them first",
+                count(snapshots as u64)
+            ),
+        );
+    }
+    Ok(())
+}
+
+/// Bytes of a capacity that are not kept for snapshots.
+pub fn room(capacity_gib: u64, reserve: Option<f64>) -> u64 {
+    let all = capacity_gib.saturating_mul(GIB);
+    // Percents have few digits: a ten-thousandth of one is exact enough, and whole numbers stay whole.
+    let parts = (reserve.unwrap_or(0.0).clamp(0.0, 90.0) * 10_000.0).round() as u64;
+    let kept = u128::from(all) * u128::from(parts) / 1_000_000;
+    all.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX))
 }
 
 /// Whether a volume of a level may have this capacity.
@@ -366,18 +409,30 @@ fn holds_capacity(
 }
 
 /// Refuses a capacity below what is held already.
-pub fn above_used(id: &Arc<str>, capacity_gib: u64, used: Option<u64>) -> Result<(), Refusal> {
-    let Some(used) = used.filter(|used| *used > capacity_gib.saturating_mul(GIB)) else {
+pub fn above_used(
+    id: &Arc<str>,
+    capacity_gib: u64,
+    reserve: Option<f64>,
+    used: Option<u64>,
+) -> Result<(), Refusal> {
+    let Some(used) = used.filter(|used| *used > room(capacity_gib, reserve)) else {
         return Ok(());
     };
-    let least = used.div_ceil(GIB);
+    let free = 1.0 - reserve.unwrap_or(0.0) / 100.0;
+    let least = (used as f64 / GIB as f64 / free).ceil() as u64;
     Err(Refusal::new(
         Status::FailedPrecondition,
         "CAPACITY_BELOW_USED",
         format!(
-            "{id} holds {} GiB of data and cannot have {} GiB; at least {} GiB fit",
+            "{id} holds {} GiB of data and cannot have {} GiB{}; at least {} GiB fit",
             decimal(used as f64 / GIB as f64),
             count(capacity_gib),
+            reserve
+                .filter(|percent| *percent > 0.0)
+                .map_or_else(String::new, |percent| format!(
+                    " of which {} % are kept for snapshots",
+                    decimal(percent)
+                )),
             count(least)
         ),
     )
@@ -461,16 +516,4 @@ fn check_reserve(percent: Option<f64>) -> Result<(), Refusal> {
         .field("snapReserve")),
         _ => Ok(()),
     }
-}
-
-fn check_policy(policy: Option<&serde_json::Value>) -> Result<(), Refusal> {
-    let size = policy.map_or(0, |policy| policy.to_string().len());
-    if size <= 16 << 10 {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        Status::InvalidArgument,
-        "RESOURCE_TOO_LARGE",
-        format!("a snapshot policy of {size} bytes; 16,384 fit"),
-    ))
 }

@@ -170,7 +170,7 @@ pub fn sound(view: &View, node: &SimBackend, context: &str) {
         let there = &engine[&*volume.key];
         assert_eq!(Some(there.number), volume.number, "{context}");
         let holder = crate::holder::Holder::Volume(Arc::clone(volume));
-        assert_eq!(there.capacity, holder.capacity(view), "{context}");
+        assert_eq!(there.capacity, holder.capacity(view).bytes, "{context}");
         let names: BTreeSet<&str> = there.snapshots.iter().map(|s| s.name.as_str()).collect();
         let taken = view.snapshots(SnapshotOf::Volume, &volume.name, None);
         let taken: BTreeSet<&str> = taken.map(|s| &*s.name.id).collect();

@@ -8,6 +8,7 @@ mod many;
 mod postgres;
 mod random;
 mod refusals;
+mod schedules;
 
 use crate::sim::SimBackend;
 use crate::{

@@ -270,17 +270,28 @@ async fn what_a_refusal_says_would_fit_does_fit() {
 }
 
 #[tokio::test]
-async fn a_volume_has_255_snapshots_at_most() {
+async fn a_volume_has_as_many_snapshots_as_the_engine_keeps() {
+    use crate::backend::SnapshotState;
     let bench = Bench::new().await;
     bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
     bench.done(volume("v", "p", 1)).await;
-    for n in 0..255 {
-        let snapshot = name("v").snapshot(SnapshotOf::Volume, &format!("s{n}"));
-        bench
-            .done(Mutation::CreateSnapshot(snapshot, NewSnapshot::default()))
-            .await;
-    }
-    let one_more = name("v").snapshot(SnapshotOf::Volume, "s255");
+    let key = bench.control.view().volume(&name("v")).unwrap().key.clone();
+    bench.node.snapshots_mut(&key, |snapshots| {
+        let each = (1..weir_volume::MAX_SNAPSHOTS).map(|n| SnapshotState {
+            name: format!("s{n}"),
+            created: n as i128,
+            used: 0,
+            label: String::new(),
+            busy: false,
+        });
+        snapshots.extend(each);
+    });
+    bench.control.adopt_snapshots(&key).await;
+    let last = name("v").snapshot(SnapshotOf::Volume, "last");
+    bench
+        .done(Mutation::CreateSnapshot(last, NewSnapshot::default()))
+        .await;
+    let one_more = name("v").snapshot(SnapshotOf::Volume, "more");
     let refusal = bench
         .refused(Mutation::CreateSnapshot(one_more, NewSnapshot::default()))
         .await;

@@ -35,6 +35,11 @@ impl View {
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
 
+    /// What does not concern the data path, nor the pool.
+    pub(crate) fn note_volume(&mut self, volume: Arc<Volume>) {
+        self.volumes.insert_mut(volume.name.clone(), volume);
+    }
+
     pub(crate) fn remove_volume(&mut self, name: &Name) {
         self.generation += 1;
         self.failed.remove_mut(&Target::Volume(name.clone()));

@@ -1,0 +1,125 @@
+//! Snapshots that others make: transfers put snapshots into destinations and take them away, below the catalog.
+//!
+//! The engine's list is the truth about which snapshots there are, the catalog's about what people said of them. A volume's
+//! lists are compared in its lane, when no job of it runs, so that what is only half done is not taken for a difference.
+
+use crate::backend::SnapshotState;
+use crate::holder::Holder;
+use crate::jobs::Works;
+use crate::model::{Labels, SNAPMIRROR_LABEL, Snapshot, State};
+use crate::name::{Name, Target};
+use crate::stamp::Stamp;
+use crate::store::Draft;
+use std::collections::HashMap;
+use weir_base::Rng;
+
+/// Makes the catalog's list of a volume's snapshots what the engine has.
+pub(crate) async fn one(works: &Works, rng: &dyn Rng, target: &Target) {
+    let Some(holder) = Holder::find(&works.store.view(), target) else {
+        return;
+    };
+    let tail = rng.next_u64();
+    let turn = target.place().name(&format!("adoption-{tail:016x}"));
+    let Some(mut place) = works.lanes.enter(holder.id(), &turn) else {
+        return;
+    };
+    place.begin().await;
+    let key = holder.key().to_string();
+    let Ok(found) = works.ask(move |node| node.snapshots(&key)).await else {
+        return;
+    };
+    let list = [(holder.name().clone(), target.clone(), found)];
+    write(works, rng, &list).await;
+    drop(place);
+}
+
+/// The same of every volume, at the start.
+pub(crate) async fn all(works: &Works, rng: &dyn Rng) {
+    let view = works.store.view();
+    let volumes = view.volumes.values().cloned().map(Holder::Volume);
+    let instances = view.instances.values().cloned().map(Holder::Instance);
+    let there = volumes
+        .chain(instances)
+        .filter(|holder| holder.number().is_some() && holder.idle().is_ok());
+    let wanted: Vec<(Name, Target, String)> = there
+        .map(|holder| {
+            (
+                holder.name().clone(),
+                holder.target(),
+                holder.key().to_string(),
+            )
+        })
+        .collect();
+    let asked = works.ask(move |node| {
+        let each = wanted.into_iter();
+        Ok(each
+            .filter_map(|(name, target, key)| Some((name, target, node.snapshots(&key).ok()?)))
+            .collect::<Vec<_>>())
+    });
+    let found = asked.await.unwrap_or_default();
+    write(works, rng, &found).await;
+}
+
+async fn write(works: &Works, rng: &dyn Rng, found: &[(Name, Target, Vec<SnapshotState>)]) {
+    let view = works.store.view();
+    let differ = |(_, target, found): &&(Name, Target, Vec<SnapshotState>)| {
+        Holder::find(&view, target).is_some_and(|holder| {
+            let known = view.snapshots(holder.of(), holder.name(), None);
+            let settled = known.filter(|snapshot| snapshot.state == State::Ready);
+            let known: Vec<&str> = settled.map(|snapshot| &*snapshot.name.id).collect();
+            known.len() != found.len()
+                || found
+                    .iter()
+                    .any(|s| known.binary_search(&s.name.as_str()).is_err())
+        })
+    };
+    let changed: Vec<_> = found.iter().filter(differ).collect();
+    if changed.is_empty() {
+        return;
+    }
+    let written = works.store.insist(|draft| {
+        for (_, target, found) in &changed {
+            merge(draft, rng, target, found);
+        }
+    });
+    if let Err(why) = written.await {
+        tracing::info!(%why, "left for the next start");
+    }
+}
+
+fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, target: &Target, found: &[SnapshotState]) {
+    let Some(holder) = Holder::find(&draft.view, target) else {
+        return;
+    };
+    let mut has: HashMap<&str, &SnapshotState> =
+        found.iter().map(|s| (s.name.as_str(), s)).collect();
+    for known in draft.view.snapshots_to_go(holder.of(), holder.name()) {
+        let there = has.remove(&*known.name.id).is_some();
+        if !there && known.state == State::Ready {
+            tracing::info!(snapshot = %known.name, "gone from the engine");
+            draft.remove_snapshot(&known);
+        }
+    }
+    // In the order in which they were made.
+    for state in found
+        .iter()
+        .filter(|state| has.contains_key(state.name.as_str()))
+    {
+        let mut labels = Labels::new();
+        if !state.label.is_empty() {
+            labels.insert(SNAPMIRROR_LABEL.to_owned(), state.label.clone());
+        }
+        draft.put_snapshot(Snapshot {
+            id: (rng.next_u64() >> 1).max(1),
+            name: holder.name().snapshot(holder.of(), &state.name),
+            revision: 1,
+            state: State::Ready,
+            state_details: String::new(),
+            created: Stamp::from_nanos(state.created),
+            schedule: None,
+            description: String::new(),
+            labels,
+            extra: Default::default(),
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! The schedules at work: once a minute, what the volumes' policies want is taken and what is too many is deleted.
+//!
+//! A scheduled snapshot is a mutation like anybody's: the same rules, the same job, a line in the audit log, by an actor of
+//! its own. Only the operation is forgotten once it has succeeded, because ten thousand volumes with an hourly schedule would
+//! push everybody's own out of the list. Which snapshots a schedule may delete is not guessed from their names but noted
+//! with them; one that was renamed is its owner's.
+//!
+//! How many are kept is looked at every minute, not only after a run: a policy that keeps fewer from now on, a server that
+//! was stopped between taking and deleting, and a snapshot that something depended on for a while then need no care.
+
+use crate::accept::Facts;
+use crate::control::{accepted, operation_name};
+use crate::holder::Holder;
+use crate::jobs::Works;
+use crate::model::{Actor, Labels, Period, Role, SNAPMIRROR_LABEL, State, Volume};
+use crate::mutation::{Mutation, NewSnapshot};
+use crate::name::{Name, SnapshotName, SnapshotOf};
+use crate::policy::{self, Rules, Wants};
+use crate::refusal::{Refusal, Status};
+use crate::view::View;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use weir_base::{Clock, Rng};
+
+/// Between looks at the clock.
+const LOOK: Duration = Duration::from_secs(1);
+/// Volumes looked at before others get their turn.
+const STRIDE: usize = 256;
+/// Volumes whose snapshots are taken at once.
+const AT_ONCE: usize = 32;
+/// Snapshots of one name, told apart by a number behind it: where a clock went back, or somebody took the name.
+const NAMESAKES: u32 = 100;
+
+pub(crate) struct Schedules {
+    works: Arc<Works>,
+    clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
+    /// One look at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What is to be done for a volume.
+struct Task {
+    volume: Name,
+    due: Vec<Period>,
+    rules: Rules,
+}
+
+impl Schedules {
+    pub fn new(works: Arc<Works>, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Schedules {
+        Schedules {
+            works,
+            clock,
+            rng,
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Looks once in each minute of the clock, for as long as the server runs.
+    pub async fn run(self: Arc<Self>) {
+        let mut looked = None;
+        loop {
+            let minute = self.clock.now().secs.div_euclid(60);
+            if looked != Some(minute) {
+                looked = Some(minute);
+                Arc::clone(&self).look().await;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Takes what is due now, and deletes what is too many. Ends when that is done.
+    pub async fn look(self: Arc<Self>) {
+        let _turn = self.turn.lock().await;
+        let now = self.clock.now().secs;
+        let view = self.works.store.view();
+        let mut tasks = JoinSet::new();
+        for (n, volume) in view.volumes.values().enumerate() {
+            if n % STRIDE == STRIDE - 1 {
+                tokio::task::yield_now().await;
+            }
+            if volume.snapshot_policy.is_none() || !ready(volume) {
+                continue;
+            }
+            let rules = policy::of(volume);
+            let wants = |period: &Period, wanted: Wants| {
+                let rule = rules.get(period);
+                rule.map(|rule| policy::wants(rule, &volume.snapshot_runs, *period, now))
+                    == Some(wanted)
+            };
+            if rules.keys().any(|period| wants(period, Wants::Settling)) {
+                self.settle(&volume.name, now).await;
+            }
+            let due: Vec<Period> = rules
+                .keys()
+                .copied()
+                .filter(|p| wants(p, Wants::Snapshot))
+                .collect();
+            if due.is_empty() && !too_many(&view, volume, &rules) {
+                continue;
+            }
+            let task = Task {
+                volume: volume.name.clone(),
+                due,
+                rules,
+            };
+            while tasks.len() >= AT_ONCE {
+                tasks.join_next().await;
+            }
+            let schedules = Arc::clone(&self);
+            tasks.spawn(async move { schedules.carry_out(task, now).await });
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn carry_out(&self, task: Task, now: i64) {
+        for period in task.due {
+            if let Err(why) = self.take(&task.volume, period, now).await {
+                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "a scheduled snapshot was not taken");
+            }
+        }
+        for (period, rule) in &task.rules {
+            if let Err(why) = self.prune(&task.volume, *period, rule.keep).await {
+                tracing::warn!(volume = %task.volume.id, schedule = period.as_str(), %why, "snapshots beyond what is kept were not deleted");
+            }
+        }
+    }
+
+    /// Writes down times that are right; if that fails, the next minute does it.
+    async fn settle(&self, volume: &Name, now: i64) {
+        let settled = self.works.store.insist(|draft| {
+            if let Some(volume) = draft.view.volume(volume).cloned() {
+                let mut volume = Volume::clone(&volume);
+                policy::settle(&mut volume, now);
+                draft.note_volume(volume);
+            }
+        });
+        if let Err(why) = settled.await {
+            tracing::info!(%why, "left for the next start");
+        }
+    }
+
+    async fn take(&self, volume: &Name, period: Period, now: i64) -> Result<(), Refusal> {
+        let view = self.works.store.view();
+        let name = free_name(&view, volume, period, now)?;
+        let new = NewSnapshot {
+            schedule: Some(period),
+            labels: Labels::from([(SNAPMIRROR_LABEL.to_owned(), period.as_str().to_owned())]),
+            ..NewSnapshot::default()
+        };
+        let taken = self.submit(Mutation::CreateSnapshot(name, new)).await;
+        let Err(why) = taken else { return Ok(()) };
+        // What will be no different in a minute is not tried every minute.
+        if !matches!(why.status, Status::Unavailable | Status::Aborted) {
+            let noted = self.works.store.insist(|draft| {
+                if let Some(volume) = draft.view.volume(volume).cloned() {
+                    let mut volume = Volume::clone(&volume);
+                    policy::ran(&mut volume, period, now);
+                    draft.note_volume(volume);
+                }
+            });
+            noted.await?;
+        }
+        Err(why)
+    }
+
+    /// Deletes the oldest of a schedule's snapshots until as many are left as are kept. What something depends on stays
+    /// for now.
+    async fn prune(&self, volume: &Name, period: Period, keep: usize) -> Result<(), Refusal> {
+        let view = self.works.store.view();
+        let ours: BTreeMap<&str, &SnapshotName> = view
+            .snapshots(SnapshotOf::Volume, volume, None)
+            .filter(|snapshot| snapshot.schedule == Some(period) && snapshot.state == State::Ready)
+            .map(|snapshot| (&*snapshot.name.id, &snapshot.name))
+            .collect();
+        let Some(mut over) = ours.len().checked_sub(keep).filter(|over| *over > 0) else {
+            return Ok(());
+        };
+        let Some(key) = view.volume(volume).map(|volume| volume.key.to_string()) else {
+            return Ok(());
+        };
+        // In the order in which they were taken, which the clock need not know.
+        let all = self.works.ask(move |node| node.snapshots(&key)).await;
+        for snapshot in all.unwrap_or_default() {
+            let Some(name) = ours.get(snapshot.name.as_str()).filter(|_| over > 0) else {
+                continue;
+            };
+            if !snapshot.busy {
+                self.submit(Mutation::DeleteSnapshot(SnapshotName::clone(name)))
+                    .await?;
+                over -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a mutation accepted and carries it out.
+    async fn submit(&self, mutation: Mutation) -> Result<(), Refusal> {
+        let actor = Actor {
+            name: "schedule".into(),
+            role: Role::Editor,
+            address: None,
+        };
+        let facts = Facts {
+            id: (self.rng.next_u64() >> 1).max(1),
+            used: None,
+            quiet: true,
+        };
+        let name = operation_name(&*self.clock, &*self.rng, &mutation);
+        let (operation, place) = accepted(&self.works, mutation, &actor, &facts, name).await?;
+        if let Some(place) = place {
+            self.works.run(operation, place).await;
+        }
+        Ok(())
+    }
+}
+
+/// Whether its snapshots are its own, and can be taken.
+fn ready(volume: &Arc<Volume>) -> bool {
+    volume.number.is_some()
+        && !volume.read_only
+        && !volume.splitting
+        && Holder::Volume(Arc::clone(volume)).idle().is_ok()
+}
+
+fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {
+    let mut counts: BTreeMap<Period, usize> = BTreeMap::new();
+    for snapshot in view.snapshots(SnapshotOf::Volume, &volume.name, None) {
+        if let Some(period) = snapshot.schedule.filter(|_| snapshot.state == State::Ready) {
+            *counts.entry(period).or_default() += 1;
+        }
+    }
+    let over = |(period, rule): (&Period, &policy::Rule)| {
+        counts.get(period).is_some_and(|n| *n > rule.keep)
+    };
+    rules.iter().any(over)
+}
+
+/// `hourly.2026-11-22_0405`
+fn free_name(
+    view: &View,
+    volume: &Name,
+    period: Period,
+    now: i64,
+) -> Result<SnapshotName, Refusal> {
+    let at = jiff::Timestamp::from_second(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let stem = format!("{}.{}", period.as_str(), at.strftime("%Y-%m-%d_%H%M"));
+    let names = (1..=NAMESAKES).map(|n| match n {
+        1 => stem.clone(),
+        n => format!("{stem}_{n}"),
+    });
+    let mut names = names.map(|id| volume.snapshot(SnapshotOf::Volume, &id));
+    names
+        .find(|name| view.snapshot(name).is_none())
+        .ok_or_else(|| {
+            Refusal::new(
+                Status::AlreadyExists,
+                "NAME_TAKEN",
+                format!("there are {NAMESAKES} snapshots {stem}"),
+            )
+        })
+}

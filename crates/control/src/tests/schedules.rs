@@ -1,0 +1,492 @@
+//! Snapshot schedules in virtual time, against a model that knows nothing of catalogs, jobs and nodes.
+
+use super::*;
+use crate::backend::BackendError;
+use crate::sim::Fault;
+use crate::{NewSnapshot, Period, SNAPMIRROR_LABEL, SnapshotOf, State, VolumeChange};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_base::{Clock, ManualClock, Rng, Time};
+
+/// 22 November 2026, 03:30:00, a Sunday.
+const START: i64 = 1_795_318_200;
+const HOUR: u64 = 3600;
+
+struct Timed {
+    control: Arc<Control>,
+    node: SimBackend,
+    clock: Arc<ManualClock>,
+    url: String,
+    _folder: tempfile::TempDir,
+    starts: u64,
+}
+
+impl Timed {
+    async fn new() -> Timed {
+        let folder = tempfile::tempdir().unwrap();
+        let url = url_in(folder.path());
+        let node = SimBackend::new();
+        let clock = Arc::new(ManualClock::new(Time {
+            secs: START,
+            nanos: 0,
+        }));
+        let control = start(&url, &node, &clock, 1).await;
+        let timed = Timed {
+            control,
+            node,
+            clock,
+            url,
+            _folder: folder,
+            starts: 1,
+        };
+        timed
+            .done(pool("p", "PREMIUM", 10_240, QosType::Auto))
+            .await;
+        timed
+    }
+
+    async fn restart(&mut self) {
+        self.control.close().await;
+        self.node.revive();
+        self.starts += 1;
+        self.control = start(&self.url, &self.node, &self.clock, self.starts).await;
+    }
+
+    async fn done(&self, mutation: Mutation) {
+        let operation = self.control.submit(mutation.clone(), &Actor::local()).await;
+        let operation = operation.unwrap_or_else(|e| panic!("{mutation:?}: {e}"));
+        assert!(
+            matches!(operation.outcome, Some(Outcome::Done | Outcome::Deleted)),
+            "{mutation:?}: {operation:?}"
+        );
+    }
+
+    async fn volume(&self, id: &str, policy: Value) {
+        let mut new = new_volume(id, "p", 100);
+        new.snapshot_policy = Some(policy);
+        self.done(Mutation::CreateVolume(name(id), new)).await;
+    }
+
+    async fn policy(&self, id: &str, policy: Value) {
+        let change = VolumeChange {
+            snapshot_policy: Some(policy),
+            ..VolumeChange::default()
+        };
+        self.done(Mutation::UpdateVolume(name(id), change)).await;
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+        self.control.look_at_schedules().await;
+    }
+
+    async fn set(&self, secs: i64) {
+        self.clock.set(Time { secs, nanos: 0 });
+        self.control.look_at_schedules().await;
+    }
+
+    /// Names in the node, oldest first; the catalog has the same.
+    fn names(&self, id: &str) -> Vec<String> {
+        let view = self.control.view();
+        let volume = view.volume(&name(id)).unwrap();
+        let there = self.node.all()[&*volume.key].snapshots.clone();
+        let names: Vec<String> = there.into_iter().map(|s| s.name).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        let listed: Vec<String> = view
+            .snapshots(SnapshotOf::Volume, &name(id), None)
+            .map(|s| s.name.id.to_string())
+            .collect();
+        assert_eq!(sorted, listed);
+        names
+    }
+}
+
+async fn start(url: &str, node: &SimBackend, clock: &Arc<ManualClock>, seed: u64) -> Arc<Control> {
+    Control::open(Options {
+        catalog: url.to_owned(),
+        levels: Levels::built_in().unwrap(),
+        backend: Arc::new(node.clone()),
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+        rng: Arc::new(SeededRng::new(seed)),
+        device_bytes: 100 << 30,
+    })
+    .await
+    .unwrap()
+}
+
+fn hourly(keep: u32, minute: u32) -> Value {
+    json!({"enabled": true, "hourlySchedule": {"snapshotsToKeep": keep, "minute": minute}})
+}
+
+#[tokio::test]
+async fn an_hourly_schedule() {
+    let mut timed = Timed::new().await;
+    timed.volume("v", hourly(3, 5)).await;
+    timed.pass(34 * 60).await;
+    assert!(timed.names("v").is_empty(), "04:04");
+    timed.pass(60).await;
+    assert_eq!(timed.names("v"), ["hourly.2026-11-22_0405"]);
+    timed.pass(30).await;
+    assert_eq!(timed.names("v").len(), 1, "once");
+    {
+        let view = timed.control.view();
+        let snapshot = view
+            .snapshot(&name("v").snapshot(SnapshotOf::Volume, "hourly.2026-11-22_0405"))
+            .unwrap();
+        assert_eq!(snapshot.labels[SNAPMIRROR_LABEL], "hourly");
+        let key = view.volume(&name("v")).unwrap().key.clone();
+        assert_eq!(timed.node.all()[&*key].snapshots[0].label, "hourly");
+        let operations = view.operations.values();
+        assert_eq!(
+            operations
+                .filter(|o| o.verb.as_ref() == "create" && o.quiet)
+                .count(),
+            0
+        );
+    }
+    timed.restart().await;
+    timed.control.look_at_schedules().await;
+    assert_eq!(timed.names("v").len(), 1, "a restart repeats nothing");
+    for _ in 0..3 {
+        timed.pass(HOUR).await;
+    }
+    assert_eq!(
+        timed.names("v"),
+        [
+            "hourly.2026-11-22_0505",
+            "hourly.2026-11-22_0605",
+            "hourly.2026-11-22_0705"
+        ]
+    );
+    // Missed runs are one.
+    timed.control.close().await;
+    timed.clock.advance(Duration::from_secs(10 * HOUR));
+    timed.restart().await;
+    timed.control.look_at_schedules().await;
+    assert_eq!(
+        timed.names("v"),
+        [
+            "hourly.2026-11-22_0605",
+            "hourly.2026-11-22_0705",
+            "hourly.2026-11-22_1705"
+        ]
+    );
+    // Fewer are kept from now on; those of a policy that is gone stay.
+    timed.policy("v", hourly(1, 5)).await;
+    timed.pass(60).await;
+    assert_eq!(timed.names("v"), ["hourly.2026-11-22_1705"]);
+    timed
+        .policy(
+            "v",
+            json!({"enabled": false, "hourlySchedule": {"snapshotsToKeep": 1}}),
+        )
+        .await;
+    timed.pass(5 * HOUR).await;
+    assert_eq!(timed.names("v"), ["hourly.2026-11-22_1705"]);
+    // What was missed while it was off is not made up for.
+    timed.policy("v", hourly(5, 5)).await;
+    timed.pass(60).await;
+    assert_eq!(timed.names("v").len(), 1);
+    timed.policy("v", Value::Null).await;
+    timed.pass(5 * HOUR).await;
+    assert_eq!(timed.names("v").len(), 1);
+    assert!(
+        timed
+            .control
+            .view()
+            .volume(&name("v"))
+            .unwrap()
+            .snapshot_runs
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn what_people_do_to_a_schedules_snapshots() {
+    let timed = Timed::new().await;
+    timed.volume("v", hourly(2, 0)).await;
+    let snapshot = |id: &str| name("v").snapshot(SnapshotOf::Volume, id);
+    timed
+        .done(Mutation::CreateSnapshot(
+            snapshot("hourly.mine"),
+            NewSnapshot::default(),
+        ))
+        .await;
+    timed.pass(HOUR / 2).await;
+    timed
+        .done(Mutation::RenameSnapshot {
+            name: snapshot("hourly.2026-11-22_0400"),
+            to: "release".to_owned(),
+        })
+        .await;
+    timed.pass(HOUR).await;
+    timed.pass(HOUR).await;
+    timed.pass(HOUR).await;
+    assert_eq!(
+        timed.names("v"),
+        [
+            "hourly.mine",
+            "release",
+            "hourly.2026-11-22_0600",
+            "hourly.2026-11-22_0700"
+        ]
+    );
+    // Somebody deletes the newest: it is not taken again.
+    timed
+        .done(Mutation::DeleteSnapshot(snapshot("hourly.2026-11-22_0700")))
+        .await;
+    timed.pass(60).await;
+    assert_eq!(timed.names("v").len(), 3);
+    // What something depends on stays, and goes later.
+    let key = timed.control.view().volume(&name("v")).unwrap().key.clone();
+    let busy = |busy: bool| {
+        timed.node.snapshots_mut(&key, |all| {
+            for snapshot in all.iter_mut().filter(|s| s.name.ends_with("0600")) {
+                snapshot.busy = busy;
+            }
+        })
+    };
+    busy(true);
+    for _ in 0..3 {
+        timed.pass(HOUR).await;
+    }
+    assert_eq!(
+        timed.names("v"),
+        [
+            "hourly.mine",
+            "release",
+            "hourly.2026-11-22_0600",
+            "hourly.2026-11-22_1001"
+        ]
+    );
+    busy(false);
+    timed.pass(HOUR).await;
+    assert_eq!(
+        timed.names("v"),
+        [
+            "hourly.mine",
+            "release",
+            "hourly.2026-11-22_1001",
+            "hourly.2026-11-22_1101"
+        ]
+    );
+    // A revert drops what was later; the schedule goes on.
+    timed
+        .done(Mutation::RevertVolume {
+            name: name("v"),
+            snapshot: "release".to_owned(),
+        })
+        .await;
+    timed.pass(HOUR).await;
+    assert_eq!(
+        timed.names("v"),
+        ["hourly.mine", "release", "hourly.2026-11-22_1201"]
+    );
+    // The node fails: the next slot tries again, and nobody in between.
+    for _ in 0..4 {
+        let broken = BackendError::Failed("broken".to_owned());
+        timed.node.inject("snapshot_create", Fault::Before(broken));
+    }
+    timed.pass(HOUR).await;
+    timed.pass(60).await;
+    assert_eq!(timed.names("v").len(), 3);
+    timed.pass(HOUR).await;
+    assert_eq!(timed.names("v").last().unwrap(), "hourly.2026-11-22_1402");
+    let view = timed.control.view();
+    let failed = view.operations.values().filter(|o| o.quiet);
+    assert_eq!(failed.count(), 1, "a failure is there to be seen");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_and_forth() {
+    let timed = Timed::new().await;
+    timed.volume("v", hourly(100, 5)).await;
+    timed.set(START + 35 * 60).await;
+    assert_eq!(timed.names("v"), ["hourly.2026-11-22_0405"]);
+    // Back a little: the slot is not served again.
+    timed.set(START + 30 * 60).await;
+    timed.set(START + 36 * 60).await;
+    assert_eq!(timed.names("v").len(), 1);
+    // Back by a day: the schedule does not sleep until tomorrow.
+    timed.set(START + 36 * 60 - 24 * 3600).await;
+    assert_eq!(
+        timed.names("v").len(),
+        1,
+        "the time is noted, nothing is taken"
+    );
+    timed.set(START + 96 * 60 - 24 * 3600).await;
+    assert_eq!(timed.names("v")[1], "hourly.2026-11-21_0506");
+    // Forward by three years and back: one, and the same slot a second time has another name.
+    timed.set(START + 3 * 365 * 86_400).await;
+    assert_eq!(timed.names("v")[2], "hourly.2029-11-21_0330");
+    timed.set(START).await;
+    timed.set(START + 35 * 60).await;
+    assert_eq!(timed.names("v")[3], "hourly.2026-11-22_0405_2");
+    assert_eq!(timed.names("v").len(), 4);
+}
+
+/// What should be there, from what it was told alone.
+#[derive(Default)]
+struct Model {
+    snapshots: Vec<(Option<Period>, String)>,
+    /// By schedule: when it last took one, or since when it counts.
+    seen: BTreeMap<Period, i64>,
+    keep: BTreeMap<Period, usize>,
+}
+
+impl Model {
+    /// Looks at every minute since the last look, as if it had been awake; at most one snapshot comes of them.
+    fn look(&mut self, now: i64) {
+        for (period, keep) in self.keep.clone() {
+            let seen = self.seen.get_mut(&period).unwrap();
+            if *seen > now + 1800 {
+                *seen = now;
+            }
+            let slots = (*seen / 60 + 1..=now / 60).filter(|minute| slot(period, *minute));
+            if slots.count() > 0 {
+                *seen = now;
+                let text = text(now);
+                let name = format!("{}.{text}", period.as_str());
+                let same = self
+                    .snapshots
+                    .iter()
+                    .filter(|(_, other)| other.split('_').take(2).eq(name.split('_')));
+                let mut free = vec![name.clone()];
+                free.extend((2..).take(same.count() + 1).map(|n| format!("{name}_{n}")));
+                let taken = |n: &String| self.snapshots.iter().any(|(_, other)| other == n);
+                let name = free.into_iter().find(|n| !taken(n)).unwrap();
+                self.snapshots.push((Some(period), name));
+            }
+            while self
+                .snapshots
+                .iter()
+                .filter(|(p, _)| *p == Some(period))
+                .count()
+                > keep
+            {
+                let oldest = self.snapshots.iter().position(|(p, _)| *p == Some(period));
+                self.snapshots.remove(oldest.unwrap());
+            }
+        }
+    }
+}
+
+fn text(at: i64) -> String {
+    jiff::Timestamp::from_second(at)
+        .unwrap()
+        .strftime("%Y-%m-%d_%H%M")
+        .to_string()
+}
+
+/// The policy of the model test, minute by minute: hourly at :05, daily at 02:00, Wednesdays at 04:30, the 1st and 15th at 00:10.
+fn slot(period: Period, minute: i64) -> bool {
+    let at = jiff::Timestamp::from_second(minute * 60).unwrap();
+    let at = at.strftime("%A %d %H:%M").to_string();
+    let is = |end: &str| at.ends_with(end);
+    match period {
+        Period::Hourly => is(":05"),
+        Period::Daily => is(" 02:00"),
+        Period::Weekly => at.starts_with("Wednesday") && is(" 04:30"),
+        Period::Monthly => is(" 01 00:10") || is(" 15 00:10"),
+    }
+}
+
+fn policy(keep: &BTreeMap<Period, usize>) -> Value {
+    let kept = |period| keep.get(&period).copied().unwrap_or(0);
+    json!({
+        "enabled": true,
+        "hourlySchedule": {"snapshotsToKeep": kept(Period::Hourly), "minute": 5},
+        "dailySchedule": {"snapshotsToKeep": kept(Period::Daily), "hour": 2},
+        "weeklySchedule": {"snapshotsToKeep": kept(Period::Weekly), "day": "Wednesday", "hour": 4, "minute": 30},
+        "monthlySchedule": {"snapshotsToKeep": kept(Period::Monthly), "daysOfMonth": "1,15", "minute": 10},
+    })
+}
+
+async fn as_the_model(seed: u64) {
+    let rng = SeededRng::new(seed);
+    let mut timed = Timed::new().await;
+    let mut model = Model::default();
+    let mut now = START;
+    timed.volume("v", json!({"enabled": false})).await;
+    for step in 0..120 {
+        let before = now;
+        match rng.below(20) {
+            0..=7 => now += rng.below(2 * HOUR) as i64,
+            8..=11 => now += rng.below(60 * HOUR) as i64,
+            12 => now += rng.below(40 * 24 * HOUR) as i64,
+            // A little back, or far.
+            13 => now -= rng.below(1700) as i64,
+            14 => now -= 7200 + rng.below(100 * HOUR) as i64,
+            15 => timed.restart().await,
+            16..=17 => {
+                let period = Period::ALL[rng.below(4) as usize];
+                let keep = rng.below(5) as usize;
+                match keep {
+                    0 => {
+                        model.keep.remove(&period);
+                        model.seen.remove(&period);
+                    }
+                    keep => {
+                        model.keep.insert(period, keep);
+                        model.seen.entry(period).or_insert(now);
+                    }
+                }
+                timed.policy("v", policy(&model.keep)).await;
+            }
+            18 => {
+                let id = format!("s{step}");
+                let snapshot = name("v").snapshot(SnapshotOf::Volume, &id);
+                timed
+                    .done(Mutation::CreateSnapshot(snapshot, NewSnapshot::default()))
+                    .await;
+                model.snapshots.push((None, id));
+            }
+            _ if !model.snapshots.is_empty() => {
+                let at = rng.below(model.snapshots.len() as u64) as usize;
+                let (_, id) = model.snapshots.remove(at);
+                let snapshot = name("v").snapshot(SnapshotOf::Volume, &id);
+                timed.done(Mutation::DeleteSnapshot(snapshot)).await;
+            }
+            _ => {}
+        }
+        timed.set(now).await;
+        model.look(now);
+        let expected: Vec<&String> = model.snapshots.iter().map(|(_, name)| name).collect();
+        assert_eq!(
+            timed.names("v").iter().collect::<Vec<_>>(),
+            expected,
+            "seed {seed}, step {step}, {} → {}",
+            text(before),
+            text(now)
+        );
+    }
+    let view = timed.control.view();
+    assert!(view.snapshots.values().all(|s| s.state == State::Ready));
+}
+
+#[tokio::test]
+async fn schedules_do_what_the_model_does() {
+    for seed in 1..=4 {
+        as_the_model(seed).await;
+    }
+}
+
+#[tokio::test]
+async fn many_volumes_at_once() {
+    let timed = Timed::new().await;
+    for n in 0..100 {
+        timed.volume(&format!("v{n}"), hourly(1, 0)).await;
+    }
+    for _ in 0..2 {
+        timed.pass(HOUR).await;
+    }
+    let view = timed.control.view();
+    let names: Vec<_> = view
+        .snapshots
+        .values()
+        .map(|s| s.name.id.to_string())
+        .collect();
+    assert_eq!(names, vec!["hourly.2026-11-22_0530"; 100]);
+}
