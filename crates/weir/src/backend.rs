@@ -162,7 +162,7 @@ fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
         created: i128::from(created.secs) * 1_000_000_000 + i128::from(created.nanos),
         used: snapshot.used,
         label: snapshot.label.clone(),
-        busy: snapshot.clones > 0,
+        busy: snapshot.clones > 0 || snapshot.held,
     }
 }
 

@@ -101,7 +101,10 @@ fn calls_may_be_repeated() {
     assert_eq!(node.volume("v-1"), Ok(made));
     let missing = BackendError::NotFound("volume v-2".to_owned());
     assert_eq!(node.volume("v-2"), Err(missing.clone()));
-    assert_eq!(node.set_capacity("v-2", Capacity::default()), Err(missing.clone()));
+    assert_eq!(
+        node.set_capacity("v-2", Capacity::default()),
+        Err(missing.clone())
+    );
     assert_eq!(node.set_root_mode("v-2", 0), Err(missing));
 
     let root = || {
@@ -279,7 +282,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
         made.map(|_| ())
     };
     make(&parent, "before").unwrap();
-    node.snapshot_create("v-1", "s").unwrap();
+    node.snapshot_create("v-1", "s", "").unwrap();
     make(&parent, "after").unwrap();
     let missing = Err(BackendError::NotFound("volume v-2".to_owned()));
     assert_eq!(node.create_volume(&of("v-1", "none")), missing);

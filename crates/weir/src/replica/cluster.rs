@@ -312,9 +312,9 @@ impl AsUser {
                 name,
                 new_name,
             } => {
+                self.unneeded(&path, &name)?;
                 let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
-                let _ = (name, new_name);
-                Err(missing())
+                self.submit(Mutation::RenameSnapshot { name, to: new_name })
             }
             Change::SnapshotModify {
                 path,
@@ -676,8 +676,7 @@ impl Cluster for AsUser {
             } => self.clone_volume(&path, &parent, snapshot),
             Change::VolumeSplit(path) => {
                 let name = self.volume(&path)?.name.clone();
-                let _ = name;
-                Err(missing())
+                self.submit(Mutation::SplitVolume(name))
             }
             Change::PeerCreate {
                 name,

@@ -366,7 +366,8 @@ impl Replication {
     /// Tells the catalog that the snapshots of a volume are not what they were.
     fn adopt(&self, key: &str) {
         let (control, key) = (Arc::clone(&self.control), key.to_owned());
-        self.runtime.spawn(async move { drop((control, key)) });
+        self.runtime
+            .spawn(async move { control.adopt_snapshots(&key).await });
     }
 
     /// What a verb may have to know of both ends. Asks a peer if need be, so it may take seconds.
