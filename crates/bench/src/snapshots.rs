@@ -134,6 +134,7 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
         connections: 2,
         depth: args.depth.div_ceil(2),
         thread: 0,
+        on: None,
     };
     let running = load::start(server.nfs, &[flow])?;
     sleep(2.0);

@@ -268,7 +268,7 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
     let node = node();
     let of = |parent: &str, snapshot: &str| VolumeSpec {
         key: "v-2".to_owned(),
-        capacity: Some(3 << 30),
+        capacity: limited(3 << 30),
         root_mode: 0o755,
         clone_of: Some((parent.to_owned(), snapshot.to_owned())),
     };
