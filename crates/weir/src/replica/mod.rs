@@ -17,6 +17,8 @@ mod listen;
 mod metrics;
 mod peers;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};

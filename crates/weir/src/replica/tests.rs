@@ -1,0 +1,568 @@
+//! Two nodes in one process: engines in memory, catalogs in files, TLS over the loopback between them.
+
+use std::path::Path as Folder;
+use std::sync::mpsc;
+
+use weir_base::{SeededRng, SystemClock, Time};
+use weir_control::levels::Levels;
+use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
+use weir_ontap::execute;
+use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
+use weir_store::{Aggregate, Env, FramePool, MemDevice};
+use weir_vfs::{HandleKey, Rule, Vfs};
+use weir_volume::{CreateHow, Cx, EngineOptions, SetAttr, Stability, Volume};
+
+use super::*;
+use crate::backend::Node;
+
+/// A node without NFS and HTTP.
+struct Station {
+    service: Arc<Replication>,
+    user: AsUser,
+    end: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    data: tempfile::TempDir,
+}
+
+fn engine(seed: u64, clock: &Arc<dyn Clock>) -> Arc<Engine> {
+    let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed));
+    let env = Env {
+        pool: FramePool::new(16 << 10).unwrap(),
+        clock: Arc::clone(clock),
+        rng: Arc::clone(&rng),
+    };
+    let (device, log) = (MemDevice::new(256 << 8), MemDevice::new(16 << 8));
+    let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+    Arc::new(Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap())
+}
+
+impl Station {
+    /// With a pool and volumes `a` (of data) and `b` (protected), each 1 GiB.
+    fn new(seed: u64) -> Station {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let data = tempfile::tempdir().unwrap();
+        let station = Station::over(data, engine(seed, &clock), seed, clock);
+        station.submit(Mutation::CreatePool(
+            Place::new("SVM", "local").name("p"),
+            NewPool {
+                service_level: "PREMIUM".to_owned(),
+                capacity_gib: 204_800,
+                ..NewPool::default()
+            },
+        ));
+        station.volume("a", false);
+        station.volume("b", true);
+        station
+    }
+
+    fn over(
+        data: tempfile::TempDir,
+        engine: Arc<Engine>,
+        seed: u64,
+        clock: Arc<dyn Clock>,
+    ) -> Station {
+        let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed + 1000));
+        let rules = vec![Rule::open(weir_vfs::Squash::None)];
+        let vfs = Vfs::new(HandleKey::new([7; 16]));
+        let node = Node::new(
+            Arc::clone(&engine),
+            vfs,
+            Arc::clone(&clock),
+            Arc::clone(&rng),
+            rules,
+        );
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (begun, outcome) = mpsc::channel();
+        let folder = data.path().to_owned();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async move {
+                let control = Control::open(Options {
+                    catalog: format!("sqlite://{}/catalog.db", folder.display()),
+                    levels: Levels::built_in().unwrap(),
+                    backend: Arc::new(node),
+                    clock: Arc::clone(&clock),
+                    rng: Arc::clone(&rng),
+                    device_bytes: 1 << 30,
+                });
+                let control = control.await.unwrap();
+                let service = Replication::start(Parts {
+                    data: folder,
+                    engine,
+                    control: Arc::clone(&control),
+                    runtime: Handle::current(),
+                    clock,
+                    rng,
+                    name: format!("node{seed}"),
+                    listener: Some(TcpListener::bind("127.0.0.1:0").unwrap()),
+                });
+                begun.send(service.unwrap()).unwrap();
+                let _ = ended.await;
+                control.close().await;
+            });
+        });
+        let service: Arc<Replication> = outcome.recv().unwrap();
+        Station {
+            user: AsUser {
+                service: Arc::clone(&service),
+                actor: Actor::local(),
+            },
+            service,
+            end: Some(end),
+            thread: Some(thread),
+            data,
+        }
+    }
+
+    fn submit(&self, mutation: Mutation) {
+        let control = &self.service.control;
+        let done = self
+            .service
+            .runtime
+            .block_on(control.submit(mutation, &Actor::local()));
+        let done = done.unwrap();
+        assert!(done.done(), "{done:?}");
+    }
+
+    fn volume(&self, name: &str, protected: bool) {
+        self.submit(Mutation::CreateVolume(
+            Place::new("SVM", "local").name(name),
+            NewVolume {
+                pool: "p".to_owned(),
+                share_name: name.to_owned(),
+                capacity_gib: 100,
+                protocols: vec![Protocol::Nfsv3],
+                ..NewVolume::default()
+            },
+        ));
+        if protected {
+            self.service.engine.protect(&self.key(name)).unwrap();
+        }
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.service.local("SVM", name).unwrap().key.to_string()
+    }
+
+    fn engine_volume(&self, name: &str) -> Arc<Volume> {
+        self.service.engine.volume(&self.key(name)).unwrap()
+    }
+
+    /// Gives a file a content, seen from outside as `write` and COMMIT.
+    fn put(&self, volume: &str, name: &str, data: &[u8]) {
+        let volume = self.engine_volume(volume);
+        let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+        let attrs = SetAttr {
+            mode: Some(0o644),
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        let made = volume.drive_blocking(&mut cx, |cx| {
+            volume.create(
+                cx,
+                volume.root(),
+                name.as_bytes(),
+                CreateHow::Unchecked,
+                &attrs,
+            )
+        });
+        let ino = made.unwrap().value.attr.ino;
+        for (at, piece) in data.chunks(64 << 10).enumerate() {
+            let off = (at * (64 << 10)) as u64;
+            let written = volume.drive_blocking(&mut cx, |cx| {
+                volume.write(cx, ino, off, piece, Stability::FileSync)
+            });
+            self.service
+                .engine
+                .wait_durable(written.unwrap().lsn)
+                .unwrap();
+        }
+    }
+
+    fn says(&self, line: &str) -> String {
+        match execute(line, &self.user) {
+            Ok(text) | Err(text) => text,
+        }
+    }
+
+    /// A command that is to work.
+    fn does(&self, line: &str) {
+        if let Err(text) = execute(line, &self.user) {
+            panic!("{line}: {text}");
+        }
+    }
+
+    fn relationship(&self, to: &str) -> Relationship {
+        let path = Path::parse(to).unwrap();
+        let now = self.service.now();
+        self.service
+            .manager
+            .lock()
+            .relationship(&path, now)
+            .unwrap()
+    }
+
+    /// Waits until nothing is going on.
+    fn rests(&self, to: &str) -> Relationship {
+        let mut manager = self.service.manager.lock();
+        let path = Path::parse(to).unwrap();
+        loop {
+            let now = manager.relationship(&path, self.service.now()).unwrap();
+            if matches!(now.status, Status::Idle | Status::Quiesced) {
+                return now;
+            }
+            self.service
+                .changed
+                .wait_for(&mut manager, Duration::from_millis(50));
+        }
+    }
+
+    fn succeeds(&self, to: &str) -> Relationship {
+        let r = self.rests(to);
+        let last = r.last.clone().unwrap();
+        assert_eq!((last.error, r.healthy), (None, true));
+        assert_eq!(r.state, MirrorState::Snapmirrored);
+        r
+    }
+
+    fn stop(mut self) -> tempfile::TempDir {
+        self.end();
+        std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
+    }
+
+    fn end(&mut self) {
+        self.service.stop();
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if self.thread.is_some() && !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
+
+/// What a file of a snapshot holds.
+fn content(volume: &Volume, snapshot: &str, name: &str) -> Option<Vec<u8>> {
+    let view = volume.open_snapshot(snapshot).unwrap();
+    let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+    let found = view.drive_blocking(&mut cx, |cx| view.lookup(cx, view.root(), name.as_bytes()));
+    let found = found.ok()?;
+    let mut out = Vec::new();
+    while (out.len() as u64) < found.attr.size {
+        let read = view.drive_blocking(&mut cx, |cx| {
+            view.read(cx, found.attr.ino, out.len() as u64, 64 << 10)
+        });
+        out.extend(read.unwrap().to_vec());
+    }
+    Some(out)
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let rng = SeededRng::new(seed);
+    (0..bytes / 8)
+        .flat_map(|_| rng.next_u64().to_le_bytes())
+        .collect()
+}
+
+/// Every snapshot that both have is the same.
+fn same(source: &Volume, destination: &Volume, names: &[&str]) -> usize {
+    let mut compared = 0;
+    for snapshot in destination.snapshots() {
+        let Some(there) = source.snapshot_with(snapshot.identity) else {
+            continue;
+        };
+        for name in names {
+            let (from, to) = (
+                content(source, &there.name, name),
+                content(destination, &snapshot.name, name),
+            );
+            assert!(from == to, "{} of {}", name, snapshot.name);
+        }
+        compared += 1;
+    }
+    compared
+}
+
+fn pair(one: &Station, other: &Station) {
+    for (here, there, name) in [(one, other, "far"), (other, one, "near")] {
+        let address = there.service.listening.unwrap().to_string();
+        here.service
+            .peers
+            .create(name, Some(&address), &there.service.peers.fingerprint)
+            .unwrap();
+    }
+}
+
+#[test]
+fn within_a_node() {
+    let station = Station::new(1);
+    station.put("a", "one", &noise(1, 300_000));
+    station.does(
+        "snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorAllSnapshots",
+    );
+    station.does("snapmirror initialize -destination-path SVM:b");
+    let r = station.succeeds("SVM:b");
+    assert_eq!(r.last.unwrap().kind, TransferKind::Initialize);
+    let (a, b) = (station.engine_volume("a"), station.engine_volume("b"));
+    assert_eq!(same(&a, &b, &["one"]), 1);
+    // An update costs what has changed.
+    station.put("a", "two", &noise(2, 100_000));
+    station.does("snapshot create -vserver SVM -volume a -snapshot mine");
+    station.does("snapmirror update -destination-path SVM:b");
+    let last = station.succeeds("SVM:b").last.unwrap();
+    assert!((100_000..250_000).contains(&last.bytes), "{last:?}");
+    assert_eq!(
+        same(&a, &b, &["one", "two"]),
+        2,
+        "the labelled and the newest"
+    );
+    let own = |v: &Volume| {
+        v.snapshots()
+            .iter()
+            .filter(|s| s.name.starts_with(plan::OWN))
+            .count()
+    };
+    assert_eq!(
+        (own(&a), own(&b)),
+        (1, 1),
+        "each relationship keeps one of its own"
+    );
+    // Broken off and written to, it goes back on resync.
+    station.does("snapmirror break -destination-path SVM:b");
+    station.put("b", "stray", &noise(3, 50_000));
+    let refused = station.says("snapmirror update -destination-path SVM:b");
+    assert!(
+        refused.contains("must be a data-protection volume"),
+        "{refused}"
+    );
+    station.put("a", "three", &noise(4, 50_000));
+    station.does("snapmirror resync -destination-path SVM:b");
+    let newest = station.succeeds("SVM:b").newest.unwrap().0;
+    let b = station.engine_volume("b");
+    assert_eq!(content(&b, &newest, "stray"), None);
+    assert_eq!(content(&b, &newest, "three").unwrap(), noise(4, 50_000));
+    assert!(same(&a, &b, &["one", "two", "three"]) >= 2);
+}
+
+#[test]
+fn a_vault_and_a_cascade() {
+    let station = Station::new(2);
+    station.volume("c", true);
+    station.put("a", "one", &noise(1, 100_000));
+    station.does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy XDPDefault");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    station.succeeds("SVM:b");
+    station
+        .does("snapmirror create -source-path SVM:b -destination-path SVM:c -policy MirrorLatest");
+    station.does("snapmirror initialize -destination-path SVM:c");
+    station.succeeds("SVM:c");
+    let names = |of: &str| -> Vec<String> {
+        let all = station.engine_volume(of).snapshots();
+        all.into_iter()
+            .map(|s| s.name)
+            .filter(|n| !n.starts_with(plan::OWN))
+            .collect()
+    };
+    for day in 1..=9 {
+        station.put("a", "one", &noise(day, 40_000));
+        let now = station.service.clock.now();
+        let a = station.engine_volume("a");
+        a.snapshot_take(&format!("daily.{day}"), "daily", now)
+            .unwrap();
+        a.snapshot_take(&format!("other.{day}"), "", now).unwrap();
+        station.does("snapmirror update -destination-path SVM:b");
+        station.succeeds("SVM:b");
+    }
+    let kept: Vec<String> = (3..=9).map(|day| format!("daily.{day}")).collect();
+    assert_eq!(names("b"), kept, "a rule keeps its newest seven");
+    station.does("snapmirror update -destination-path SVM:c");
+    station.succeeds("SVM:c");
+    let (b, c) = (station.engine_volume("b"), station.engine_volume("c"));
+    assert!(same(&b, &c, &["one"]) >= 1);
+    assert_eq!(content(&c, "daily.9", "one"), content(&b, "daily.9", "one"));
+}
+
+#[test]
+fn between_two_nodes() {
+    let (near, far) = (Station::new(3), Station::new(4));
+    far.put("a", "one", &noise(1, 1_000_000));
+    // Nobody knows anybody.
+    let create =
+        "snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy MirrorLatest";
+    assert!(
+        near.says(create).contains("not peered"),
+        "{}",
+        near.says(create)
+    );
+    let address = far.service.listening.unwrap().to_string();
+    let peers = &near.service.peers;
+    peers
+        .create("far", Some(&address), &"ab".repeat(32))
+        .unwrap();
+    let wrong = near.says(create);
+    assert!(wrong.contains("another certificate"), "{wrong}");
+    peers.delete("far").unwrap();
+    peers
+        .create("far", Some(&address), &far.service.peers.fingerprint)
+        .unwrap();
+    let one_sided = near.says(create);
+    assert!(one_sided.contains("does not know this node"), "{one_sided}");
+    assert_eq!(
+        near.service
+            .manager
+            .lock()
+            .relationships(near.service.now()),
+        []
+    );
+    peers.delete("far").unwrap();
+    pair(&near, &far);
+    near.does(create);
+    near.does("snapmirror initialize -destination-path SVM:b");
+    near.succeeds("SVM:b");
+    let (a, b) = (far.engine_volume("a"), near.engine_volume("b"));
+    assert_eq!(same(&a, &b, &["one"]), 1);
+    // The source knows its destination by its own name for the peer.
+    assert_eq!(
+        far.service
+            .manager
+            .lock()
+            .destinations(far.service.now())
+            .len(),
+        1
+    );
+    let listed = far.says("snapmirror list-destinations");
+    assert!(listed.contains("near://SVM/b"), "{listed}");
+    // A restart of the source is nothing to a relationship.
+    let one = a.snapshots().len();
+    far.put("a", "two", &noise(2, 200_000));
+    near.does("snapmirror update -destination-path SVM:b");
+    near.succeeds("SVM:b");
+    assert_eq!(same(&a, &b, &["one", "two"]), 1);
+    assert_eq!(a.snapshots().len(), one);
+    // A source that is gone is tried again, and says so.
+    drop(far);
+    near.does("snapmirror update -destination-path SVM:b");
+    let mut tries = 0;
+    while near.relationship("SVM:b").healthy && tries < 2000 {
+        std::thread::sleep(Duration::from_millis(5));
+        tries += 1;
+    }
+    let r = near.relationship("SVM:b");
+    assert_eq!((r.status, r.healthy), (Status::Queued, false));
+    let reason = r.unhealthy_reason.unwrap();
+    assert!(
+        reason.contains("cannot be reached") || reason.contains("closed"),
+        "{reason}"
+    );
+    near.does("snapmirror abort -destination-path SVM:b");
+    assert_eq!(near.relationship("SVM:b").status, Status::Idle);
+}
+
+#[test]
+fn a_transfer_is_aborted_and_goes_on_from_its_checkpoint() {
+    let station = Station::new(5);
+    station.put("a", "one", &noise(1, 2 << 20));
+    station.does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest -throttle 64");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    let moving = || loop {
+        let r = station.relationship("SVM:b");
+        if let Some(transfer) = r.transfer.filter(|t| t.bytes > 200_000) {
+            return transfer;
+        }
+        assert_ne!(r.status, Status::Idle, "{:?}", r.last);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let transfer = moving();
+    assert_eq!(transfer.throttle, Some(64));
+    assert_eq!(transfer.kind, TransferKind::Initialize);
+    station.does("snapmirror modify -destination-path SVM:b -throttle unlimited");
+    station.does("snapmirror abort -destination-path SVM:b");
+    let r = station.rests("SVM:b");
+    assert_eq!(r.last.unwrap().error.as_deref(), Some("Transfer aborted."));
+    assert_eq!(r.state, MirrorState::Uninitialized);
+    station.does("snapmirror initialize -destination-path SVM:b");
+    station.succeeds("SVM:b");
+    assert_eq!(
+        same(
+            &station.engine_volume("a"),
+            &station.engine_volume("b"),
+            &["one"]
+        ),
+        1
+    );
+}
+
+#[test]
+fn a_transfer_outlives_the_server() {
+    let mut station = Station::new(6);
+    station.put("a", "one", &noise(1, 2 << 20));
+    station.does("options -option-name replication.throttle.incoming.max_kbs 64");
+    station
+        .does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    while station.relationship("SVM:b").status != Status::Transferring {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let engine = Arc::clone(&station.service.engine);
+    let clock = Arc::clone(&station.service.clock);
+    station.end();
+    let data = station.stop();
+    let journal = std::fs::read_to_string(Folder::new(data.path()).join(JOURNAL)).unwrap();
+    assert!(journal.contains("\"pending\": {"), "{journal}");
+    let station = Station::over(data, engine, 6, clock);
+    assert_ne!(
+        station.relationship("SVM:b").status,
+        Status::Idle,
+        "it goes on by itself"
+    );
+    station.does("options -option-name replication.throttle.incoming.max_kbs unlimited");
+    station.succeeds("SVM:b");
+    assert_eq!(
+        same(
+            &station.engine_volume("a"),
+            &station.engine_volume("b"),
+            &["one"]
+        ),
+        1
+    );
+}
+
+#[test]
+fn a_copy_gives_back_what_it_was_made_from() {
+    let station = Station::new(7);
+    station.put("a", "one", &noise(1, 100_000));
+    station.does(
+        "snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorAllSnapshots",
+    );
+    station.does("snapmirror initialize -destination-path SVM:b");
+    station.succeeds("SVM:b");
+    station.put("a", "one", &noise(2, 100_000));
+    station.does("snapmirror restore -source-path SVM:b -destination-path SVM:a");
+    let path = Path::parse("SVM:a").unwrap();
+    while station
+        .service
+        .manager
+        .lock()
+        .relationship(&path, station.service.now())
+        .is_some()
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let a = station.engine_volume("a");
+    assert!(a.mirror().is_none(), "it can be written to again");
+    a.snapshot_create("after", Time { secs: 2, nanos: 0 })
+        .unwrap();
+    assert_eq!(content(&a, "after", "one").unwrap(), noise(1, 100_000));
+    station.put("a", "one", &noise(3, 100_000));
+    station.does("snapmirror update -destination-path SVM:b");
+    station.succeeds("SVM:b");
+    assert!(same(&a, &station.engine_volume("b"), &["one"]) >= 1);
+}
