@@ -122,7 +122,12 @@ impl Catalog {
 
     async fn migrate(&self) -> Result<(), CatalogError> {
         let known = MIGRATIONS.len() as i64;
-        let mut tx = self.pool.begin().await?;
+        // SQLite waits for other writers only where a transaction begins: one that has read before it writes is
+        // refused at once if somebody has written in between, a server that has just been killed for instance.
+        let mut tx = match self.sqlite {
+            true => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+            false => self.pool.begin().await?,
+        };
         tx.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             .await?;
         // Takes the lock before looking, so that two who open an empty catalog at once do not both fill it.
