@@ -1,5 +1,7 @@
 //! Which threads go first.
 
+use std::time::{Duration, Instant};
+
 /// How much a background thread steps back: a tenth of an ordinary thread's share
 /// when both want the processor.
 #[cfg(target_os = "linux")]
@@ -20,8 +22,81 @@ pub fn background() {
     }
 }
 
+/// The least slice that Linux grants, 100 µs.
+#[cfg(target_os = "linux")]
+const SLICE: Duration = Duration::from_micros(100);
+
+/// Makes the calling thread one that does little at a time and is waited for: when it
+/// wakes it need not wait until whoever has the processor has used up a slice of some
+/// milliseconds. It gets no greater share for that (EEVDF, Linux 6.12; older kernels
+/// and other systems do as before).
+///
+/// Measured with both cores full of other programs' work, for the intent log's thread,
+/// which sleeps at once there ([`give_way`]): durable writes of 8 KiB 32,000 to 68,000
+/// a second, renames 60,000 to 108,000.
+pub fn prompt() {
+    #[cfg(target_os = "linux")]
+    {
+        // `struct sched_attr` of sched_setattr(2), first version.
+        #[repr(C)]
+        struct Attributes {
+            size: u32,
+            policy: u32,
+            flags: u64,
+            nice: i32,
+            priority: u32,
+            runtime: u64,
+            deadline: u64,
+            period: u64,
+        }
+        // SAFETY: getpriority passes no pointers; 0 is the calling thread.
+        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let wanted = Attributes {
+            size: size_of::<Attributes>() as u32,
+            policy: libc::SCHED_OTHER as u32,
+            flags: 0,
+            nice,
+            priority: 0,
+            runtime: SLICE.as_nanos() as u64,
+            deadline: 0,
+            period: 0,
+        };
+        // SAFETY: the kernel reads `size` bytes of it; 0 is the calling thread. A refusal
+        // leaves everything as it was.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
+    }
+}
+
+/// Longer than threads of ours keep the processor when they are given way to.
+const LONG: Duration = Duration::from_micros(500);
+
+/// Lets other threads have the processor, and answers whether it was long until it came
+/// back: then somebody is there who does not sleep, and each time of giving way costs
+/// one of his slices. Whoever waits for something should sleep instead: who wakes up
+/// goes before who gave way.
+#[allow(clippy::disallowed_methods)] // Decides how to wait, and nothing that anyone can see.
+pub fn give_way() -> bool {
+    let start = Instant::now();
+    std::thread::yield_now();
+    start.elapsed() > LONG
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    #[test]
+    fn a_prompt_thread_keeps_its_nice_value() {
+        std::thread::spawn(|| {
+            // SAFETY: no pointers are passed.
+            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            super::background();
+            let before = nice();
+            super::prompt();
+            assert_eq!(nice(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
     #[test]
     fn only_this_thread_steps_back() {
         // SAFETY: no pointers are passed.

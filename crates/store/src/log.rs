@@ -57,9 +57,11 @@ mod tests;
 mod wait;
 mod writer;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -259,23 +261,22 @@ impl From<LogError> for StoreError {
     }
 }
 
-/// A record with the checksums of its pages. They are computed by whoever appends:
-/// the log's thread is one, and while it computes nothing is being written.
-struct Summed {
-    record: Record,
-    sums: SmallVec<[u32; 2]>,
-}
-
-/// Records that go out in one write.
+/// Records that go out in one write, laid out as they are written but for the head.
+///
+/// Whoever appends lays its record out and computes the checksums of its pages: the
+/// log's thread is one, and while it computes nothing is being written. What was
+/// allocated for a record is given back by the thread that allocated it.
 #[derive(Default)]
 struct Batch {
     pos: LogPos,
     prev_end: LogPos,
     first: Lsn,
-    records: Vec<Summed>,
-    /// Bytes of head and body.
-    meta_bytes: usize,
-    pages: usize,
+    records: u32,
+    /// Of each record its lengths and its meta.
+    body: Vec<u8>,
+    /// The pages' checksums, which stand behind that.
+    sums: Vec<u8>,
+    frames: Vec<Frame>,
 }
 
 fn blocks_of(meta_bytes: usize, pages: usize) -> u64 {
@@ -283,8 +284,37 @@ fn blocks_of(meta_bytes: usize, pages: usize) -> u64 {
 }
 
 impl Batch {
+    /// Bytes of head and body.
+    fn meta_bytes(&self) -> usize {
+        HEAD + self.body.len() + self.sums.len()
+    }
+
     fn end(&self) -> LogPos {
-        LogPos(self.pos.0 + blocks_of(self.meta_bytes, self.pages))
+        LogPos(self.pos.0 + blocks_of(self.meta_bytes(), self.frames.len()))
+    }
+
+    fn push(&mut self, meta: &[u8], pages: SmallVec<[Frame; 2]>, sums: &[u32]) {
+        self.records += 1;
+        self.body.extend((meta.len() as u32).to_le_bytes());
+        self.body.extend((pages.len() as u32).to_le_bytes());
+        self.body.extend(meta);
+        for sum in sums {
+            self.sums.extend(sum.to_le_bytes());
+        }
+        self.frames.extend(pages);
+    }
+
+    /// An empty one that keeps the room of this one.
+    fn emptied(mut self) -> Batch {
+        self.body.clear();
+        self.sums.clear();
+        self.frames.clear();
+        Batch {
+            body: self.body,
+            sums: self.sums,
+            frames: self.frames,
+            ..Batch::default()
+        }
     }
 }
 
@@ -300,8 +330,8 @@ struct Queue {
     end: LogPos,
     /// Space before this may be overwritten.
     released: LogPos,
-    /// An emptied vector for the next open batch.
-    spare: Vec<Summed>,
+    /// An emptied one, to be the next that is open.
+    spare: Batch,
     /// The log thread waits for work.
     idle: bool,
     stop: bool,
@@ -309,21 +339,18 @@ struct Queue {
 
 impl Queue {
     fn close(&mut self) {
-        if self.open.records.is_empty() {
+        if self.open.records == 0 {
             return;
         }
         self.end = self.open.end();
-        let next = Batch {
-            records: std::mem::take(&mut self.spare),
-            ..Batch::default()
-        };
+        let next = std::mem::take(&mut self.spare);
         self.closed
             .push_back(std::mem::replace(&mut self.open, next));
     }
 
     /// The end if the open batch were closed now.
     fn open_end(&self) -> LogPos {
-        if self.open.records.is_empty() {
+        if self.open.records == 0 {
             self.end
         } else {
             self.open.end()
@@ -340,13 +367,49 @@ impl Queue {
     }
 }
 
+thread_local! {
+    /// The log for which this thread gathers records, by its address (0: none), and
+    /// whether its thread is to be woken afterwards.
+    static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
+
+/// See [`Log::gather`].
+#[must_use = "records are gathered only while it lives"]
+pub struct Gather<'a> {
+    log: &'a Log,
+}
+
+impl Drop for Gather<'_> {
+    fn drop(&mut self) {
+        self.log.shared.gathered();
+    }
+}
+
 struct Shared {
     device: Arc<dyn Device>,
     id: LogId,
     ring: Ring,
     queue: Mutex<Queue>,
+    /// Blocks in use, queued records included: changed under the queue's lock, and read
+    /// by every operation without it.
+    used: AtomicU64,
     work: Condvar,
     progress: Arc<Progress>,
+}
+
+impl Shared {
+    /// This thread gathers no more records.
+    fn gathered(&self) {
+        let (_, owed) = GATHERING.replace((0, false));
+        if owed && std::mem::take(&mut self.queue.lock().idle) {
+            self.work.notify_one();
+        }
+    }
+
+    fn note_used(&self, q: &Queue) {
+        let blocks = q.open_end().0.saturating_sub(q.released.0);
+        self.used.store(blocks, Ordering::Relaxed);
+    }
 }
 
 /// The intent log of one aggregate, open for appending.
@@ -422,13 +485,14 @@ impl Log {
             device,
             id,
             ring,
+            used: AtomicU64::new(at.pos.0.saturating_sub(released.0)),
             queue: Mutex::new(Queue {
                 open: Batch::default(),
                 closed: VecDeque::new(),
                 next: at.next,
                 end: at.pos,
                 released,
-                spare: Vec::new(),
+                spare: Batch::default(),
                 idle: false,
                 stop: false,
             }),
@@ -456,27 +520,26 @@ impl Log {
             return Err(AppendError::TooLarge);
         }
         let bytes = RECORD_HEAD + record.meta.len() + pages * PAGE_SUM;
-        let sums = record.pages.iter().map(|page| page_crc(page)).collect();
+        let sums: SmallVec<[u32; 2]> = record.pages.iter().map(|page| page_crc(page)).collect();
 
         let mut q = s.queue.lock();
-        if !q.open.records.is_empty() {
-            let grown = blocks_of(q.open.meta_bytes + bytes, q.open.pages + pages);
-            let meta_blocks = (q.open.meta_bytes + bytes).div_ceil(BLOCK_SIZE) as u64;
+        if q.open.records > 0 {
+            let meta_bytes = q.open.meta_bytes() + bytes;
+            let grown = blocks_of(meta_bytes, q.open.frames.len() + pages);
+            let meta_blocks = meta_bytes.div_ceil(BLOCK_SIZE) as u64;
             if grown > BATCH_BLOCKS.min(s.ring.left_in_segment(q.open.pos))
                 || meta_blocks > MAX_META_BLOCKS
             {
                 q.close();
             }
         }
-        let fresh = q.open.records.is_empty();
-        let (pos, meta_bytes, total) = if fresh {
-            let blocks = blocks_of(HEAD + bytes, pages);
-            (q.place(&s.ring, blocks), HEAD + bytes, pages)
-        } else {
-            (q.open.pos, q.open.meta_bytes + bytes, q.open.pages + pages)
+        let fresh = q.open.records == 0;
+        let blocks = blocks_of(q.open.meta_bytes() + bytes, q.open.frames.len() + pages);
+        let pos = match fresh {
+            true => q.place(&s.ring, blocks),
+            false => q.open.pos,
         };
-        let end = pos.0 + blocks_of(meta_bytes, total);
-        if end > q.released.0 + s.ring.blocks {
+        if pos.0 + blocks > q.released.0 + s.ring.blocks {
             return Err(AppendError::Full);
         }
         let lsn = q.next;
@@ -486,15 +549,26 @@ impl Log {
             q.open.prev_end = q.end;
             q.open.first = lsn;
         }
-        q.open.meta_bytes = meta_bytes;
-        q.open.pages = total;
-        q.open.records.push(Summed { record, sums });
-        let wake = std::mem::take(&mut q.idle);
+        q.open.push(&record.meta, record.pages, &sums);
+        s.note_used(&q);
+        // Another thread that appends meanwhile finds it idle and wakes it.
+        let gathers = GATHERING.get().0 == std::ptr::from_ref(s).addr();
+        let wake = !gathers && std::mem::take(&mut q.idle);
+        if gathers && q.idle {
+            GATHERING.set((std::ptr::from_ref(s).addr(), true));
+        }
         drop(q);
         if wake {
             s.work.notify_one();
         }
         Ok(lsn)
+    }
+
+    /// What this thread appends until the guard is dropped is to be written together:
+    /// a log thread that sleeps is woken then, and not for the first record.
+    pub fn gather(&self) -> Gather<'_> {
+        GATHERING.set((std::ptr::from_ref(&*self.shared).addr(), false));
+        Gather { log: self }
     }
 
     /// Whether a record of this size can be appended at all.
@@ -531,6 +605,7 @@ impl Log {
     /// # Errors
     /// [`Poisoned`] if it never will be.
     pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
+        self.shared.gathered();
         self.shared.progress.wait_blocking(lsn)
     }
 
@@ -556,16 +631,15 @@ impl Log {
     pub fn release(&self, upto: LogPos) {
         let mut q = self.shared.queue.lock();
         q.released = q.released.max(upto.min(q.end));
+        self.shared.note_used(&q);
     }
 
     /// Bytes of the ring in use, queued records included, and its size. A batch
     /// may leave up to a segment (4 MiB at most, a quarter of a small ring)
     /// unused before it, which counts as used.
     pub fn fill(&self) -> (u64, u64) {
-        let q = self.shared.queue.lock();
-        let blocks = q.open_end().0.saturating_sub(q.released.0);
         (
-            blocks * BLOCK_SIZE as u64,
+            self.shared.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64,
             self.shared.ring.blocks * BLOCK_SIZE as u64,
         )
     }
@@ -576,7 +650,7 @@ impl Log {
         let q = self.shared.queue.lock();
         let begin = match q.closed.front() {
             Some(batch) => batch.pos,
-            None if q.open.records.is_empty() => q.end,
+            None if q.open.records == 0 => q.end,
             None => q.open.pos,
         };
         q.open_end().0.saturating_sub(begin.0) * BLOCK_SIZE as u64

@@ -32,18 +32,28 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// What there is of a charge, with what it is added to: all cores share these.
+    fn parts(&self, c: Charge) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        [
+            (&self.blocks, c.blocks),
+            (&self.pages, c.pages),
+            (&self.heap, c.heap),
+            (&self.unpromised, c.unpromised),
+        ]
+        .into_iter()
+        .filter(|(_, part)| *part > 0)
+    }
+
     pub(crate) fn add(&self, c: Charge) {
-        self.blocks.fetch_add(c.blocks, Ordering::Relaxed);
-        self.pages.fetch_add(c.pages, Ordering::Relaxed);
-        self.heap.fetch_add(c.heap, Ordering::Relaxed);
-        self.unpromised.fetch_add(c.unpromised, Ordering::Relaxed);
+        for (total, part) in self.parts(c) {
+            total.fetch_add(part, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn sub(&self, c: Charge) {
-        self.blocks.fetch_sub(c.blocks, Ordering::Relaxed);
-        self.pages.fetch_sub(c.pages, Ordering::Relaxed);
-        self.heap.fetch_sub(c.heap, Ordering::Relaxed);
-        self.unpromised.fetch_sub(c.unpromised, Ordering::Relaxed);
+        for (total, part) in self.parts(c) {
+            total.fetch_sub(part, Ordering::Relaxed);
+        }
     }
 
     /// Promised blocks that overlays hold.

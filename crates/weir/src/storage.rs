@@ -256,6 +256,11 @@ impl Backend for Protocols {
         }
     }
 
+    fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
+        let _gather = self.engine.aggregate().log().gather();
+        calls()
+    }
+
     fn durable(&self) -> Lsn {
         self.engine.durable()
     }

@@ -431,6 +431,35 @@ fn it_tells_how_far_it_is_behind() {
 }
 
 #[test]
+fn what_a_thread_gathers_wakes_a_sleeping_log_once() {
+    let (device, _, pool, log) = open(2 + 4096);
+    let asleep = || {
+        while !log.shared.queue.lock().idle {
+            std::thread::yield_now();
+        }
+    };
+    asleep();
+    let gather = log.gather();
+    let lsns = [1, 2, 3].map(|i| log.append(record(&pool, b"x", &[i])).unwrap());
+    assert!(log.shared.queue.lock().idle, "it was woken for the first");
+    drop(gather);
+    log.wait_blocking(lsns[2]).unwrap();
+    assert_eq!(device.writes.lock().len(), 1);
+    // Who waits for what it gathers would wait for ever.
+    asleep();
+    let _gather = log.gather();
+    let lsn = log.append(record(&pool, b"x", &[4])).unwrap();
+    log.wait_blocking(lsn).unwrap();
+    // Another log is none of the gatherer's business.
+    let (_, _, pool, other) = open(2 + 4096);
+    let _gather = log.gather();
+    let lsn = other.append(record(&pool, b"x", &[5])).unwrap();
+    while other.durable() < lsn {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn batches_are_bounded_and_never_cross_a_segment() {
     let (device, _, pool, log) = open(2 + 4096);
     let mut last = Lsn(0);

@@ -406,7 +406,7 @@ impl<B: Backend> Conn<B> {
                     false
                 }
             };
-        let outcome = inbox.accept(input, &mut begin, &mut |record| {
+        let mut each = |record: &[u8]| {
             // It is there. If it has to wait, the credit that it came in with is its own.
             let lent = credit.take().map(HeldBytes::lend);
             let handled = backend.handle(info, record, now);
@@ -435,7 +435,8 @@ impl<B: Backend> Conn<B> {
             } else {
                 Flow::Continue
             }
-        });
+        };
+        let outcome = backend.together(|| inbox.accept(input, &mut begin, &mut each));
         match outcome {
             Ok(used) => {
                 self.incoming = credit.into_inner();

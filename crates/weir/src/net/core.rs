@@ -11,7 +11,7 @@
 //! [`LOOKS`] times. Waking a thread on an idle core takes as long as half a write of the log, so
 //! a core that slept at once would add that to every durable operation. Between looks it gives
 //! its processor to whoever wants it. When looking was in vain (the log's device takes
-//! longer), it does without for the next [`SKIPS`] times.
+//! longer), or others kept the processor for long, it does without for the next [`SKIPS`] times.
 
 use std::cell::{Cell, RefCell};
 use std::net::TcpStream as StdStream;
@@ -290,6 +290,7 @@ impl<B: Backend> Core<B> {
             return;
         };
         let mut skips = 0u32;
+        let mut crowded = 0u32;
         loop {
             bell.notify.notified().await;
             self.looking.set(true);
@@ -300,6 +301,10 @@ impl<B: Backend> Core<B> {
                 let freed = bell.freed.swap(false, Ordering::SeqCst);
                 let (woken, more) = self.wake_due(freed);
                 if !more {
+                    break;
+                }
+                if crowded > 0 {
+                    crowded -= 1;
                     break;
                 }
                 if woken {
@@ -317,7 +322,9 @@ impl<B: Backend> Core<B> {
                 looks += 1;
                 // Sockets and connections have their turn, then other threads.
                 tokio::task::yield_now().await;
-                std::thread::yield_now();
+                if weir_base::give_way() {
+                    crowded = SKIPS;
+                }
             }
             self.looking.set(false);
             bell.log.store(true, Ordering::SeqCst);

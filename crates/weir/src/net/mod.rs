@@ -94,6 +94,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Runs one request: `record` is a whole RPC message without its record mark.
     fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Self::Reply>;
 
+    /// Runs `calls`, which [handles](Backend::handle) what one read brought: what it logs may be written together.
+    fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
+        calls()
+    }
+
     /// Whether the client's credit allows more of its requests to be read. If not, the task of `cx` is woken when it is
     /// worth asking again.
     fn may_read(&self, _conn: &ConnInfo, _cx: &mut Context<'_>) -> bool {
