@@ -27,7 +27,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 pub enum LinkError {
     /// It broke.
     #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The other side has closed it.
     #[error("the other side closed the connection")]
     Closed,
@@ -43,6 +43,16 @@ pub enum LinkError {
     /// It says not now.
     #[error("{0}")]
     Later(String),
+}
+
+impl From<io::Error> for LinkError {
+    fn from(error: io::Error) -> LinkError {
+        match error.kind() {
+            // A node that ends takes no leave of its peers, and what was transferred does not depend on it.
+            io::ErrorKind::UnexpectedEof => LinkError::Closed,
+            _ => LinkError::Io(error),
+        }
+    }
 }
 
 /// See the module's head.

@@ -22,6 +22,17 @@ pub struct Gone;
 impl Api {
     /// Sends a request; the status and the body.
     pub fn send(self, method: &str, path: &str, body: &Value) -> Result<(u16, Value), Gone> {
+        let (status, body) = self.raw(method, path, body)?;
+        let body = serde_json::from_str(&body).unwrap_or(Value::Null);
+        Ok((status, body))
+    }
+
+    /// A page that is no JSON.
+    pub fn text(self, path: &str) -> String {
+        self.raw("GET", path, &Value::Null).unwrap().1
+    }
+
+    fn raw(self, method: &str, path: &str, body: &Value) -> Result<(u16, String), Gone> {
         let exchange = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.0)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -43,8 +54,7 @@ impl Api {
         let answer = exchange().map_err(|_| Gone)?;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or(Gone)?;
         let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
-        let body = serde_json::from_str(body).unwrap_or(Value::Null);
-        Ok((status.ok_or(Gone)?, body))
+        Ok((status.ok_or(Gone)?, body.to_owned()))
     }
 
     /// What stands there.

@@ -23,8 +23,13 @@ fn status<T>(result: Result<T, BenchError>) -> Result<T, u32> {
 
 impl Client {
     pub fn mount(server: &Server) -> Client {
+        Client::mount_at(server, "/vol1")
+    }
+
+    /// Another volume.
+    pub fn mount_at(server: &Server, path: &str) -> Client {
         let mut calls = server.client();
-        let root = calls.mount("/vol1", Some(&root())).unwrap();
+        let root = calls.mount(path, Some(&root())).unwrap();
         Client { calls, root }
     }
 
@@ -36,6 +41,10 @@ impl Client {
             nfs3::created,
         );
         status(made).map(|handle| handle.unwrap())
+    }
+
+    pub fn try_lookup(&mut self, name: &str) -> Option<Handle> {
+        self.calls.lookup(&self.root, name.as_bytes()).unwrap()
     }
 
     pub fn lookup(&mut self, name: &str) -> Handle {
