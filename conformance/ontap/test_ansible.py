@@ -47,7 +47,7 @@ class Ansible(Case):
 
     def test_a_relationship_from_beginning_to_end(self):
         ends = {"source_endpoint": {"path": f"{SVM}:vol_test"}, "destination_endpoint": {"path": f"{SVM}:ansible_dst"}}
-        policy = {"policy_name": "A", "policy_type": "async_mirror", "snapmirror_label": ["daily"], "keep": [7]}
+        policy = {"policy_name": "A", "policy_type": "mirror_vault", "snapmirror_label": ["daily"], "keep": [7]}
         self.assertTrue(self.module("na_ontap_snapmirror_policy", state="present", **policy)["changed"])
         self.assertFalse(self.module("na_ontap_snapmirror_policy", state="present", **policy)["changed"])
         make = {"state": "present", "policy": "A", "schedule": "weekly", **ends}

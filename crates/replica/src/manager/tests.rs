@@ -796,7 +796,10 @@ fn random_verbs_against_a_model() {
                 match (fails, moves) {
                     (true, _) => {}
                     (false, true) => entry.state = MirrorState::Snapmirrored,
-                    (false, false) => entry.state = MirrorState::BrokenOff,
+                    (false, false) => {
+                        entry.state = MirrorState::BrokenOff;
+                        entry.quiesced = false;
+                    }
                 }
             }
             for (n, expected) in &model {

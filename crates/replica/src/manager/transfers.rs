@@ -243,6 +243,8 @@ fn succeed(entry: &mut Entry, running: &Running, done: Done, now: Now) -> bool {
     entry.trouble = None;
     let Work::Transfer(kind) = running.work else {
         entry.state = MirrorState::BrokenOff;
+        // Nothing is left to keep from transferring: a resync needs no resume before it.
+        entry.quiesced = false;
         return false;
     };
     entry.state = MirrorState::Snapmirrored;
