@@ -176,7 +176,18 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     let m = Machine::new(6);
     let (engine, vol) = m.format();
     let file = create(&vol, vol.root(), "f");
-    write(&vol, file, 0, &[1; 4 << 20], Stability::FileSync);
+    let fill = |n: u8| {
+        for part in 0..64 {
+            write(
+                &vol,
+                file,
+                part << 16,
+                &vec![n; 1 << 16],
+                Stability::FileSync,
+            );
+        }
+    };
+    fill(1);
     engine.set_limit(&vol, 20 << 20);
     engine.set_reserve(&vol, 10 << 20);
     engine.cp_now().unwrap();
@@ -189,14 +200,14 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     // Three times what is live: 8 MiB are held by snapshots, which the reserve takes.
     for n in 0..2u8 {
         vol.snapshot_create(&format!("s{n}"), now()).unwrap();
-        write(&vol, file, 0, &[n; 4 << 20], Stability::FileSync);
+        fill(n);
         engine.cp_now().unwrap();
     }
     assert!(vol.snapshot_used() >= 8 << 20);
     assert_eq!(used(&vol), 4);
     // Beyond it, they take what live data could have.
     vol.snapshot_create("s2", now()).unwrap();
-    write(&vol, file, 0, &[9; 4 << 20], Stability::FileSync);
+    fill(9);
     engine.cp_now().unwrap();
     assert!((6..=7).contains(&used(&vol)), "{}", used(&vol));
     engine.set_reserve(&vol, 0);
