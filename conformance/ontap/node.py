@@ -4,24 +4,20 @@ import os
 import subprocess
 import sys
 import time
-import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "api"))
+import weirtest  # noqa: E402
 from weirtest import WEIR, Server  # noqa: E402
 
 SVM = "SVM"
 
 
-class Case(unittest.TestCase):
+class Case(weirtest.Case):
     """Tests that share a server with a pool and a volume `vol_test` of the machine SVM."""
-
-    maxDiff = None
-    arguments = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.arguments)
-        cls.addClassCleanup(cls.server.close)
+        super().setUpClass()
         cls.furnish()
 
     @classmethod

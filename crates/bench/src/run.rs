@@ -93,19 +93,11 @@ pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
 pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, BenchError> {
     check(args)?;
     observer.see(Moment::Preparing);
-    let timeout = Duration::from_secs_f64(args.timeout);
-    let addr = resolve(&args.server)?;
-    let cred = Credential {
-        uid: args.uid,
-        gid: args.gid,
-    };
-    // Different in each run, for the sake of duplicate-request caches.
-    let first_xid = (clock::now_ns() >> 8) as u32;
-    let mut control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
+    let (addr, cred, mut control) = reach(args)?;
     let set = if args.load == LoadKind::Null {
         WorkingSet::none()
     } else {
-        let root = mount(args, addr, &cred, timeout)?;
+        let root = mount(args, addr, &cred)?;
         WorkingSet::prepare(&mut control, root, args)?
     };
     let limit = match args.load {
@@ -139,32 +131,32 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
     Ok(outcome)
 }
 
-/// Makes the working set that a run with these settings finds with `reuse`.
-pub fn prepare(args: &Nfs3Args) -> Result<(), BenchError> {
-    check(args)?;
+/// The server's address, as whom it is asked, and a connection for what is not measured.
+fn reach(args: &Nfs3Args) -> Result<(SocketAddr, Credential, Control), BenchError> {
     let timeout = Duration::from_secs_f64(args.timeout);
     let addr = resolve(&args.server)?;
     let cred = Credential {
         uid: args.uid,
         gid: args.gid,
     };
-    let xid = (clock::now_ns() >> 8) as u32;
-    let mut control = Control::connect(addr, Some(&cred), xid, timeout)?;
-    let root = mount(args, addr, &cred, timeout)?;
+    // Different in each run, for the sake of duplicate-request caches.
+    let first_xid = (clock::now_ns() >> 8) as u32;
+    let control = Control::connect(addr, Some(&cred), first_xid, timeout)?;
+    Ok((addr, cred, control))
+}
+
+/// Makes the working set that a run with these settings finds with `reuse`.
+pub fn prepare(args: &Nfs3Args) -> Result<(), BenchError> {
+    check(args)?;
+    let (addr, cred, mut control) = reach(args)?;
+    let root = mount(args, addr, &cred)?;
     WorkingSet::prepare(&mut control, root, args).map(|_| ())
 }
 
 /// Removes the working set that a run with these settings left with `keep`.
 pub fn discard(args: &Nfs3Args) -> Result<(), BenchError> {
-    let timeout = Duration::from_secs_f64(args.timeout);
-    let addr = resolve(&args.server)?;
-    let cred = Credential {
-        uid: args.uid,
-        gid: args.gid,
-    };
-    let xid = (clock::now_ns() >> 8) as u32;
-    let mut control = Control::connect(addr, Some(&cred), xid, timeout)?;
-    let root = mount(args, addr, &cred, timeout)?;
+    let (addr, cred, mut control) = reach(args)?;
+    let root = mount(args, addr, &cred)?;
     match WorkingSet::open(&mut control, root, args)? {
         Some(set) => set.remove(&mut control, &args.dir, args.load, 0),
         None => Ok(()),
@@ -222,12 +214,8 @@ pub fn resolve(server: &str) -> Result<SocketAddr, BenchError> {
         .ok_or_else(|| BenchError::Usage(format!("{server:?} has no address")))
 }
 
-fn mount(
-    args: &Nfs3Args,
-    nfs: SocketAddr,
-    cred: &Credential,
-    timeout: Duration,
-) -> Result<Handle, BenchError> {
+fn mount(args: &Nfs3Args, nfs: SocketAddr, cred: &Credential) -> Result<Handle, BenchError> {
+    let timeout = Duration::from_secs_f64(args.timeout);
     let mut addr = nfs;
     if args.rpcbind {
         let mut rpcbind = nfs;

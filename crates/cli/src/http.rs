@@ -84,16 +84,24 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<Value, Error> {
-        let uri = self.uri(name);
-        let sent = match method {
-            Method::Get => self.bare(self.agent.get(&uri), query).call(),
-            Method::Delete => self.bare(self.agent.delete(&uri), query).call(),
-            Method::Post => send(self.bare(self.agent.post(&uri), query), body),
-            Method::Patch => send(self.bare(self.agent.patch(&uri), query), body),
-        };
-        let answer = sent
-            .map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))?;
+        let answer = self.ask(method, &self.uri(name), query, body)?;
         read(answer, &self.base)
+    }
+
+    fn ask(
+        &self,
+        method: Method,
+        uri: &str,
+        query: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<Response<Body>, Error> {
+        let sent = match method {
+            Method::Get => self.bare(self.agent.get(uri), query).call(),
+            Method::Delete => self.bare(self.agent.delete(uri), query).call(),
+            Method::Post => send(self.bare(self.agent.post(uri), query), body),
+            Method::Patch => send(self.bare(self.agent.patch(uri), query), body),
+        };
+        sent.map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))
     }
 
     /// Makes a request of ONTAP's interface, `path` being what stands behind `/api/`: status and body, whatever they say.
@@ -108,14 +116,7 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<(u16, Value), Error> {
         let uri = format!("{}/api/{}", self.base, encode(path));
-        let sent = match method {
-            Method::Get => self.bare(self.agent.get(&uri), query).call(),
-            Method::Delete => self.bare(self.agent.delete(&uri), query).call(),
-            Method::Post => send(self.bare(self.agent.post(&uri), query), body),
-            Method::Patch => send(self.bare(self.agent.patch(&uri), query), body),
-        };
-        let mut answer = sent
-            .map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))?;
+        let mut answer = self.ask(method, &uri, query, body)?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(ANSWER_LIMIT);
         let text = body.read_to_string().map_err(|error| {

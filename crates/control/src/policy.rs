@@ -11,7 +11,7 @@ use crate::model::{Period, Run, Runs, Volume};
 use crate::refusal::{Refusal, Status};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use weir_replica::schedule::{Numbers, Schedule, due};
+use weir_replica::schedule::{Numbers, Schedule, WEEKDAYS, due};
 
 /// Bytes of a policy.
 const MAX_SIZE: usize = 16 << 10;
@@ -154,16 +154,6 @@ impl Schedules<'_> {
             })
     }
 }
-
-const WEEKDAYS: [&str; 7] = [
-    "sunday",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-];
 
 /// A day of the week, 0 = Sunday, from its name or the name's first three letters.
 fn weekday(word: &str) -> Option<u32> {

@@ -1,26 +1,8 @@
 //! What commands are asked of.
 
+pub use weir_replica::manager::Reason;
 use weir_replica::model::{Path, Policy, PolicyKind, Relationship};
 use weir_replica::schedule::Schedule;
-
-/// What kind of refusal it is: programs get a code for it, people the message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// What was named is not there.
-    NotFound,
-    /// What was to be made is there.
-    Duplicate,
-    /// A value that nothing could be done with.
-    Invalid,
-    /// The state does not allow it, until somebody changes the state.
-    State,
-    /// Something else is under way; later it may work.
-    Busy,
-    /// Not something that this server does.
-    Unsupported,
-    /// It could not be done: a disk, a peer, a limit.
-    Failed,
-}
 
 /// Why something was refused, in ONTAP's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -126,22 +126,8 @@ impl Fake {
 
 fn relationship(uuid: String, source: Path, destination: Path, policy: &str) -> Relationship {
     Relationship {
-        uuid,
-        source,
-        destination,
-        policy: policy.to_owned(),
-        schedule: None,
-        throttle: None,
         tries: 8,
-        state: MirrorState::Uninitialized,
-        status: Status::Idle,
-        transfer: None,
-        last: None,
-        healthy: true,
-        unhealthy_reason: None,
-        newest: None,
-        exported: None,
-        annotation: String::new(),
+        ..Relationship::new(uuid, source, destination, policy)
     }
 }
 

@@ -246,6 +246,28 @@ pub struct Relationship {
 }
 
 impl Relationship {
+    /// One of which nothing is known but this: it has copied nothing, and nothing is going on.
+    pub fn new(uuid: String, source: Path, destination: Path, policy: &str) -> Relationship {
+        Relationship {
+            uuid,
+            source,
+            destination,
+            policy: policy.to_owned(),
+            schedule: None,
+            throttle: None,
+            tries: 0,
+            state: MirrorState::Uninitialized,
+            status: Status::Idle,
+            transfer: None,
+            last: None,
+            healthy: true,
+            unhealthy_reason: None,
+            newest: None,
+            exported: None,
+            annotation: String::new(),
+        }
+    }
+
     /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken.
     pub fn lag(&self, now: i64) -> Option<u64> {
         let (_, taken) = self.newest.as_ref()?;

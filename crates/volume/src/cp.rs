@@ -535,7 +535,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
             snapshots
                 .iter()
                 .filter(|rec| rec.id == *id)
-                .for_each(|rec| snaps.received(rec));
+                .for_each(|rec| snaps.take_in(rec));
         }
         snaps.publish(changes, snapshots, before);
     }

@@ -20,7 +20,7 @@ use crate::catalog::MirrorRec;
 use crate::cx::Cx;
 use crate::engine::Engine;
 use crate::lifecycle::refusal;
-use crate::receive::TakenBatch;
+use crate::receive::{Receiving, TakenBatch};
 use crate::record::ROOT_INO;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, Volume};
@@ -204,8 +204,12 @@ impl Volume {
         })
     }
 
-    /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
-    pub(crate) fn discard(&self) -> Result<(), FsError> {
+    /// Changes what the volume is to transfers while nothing else goes on in it; the caller has its `admin`. Durable
+    /// when this returns.
+    fn turn(
+        &self,
+        change: impl FnOnce(&mut Receiving) -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
         let core = &self.core;
         core.gate.close(|| {
             if self.hold.load(Ordering::Relaxed) == GONE {
@@ -213,7 +217,18 @@ impl Volume {
             }
             let mut receiving = self.mirror.lock();
             receiving.idle()?;
-            self.drop_batch(&mut receiving);
+            change(&mut receiving)?;
+            self.hold.store(core.gate.epoch(), Ordering::SeqCst);
+            core.note_changed(self.id);
+            Ok(())
+        })?;
+        core.cp_now()
+    }
+
+    /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
+    pub(crate) fn discard(&self) -> Result<(), FsError> {
+        self.turn(|receiving| {
+            self.drop_batch(receiving);
             let Some(rec) = receiving.rec.as_mut() else {
                 return Err(FsError::Invalid);
             };
@@ -222,11 +237,8 @@ impl Volume {
                 id => self.snaps.lock().begin_revert_to(id)?,
             }
             rec.transfer = None;
-            self.hold.store(core.gate.epoch(), Ordering::SeqCst);
-            core.note_changed(self.id);
             Ok(())
-        })?;
-        core.cp_now()
+        })
     }
 }
 
@@ -283,30 +295,21 @@ impl Engine {
         if vol.splitting() {
             return Err(FsError::Busy);
         }
-        let core = &self.core;
-        core.gate.close(|| {
-            if vol.hold.load(Ordering::Relaxed) == GONE {
-                return Err(FsError::Stale);
-            }
-            let mut receiving = vol.mirror.lock();
-            receiving.idle()?;
+        vol.turn(|receiving| {
             let mut snaps = vol.snaps.lock();
             snaps.begin_revert(snapshot)?;
             let (id, _) = snaps.made(snapshot).ok_or(FsError::NotFound)?;
             snaps.export(Some(id));
             drop(snaps);
-            vol.drop_batch(&mut receiving);
+            vol.drop_batch(receiving);
             receiving.rec = Some(MirrorRec {
                 exported: id,
                 transfer: None,
             });
             vol.exported.store(None);
             vol.protected.store(true, Ordering::Release);
-            vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
-            core.note_changed(vol.id);
             Ok(())
-        })?;
-        core.cp_now()
+        })
     }
 
     /// Makes a destination a volume that can be written to, at the last snapshot that arrived completely. A
@@ -321,30 +324,21 @@ impl Engine {
         if !vol.protected() {
             return Ok(());
         }
-        let core = &self.core;
-        core.gate.close(|| {
-            if vol.hold.load(Ordering::Relaxed) == GONE {
-                return Err(FsError::Stale);
-            }
-            let mut receiving = vol.mirror.lock();
-            receiving.idle()?;
+        vol.turn(|receiving| {
             let exported = receiving.rec.map_or(0, |rec| rec.exported);
             if exported == 0 {
                 return Err(FsError::Invalid);
             }
             vol.snaps.lock().begin_revert_to(exported)?;
-            vol.drop_batch(&mut receiving);
+            vol.drop_batch(receiving);
             receiving.rec = None;
             receiving.ending = true;
             let jump = |n: u64| Some(n.saturating_add(BREAK_INODES).min(1 << 62));
             let _ = vol
                 .next_ino
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, jump);
-            vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
-            core.note_changed(vol.id);
             Ok(())
-        })?;
-        core.cp_now()
+        })
     }
 
     /// Discards what a transfer that was cut short has brought, so that the next one begins from its start.

@@ -189,18 +189,7 @@ impl Snaps {
 
     pub(crate) fn restore(&mut self, snapshots: &BTreeMap<u32, SnapshotRec>) {
         for rec in snapshots.values() {
-            let info = Info {
-                name: rec.name.clone(),
-                label: rec.label.clone(),
-                created: rec.created,
-                next_ino: rec.next_ino,
-                stored: Some(rec.into()),
-                clones: 0,
-                source: rec.source,
-                holds: 0,
-            };
-            self.note_change(rec.created);
-            self.list.insert(rec.id, info);
+            self.take_in(rec);
         }
     }
 
@@ -268,8 +257,9 @@ impl Snaps {
         Some((id, found))
     }
 
-    /// Takes in a snapshot that a consistency point has made of what was received.
-    pub(crate) fn received(&mut self, rec: &SnapshotRec) {
+    /// Takes in a snapshot that the tree has: at the start, or one that a consistency point has made of what was
+    /// received.
+    pub(crate) fn take_in(&mut self, rec: &SnapshotRec) {
         let info = Info {
             name: rec.name.clone(),
             label: rec.label.clone(),

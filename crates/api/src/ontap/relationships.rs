@@ -187,24 +187,7 @@ pub fn ended(error: Option<&str>) -> &'static str {
 /// All relationships that may be asked for: those whose destination is here, and restores that wait to begin.
 fn all(a: &Asked<'_>) -> Vec<(Relationship, bool)> {
     let restores = a.surface.restores().into_iter().map(|r| {
-        let waiting = Relationship {
-            uuid: r.uuid,
-            source: r.source,
-            destination: r.destination,
-            policy: "MirrorAllSnapshots".to_owned(),
-            schedule: None,
-            throttle: None,
-            tries: 0,
-            state: MirrorState::Uninitialized,
-            status: Status::Idle,
-            transfer: None,
-            last: None,
-            healthy: true,
-            unhealthy_reason: None,
-            newest: None,
-            exported: None,
-            annotation: String::new(),
-        };
+        let waiting = Relationship::new(r.uuid, r.source, r.destination, "MirrorAllSnapshots");
         (waiting, true)
     });
     let kind = |r: &Relationship| {

@@ -1,6 +1,6 @@
 //! What belongs to the node as a whole: schedules, peers, who it is.
 
-use weir_replica::schedule::{Numbers, Schedule};
+use weir_replica::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
@@ -37,29 +37,6 @@ pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failu
 
 /// `job schedule cron create`: what is not given is every one, but minutes, which have to be.
 pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
-    const MONTHS: [&str; 12] = [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ];
-    const DAYS: [&str; 7] = [
-        "sunday",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-    ];
     let numbers = |name: &str, low: u32, high: u32, words: &[&str], first: u32| {
         let text = parsed.get(name).unwrap_or("*").to_lowercase();
         let parts: Vec<String> = text
@@ -89,7 +66,7 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             hours: numbers("hour", 0, 23, &[], 0)?,
             days: numbers("day", 1, 31, &[], 0)?,
             months: numbers("month", 1, 12, &MONTHS, 1)?,
-            weekdays: numbers("dayofweek", 0, 6, &DAYS, 0)?,
+            weekdays: numbers("dayofweek", 0, 6, &WEEKDAYS, 0)?,
         },
     };
     cluster.change(change).map_err(failed)?;

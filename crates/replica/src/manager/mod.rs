@@ -54,7 +54,7 @@ pub struct Now {
     pub ms: u64,
 }
 
-/// Sorts of refusal.
+/// What kind of refusal it is: programs get a code for it, people the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// What was named is not there.
@@ -67,6 +67,8 @@ pub enum Reason {
     State,
     /// Something else is under way; later it may work.
     Busy,
+    /// Not something that this server does.
+    Unsupported,
     /// It could not be done: a disk, a peer, a limit.
     Failed,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::uuid;
-use crate::model::{LastTransfer, MirrorState, Path, Policy, Relationship, Status, TransferKind};
+use crate::model::{LastTransfer, MirrorState, Path, Policy, Relationship, TransferKind};
 use crate::schedule::Schedule;
 
 /// The form in which it is written.
@@ -146,23 +146,10 @@ pub(super) struct Known {
 impl Known {
     /// With the little that is known at the source.
     pub fn shown(&self) -> Relationship {
+        let (source, destination) = (self.source.clone(), self.destination.clone());
         Relationship {
-            uuid: self.uuid.clone(),
-            source: self.source.clone(),
-            destination: self.destination.clone(),
-            policy: String::new(),
-            schedule: None,
-            throttle: None,
-            tries: 0,
             state: MirrorState::Snapmirrored,
-            status: Status::Idle,
-            transfer: None,
-            last: None,
-            healthy: true,
-            unhealthy_reason: None,
-            newest: None,
-            exported: None,
-            annotation: String::new(),
+            ..Relationship::new(self.uuid.clone(), source, destination, "")
         }
     }
 }

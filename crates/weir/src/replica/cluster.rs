@@ -15,7 +15,7 @@ use weir_control::{
 use weir_ontap::cluster::{
     Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Throttle, Volume,
 };
-use weir_replica::manager::{self, Facts, Global, NO_ENTRIES, Refused, Verb, Wanted};
+use weir_replica::manager::{Facts, Global, NO_ENTRIES, Refused, Verb, Wanted};
 use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
 use weir_replica::schedule;
 
@@ -40,15 +40,7 @@ pub struct AsUser {
 type Answer<T> = Result<T, Failure>;
 
 fn refused(refused: Refused) -> Failure {
-    let reason = match refused.reason {
-        manager::Reason::NotFound => Reason::NotFound,
-        manager::Reason::Duplicate => Reason::Duplicate,
-        manager::Reason::Invalid => Reason::Invalid,
-        manager::Reason::State => Reason::State,
-        manager::Reason::Busy => Reason::Busy,
-        manager::Reason::Failed => Reason::Failed,
-    };
-    Failure::new(reason, refused.text)
+    Failure::new(refused.reason, refused.text)
 }
 
 fn refusal(refusal: &Refusal) -> Failure {
@@ -83,7 +75,7 @@ impl AsUser {
                 .service
                 .local(&path.vserver, &path.volume)
                 .map_err(|why| match why.reason {
-                    manager::Reason::NotFound => missing(),
+                    Reason::NotFound => missing(),
                     _ => refused(why),
                 }),
             false => Err(missing()),
