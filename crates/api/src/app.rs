@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_control::{Actor, Control, Role, Status};
-use weir_ontap::Clusters;
+use weir_ontap::{Cluster, Clusters};
 
 /// Bytes of a body. The largest that means anything, an export policy of long rules, is a tenth of it.
 pub const MAX_BODY: usize = 256 << 10;
@@ -451,6 +451,17 @@ pub(crate) async fn ontap(app: &AppState, actor: Actor, call: Call) -> ApiResult
         return Err(ApiError::unimplemented("ONTAP's own interface"));
     };
     waiting(move || surface.answer(&actor, &call)).await
+}
+
+/// The cluster as a user sees it, if there is one.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn cluster(app: &AppState, actor: &Actor) -> ApiResult<Arc<dyn Cluster>> {
+    match &app.0.ontap {
+        Some(surface) => Ok(surface.cluster(actor)),
+        None => Err(ApiError::unimplemented("Replication")),
+    }
 }
 
 /// Runs what may wait for a disk.

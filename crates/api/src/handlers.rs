@@ -11,15 +11,15 @@ use crate::page::{ListParams, ListQuery, Page};
 use crate::query::Query;
 use crate::route::{Action, Kind, Route, name_of};
 use crate::schema::{Message, netapp as na};
-use crate::{filestore, netapp, throughput};
+use crate::{filestore, netapp, replications, throughput};
 use axum::body::Bytes;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Place, Resource, SnapshotName, SnapshotOf, Status, Target,
-    View, Volume, Within,
+    Actor, Mutation, Name, Operation, Outcome, Place, Resource, SnapshotName, SnapshotOf, Status,
+    Target, View, Volume, Within,
 };
 
 /// As a location: all of them.
@@ -77,7 +77,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::GetOperation => {
             let op = a.app.control().operation(&a.name()?);
             let op = op.map_err(ApiError::refused)?;
-            Ok(a.operation(&op))
+            Ok(a.operation_now(&op).await)
         }
         Action::DeleteOperation => {
             let name = a.name()?;
@@ -90,6 +90,29 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
             let op = a.app.control().operation(&a.name()?);
             op.map_err(ApiError::refused)?;
             Ok(json!({}))
+        }
+        Action::ListReplications => a.replications().await,
+        Action::GetReplication => {
+            let object = a.of_volume()?.get(a.part(3)).await?;
+            Ok(encode(&na::REPLICATION, &object, a.enums))
+        }
+        Action::CreateReplication => {
+            let body = a.decode(&na::REPLICATION)?;
+            let id = a.query.get("replicationId");
+            a.of_volume()?.create(id, body).await
+        }
+        Action::UpdateReplication => {
+            let body = a.decode(&na::REPLICATION)?;
+            let mask = a.query.get("updateMask");
+            a.of_volume()?.update(a.part(3), mask, body).await
+        }
+        Action::DeleteReplication => a.of_volume()?.delete(a.part(3)).await,
+        Action::Replication(verb) => {
+            let body = match a.body.is_empty() {
+                true => Object::new(),
+                false => a.decode(&na::STOP_REPLICATION_REQUEST)?,
+            };
+            a.of_volume()?.act(a.part(3), verb, &body).await
         }
         Action::Ontap => a.ontap().await,
         Action::EmptyList(_) => {
@@ -184,6 +207,22 @@ impl Asked<'_> {
         Value::Object(lro::operation(&view, op, self.enums, self.nfs))
     }
 
+    /// The same, with what is not the catalog's.
+    async fn operation_now(&self, op: &Operation) -> Value {
+        let mut wire = self.operation(op);
+        let Target::Replication(name) = &op.target else {
+            return wire;
+        };
+        if let (Some(Outcome::Done), Some(wire)) = (&op.outcome, wire.as_object_mut()) {
+            let of = self.replications_of(name.volume.clone());
+            // If it is gone by now, there is nothing left to show.
+            if let Ok(response) = of.response(&name.id).await {
+                wire.insert("response".to_owned(), response);
+            }
+        }
+        wire
+    }
+
     async fn submit(&self, mutation: Mutation) -> ApiResult<Value> {
         // Quick work has ended by the time this returns; the rest is polled for.
         let submitted = self.app.control().submit(mutation, &self.actor).await;
@@ -200,6 +239,8 @@ impl Asked<'_> {
             Some(Resource::Volume(v)) => {
                 let used = control.volumes_used(std::iter::once(&*v)).await;
                 netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
+                let ends = replications::ends(self.app, &self.actor).await?;
+                netapp::set_replicated(&mut object, &v.name, &ends);
             }
             Some(Resource::Snapshot(s)) => {
                 let used = Some(control.snapshot_used(&s).await);
@@ -286,6 +327,8 @@ impl Asked<'_> {
                 Target::Snapshot(name) => {
                     Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
                 }
+                // They have methods of their own.
+                Target::Replication(name) => return Err(ApiError::not_found(&name.to_string())),
             })
         };
         let control = self.app.control();
@@ -300,6 +343,7 @@ impl Asked<'_> {
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Instance(name) => Mutation::DeleteInstance { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
+            Target::Replication(name) => return Err(ApiError::not_found(&name.to_string())),
         };
         self.submit(mutation).await
     }
@@ -377,7 +421,7 @@ impl Asked<'_> {
                 |(k, _)| k,
                 |(_, p)| netapp::pool(&view, p),
             )),
-            Kind::Volume => self.volumes(&q, &view, &within).await,
+            Kind::Volume => self.volumes(&q, &view, &within).await?,
             Kind::Instance => objects(q.page(
                 view.instances(&within).map(|i| (key(&i.name), i)),
                 |(k, _)| k,
@@ -408,7 +452,7 @@ impl Asked<'_> {
         q: &ListQuery,
         view: &View,
         within: &Within<'_>,
-    ) -> (Vec<Object>, String) {
+    ) -> ApiResult<(Vec<Object>, String)> {
         let control = self.app.control();
         // What a volume holds is asked for only where it is shown, or where the client's question needs it of all.
         let mut used: HashMap<u64, u64> = HashMap::new();
@@ -428,12 +472,14 @@ impl Asked<'_> {
             let bytes = control.volumes_used(shown.iter().copied()).await;
             used.extend(shown.iter().map(|v| v.id).zip(bytes));
         }
+        let ends = replications::ends(self.app, &self.actor).await?;
         let mut out = Vec::with_capacity(page.items.len());
         for ((_, v), mut object) in page.items {
             netapp::set_used(&mut object, used.get(&v.id).copied().unwrap_or(0));
+            netapp::set_replicated(&mut object, &v.name, &ends);
             out.push(object);
         }
-        (out, page.next)
+        Ok((out, page.next))
     }
 
     async fn snapshots(
@@ -504,6 +550,38 @@ impl Asked<'_> {
         );
         let all: Vec<Value> = all.iter().map(|l| location(project, l)).collect();
         Ok(json!({"locations": all}))
+    }
+
+    /// The request, as one about the replications of the volume that the path names.
+    fn of_volume(&self) -> ApiResult<replications::Asked<'_>> {
+        Ok(self.replications_of(self.name()?))
+    }
+
+    fn replications_of(&self, volume: Name) -> replications::Asked<'_> {
+        replications::Asked {
+            app: self.app,
+            actor: self.actor.clone(),
+            volume,
+            enums: self.enums,
+            nfs: self.nfs,
+        }
+    }
+
+    async fn replications(&self) -> ApiResult<Value> {
+        let q = self.list_query(&na::REPLICATION)?;
+        let mut all: Vec<(String, Object)> = Vec::new();
+        for object in self.of_volume()?.all().await? {
+            let name = object.get("name").and_then(Value::as_str);
+            all.push((name.unwrap_or_default().to_owned(), object));
+        }
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let after = q.after().unwrap_or_default().to_owned();
+        let rest = all.into_iter().filter(|(name, _)| *name > after);
+        let (items, next) = objects(q.page(rest, |(name, _)| name.as_str(), |(_, o)| o.clone()));
+        let items = items
+            .iter()
+            .map(|o| encode(&na::REPLICATION, o, self.enums));
+        Ok(listed("replications", items.collect(), next))
     }
 
     async fn ontap(self) -> ApiResult<Value> {

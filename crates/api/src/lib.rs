@@ -22,6 +22,7 @@ mod ontap;
 pub mod openapi;
 pub mod page;
 pub mod query;
+mod replications;
 pub mod route;
 pub mod schema;
 pub mod throughput;

@@ -6,9 +6,10 @@ use crate::json::{Object, abbreviate};
 use crate::mount;
 use crate::schema::netapp as schema;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use weir_control::{
-    AccessType, ExportRule, Extra, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
+    AccessType, ExportRule, Extra, Name, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
     Protocol, QosType, Snapshot, SnapshotChange, SnapshotName, SnapshotOf, SquashMode, View,
     Volume, VolumeChange,
 };
@@ -177,6 +178,13 @@ fn used_gib(bytes: u64) -> u64 {
 /// Adds to a volume how many bytes it holds.
 pub fn set_used(volume: &mut Object, bytes: u64) {
     volume.insert("usedGib".to_owned(), json!(used_gib(bytes)));
+}
+
+/// Adds to a volume whether it is an end of a replication: `ends` are all that are, by project and id.
+pub fn set_replicated(volume: &mut Object, name: &Name, ends: &HashSet<(String, String)>) {
+    if !ends.is_empty() && ends.contains(&(name.place.project.to_string(), name.id.to_string())) {
+        volume.insert("hasReplication".to_owned(), json!(true));
+    }
 }
 
 /// What the control plane puts into a volume's details when it could not be split.

@@ -3,6 +3,7 @@
 //! Written straight as JSON: the tables are already data, so a library that derives documents from types would need
 //! them twice. A document that is out of date cannot be: a test compares what is committed with what this makes.
 
+use crate::replications::Verb as Asked;
 use crate::route::{Action, Api, Kind as Resource, ROUTES, Route, Verb};
 use crate::schema::{Enum, Field, Kind, Message, filestore, netapp};
 use serde_json::{Map, Value, json};
@@ -206,6 +207,39 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
         Action::GetOperation => ("Describes an operation".to_owned(), None, lro),
         Action::DeleteOperation => ("Forgets an operation that has ended".to_owned(), None, none),
         Action::CancelOperation => ("Asks for the end of an operation".to_owned(), None, none),
+        Action::ListReplications => {
+            let item = message(&netapp::REPLICATION, schemas);
+            let answer = list("replications", item);
+            ("Lists a volume's replications".to_owned(), None, answer)
+        }
+        Action::GetReplication => (
+            "Describes a replication".to_owned(),
+            None,
+            message(&netapp::REPLICATION, schemas),
+        ),
+        Action::CreateReplication => (
+            "Makes a replication, and the volume that it copies into".to_owned(),
+            Some(message(&netapp::REPLICATION, schemas)),
+            lro,
+        ),
+        Action::UpdateReplication => (
+            "Changes a replication".to_owned(),
+            Some(message(&netapp::REPLICATION, schemas)),
+            lro,
+        ),
+        Action::DeleteReplication => ("Ends a replication".to_owned(), None, lro),
+        Action::Replication(verb) => {
+            let (what, body) = match verb {
+                Asked::Stop => (
+                    "Stops a replication: the copy becomes writable",
+                    Some(message(&netapp::STOP_REPLICATION_REQUEST, schemas)),
+                ),
+                Asked::Resume => ("Makes a stopped replication's copy a copy again", None),
+                Asked::Reverse => ("Turns a stopped replication round", None),
+                Asked::Sync => ("Copies what has changed, now", None),
+            };
+            (what.to_owned(), body, lro)
+        }
         Action::Ontap => (
             "Passes through to the pool's ONTAP interface".to_owned(),
             None,

@@ -5,6 +5,7 @@
 //! the other, which costs less than reading the request's headers did.
 
 use crate::query::unescape;
+use crate::replications;
 use crate::schema::{Message, filestore, netapp};
 
 /// HTTP methods that the APIs use.
@@ -129,6 +130,18 @@ pub enum Action {
     DeleteOperation,
     /// `operations/*:cancel`
     CancelOperation,
+    /// `replications`
+    ListReplications,
+    /// `replications/*`
+    GetReplication,
+    /// A new replication.
+    CreateReplication,
+    /// A change of one.
+    UpdateReplication,
+    /// Its end.
+    DeleteReplication,
+    /// `replications/*:stop` and its like.
+    Replication(replications::Verb),
     /// `storagePools/*/ontap/**`
     Ontap,
     /// A collection that the API has and this server does not: empty.
@@ -164,7 +177,7 @@ impl Route {
     /// The parameters of the query.
     pub fn parameters(&self) -> &'static [&'static str] {
         match self.action {
-            Action::List(_) | Action::EmptyList(_) => &[
+            Action::List(_) | Action::ListReplications | Action::EmptyList(_) => &[
                 "pageSize",
                 "pageToken",
                 "filter",
@@ -181,7 +194,8 @@ impl Route {
                 Kind::VolumeSnapshot | Kind::InstanceSnapshot => &["snapshotId"],
             },
             Action::CreateToken => &["tokenId"],
-            Action::Update(_) => &["updateMask"],
+            Action::CreateReplication => &["replicationId"],
+            Action::Update(_) | Action::UpdateReplication => &["updateMask"],
             Action::Delete(Kind::Volume | Kind::Instance) => &["force"],
             _ => &[],
         }
@@ -237,14 +251,23 @@ pub static ROUTES: &[Route] = routes! {
     Patch Netapp "projects/*/locations/*/volumes/*/snapshots/*" => Action::Update(Kind::VolumeSnapshot);
     Delete Netapp "projects/*/locations/*/volumes/*/snapshots/*" => Action::Delete(Kind::VolumeSnapshot);
 
-    Get Netapp "projects/*/locations/*/volumes/*/replications" => Action::EmptyList("replications");
+    Get Netapp "projects/*/locations/*/volumes/*/replications" => Action::ListReplications;
+    Post Netapp "projects/*/locations/*/volumes/*/replications" => Action::CreateReplication;
+    Get Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::GetReplication;
+    Patch Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::UpdateReplication;
+    Delete Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::DeleteReplication;
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:stop" => Action::Replication(replications::Verb::Stop);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:resume" => Action::Replication(replications::Verb::Resume);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:reverseDirection" => Action::Replication(replications::Verb::Reverse);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(replications::Verb::Sync);
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Unimplemented("Peering with clusters that are not Weir's");
+
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
     Get Netapp "projects/*/locations/*/activeDirectories" => Action::EmptyList("activeDirectories");
     Get Netapp "projects/*/locations/*/kmsConfigs" => Action::EmptyList("kmsConfigs");
     Get Netapp "projects/*/locations/*/backupVaults" => Action::EmptyList("backupVaults");
     Get Netapp "projects/*/locations/*/backupPolicies" => Action::EmptyList("backupPolicies");
     Get Netapp "projects/*/locations/*/hostGroups" => Action::EmptyList("hostGroups");
-    Get Netapp "projects/*/locations/*/volumes/*/replications/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/activeDirectories/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/kmsConfigs/*" => Action::Missing;
@@ -252,7 +275,6 @@ pub static ROUTES: &[Route] = routes! {
     Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
-    Post Netapp "projects/*/locations/*/volumes/*/replications" => Action::Unimplemented("Replication");
     Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule");
     Post Netapp "projects/*/locations/*/activeDirectories" => Action::Unimplemented("Active Directory");
     Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management");

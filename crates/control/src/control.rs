@@ -72,8 +72,8 @@ impl OpenError {
 pub struct Control {
     pub(crate) works: Arc<Works>,
     usage: Usage,
-    clock: Arc<dyn Clock>,
-    rng: Arc<dyn Rng>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
     submissions: Semaphore,
     schedules: Arc<Schedules>,
     /// Dropped when the work in the background is to end.
@@ -451,6 +451,10 @@ async fn begin<E: From<Refusal>>(
     facts: Facts,
     name: Name,
 ) -> Result<Name, E> {
+    if let Err(refusal) = works.guarded(&mutation) {
+        note(&works, &mutation, &actor, &refusal);
+        return Err(refusal.into());
+    }
     let mut refused = None;
     let begun = works.store.change_or(|draft| {
         let newer = again(&draft.view)?;
@@ -479,11 +483,15 @@ async fn begin<E: From<Refusal>>(
 
 /// A name for a mutation's operation.
 pub(crate) fn operation_name(clock: &dyn Clock, rng: &dyn Rng, mutation: &Mutation) -> Name {
+    operation_on(clock, rng, &mutation.target())
+}
+
+/// A name for an operation on `target`.
+pub(crate) fn operation_on(clock: &dyn Clock, rng: &dyn Rng, target: &Target) -> Name {
     let at = clock.now();
     let millis = at.secs.max(0) as u64 * 1000 + u64::from(at.nanos) / 1_000_000;
     let tail = rng.next_u64() as u32;
-    mutation
-        .target()
+    target
         .place()
         .name(&format!("operation-{millis}-{tail:08x}"))
 }
@@ -496,7 +504,8 @@ pub(crate) async fn accepted(
     facts: &Facts,
     name: Name,
 ) -> Result<(Operation, Option<Place>), Refusal> {
-    let begun = may_change(actor).and_then(|()| {
+    let begun = works.guarded(&mutation).and_then(|()| {
+        may_change(actor)?;
         works.store.change(|draft| {
             let accepted = accept::apply(draft, &mutation, actor, facts, name.clone())?;
             let place = works.lanes.enter(accepted.lane, &name);
@@ -535,7 +544,7 @@ async fn tidy(works: Arc<Works>) {
     }
 }
 
-fn may_change(actor: &Actor) -> Result<(), Refusal> {
+pub(crate) fn may_change(actor: &Actor) -> Result<(), Refusal> {
     at_least(actor, Role::Editor)
 }
 

@@ -25,13 +25,14 @@ use crate::backend::{Backend, BackendError, Point};
 use crate::holder::Holder;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, Target};
+use crate::outside::Guard;
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::store::{Draft, Store};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
@@ -110,6 +111,7 @@ pub(crate) struct Works {
     pub backend: Arc<dyn Backend>,
     pub published: watch::Receiver<InForce>,
     pub lanes: Arc<Lanes>,
+    pub guard: OnceLock<Guard>,
     calls: Semaphore,
     /// Engine volumes that were deleted, and when: doomed until that is durable.
     buried: Mutex<HashMap<Arc<str>, Point>>,
@@ -145,6 +147,7 @@ impl Works {
             backend,
             published,
             lanes: Arc::default(),
+            guard: OnceLock::new(),
             calls: Semaphore::new(CALLS),
             buried: Mutex::default(),
         }

@@ -129,6 +129,22 @@ impl fmt::Display for SnapshotName {
     }
 }
 
+/// `…/volumes/{v}/replications/{r}`: nothing of the catalog's, but operations have such targets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReplicationName {
+    /// The volume from which it is seen.
+    pub volume: Name,
+    /// The last part.
+    pub id: Arc<str>,
+}
+
+impl fmt::Display for ReplicationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let volume = self.volume.full(Collection::Volumes);
+        write!(f, "{volume}/replications/{}", self.id)
+    }
+}
+
 /// The name of anything that an operation can have as its target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Target {
@@ -140,6 +156,8 @@ pub enum Target {
     Instance(Name),
     /// A snapshot of either.
     Snapshot(SnapshotName),
+    /// A replication.
+    Replication(ReplicationName),
 }
 
 impl Target {
@@ -148,6 +166,7 @@ impl Target {
         match self {
             Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => &name.place,
             Target::Snapshot(name) => &name.parent.place,
+            Target::Replication(name) => &name.volume.place,
         }
     }
 
@@ -158,6 +177,7 @@ impl Target {
             Target::Volume(_) => "volume",
             Target::Instance(_) => "instance",
             Target::Snapshot(_) => "snapshot",
+            Target::Replication(_) => "replication",
         }
     }
 }
@@ -169,6 +189,7 @@ impl fmt::Display for Target {
             Target::Volume(name) => f.write_str(&name.full(Collection::Volumes)),
             Target::Instance(name) => f.write_str(&name.full(Collection::Instances)),
             Target::Snapshot(name) => name.fmt(f),
+            Target::Replication(name) => name.fmt(f),
         }
     }
 }

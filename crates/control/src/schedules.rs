@@ -187,9 +187,9 @@ impl Schedules {
             let Some(name) = ours.get(snapshot.name.as_str()).filter(|_| over > 0) else {
                 continue;
             };
-            if !snapshot.busy {
-                self.submit(Mutation::DeleteSnapshot(SnapshotName::clone(name)))
-                    .await?;
+            let deletion = Mutation::DeleteSnapshot(SnapshotName::clone(name));
+            if !snapshot.busy && self.works.guarded(&deletion).is_ok() {
+                self.submit(deletion).await?;
                 over -= 1;
             }
         }

@@ -222,6 +222,11 @@ impl Draft<'_> {
         seq
     }
 
+    /// Writes an outcome to a line of the audit log.
+    pub fn outcome(&mut self, seq: i64, words: String) {
+        self.writes.push(Write::Outcome(seq, words));
+    }
+
     /// Ends an operation, in the audit log as well.
     pub fn end(&mut self, operation: &Operation, outcome: Outcome) {
         let mut operation = operation.clone();
@@ -230,7 +235,7 @@ impl Draft<'_> {
             _ => "done".to_owned(),
         };
         if let Some(seq) = operation.audit {
-            self.writes.push(Write::Outcome(seq, words));
+            self.outcome(seq, words);
         }
         if operation.quiet && !matches!(outcome, Outcome::Failed(_)) {
             return self.remove_operation(&operation.name);

@@ -249,6 +249,8 @@ pub enum Change {
         /// Where clients mount it; `None` is a share of the volume's name.
         junction: Option<String>,
     },
+    /// A volume that was made by other means and holds nothing becomes a data-protection volume.
+    VolumeProtect(Path),
     /// `volume delete`
     VolumeDelete(Path),
     /// `volume clone create`

@@ -511,6 +511,11 @@ impl State {
                 }
                 self.volume(path, size, protection);
             }
+            Change::VolumeProtect(path) => {
+                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
+                    v.protection = true;
+                }
+            }
             Change::VolumeDelete(path) => self.volumes.retain(|v| v.path != path),
             Change::VolumeClone {
                 path,

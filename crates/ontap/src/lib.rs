@@ -18,6 +18,7 @@ pub mod commands;
 pub mod fake;
 pub mod grammar;
 pub mod query;
+mod subject;
 pub mod table;
 pub mod value;
 pub mod words;

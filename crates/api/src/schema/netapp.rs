@@ -634,3 +634,122 @@ pub static REVERT_VOLUME_REQUEST: Message = Message {
         field("snapshotId", Kind::String),
     ],
 };
+
+/// `google.cloud.netapp.v1.Replication`.
+pub static REPLICATION: Message = Message {
+    name: "google.cloud.netapp.v1.Replication",
+    fields: &[
+        field("name", Kind::String),
+        field("state", Kind::Enum(&REPLICATION_STATE)).output_only(),
+        field("stateDetails", Kind::String).output_only(),
+        field("role", Kind::Enum(&REPLICATION_ROLE)).output_only(),
+        field("replicationSchedule", Kind::Enum(&REPLICATION_SCHEDULE)),
+        field("mirrorState", Kind::Enum(&MIRROR_STATE)).output_only(),
+        field("healthy", Kind::Bool).output_only(),
+        field("createTime", Kind::Timestamp).output_only(),
+        field("destinationVolume", Kind::String).output_only(),
+        field("transferStats", Kind::Message(&TRANSFER_STATS)).output_only(),
+        field("labels", Kind::Labels),
+        field("description", Kind::String),
+        field(
+            "destinationVolumeParameters",
+            Kind::Message(&DESTINATION_VOLUME_PARAMETERS),
+        ),
+        field("sourceVolume", Kind::String).output_only(),
+        field("hybridPeeringDetails", Kind::Any).output_only(),
+        field("clusterLocation", Kind::String),
+        field("hybridReplicationType", Kind::Any).output_only(),
+        field("hybridReplicationUserCommands", Kind::Any).output_only(),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Replication.State`.
+pub static REPLICATION_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Replication.State",
+    open: false,
+    values: &[
+        ("STATE_UNSPECIFIED", 0),
+        ("CREATING", 1),
+        ("READY", 2),
+        ("UPDATING", 3),
+        ("DELETING", 5),
+        ("ERROR", 6),
+        ("PENDING_CLUSTER_PEERING", 8),
+        ("PENDING_SVM_PEERING", 9),
+        ("PENDING_REMOTE_RESYNC", 10),
+        ("EXTERNALLY_MANAGED_REPLICATION", 11),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Replication.ReplicationRole`.
+pub static REPLICATION_ROLE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Replication.ReplicationRole",
+    open: false,
+    values: &[
+        ("REPLICATION_ROLE_UNSPECIFIED", 0),
+        ("SOURCE", 1),
+        ("DESTINATION", 2),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Replication.ReplicationSchedule`.
+pub static REPLICATION_SCHEDULE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Replication.ReplicationSchedule",
+    open: false,
+    values: &[
+        ("REPLICATION_SCHEDULE_UNSPECIFIED", 0),
+        ("EVERY_10_MINUTES", 1),
+        ("HOURLY", 2),
+        ("DAILY", 3),
+    ],
+};
+
+/// `google.cloud.netapp.v1.Replication.MirrorState`.
+pub static MIRROR_STATE: Enum = Enum {
+    name: "google.cloud.netapp.v1.Replication.MirrorState",
+    open: false,
+    values: &[
+        ("MIRROR_STATE_UNSPECIFIED", 0),
+        ("PREPARING", 1),
+        ("MIRRORED", 2),
+        ("STOPPED", 3),
+        ("TRANSFERRING", 4),
+        ("BASELINE_TRANSFERRING", 5),
+        ("ABORTED", 6),
+        ("EXTERNALLY_MANAGED", 7),
+        ("PENDING_PEERING", 8),
+    ],
+};
+
+/// `google.cloud.netapp.v1.TransferStats`.
+pub static TRANSFER_STATS: Message = Message {
+    name: "google.cloud.netapp.v1.TransferStats",
+    fields: &[
+        field("transferBytes", Kind::Int64),
+        field("totalTransferDuration", Kind::String),
+        field("lastTransferBytes", Kind::Int64),
+        field("lastTransferDuration", Kind::String),
+        field("lagDuration", Kind::String),
+        field("updateTime", Kind::Timestamp),
+        field("lastTransferEndTime", Kind::Timestamp),
+        field("lastTransferError", Kind::String),
+    ],
+};
+
+/// `google.cloud.netapp.v1.DestinationVolumeParameters`.
+pub static DESTINATION_VOLUME_PARAMETERS: Message = Message {
+    name: "google.cloud.netapp.v1.DestinationVolumeParameters",
+    fields: &[
+        field("storagePool", Kind::String),
+        field("volumeId", Kind::String),
+        field("shareName", Kind::String),
+        field("description", Kind::String),
+        field("tieringPolicy", Kind::Message(&TIERING_POLICY)),
+    ],
+};
+
+/// `google.cloud.netapp.v1.StopReplicationRequest`; the other verbs' requests have its name alone.
+pub static STOP_REPLICATION_REQUEST: Message = Message {
+    name: "google.cloud.netapp.v1.StopReplicationRequest",
+    fields: &[field("name", Kind::String), field("force", Kind::Bool)],
+};

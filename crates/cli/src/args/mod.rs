@@ -3,6 +3,7 @@
 mod filestore;
 mod netapp;
 mod ontap;
+mod replications;
 mod server;
 
 pub use filestore::{Filestore, InstanceCreate, InstanceDelete, InstanceUpdate, Instances};
@@ -12,6 +13,7 @@ pub use netapp::{
     Volumes,
 };
 pub use ontap::{Ontap, PeerCreate, PeerList, PeerNamed, PeerShow, Peers, Snapmirror};
+pub use replications::{ReplicationCreate, ReplicationNamed, Replications};
 pub use server::{Audit, Config, Tokens};
 
 pub(crate) use netapp::RULE_KEYS;

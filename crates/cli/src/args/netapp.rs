@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
 
-use super::{Async, At, Common, LabelChanges, Listed, Listing, Named};
+use super::{Async, At, Common, LabelChanges, Listed, Listing, Named, Replications};
 use crate::values::{self, Dict, Gib, List, Mibps};
 
 /// `weir storage-pools`
@@ -132,6 +132,12 @@ pub enum Volumes {
         /// What to do
         #[command(subcommand)]
         command: Snapshots,
+    },
+    /// Replications of volumes
+    Replications {
+        /// What to do
+        #[command(subcommand)]
+        command: Replications,
     },
 }
 
@@ -571,6 +577,7 @@ impl Volumes {
                 Snapshots::Rename(_) => "snapshots.rename",
                 Snapshots::Delete(_) => "snapshots.delete",
             },
+            Self::Replications { command } => command.verb(),
         }
     }
 }

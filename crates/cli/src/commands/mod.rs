@@ -5,6 +5,7 @@ mod netapp;
 mod ontap;
 mod operations;
 mod peers;
+mod replications;
 mod server;
 mod snapmirror;
 

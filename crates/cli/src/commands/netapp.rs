@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, last, open, open_named, own};
+use super::{Body, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
     PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
@@ -86,7 +86,7 @@ fn create_pool(args: &PoolCreate, s: &mut Session<'_, '_>) -> Result<(), Error> 
 }
 
 /// Creates a resource of a full name.
-fn create(
+pub(super) fn create(
     s: &mut Session<'_, '_>,
     name: &str,
     id: &'static str,
@@ -108,7 +108,7 @@ fn create(
 }
 
 /// Changes the fields of a body.
-fn update(
+pub(super) fn update(
     s: &mut Session<'_, '_>,
     name: String,
     mut body: Body,
@@ -222,6 +222,7 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
             s.put(&help)
         }
         Volumes::Snapshots { command } => snapshots(command, environment, io),
+        Volumes::Replications { command } => replications::run(command, environment, io),
     }
 }
 
@@ -420,8 +421,12 @@ fn schedules(args: &Schedules) -> Result<Option<Value>, String> {
     Ok(Some(Value::Object(policy.0)))
 }
 
-/// The full name of a volume's snapshots.
-fn of_volume(s: &Session<'_, '_>, volume: Option<&String>, to: &str) -> Result<String, Error> {
+/// The full name of a volume.
+pub(super) fn of_volume(
+    s: &Session<'_, '_>,
+    volume: Option<&String>,
+    to: &str,
+) -> Result<String, Error> {
     let volume = volume.ok_or_else(|| {
         Error::Other(format!(
             "Missing required argument [--volume]: Requires a volume to {to}"

@@ -142,6 +142,7 @@ impl View {
             Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
             Target::Instance(name) => self.instance(name).cloned().map(Resource::Instance),
             Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
+            Target::Replication(_) => None,
         }
     }
 

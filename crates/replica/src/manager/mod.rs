@@ -401,6 +401,25 @@ pub enum Event {
     Ended(Result<Done, Failure>),
 }
 
+/// Which end of a relationship a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// What is copied.
+    Source,
+    /// The copy.
+    Destination,
+}
+
+impl Use {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Use::Source => "source",
+            Use::Destination => "destination",
+        }
+    }
+}
+
 /// A global throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Global {
@@ -531,21 +550,18 @@ impl Manager {
         entries.any(|e| e.source.cluster == name)
     }
 
-    /// What hinders the deletion of a volume, in words.
-    pub fn volume_in_use(&self, path: &Path) -> Option<String> {
-        let entry = self
-            .state
-            .entries
-            .iter()
-            .find(|e| e.destination == *path || e.source == *path)?;
-        Some(format!(
-            "it is the {} of a SnapMirror relationship",
-            if entry.destination == *path {
-                "destination"
-            } else {
-                "source"
-            }
-        ))
+    /// What hinders the deletion of a volume: a relationship that it is an end of, or one elsewhere that has not been
+    /// released; by its destination.
+    pub fn volume_in_use(&self, path: &Path) -> Option<(Use, Path)> {
+        if let Some(entry) = self.state.entry(path) {
+            return Some((Use::Destination, entry.destination.clone()));
+        }
+        let entries = self.state.entries.iter();
+        let entries = entries.map(|e| (&e.source, &e.destination));
+        let known = self.state.known.iter();
+        let known = known.map(|k| (&k.source, &k.destination));
+        let (_, destination) = entries.chain(known).find(|(source, _)| *source == path)?;
+        Some((Use::Source, destination.clone()))
     }
 
     /// All policies, by name.

@@ -1,6 +1,6 @@
 //! What users ask for, and what ONTAP would answer.
 
-use super::state::{Entry, State, Work};
+use super::state::{Entry, Known, State, Work};
 use super::{
     DEFAULT_POLICY, Facts, Manager, NO_ENTRIES, Now, Order, Reason, Refused, Side, TRIES, Verb,
     Wanted, refuse, uuid,
@@ -18,6 +18,8 @@ const KEEP_MOST: u32 = 1019;
 /// Bounds of what users may name and write.
 const NAME_MOST: usize = 256;
 const TEXT_MOST: usize = 4096;
+/// And of what client programs want kept.
+const ANNOTATION_MOST: usize = 32 << 10;
 
 type Outcome = Result<(), Refused>;
 
@@ -45,7 +47,7 @@ impl Manager {
                     return refuse(Reason::State, looped(source, destination));
                 }
                 entry.tries = tries.unwrap_or(TRIES);
-                entry.annotation = brief(annotation)?;
+                entry.annotation = short(annotation, ANNOTATION_MOST)?;
                 if let Some(policy) = policy {
                     entry.policy = self.known_policy(policy)?;
                 }
@@ -65,7 +67,8 @@ impl Manager {
                 tries,
                 annotation,
             } => {
-                let annotation = annotation.map(brief).transpose()?;
+                let annotation = annotation.map(|text| short(text, ANNOTATION_MOST));
+                let annotation = annotation.transpose()?;
                 let policy = policy.map(|name| self.known_policy(name)).transpose()?;
                 let schedule = schedule.map(|name| self.known_schedule(name)).transpose()?;
                 let throttle = throttle.map(in_range).transpose()?;
@@ -398,22 +401,25 @@ impl Manager {
     }
 
     fn release(&mut self, mut next: State, destination: &Path) -> Outcome {
-        let Some(at) = next
-            .known
-            .iter()
-            .position(|k| k.destination == *destination)
-        else {
+        // More than one where the relationship was deleted at its destination and made again.
+        let (gone, kept): (Vec<Known>, Vec<Known>) = std::mem::take(&mut next.known)
+            .into_iter()
+            .partition(|known| known.destination == *destination);
+        next.known = kept;
+        if gone.is_empty() {
             return refuse(Reason::NotFound, NO_ENTRIES);
-        };
-        let known = next.known.remove(at);
-        if self.running.contains_key(&known.uuid) {
+        }
+        let busy = |known: &Known| self.running.contains_key(&known.uuid);
+        if gone.iter().any(busy) {
             return refuse(Reason::Busy, "Another transfer is in progress.");
         }
         self.commit(next)?;
-        self.orders.push(Order::Forget {
-            relationship: known.uuid,
-            source: known.source,
-        });
+        for known in gone {
+            self.orders.push(Order::Forget {
+                relationship: known.uuid,
+                source: known.source,
+            });
+        }
         Ok(())
     }
 
@@ -651,11 +657,15 @@ fn sound(name: &str, what: &str) -> Outcome {
 }
 
 fn brief(text: String) -> Result<String, Refused> {
-    match text.len() <= TEXT_MOST {
+    short(text, TEXT_MOST)
+}
+
+fn short(text: String, most: usize) -> Result<String, Refused> {
+    match text.len() <= most {
         true => Ok(text),
         false => refuse(
             Reason::Invalid,
-            format!("A text is longer than {TEXT_MOST} bytes."),
+            format!("A text is longer than {most} bytes."),
         ),
     }
 }

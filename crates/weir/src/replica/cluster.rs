@@ -211,7 +211,7 @@ impl AsUser {
             protocols: vec![Protocol::Nfsv3],
             ..NewVolume::default()
         };
-        self.submit(Mutation::CreateVolume(name.clone(), new))?;
+        self.unless_needed("create", Mutation::CreateVolume(name.clone(), new))?;
         if !protection {
             return Ok(());
         }
@@ -261,18 +261,17 @@ impl AsUser {
         ))
     }
 
-    /// Refuses what would take a relationship's ground away.
-    fn unneeded(&self, path: &Path, snapshot: &str) -> Answer<()> {
-        let needed = self.service.manager.lock().needed(path);
-        match needed.iter().any(|name| name == snapshot) {
-            false => Ok(()),
-            true => Err(Failure::new(
-                Reason::State,
-                format!(
-                    "Snapshot copy \"{snapshot}\" of volume \"{}\" is in use by SnapMirror.",
-                    path.volume
-                ),
-            )),
+    /// Has the control plane carry out what may take a relationship's ground away, and says in ONTAP's words if it would.
+    fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
+        let view = self.service.control.view();
+        let why = self.service.hindrance(&mutation, &view);
+        // It is refused there as well, and stands in the audit log.
+        let done = self.submit(mutation);
+        match why {
+            Some(why) if done.is_err() => {
+                Err(Failure::new(Reason::State, why.in_ontaps_words(doing)))
+            }
+            _ => done,
         }
     }
 
@@ -295,18 +294,16 @@ impl AsUser {
                 self.submit(Mutation::CreateSnapshot(name, new))
             }
             Change::SnapshotDelete { path, name } => {
-                self.unneeded(&path, &name)?;
                 let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
-                self.submit(Mutation::DeleteSnapshot(name))
+                self.unless_needed("delete", Mutation::DeleteSnapshot(name))
             }
             Change::SnapshotRename {
                 path,
                 name,
                 new_name,
             } => {
-                self.unneeded(&path, &name)?;
                 let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
-                self.submit(Mutation::RenameSnapshot { name, to: new_name })
+                self.unless_needed("rename", Mutation::RenameSnapshot { name, to: new_name })
             }
             Change::SnapshotModify {
                 path,
@@ -337,7 +334,7 @@ impl AsUser {
                 let of = self.volume(&path)?;
                 let snapshot = name;
                 let name = of.name.clone();
-                self.submit(Mutation::RevertVolume { name, snapshot })
+                self.unless_needed("restore", Mutation::RevertVolume { name, snapshot })
             }
             _ => Err(missing()),
         }
@@ -640,6 +637,49 @@ impl Cluster for AsUser {
 
     fn change(&self, change: Change) -> Result<(), Failure> {
         match change {
+            // Mutations of the control plane, which keeps the audit log itself.
+            Change::SnapshotCreate { .. }
+            | Change::SnapshotDelete { .. }
+            | Change::SnapshotRename { .. }
+            | Change::SnapshotModify { .. }
+            | Change::SnapshotRestore { .. }
+            | Change::VolumeCreate { .. }
+            | Change::VolumeDelete(_)
+            | Change::VolumeClone { .. }
+            | Change::VolumeSplit(_) => self.carry_out(change),
+            change => self.audited(change),
+        }
+    }
+}
+
+impl AsUser {
+    /// Carries out what the control plane knows nothing of, with a line in its audit log.
+    fn audited(&self, change: Change) -> Answer<()> {
+        let (verb, target) = change.subject();
+        let queues = matches!(
+            change,
+            Change::Initialize { .. }
+                | Change::Update { .. }
+                | Change::Resync { .. }
+                | Change::Restore { .. }
+        );
+        let control = &self.service.control;
+        let line = control.audited(&self.actor, verb, &target);
+        let line = self.service.runtime.block_on(line);
+        let line = line.map_err(|why| refusal(&why))?;
+        let outcome = self.carry_out(change);
+        let words = match &outcome {
+            Ok(()) if queues => "queued".to_owned(),
+            Ok(()) => "done".to_owned(),
+            Err(why) if why.reason == Reason::Failed => format!("failed: {why}"),
+            Err(why) => format!("refused: {why}"),
+        };
+        control.outcome(line, &words);
+        outcome
+    }
+
+    fn carry_out(&self, change: Change) -> Answer<()> {
+        match change {
             Change::SnapshotCreate { .. }
             | Change::SnapshotDelete { .. }
             | Change::SnapshotRename { .. }
@@ -653,13 +693,16 @@ impl Cluster for AsUser {
                 junction,
             } => self.create_volume(&path, size, protection, pool, junction),
             Change::VolumeDelete(path) => {
+                let (name, force) = (self.volume(&path)?.name.clone(), true);
+                self.unless_needed("delete", Mutation::DeleteVolume { name, force })
+            }
+            Change::VolumeProtect(path) => {
                 let volume = self.volume(&path)?;
-                if let Some(why) = self.service.manager.lock().volume_in_use(&path) {
-                    let text = format!("Volume \"{}\" cannot be deleted: {why}.", path.volume);
-                    return Err(Failure::new(Reason::State, text));
-                }
-                let (name, force) = (volume.name.clone(), true);
-                self.submit(Mutation::DeleteVolume { name, force })
+                let protected = self.service.engine.protect(&volume.key);
+                protected.map_err(|error| {
+                    let text = format!("Volume \"{path}\" could not be protected: {error}");
+                    Failure::new(Reason::State, text)
+                })
             }
             Change::VolumeClone {
                 path,
@@ -689,9 +732,7 @@ impl Cluster for AsUser {
             change => self.mirror_change(change),
         }
     }
-}
 
-impl AsUser {
     fn delete_peer(&self, name: &str) -> Answer<()> {
         let uses = self.service.manager.lock().uses_peer(name);
         if uses {

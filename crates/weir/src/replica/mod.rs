@@ -11,6 +11,7 @@
 
 mod cluster;
 mod gate;
+mod guard;
 mod job;
 mod link;
 mod listen;
@@ -160,6 +161,7 @@ impl Replication {
         if let Some(listener) = parts.listener {
             listen::start(&service, listener)?;
         }
+        service.stand_guard();
         service.spawn("weir-mirror", Replication::drive)?;
         Ok(service)
     }

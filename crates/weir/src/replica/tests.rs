@@ -566,3 +566,148 @@ fn a_copy_gives_back_what_it_was_made_from() {
     station.succeeds("SVM:b");
     assert!(same(&a, &station.engine_volume("b"), &["one"]) >= 1);
 }
+
+type Log = Vec<(String, String, String)>;
+
+fn logged(log: &Log, verb: &str, target: &str, outcome: &str) {
+    let line = (verb.to_owned(), target.to_owned(), outcome.to_owned());
+    assert!(log.contains(&line), "{line:?} in {log:?}");
+}
+
+/// Who changed what, and how it went; whatever was written before the last mutation that was waited for.
+fn audit(station: &Station) -> Log {
+    let control = &station.service.control;
+    let all = control.audit(None, 100, &station.user.actor);
+    let all = station.service.runtime.block_on(all).unwrap();
+    all.into_iter()
+        .map(|e| (e.verb, e.target, e.outcome))
+        .collect()
+}
+
+#[test]
+fn what_a_relationship_needs_stays() {
+    let station = Station::new(8);
+    let before = "snapshot create -vserver SVM -volume a -snapshot before";
+    station.does(before);
+    station.put("a", "one", &noise(1, 100_000));
+    station
+        .does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    let newest = station.succeeds("SVM:b").newest.unwrap().0;
+    let state = || {
+        let names = |of: &str| -> Vec<String> {
+            let all = station.engine_volume(of).snapshots();
+            all.into_iter().map(|s| s.name).collect()
+        };
+        let r = station.relationship("SVM:b");
+        (names("a"), names("b"), r.state, r.newest)
+    };
+    let unchanged = state();
+    let says = |line: &str, words: &str| {
+        let said = station.says(line);
+        assert!(said.contains(words), "{line}: {said}");
+        assert_eq!(state(), unchanged, "{line}");
+    };
+    says(
+        "volume delete -vserver SVM -volume a",
+        "is the source endpoint of one or more SnapMirror relationships",
+    );
+    says(
+        "volume delete -vserver SVM -volume b",
+        "is the destination endpoint of one or more SnapMirror relationships",
+    );
+    for volume in ["a", "b"] {
+        says(
+            &format!("snapshot delete -vserver SVM -volume {volume} -snapshot {newest}"),
+            "currently used as a reference Snapshot copy by one or more SnapMirror relationships",
+        );
+    }
+    says(
+        &format!("snapshot rename -vserver SVM -volume a -snapshot {newest} -new-name x"),
+        "Failed to rename snapshot",
+    );
+    says(
+        "snapshot restore -vserver SVM -volume a -snapshot before",
+        "because one or more newer Snapshot copies are currently used as a reference Snapshot copy",
+    );
+    says(
+        &format!("snapshot restore -vserver SVM -volume b -snapshot {newest}"),
+        "is not permitted on data-protection volume \"SVM:b\"",
+    );
+    // The same by way of the control plane.
+    let name = Place::new("SVM", "local").name("a");
+    let snapshot = name.snapshot(weir_control::SnapshotOf::Volume, &newest);
+    let elsewhere = Place::new("SVM", "elsewhere").name("a");
+    let refusals = [
+        (
+            Mutation::DeleteVolume {
+                name: name.clone(),
+                force: true,
+            },
+            "VOLUME_REPLICATED",
+        ),
+        (Mutation::DeleteSnapshot(snapshot), "SNAPSHOT_REPLICATED"),
+        (
+            Mutation::RevertVolume {
+                name: name.clone(),
+                snapshot: "before".to_owned(),
+            },
+            "SNAPSHOT_REPLICATED",
+        ),
+        (
+            Mutation::CreateVolume(elsewhere, NewVolume::default()),
+            "VOLUME_NAME_REPLICATED",
+        ),
+    ];
+    for (mutation, reason) in refusals {
+        let asked = station
+            .service
+            .control
+            .submit(mutation, &station.user.actor);
+        let refused = station.service.runtime.block_on(asked).unwrap_err();
+        assert_eq!(refused.reason, reason, "{refused:?}");
+        assert_eq!(state(), unchanged, "{reason}");
+    }
+    // What nothing needs goes, and in the end everything does.
+    station.does("snapshot delete -vserver SVM -volume a -snapshot before");
+    let log = audit(&station);
+    assert!(log.iter().any(|l| l.2 == "refused: VOLUME_NAME_REPLICATED"));
+    logged(&log, "snapmirror initialize", "SVM:b", "queued");
+    station.does("snapmirror delete -destination-path SVM:b");
+    let still = station.says("volume delete -vserver SVM -volume a");
+    assert!(still.contains("snapmirror release"), "{still}");
+    station.does("snapmirror release -destination-path SVM:b");
+    station.does("volume delete -vserver SVM -volume b");
+    station.does("volume delete -vserver SVM -volume a");
+}
+
+#[test]
+fn changes_of_replication_stand_in_the_audit_log() {
+    let station = Station::new(9);
+    station.does("options -option-name replication.throttle.outgoing.max_kbs -option-value 4096");
+    let fingerprint = "cd".repeat(32);
+    station.does(&format!(
+        "cluster peer create -cluster far -fingerprint {fingerprint}"
+    ));
+    station.does("cluster peer delete -cluster far");
+    station.says("snapmirror policy delete -policy MirrorLatest");
+    station.does("snapshot create -vserver SVM -volume a -snapshot last");
+    let log = audit(&station);
+    let why = "refused: Policy \"MirrorLatest\" is a system policy and cannot be changed.";
+    logged(&log, "snapmirror policy delete", "MirrorLatest", why);
+    logged(&log, "cluster peer delete", "far", "done");
+    logged(&log, "cluster peer create", "far", "done");
+    let option = "replication.throttle.outgoing.max_kbs=4096";
+    logged(&log, "options", option, "done");
+    // Who may only look changes nothing.
+    let viewer = AsUser {
+        service: Arc::clone(&station.service),
+        actor: Actor {
+            name: "looker".into(),
+            role: weir_control::Role::Viewer,
+            address: None,
+        },
+    };
+    let refused = execute("snapmirror policy create -policy P", &viewer).unwrap_err();
+    assert!(refused.contains("role viewer"), "{refused}");
+}

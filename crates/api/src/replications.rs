@@ -1,0 +1,798 @@
+//! `volumes/*/replications` of the NetApp Volumes API, over the same relationships that ONTAP's interface shows.
+//!
+//! A replication is seen from both of its volumes under one id, with another role; what it is called, described and
+//! labelled is kept as the relationship's annotation, so that there is one record of it and not two that could disagree.
+//! A relationship that was made in ONTAP's words has no annotation and is shown under its destination's name.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_control::{
+    Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, Status, Target, View,
+};
+use weir_ontap::cluster::Volume;
+use weir_ontap::{Change, Cluster, Failure, Reason};
+use weir_replica::model::{
+    ABORTED, MirrorState, Path, Relationship, Status as Doing, TransferKind,
+};
+
+use crate::app::{AppState, cluster, waiting};
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, check_id, required};
+use crate::json::{EnumsAs, Object, abbreviate, encode};
+use crate::lro;
+use crate::mask::Mask;
+use crate::netapp;
+use crate::ontap::time;
+use crate::schema::netapp::REPLICATION;
+
+/// Making the volume to copy into waits for this at most.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// What the copy is made with: all snapshots of the source and its newest state, as this API promises it.
+const POLICY: &str = "MirrorAllSnapshots";
+
+/// What a copy takes over from its source, besides its data.
+const INHERITED: &[&str] = &[
+    "capacityGib",
+    "exportPolicy",
+    "largeCapacity",
+    "protocols",
+    "snapReserve",
+    "snapshotDirectory",
+    "throughputMibps",
+    "unixPermissions",
+];
+
+/// The schedules that a replication may have, by the names that ONTAP's words have for them.
+const SCHEDULES: &[(&str, &str)] = &[
+    ("EVERY_10_MINUTES", "10min"),
+    ("HOURLY", "hourly"),
+    ("DAILY", "daily"),
+];
+
+/// What can be asked of one, besides the standard methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Break: the destination becomes writable.
+    Stop,
+    /// Resync: the destination becomes a copy again.
+    Resume,
+    /// The destination becomes the source.
+    Reverse,
+    /// Update now.
+    Sync,
+}
+
+/// What a replication remembers that a relationship has no place for.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Note {
+    id: String,
+    description: Option<String>,
+    labels: Labels,
+    created: i64,
+}
+
+impl Note {
+    fn of(r: &Relationship) -> Note {
+        let value: Value = serde_json::from_str(&r.annotation).unwrap_or_default();
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Note {
+            id: text("id").unwrap_or_else(|| id_of(&r.destination)),
+            description: text("description"),
+            labels: value
+                .get("labels")
+                .and_then(|labels| serde_json::from_value(labels.clone()).ok())
+                .unwrap_or_default(),
+            created: value.get("created").and_then(Value::as_i64).unwrap_or(0),
+        }
+    }
+
+    fn text(&self) -> String {
+        json!({"id": self.id, "description": self.description, "labels": self.labels, "created": self.created})
+            .to_string()
+    }
+}
+
+/// An id for a relationship that came without: its destination's name, as ids are written.
+fn id_of(destination: &Path) -> String {
+    let kept = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() => c,
+        _ => '-',
+    };
+    let id: String = destination.volume.chars().map(kept).collect();
+    format!("to-{}", id.trim_matches('-'))
+}
+
+fn refused(failure: Failure) -> Box<ApiError> {
+    let (status, reason) = match failure.reason {
+        Reason::NotFound => (Status::NotFound, "RESOURCE_NOT_FOUND"),
+        Reason::Duplicate => (Status::AlreadyExists, "ALREADY_EXISTS"),
+        Reason::Invalid => (Status::InvalidArgument, "INVALID_FIELD"),
+        Reason::State => (Status::FailedPrecondition, "REPLICATION_STATE"),
+        Reason::Busy => (Status::Aborted, "TRANSFER_IN_PROGRESS"),
+        Reason::Unsupported => (Status::Unimplemented, "NOT_IMPLEMENTED"),
+        Reason::Failed => (Status::Internal, "REPLICATION_FAILED"),
+    };
+    ApiError::new(status, reason, failure.message)
+}
+
+/// A request about the replications of a volume.
+pub struct Asked<'a> {
+    /// The service.
+    pub app: &'a AppState,
+    /// Who asks.
+    pub actor: Actor,
+    /// The volume.
+    pub volume: Name,
+    /// How enums are to be written.
+    pub enums: EnumsAs,
+    /// Where clients mount from.
+    pub nfs: SocketAddr,
+}
+
+/// A replication, as it is seen from one of its volumes.
+struct Seen {
+    relationship: Relationship,
+    note: Note,
+    source: String,
+    destination: String,
+    is_source: bool,
+}
+
+fn full(place: &Place, volume: &str) -> String {
+    format!("{place}/volumes/{volume}")
+}
+
+/// The volume that a path names, as its full name; by a peer's name where it is another's.
+fn named(path: &Path, volumes: &[Volume]) -> String {
+    let here = volumes.iter().find(|v| v.path == *path);
+    match here {
+        Some(v) => full(&Place::new(&path.vserver, &v.location), &path.volume),
+        None => path.to_string(),
+    }
+}
+
+fn seen_from(cluster: &dyn Cluster, volume: &Name) -> Vec<Seen> {
+    let volumes = cluster.volumes();
+    let own = full(&volume.place, &volume.id);
+    let mut all: Vec<Seen> = Vec::new();
+    for relationship in cluster
+        .relationships()
+        .into_iter()
+        .chain(cluster.destinations())
+    {
+        let (source, destination) = (
+            named(&relationship.source, &volumes),
+            named(&relationship.destination, &volumes),
+        );
+        let again = all.iter().any(|s| s.relationship.uuid == relationship.uuid);
+        if again || (source != own && destination != own) {
+            continue;
+        }
+        all.push(Seen {
+            note: Note::of(&relationship),
+            is_source: source == own,
+            relationship,
+            source,
+            destination,
+        });
+    }
+    all
+}
+
+/// The volumes of this node that are ends of replications, by project and id.
+///
+/// # Errors
+/// The server ends.
+pub async fn ends(app: &AppState, actor: &Actor) -> ApiResult<HashSet<(String, String)>> {
+    let Ok(cluster) = cluster(app, actor) else {
+        return Ok(HashSet::new());
+    };
+    waiting(move || {
+        let own = cluster.relationships().into_iter();
+        let own = own.flat_map(|r| [r.source, r.destination]);
+        let others = cluster.destinations().into_iter().map(|r| r.source);
+        let local = own.chain(others).filter(|path| path.cluster.is_empty());
+        local.map(|path| (path.vserver, path.volume)).collect()
+    })
+    .await
+}
+
+fn mirror_state(r: &Relationship) -> &'static str {
+    let aborted = r.last.as_ref().and_then(|l| l.error.as_deref()) == Some(ABORTED);
+    match (r.state, r.transfer.as_ref().map(|t| t.kind)) {
+        (MirrorState::Uninitialized, Some(_))
+            if matches!(r.status, Doing::Queued | Doing::Preparing) =>
+        {
+            "PREPARING"
+        }
+        (MirrorState::Uninitialized, Some(_)) | (_, Some(TransferKind::Initialize)) => {
+            "BASELINE_TRANSFERRING"
+        }
+        (_, Some(_)) => "TRANSFERRING",
+        (MirrorState::BrokenOff, None) => "STOPPED",
+        (_, None) if aborted => "ABORTED",
+        (MirrorState::Uninitialized, None) => "PREPARING",
+        (MirrorState::Snapmirrored, None) => "MIRRORED",
+    }
+}
+
+fn object(s: &Seen, place: &Name, now: i64) -> Object {
+    let r = &s.relationship;
+    let mut out = Object::new();
+    let mut set = |name: &str, value: Value| {
+        if !value.is_null() {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    let own = full(&place.place, &place.id);
+    set("name", json!(format!("{own}/replications/{}", s.note.id)));
+    let state = match r.status {
+        Doing::Breaking | Doing::Aborting => "UPDATING",
+        _ => "READY",
+    };
+    set("state", json!(state));
+    set("stateDetails", json!(r.unhealthy_reason));
+    set(
+        "role",
+        json!(if s.is_source { "SOURCE" } else { "DESTINATION" }),
+    );
+    let schedule = SCHEDULES
+        .iter()
+        .find(|(_, name)| r.schedule.as_deref() == Some(*name));
+    set(
+        "replicationSchedule",
+        json!(schedule.map(|(word, _)| *word)),
+    );
+    set("mirrorState", json!(mirror_state(r)));
+    set("healthy", json!(r.healthy));
+    if s.note.created > 0 {
+        set("createTime", rfc3339(s.note.created));
+    }
+    set("sourceVolume", json!(s.source));
+    set("destinationVolume", json!(s.destination));
+    set("description", json!(s.note.description));
+    if !s.note.labels.is_empty() {
+        set("labels", json!(s.note.labels));
+    }
+    let mut stats = Object::new();
+    if let Some(t) = &r.transfer {
+        stats.insert("transferBytes".to_owned(), json!(t.bytes.to_string()));
+        stats.insert("updateTime".to_owned(), rfc3339(t.updated));
+    }
+    if let Some(last) = &r.last {
+        stats.insert(
+            "lastTransferBytes".to_owned(),
+            json!(last.bytes.to_string()),
+        );
+        let took = format!("{}s", last.duration_ms / 1000);
+        stats.insert("lastTransferDuration".to_owned(), json!(took));
+        stats.insert("lastTransferEndTime".to_owned(), rfc3339(last.end));
+        if let Some(error) = &last.error {
+            stats.insert("lastTransferError".to_owned(), json!(error));
+        }
+    }
+    if let Some(lag) = r.lag(now) {
+        stats.insert("lagDuration".to_owned(), json!(format!("{lag}s")));
+    }
+    if !stats.is_empty() {
+        set("transferStats", Value::Object(stats));
+    }
+    out
+}
+
+fn rfc3339(seconds: i64) -> Value {
+    match time(seconds) {
+        Value::String(text) => json!(text.replace("+00:00", "Z")),
+        other => other,
+    }
+}
+
+impl Asked<'_> {
+    fn cluster(&self) -> ApiResult<Arc<dyn Cluster>> {
+        cluster(self.app, &self.actor)
+    }
+
+    fn there(&self) -> ApiResult<()> {
+        let view = self.app.control().view();
+        match view.volume(&self.volume) {
+            Some(_) => Ok(()),
+            None => Err(ApiError::not_found(&full(
+                &self.volume.place,
+                &self.volume.id,
+            ))),
+        }
+    }
+
+    /// All of them, in normal form.
+    ///
+    /// # Errors
+    /// NOT_FOUND: there is no such volume.
+    pub async fn all(&self) -> ApiResult<Vec<Object>> {
+        self.there()?;
+        let Ok(cluster) = self.cluster() else {
+            return Ok(Vec::new());
+        };
+        let volume = self.volume.clone();
+        waiting(move || {
+            let now = cluster.now();
+            let all = seen_from(&*cluster, &volume);
+            all.iter().map(|s| object(s, &volume, now)).collect()
+        })
+        .await
+    }
+
+    fn name(&self, id: &str) -> String {
+        format!(
+            "{}/replications/{id}",
+            full(&self.volume.place, &self.volume.id)
+        )
+    }
+
+    async fn find(&self, id: &str) -> ApiResult<Seen> {
+        self.there()?;
+        let missing = || ApiError::not_found(&self.name(id));
+        let cluster = self.cluster().map_err(|_| missing())?;
+        let (volume, wanted) = (self.volume.clone(), id.to_owned());
+        let found = waiting(move || {
+            let all = seen_from(&*cluster, &volume);
+            all.into_iter().find(|s| s.note.id == wanted)
+        });
+        found.await?.ok_or_else(missing)
+    }
+
+    /// One of them, in normal form.
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub async fn get(&self, id: &str) -> ApiResult<Object> {
+        let seen = self.find(id).await?;
+        Ok(object(&seen, &self.volume, self.cluster()?.now()))
+    }
+
+    /// An operation that has ended: the cluster has done, or queued, what was asked.
+    async fn recorded(&self, verb: &'static str, id: &str, outcome: Outcome) -> ApiResult<Object> {
+        let target = Target::Replication(ReplicationName {
+            volume: self.volume.clone(),
+            id: id.into(),
+        });
+        let control = self.app.control();
+        let recorded = control.record(target, verb, outcome, &self.actor).await;
+        let operation = recorded.map_err(ApiError::refused)?;
+        let view = control.view();
+        Ok(lro::operation(&view, &operation, self.enums, self.nfs))
+    }
+
+    async fn done(&self, verb: &'static str, id: &str) -> ApiResult<Value> {
+        let response = self.response(id).await?;
+        let mut operation = self.recorded(verb, id, Outcome::Done).await?;
+        operation.insert("response".to_owned(), response);
+        Ok(Value::Object(operation))
+    }
+
+    /// It, as the response of an operation.
+    ///
+    /// # Errors
+    /// NOT_FOUND.
+    pub async fn response(&self, id: &str) -> ApiResult<Value> {
+        let object = self.get(id).await?;
+        let mut response = encode(&REPLICATION, &object, self.enums);
+        if let Some(fields) = response.as_object_mut() {
+            let kind = format!("type.googleapis.com/{}", REPLICATION.name);
+            fields.insert("@type".to_owned(), json!(kind));
+        }
+        Ok(response)
+    }
+
+    async fn change(&self, change: Change) -> ApiResult<()> {
+        let cluster = self.cluster()?;
+        waiting(move || cluster.change(change))
+            .await?
+            .map_err(refused)
+    }
+
+    /// Makes one, and the volume that it copies into; the first transfer is under way when this returns.
+    ///
+    /// # Errors
+    /// What the volume's or the replication's making is refused with; then neither is there.
+    pub async fn create(&self, id: Option<&str>, body: Object) -> ApiResult<Value> {
+        let id = check_id("replicationId", id)?;
+        let cluster = self.cluster()?;
+        let view = self.app.control().view();
+        let own = full(&self.volume.place, &self.volume.id);
+        let source = view.volume(&self.volume);
+        let source = source.ok_or_else(|| ApiError::not_found(&own))?;
+        if let Ok(seen) = self.find(&id).await {
+            let message = format!("Resource '{}' already exists", self.name(&seen.note.id));
+            return Err(ApiError::new(
+                Status::AlreadyExists,
+                "ALREADY_EXISTS",
+                message,
+            ));
+        }
+        let mut f = Fields::new(body);
+        // Of copies from clusters that are not Weir's.
+        f.without("clusterLocation")?;
+        let schedule = required(f.text("replicationSchedule").value(), "replicationSchedule")?;
+        let schedule = ontap_schedule(&schedule)?;
+        let note = Note {
+            id: id.clone(),
+            description: f
+                .text("description")
+                .value()
+                .filter(|text| !text.is_empty()),
+            labels: f.labels()?.value().unwrap_or_default(),
+            created: cluster.now(),
+        };
+        let target = f.take("destinationVolumeParameters").value();
+        let target = required(target, "destinationVolumeParameters")?;
+        let current = netapp::volume(&view, &source, None, self.nfs);
+        let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
+        let made = netapp::new_volume(&destination.place, new)?;
+        self.make(Mutation::CreateVolume(destination.clone(), made))
+            .await?;
+        let to = path_of(&destination);
+        let create = Change::Create {
+            source: path_of(&self.volume),
+            destination: to.clone(),
+            policy: Some(POLICY.to_owned()),
+            schedule: Some(schedule),
+            throttle: None,
+            tries: None,
+            annotation: note.text(),
+        };
+        let begin = Change::Initialize {
+            destination: to.clone(),
+            source_snapshot: None,
+            throttle: None,
+        };
+        let mut outcome = self.change(Change::VolumeProtect(to.clone())).await;
+        if outcome.is_ok() {
+            outcome = self.change(create).await;
+        }
+        if outcome.is_ok() {
+            outcome = self.change(begin).await;
+            if outcome.is_err() {
+                drop(self.change(Change::Delete(to)).await);
+            }
+        }
+        if let Err(refusal) = outcome {
+            let (name, force) = (destination, true);
+            // Made for this alone; if it cannot be deleted it is an empty volume that shows in lists.
+            drop(self.make(Mutation::DeleteVolume { name, force }).await);
+            return Err(refusal);
+        }
+        self.done("create", &id).await
+    }
+
+    /// The volume to copy into: its name and its fields.
+    fn copy_of(
+        &self,
+        view: &View,
+        id: &str,
+        target: &Value,
+        source: &Object,
+    ) -> ApiResult<(Name, Object)> {
+        const IN: &str = "destinationVolumeParameters";
+        let said = |name: &str| {
+            let text = target.get(name).and_then(Value::as_str).map(str::to_owned);
+            text.filter(|text| !text.is_empty())
+        };
+        let pool = required(said("storagePool"), &format!("{IN}.storagePool"))?;
+        let pool = pool_name(&self.volume.place, &pool)?;
+        // Paths of replication have no location in them: one name is one volume of a project.
+        let taken = |id: &str| {
+            let mut all = view.every_volume();
+            all.any(|v| v.name.place.project == pool.place.project && &*v.name.id == id)
+        };
+        let volume = match said("volumeId") {
+            Some(id) => id,
+            None if taken(&self.volume.id) => format!("{}-{id}", self.volume.id),
+            None => self.volume.id.to_string(),
+        };
+        let volume = check_id(&format!("{IN}.volumeId"), Some(&volume))?;
+        let destination = pool.place.name(&volume);
+        if taken(&volume) && view.volume(&destination).is_none() {
+            let message = format!(
+                "There is a volume {volume} in another location of {}; name the copy differently",
+                pool.place.project
+            );
+            return Err(ApiError::field(format!("{IN}.volumeId"), message));
+        }
+        let mut new = Object::new();
+        for name in INHERITED {
+            if let Some(value) = source.get(*name) {
+                new.insert((*name).to_owned(), value.clone());
+            }
+        }
+        let manual = |p: &Arc<weir_control::Pool>| p.qos_type == QosType::Manual;
+        if !view.pool(&pool).is_some_and(manual) {
+            new.remove("throughputMibps");
+        }
+        let share = said("shareName").unwrap_or_else(|| match view.share(&volume) {
+            None => volume.clone(),
+            Some(_) => format!("{volume}-{id}"),
+        });
+        new.insert("shareName".to_owned(), json!(share));
+        new.insert("storagePool".to_owned(), json!(&*pool.id));
+        for name in ["description", "tieringPolicy"] {
+            if let Some(value) = target.get(name) {
+                new.insert(name.to_owned(), value.clone());
+            }
+        }
+        Ok((destination, new))
+    }
+
+    /// Has the control plane make something, and waits for it.
+    async fn make(&self, mutation: Mutation) -> ApiResult<()> {
+        let control = self.app.control();
+        let operation = control.submit(mutation, &self.actor).await;
+        let operation = operation.map_err(ApiError::refused)?;
+        let name = operation.name.clone();
+        let ended = match operation.done() {
+            true => operation,
+            false => control
+                .wait(&name, MAKING)
+                .await
+                .map_err(ApiError::refused)?,
+        };
+        match &ended.outcome {
+            Some(Outcome::Failed(refusal)) => Err(ApiError::refused(refusal.clone())),
+            Some(_) => Ok(()),
+            None => Err(ApiError::new(
+                Status::DeadlineExceeded,
+                "SLOW_VOLUME",
+                "The volume to copy into was not made in time",
+            )),
+        }
+    }
+
+    /// Changes what it is called, or when it runs.
+    ///
+    /// # Errors
+    /// NOT_FOUND; INVALID_ARGUMENT naming the field.
+    pub async fn update(&self, id: &str, mask: Option<&str>, body: Object) -> ApiResult<Value> {
+        let seen = self.find(id).await?;
+        let current = object(&seen, &self.volume, 0);
+        let mask = Mask::parse(&REPLICATION, mask, &body)?;
+        let mut f = Fields::new(mask.apply(&current, &body));
+        let mut note = seen.note;
+        let schedule = f.text("replicationSchedule").kept("replicationSchedule")?;
+        let schedule = match schedule {
+            None => None,
+            Some(word) => Some(Some(ontap_schedule(&word)?)),
+        };
+        if let Some(text) = f.text("description").or_default() {
+            note.description = Some(text).filter(|text| !text.is_empty());
+        }
+        if let Some(labels) = f.labels()?.or_default() {
+            note.labels = labels;
+        }
+        f.without("clusterLocation")?;
+        // Given when it is made, and never shown again.
+        f.fixed("destinationVolumeParameters", &current)?;
+        let change = Change::Modify {
+            destination: seen.relationship.destination,
+            policy: None,
+            schedule,
+            throttle: None,
+            tries: None,
+            annotation: Some(note.text()),
+        };
+        self.change(change).await?;
+        self.done("update", id).await
+    }
+
+    /// Ends it; both volumes stay, the copy becomes writable if it is not yet.
+    ///
+    /// # Errors
+    /// NOT_FOUND; what is refused while a transfer runs.
+    pub async fn delete(&self, id: &str) -> ApiResult<Value> {
+        let seen = self.find(id).await?;
+        let (source, destination) = (seen.relationship.source, seen.relationship.destination);
+        let copied = seen.relationship.state == MirrorState::Snapmirrored;
+        if copied {
+            self.change(Change::Break(destination.clone())).await?;
+        }
+        self.change(Change::Delete(destination.clone())).await?;
+        self.release(&source, &destination).await?;
+        let operation = self.recorded("delete", id, Outcome::Deleted).await?;
+        Ok(Value::Object(operation))
+    }
+
+    /// Forgets what is kept for a replication that is gone, in both directions: it may have been turned round.
+    async fn release(&self, source: &Path, destination: &Path) -> ApiResult<()> {
+        let cluster = self.cluster()?;
+        let (source, destination) = (source.clone(), destination.clone());
+        waiting(move || {
+            for (from, to) in [(&source, &destination), (&destination, &source)] {
+                let live = cluster.relationships();
+                let known = cluster.destinations();
+                let gone = |r: &Relationship| r.source == *from && r.destination == *to;
+                if known.iter().any(gone) && !live.iter().any(gone) {
+                    // What is not forgotten now can be released by hand.
+                    drop(cluster.change(Change::Release(to.clone())));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Stops, resumes, turns it round, or updates now.
+    ///
+    /// # Errors
+    /// NOT_FOUND; FAILED_PRECONDITION where its state does not allow it.
+    pub async fn act(&self, id: &str, verb: Verb, body: &Object) -> ApiResult<Value> {
+        let seen = self.find(id).await?;
+        let r = &seen.relationship;
+        let destination = r.destination.clone();
+        let word = match verb {
+            Verb::Stop => {
+                let force = body.get("force").and_then(Value::as_bool) == Some(true);
+                if force && r.transfer.is_some() {
+                    let abort = Change::Abort {
+                        destination: destination.clone(),
+                        hard: false,
+                    };
+                    self.change(abort).await?;
+                    self.idle(&destination).await?;
+                }
+                self.change(Change::Break(destination)).await?;
+                "stop"
+            }
+            Verb::Resume => {
+                let change = match (r.state, r.status) {
+                    (_, Doing::Quiesced) if r.state != MirrorState::BrokenOff => {
+                        Change::Resume(destination)
+                    }
+                    (MirrorState::Uninitialized, _) => Change::Initialize {
+                        destination,
+                        source_snapshot: None,
+                        throttle: None,
+                    },
+                    (MirrorState::BrokenOff, _) => Change::Resync {
+                        destination,
+                        source: None,
+                        quick: false,
+                    },
+                    (MirrorState::Snapmirrored, _) => {
+                        return Err(stopped_only("resumed"));
+                    }
+                };
+                self.change(change).await?;
+                "resume"
+            }
+            Verb::Sync => {
+                let change = Change::Update {
+                    destination,
+                    source_snapshot: None,
+                    throttle: None,
+                };
+                self.change(change).await?;
+                "sync"
+            }
+            Verb::Reverse => {
+                self.reverse(&seen).await?;
+                "reverseDirection"
+            }
+        };
+        self.done(word, id).await
+    }
+
+    /// Waits for a transfer that was aborted to be gone.
+    async fn idle(&self, destination: &Path) -> ApiResult<()> {
+        let limit = tokio::time::Instant::now() + MAKING;
+        loop {
+            let (cluster, wanted) = (self.cluster()?, destination.clone());
+            let runs = waiting(move || {
+                let all = cluster.relationships();
+                all.iter()
+                    .any(|r| r.destination == wanted && r.transfer.is_some())
+            });
+            if !runs.await? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= limit {
+                return Err(ApiError::new(
+                    Status::Aborted,
+                    "TRANSFER_IN_PROGRESS",
+                    "The running transfer did not end in time",
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn reverse(&self, seen: &Seen) -> ApiResult<()> {
+        let r = &seen.relationship;
+        if r.state != MirrorState::BrokenOff {
+            return Err(stopped_only("reversed"));
+        }
+        let resync = Change::Resync {
+            destination: r.source.clone(),
+            source: Some(r.destination.clone()),
+            quick: false,
+        };
+        self.change(resync).await?;
+        // The old direction goes, its name and schedule go over to the new one.
+        drop(self.change(Change::Delete(r.destination.clone())).await);
+        let modify = Change::Modify {
+            destination: r.source.clone(),
+            policy: None,
+            schedule: r.schedule.clone().map(Some),
+            throttle: None,
+            tries: None,
+            annotation: Some(seen.note.text()),
+        };
+        self.change(modify).await
+    }
+}
+
+fn stopped_only(what: &str) -> Box<ApiError> {
+    let message = format!("Only a stopped replication can be {what}: stop it first");
+    ApiError::new(Status::FailedPrecondition, "REPLICATION_STATE", message)
+}
+
+fn path_of(name: &Name) -> Path {
+    Path {
+        cluster: String::new(),
+        vserver: name.place.project.to_string(),
+        volume: name.id.to_string(),
+    }
+}
+
+fn ontap_schedule(word: &str) -> ApiResult<String> {
+    let found = SCHEDULES.iter().find(|(w, _)| *w == word);
+    let name = found.map(|(_, name)| (*name).to_owned());
+    name.ok_or_else(|| {
+        let message = "'replicationSchedule' is EVERY_10_MINUTES, HOURLY or DAILY";
+        ApiError::field("replicationSchedule", message)
+    })
+}
+
+/// A pool by its full name, or by its id where the source is.
+fn pool_name(place: &Place, text: &str) -> ApiResult<Name> {
+    let parts: Vec<&str> = text.split('/').collect();
+    match parts.as_slice() {
+        [id] => Ok(place.name(id)),
+        [
+            "projects",
+            project,
+            "locations",
+            location,
+            "storagePools",
+            id,
+        ] => Ok(Place::new(project, location).name(id)),
+        _ => Err(ApiError::field(
+            "destinationVolumeParameters.storagePool",
+            format!("Invalid storage pool '{}'", abbreviate(text)),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_for_what_came_without() {
+        let path = Path::parse("SVM:vol_test_dst").unwrap();
+        assert_eq!(id_of(&path), "to-vol-test-dst");
+    }
+
+    #[test]
+    fn pools_by_name_or_in_full() {
+        let place = Place::new("p", "l");
+        assert_eq!(pool_name(&place, "a").unwrap(), place.name("a"));
+        let other = "projects/p/locations/m/storagePools/b";
+        assert_eq!(
+            pool_name(&place, other).unwrap(),
+            Place::new("p", "m").name("b")
+        );
+        assert!(pool_name(&place, "x/y").is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! `gcloud netapp volumes replications`.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+
+use super::{Async, At, Common, LabelChanges, Listing, Named};
+use crate::values::{self, Dict};
+
+/// `weir volumes replications`
+#[derive(Debug, Subcommand)]
+pub enum Replications {
+    /// Make a volume that copies another one, and keeps copying it
+    Create(Box<ReplicationCreate>),
+    /// List the replications of a volume
+    List(ReplicationList),
+    /// Show a replication
+    Describe(ReplicationNamed),
+    /// Change a replication's schedule, labels or description
+    Update(Box<ReplicationUpdate>),
+    /// Stop copying; the copy becomes writable
+    Stop(ReplicationStop),
+    /// Make a stopped replication's copy a copy again; what was written to it is gone
+    Resume(ReplicationDo),
+    /// Turn a stopped replication round: the copy becomes the source
+    Reverse(ReplicationDo),
+    /// Copy what has changed, now
+    Sync(ReplicationDo),
+    /// End a replication; both volumes stay
+    Delete(ReplicationDo),
+}
+
+/// A replication.
+#[derive(Debug, Args)]
+pub struct ReplicationNamed {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+}
+
+/// A command that needs nothing but the replication.
+#[derive(Debug, Args)]
+pub struct ReplicationDo {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub replication: ReplicationNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+}
+
+/// `weir volumes replications stop`
+#[derive(Debug, Args)]
+pub struct ReplicationStop {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub replication: ReplicationNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// End a transfer that is under way
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `weir volumes replications list`
+#[derive(Debug, Args)]
+pub struct ReplicationList {
+    /// The volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: At,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir volumes replications create`
+#[derive(Debug, Args)]
+pub struct ReplicationCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub replication: ReplicationNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// every-10-minutes, hourly, daily
+    #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
+    pub replication_schedule: String,
+    /// Where to: storage_pool=POOL[,volume_id=ID][,share_name=NAME][,description=TEXT]
+    #[arg(long, value_name = "PARAMETERS", value_parser = destination)]
+    pub destination_volume_parameters: Dict,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+fn destination(text: &str) -> Result<Dict, String> {
+    let keys = ["storage_pool", "volume_id", "share_name", "description"];
+    let parameters = values::dict(text)?.only(&keys)?;
+    parameters.required("storage_pool")?;
+    Ok(parameters)
+}
+
+/// `weir volumes replications update`
+#[derive(Debug, Args)]
+pub struct ReplicationUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub replication: ReplicationNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// every-10-minutes, hourly, daily
+    #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
+    pub replication_schedule: Option<String>,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+}
+
+impl Replications {
+    /// The command's last words.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "replications.create",
+            Self::List(_) => "replications.list",
+            Self::Describe(_) => "replications.describe",
+            Self::Update(_) => "replications.update",
+            Self::Stop(_) => "replications.stop",
+            Self::Resume(_) => "replications.resume",
+            Self::Reverse(_) => "replications.reverse",
+            Self::Sync(_) => "replications.sync",
+            Self::Delete(_) => "replications.delete",
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What happens beside the catalog and yet concerns it.
+//!
+//! Relationships between volumes are not the catalog's: they are of nodes, change with every transfer, and their own
+//! journal keeps them. Three things tie them to it all the same. What they need (a volume, a snapshot that both ends have)
+//! must not be deleted by those who know nothing of them: a [`Guard`] is asked before each mutation. Who changed what stands
+//! in one audit log, whatever was changed ([`Control::audited`]). And clients poll operations by name
+//! ([`Control::record`]).
+//!
+//! The guard is asked before the change's turn and outside of all locks. So a relationship that is made in the very moment in
+//! which its volume goes has no volume; it says so, and nothing else depends on it.
+
+use crate::control::{Control, may_change, operation_on};
+use crate::jobs::Works;
+use crate::model::{Actor, Operation, Outcome, Surface};
+use crate::mutation::Mutation;
+use crate::name::Target;
+use crate::refusal::Refusal;
+use crate::store::Draft;
+use crate::view::View;
+use std::sync::Arc;
+
+/// Refuses mutations for reasons that are not the catalog's. Must not wait: requests do meanwhile.
+pub type Guard = Arc<dyn Fn(&Mutation, &View) -> Result<(), Refusal> + Send + Sync>;
+
+/// A line of the audit log whose outcome is not known yet.
+#[must_use]
+#[derive(Debug)]
+pub struct Audited(i64);
+
+impl Works {
+    /// What the guard says.
+    pub(crate) fn guarded(&self, mutation: &Mutation) -> Result<(), Refusal> {
+        match self.guard.get() {
+            Some(guard) => guard(mutation, &self.store.view()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Control {
+    /// From now on this guard is asked as well. There is one for as long as the control plane lives.
+    pub fn set_guard(&self, guard: Guard) {
+        if self.works.guard.set(guard).is_err() {
+            tracing::warn!("a second guard is not asked");
+        }
+    }
+
+    /// Writes into the audit log that something beside the catalog is about to be changed.
+    ///
+    /// # Errors
+    /// `ROLE_INSUFFICIENT`, or that the catalog cannot be written: it is not to be done then.
+    pub async fn audited(
+        &self,
+        actor: &Actor,
+        verb: &str,
+        target: &str,
+    ) -> Result<Audited, Refusal> {
+        may_change(actor)?;
+        let target: String = target.chars().take(300).collect();
+        let line = |draft: &mut Draft<'_>| Ok(draft.audit(actor, verb, target, "started"));
+        let (seq, ticket) = self.works.store.change(line)?;
+        ticket.committed().await?;
+        Ok(Audited(seq))
+    }
+
+    /// How it went: `done`, `refused: …`, `failed: …`. Nobody waits for it to be written.
+    pub fn outcome(&self, of: Audited, words: &str) {
+        let words: String = words.chars().take(300).collect();
+        let noted = self.works.store.change(|draft| {
+            draft.outcome(of.0, words);
+            Ok(())
+        });
+        if let Err(why) = noted {
+            tracing::debug!(%why, "an outcome that is not in the audit log");
+        }
+    }
+
+    /// An operation on something beside the catalog that has been done: clients may ask for it by its name like for any
+    /// other. `Outcome::Failed` is a refusal and no operation.
+    ///
+    /// # Errors
+    /// That the catalog cannot be written.
+    pub async fn record(
+        &self,
+        target: Target,
+        verb: &'static str,
+        outcome: Outcome,
+        actor: &Actor,
+    ) -> Result<Arc<Operation>, Refusal> {
+        let name = operation_on(&*self.clock, &*self.rng, &target);
+        let (operation, ticket) = self.works.store.change(|draft| {
+            let audit = draft.audit(actor, verb, target.to_string(), "done");
+            let operation = Operation {
+                name,
+                surface: Surface::Netapp,
+                target,
+                verb: verb.into(),
+                argument: None,
+                quiet: false,
+                audit: Some(audit),
+                created: draft.now,
+                ended: Some(draft.now),
+                outcome: Some(outcome),
+            };
+            draft.put_operation(operation.clone());
+            Ok(operation)
+        })?;
+        ticket.committed().await?;
+        Ok(Arc::new(operation))
+    }
+}
