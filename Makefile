@@ -23,7 +23,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy tidy smoke api lab unit
+test: deps fmt clippy tidy smoke api ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -48,7 +48,8 @@ api:
 	conformance/api/run
 	conformance/cli/run
 
-# NetApp's Python client, Ansible's modules and a published session against the real binary.
+# NetApp's Python client, Ansible's modules and a published session against the real binary. The first run downloads
+# the two; where there is no package index, it says so and skips what needs them.
 ontap:
 	$(CARGO) build -p weir --locked
 	conformance/ontap/run

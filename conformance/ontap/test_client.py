@@ -1,10 +1,14 @@
 """NetApp's own Python client."""
 
 import time
+import unittest
 
-from netapp_ontap import HostConnection, NetAppRestError
-from netapp_ontap.resources import (
-    CLI, Cluster, Schedule, SnapmirrorPolicy, SnapmirrorRelationship, SnapmirrorTransfer, Snapshot, Svm, Volume)
+try:
+    from netapp_ontap import HostConnection, NetAppRestError
+    from netapp_ontap.resources import (
+        CLI, Cluster, Schedule, SnapmirrorPolicy, SnapmirrorRelationship, SnapmirrorTransfer, Snapshot, Svm, Volume)
+except ImportError as why:
+    raise unittest.SkipTest(f"NetApp's Python client could not be installed: {why}") from why
 
 from node import Case
 
@@ -65,6 +69,16 @@ class Client(Case):
         self.wait(r, state="snapmirrored")
         last = list(SnapmirrorTransfer.get_collection(r.uuid, fields="*"))
         self.assertEqual(last[0].state, "success")
+
+        # What it needs stays.
+        used = [s for s in Snapshot.get_collection(volume.uuid) if s.name.startswith("snapmirror.")]
+        for call, words in ((volume.delete, "is the source endpoint of one or more SnapMirror relationships"),
+                            (made.delete, "is the destination endpoint of one or more SnapMirror relationships"),
+                            (used[-1].delete, "currently used as a reference Snapshot copy")):
+            with self.assertRaises(NetAppRestError) as refused:
+                call(poll=True)
+            self.assertEqual(refused.exception.status_code, 409)
+            self.assertIn(words, refused.exception.response_body["error"]["message"])
 
         for wish, state in (("paused", "paused"), ("snapmirrored", "snapmirrored"), ("broken_off", "broken_off"),
                             ("snapmirrored", "snapmirrored")):  # quiesce, resume, break, resync

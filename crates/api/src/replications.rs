@@ -430,7 +430,7 @@ impl Asked<'_> {
         };
         let target = f.take("destinationVolumeParameters").value();
         let target = required(target, "destinationVolumeParameters")?;
-        let current = netapp::volume(&view, &source, None, self.nfs);
+        let current = netapp::volume(&view, source, None, self.nfs);
         let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
         let made = netapp::new_volume(&destination.place, new)?;
         self.make(Mutation::CreateVolume(destination.clone(), made))
