@@ -13,7 +13,7 @@ use weir_base::VolumeId;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::{Charge, Gate, Held, Request, Throttle};
 use weir_vfs::volume::Stop;
-use weir_vfs::{Direction, Subject, Vfs};
+use weir_vfs::{Direction, Subject, Upkeep, Vfs};
 
 /// Why a call did not come to its end.
 pub enum Halt {
@@ -79,6 +79,17 @@ impl Limited {
         }
         self.passed = true;
         Ok(())
+    }
+
+    /// The call, which concerns metadata, was carried out.
+    pub(crate) fn charge_upkeep(
+        &self,
+        throttle: &Throttle,
+        volume: VolumeId,
+        client: IpAddr,
+        kind: Upkeep,
+    ) {
+        throttle.charge_upkeep(volume, client, kind, self.now);
     }
 
     /// The call was released.

@@ -425,6 +425,9 @@ impl Service {
                 if let Some(done) = volume.and_then(|id| limited.done(id, call.procedure)) {
                     reply.count_as(done);
                 }
+                if let (Some(id), Some(kind)) = (volume, v3::upkeep(call.procedure)) {
+                    limited.charge_upkeep(&self.vfs.throttle, id, conn.peer.ip(), kind);
+                }
                 Ok(match unknown {
                     Some(wait) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
                     _ => Run::Answered { reply, lsn, done },

@@ -17,6 +17,34 @@ impl Direction {
     pub const ALL: [Direction; 2] = [Direction::Read, Direction::Write];
 }
 
+/// Metadata and the upkeep of protocols: a class of its own. It never waits, neither for a limit nor behind data, since
+/// a client that cannot look, lock or renew does not merely go slower. It moves no data and costs nothing of a limit on
+/// bytes; of a limit on operations of both ways together ([`Limits::total`]) it takes what it costs, up to a half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Upkeep {
+    /// Locks, liveness, COMMIT (what it makes durable was charged when it was written): nothing.
+    Protocol,
+    /// Attributes and names that are looked at: an eighth of an operation. They are served from memory, as a small READ
+    /// is, but move nothing, and clients send many for each that a program asks for.
+    Look,
+    /// Attributes and names that are changed: an operation. They take a place in the log, as a small WRITE does.
+    Change,
+}
+
+/// Costs of metadata are counted in this part of an operation.
+pub(crate) const UPKEEP_PARTS: u64 = 8;
+
+impl Upkeep {
+    /// In parts of an operation.
+    pub(crate) fn cost(self) -> u64 {
+        match self {
+            Upkeep::Protocol => 0,
+            Upkeep::Look => 1,
+            Upkeep::Change => UPKEEP_PARTS,
+        }
+    }
+}
+
 /// A limit, or two, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
@@ -58,7 +86,7 @@ impl Rate {
 /// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What reads and writes may do together.
+    /// What reads and writes may do together. Metadata takes up to half of its operations ([`Upkeep`]).
     pub total: Rate,
     /// What reads alone may do.
     pub read: Rate,
@@ -151,6 +179,15 @@ pub(crate) struct Meters {
     /// Bytes at even places, operations at odd ones; see [`CHARGED`].
     maxima: [Option<Meter>; 6],
     minimum: [Option<Meter>; 2],
+    /// What metadata may take of the operations: half of them.
+    upkeep: Option<Meter>,
+    /// What metadata has cost that makes no whole operation yet, in parts of one.
+    upkeep_parts: u64,
+}
+
+/// The part of the operations that metadata may take.
+fn upkeep_rate(limits: &Limits) -> Option<u64> {
+    limits.total.ops.map(|rate| rate.div_ceil(2))
 }
 
 impl Meters {
@@ -159,6 +196,8 @@ impl Meters {
         Self {
             maxima: maxima(limits).map(meter),
             minimum: [limits.minimum.bytes, limits.minimum.ops].map(meter),
+            upkeep: meter(upkeep_rate(limits)),
+            upkeep_parts: 0,
         }
     }
 
@@ -178,6 +217,7 @@ impl Meters {
         {
             change(meter, rate);
         }
+        change(&mut self.upkeep, upkeep_rate(limits));
     }
 
     fn charged(&self, dir: Direction) -> impl Iterator<Item = (&Meter, Limit)> {
@@ -206,23 +246,50 @@ impl Meters {
         self.minimum.iter().flatten().map(Meter::ready_at).max()
     }
 
-    /// What a request costs at this node: the time for which it takes up the tightest limit. `None` without limits.
-    pub(crate) fn cost(&self, dir: Direction, bytes: u64) -> Option<Nanos> {
-        let cost = |(meter, limit): (&Meter, Limit)| meter.cost(units(limit, bytes));
-        self.charged(dir).map(cost).max()
-    }
-
-    pub(crate) fn charge(&mut self, now: Nanos, dir: Direction, bytes: u64) {
+    /// Charges `ops` requests of `bytes` in all. What they cost at this node: the time for which they take up the tightest
+    /// limit; `None` without limits.
+    pub(crate) fn charge(
+        &mut self,
+        now: Nanos,
+        dir: Direction,
+        bytes: u64,
+        ops: u64,
+    ) -> Option<Nanos> {
+        let mut cost = None;
         for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
             if let Some(Some(meter)) = self.maxima.get_mut(*at) {
-                meter.charge(now, units(*limit, bytes));
+                cost = cost.max(Some(meter.charge(now, units(*limit, bytes, ops))));
             }
         }
-        for (meter, units) in self.minimum.iter_mut().zip([bytes, 1]) {
+        for (meter, units) in self.minimum.iter_mut().zip([bytes, ops]) {
             if let Some(meter) = meter {
                 meter.charge(now, units);
             }
         }
+        cost
+    }
+
+    /// Whether the next request could start at once after so much was charged.
+    pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
+        self.charged(dir)
+            .all(|(meter, limit)| meter.has_room(now, units(limit, bytes, ops)))
+    }
+
+    /// Charges metadata, as far as it may take from data; the operations that it was charged.
+    pub(crate) fn charge_upkeep(&mut self, now: Nanos, kind: Upkeep) -> u64 {
+        let (Some(share), Some(Some(ops))) = (&mut self.upkeep, self.maxima.get_mut(TOTAL_OPS))
+        else {
+            return 0;
+        };
+        self.upkeep_parts += kind.cost();
+        let whole = self.upkeep_parts / UPKEEP_PARTS;
+        self.upkeep_parts %= UPKEEP_PARTS;
+        if whole == 0 || share.ready_at() > now {
+            return 0;
+        }
+        share.charge(now, whole);
+        ops.charge(now, whole);
+        whole
     }
 
     /// Takes back bytes and operations of an earlier charge.
@@ -260,9 +327,9 @@ fn maxima(limits: &Limits) -> [Option<u64>; 6] {
     ]
 }
 
-fn units(limit: Limit, bytes: u64) -> u64 {
+fn units(limit: Limit, bytes: u64, ops: u64) -> u64 {
     match limit {
         Limit::TotalBytes | Limit::ReadBytes | Limit::WriteBytes => bytes,
-        Limit::TotalOps | Limit::ReadOps | Limit::WriteOps => 1,
+        Limit::TotalOps | Limit::ReadOps | Limit::WriteOps => ops,
     }
 }

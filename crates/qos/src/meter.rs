@@ -60,13 +60,9 @@ impl Meter {
         self.tat
     }
 
-    /// What `units` cost on the virtual clock, in whole nanoseconds, for comparing requests with each other.
-    pub fn cost(&self, units: u64) -> Nanos {
-        divide(units, 0, self.rate).0
-    }
-
-    /// Charges `units` to a request that starts at `now`.
-    pub fn charge(&mut self, now: Nanos, units: u64) {
+    /// Charges `units` to a request that starts at `now`. What they cost on the virtual clock, in whole nanoseconds, for
+    /// comparing requests with each other.
+    pub fn charge(&mut self, now: Nanos, units: u64) -> Nanos {
         if self.tat < now {
             self.tat = now;
             self.remainder = 0;
@@ -74,6 +70,13 @@ impl Meter {
         let (whole, remainder) = divide(units, self.remainder, self.rate);
         self.tat = self.tat.saturating_add(whole);
         self.remainder = remainder;
+        whole
+    }
+
+    /// Whether the next request could start at once after `units` were charged at `now`.
+    pub fn has_room(mut self, now: Nanos, units: u64) -> bool {
+        self.charge(now, units);
+        self.ready_at() <= now
     }
 
     /// Takes back `units` of an earlier charge (a READ that came out shorter than was asked for).

@@ -23,7 +23,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::limits::{Direction, Limit, Limits, Meters};
+use crate::limits::{Direction, Limit, Limits, Meters, Upkeep};
 use crate::meter::Nanos;
 use crate::queue::{Queue, Waiting};
 
@@ -36,6 +36,8 @@ const TAG_SCALE: u64 = 1 << 20;
 fn scaled(cost: Nanos, weight: u32) -> u128 {
     let weight = u64::from(weight.max(1));
     match cost.checked_mul(TAG_SCALE) {
+        // Most weigh alike, and a division is what a request costs most here.
+        Some(cost) if weight == 1 => u128::from(cost),
         // 64 bits do for costs below some hours.
         Some(cost) => u128::from(cost / weight),
         None => u128::from(cost) * u128::from(TAG_SCALE) / u128::from(weight),
@@ -82,16 +84,49 @@ pub struct Usage {
     pub bytes: [u64; 2],
     /// Requests charged, by direction.
     pub ops: [u64; 2],
+    /// Operations that metadata was charged here ([`Upkeep`]).
+    pub upkeep: u64,
     /// Requests that had to wait, by direction.
     pub delayed: [u64; 2],
     /// How long all released requests together have waited, by direction, in nanoseconds.
     pub waited: [Nanos; 2],
-    /// Requests waiting now at this node and below it.
-    pub queued: usize,
-    /// Bytes of the requests waiting now.
-    pub queued_bytes: u64,
+    /// Requests waiting now at this node and below it, by direction.
+    pub queued: [usize; 2],
+    /// Bytes of the requests waiting now, by direction.
+    pub queued_bytes: [u64; 2],
     /// The limit of this node that holds requests back now, if one does.
     pub binding: Option<Limit>,
+}
+
+impl Usage {
+    /// Requests waiting now, of both directions.
+    pub fn waiting(&self) -> usize {
+        self.queued.iter().sum()
+    }
+
+    /// A request begins to wait.
+    fn enter(&mut self, direction: Direction, bytes: u64) {
+        let at = direction as usize;
+        if let (Some(queued), Some(sum), Some(delayed)) = (
+            self.queued.get_mut(at),
+            self.queued_bytes.get_mut(at),
+            self.delayed.get_mut(at),
+        ) {
+            *queued += 1;
+            *sum += bytes;
+            *delayed += 1;
+        }
+    }
+
+    /// So many requests, of `bytes` together, wait no more.
+    fn leave(&mut self, direction: Direction, requests: usize, bytes: u64) {
+        let at = direction as usize;
+        if let (Some(queued), Some(sum)) = (self.queued.get_mut(at), self.queued_bytes.get_mut(at))
+        {
+            *queued -= requests;
+            *sum -= bytes;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,13 +257,11 @@ impl<T> Shaper<T> {
                 .collect(),
         };
         self.unplace(id.index);
-        if let Some(Usage {
-            queued,
-            queued_bytes,
-            ..
-        }) = self.get(id).map(|node| node.usage)
-        {
-            self.uncount(id.index, queued, queued_bytes);
+        if let Some(usage) = self.get(id).map(|node| node.usage) {
+            let waiting = usage.queued.into_iter().zip(usage.queued_bytes);
+            for (direction, (requests, bytes)) in Direction::ALL.into_iter().zip(waiting) {
+                self.count(id.index, |usage| usage.leave(direction, requests, bytes));
+            }
         }
         for at in gone {
             let Some(mut node) = self.nodes.get_mut(at as usize).and_then(Option::take) else {
@@ -266,11 +299,9 @@ impl<T> Shaper<T> {
                     .map(|waiting| evict(id, direction, waiting)),
             );
         }
-        self.uncount(
-            id.index,
-            evicted.len(),
-            evicted.iter().map(|gone| gone.bytes).sum(),
-        );
+        for gone in &evicted {
+            self.count(id.index, |usage| usage.leave(gone.direction, 1, gone.bytes));
+        }
         self.refresh(id.index, now);
         evicted
     }
@@ -290,7 +321,7 @@ impl<T> Shaper<T> {
     /// that was charged has been worked off.
     pub fn is_settled(&self, id: NodeId, now: Nanos) -> bool {
         self.get(id)
-            .is_some_and(|node| node.usage.queued == 0 && node.meters.settled(now))
+            .is_some_and(|node| node.usage.waiting() == 0 && node.meters.settled(now))
     }
 
     /// The limits in force.
@@ -302,7 +333,7 @@ impl<T> Shaper<T> {
     pub fn usage(&self, id: NodeId, now: Nanos) -> Option<Usage> {
         let node = self.get(id)?;
         let mut usage = node.usage;
-        if usage.queued > 0 {
+        if usage.waiting() > 0 {
             let waiting = Direction::ALL
                 .into_iter()
                 .filter(|dir| node.ready_at.get(*dir as usize) != Some(&NEVER));
@@ -321,6 +352,64 @@ impl<T> Shaper<T> {
             self.charge(id.index, direction, bytes, now);
         }
         clear
+    }
+
+    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that are about to come. Only if nothing
+    /// waits in the tree and no limit of the path would come to bind by it, so that nobody is held back for what may not
+    /// come. To be accounted for by [`Shaper::settle_ahead`], soon.
+    pub fn charge_ahead(
+        &mut self,
+        id: NodeId,
+        direction: Direction,
+        bytes: u64,
+        ops: u64,
+        now: Nanos,
+    ) -> bool {
+        if self.next_release().is_some() || self.get(id).is_none() {
+            return false;
+        }
+        let mut at = Some(id.index);
+        while let Some(node) = at.and_then(|at| self.at(at)) {
+            if !node.meters.has_room(now, direction, bytes, ops) {
+                return false;
+            }
+            at = node.parent;
+        }
+        at = Some(id.index);
+        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+            node.meters.charge(now, direction, bytes, ops);
+            at = node.parent;
+        }
+        true
+    }
+
+    /// Accounts for what was charged ahead: counts what came of it, and gives back what did not. Each as requests, and
+    /// their bytes.
+    pub fn settle_ahead(
+        &mut self,
+        id: NodeId,
+        direction: Direction,
+        came: (u64, u64),
+        left: (u64, u64),
+        now: Nanos,
+    ) {
+        if self.get(id).is_none() {
+            return;
+        }
+        let mut at = Some(id.index);
+        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+            if let (Some(ops), Some(bytes)) = (
+                node.usage.ops.get_mut(direction as usize),
+                node.usage.bytes.get_mut(direction as usize),
+            ) {
+                (*ops, *bytes) = (*ops + came.0, *bytes + came.1);
+            }
+            if left.0 > 0 {
+                node.meters.refund(direction, left.1, left.0);
+            }
+            at = node.parent;
+        }
+        self.refresh(id.index, now);
     }
 
     /// Offers a request of `bytes` at a leaf. `flow` names its connection.
@@ -350,13 +439,7 @@ impl<T> Shaper<T> {
             }
         }
         self.refresh(id.index, now);
-        self.count(id.index, |usage| {
-            usage.queued += 1;
-            usage.queued_bytes += bytes;
-            if let Some(delayed) = usage.delayed.get_mut(direction as usize) {
-                *delayed += 1;
-            }
-        });
+        self.count(id.index, |usage| usage.enter(direction, bytes));
         Submitted::Queued
     }
 
@@ -371,8 +454,8 @@ impl<T> Shaper<T> {
         let waiting = node.queue.get_mut(direction as usize)?.pop()?;
         let waited = now.saturating_sub(waiting.since);
         self.charge(leaf, direction, waiting.bytes, now);
-        self.uncount(leaf, 1, waiting.bytes);
         self.count(leaf, |usage| {
+            usage.leave(direction, 1, waiting.bytes);
             if let Some(sum) = usage.waited.get_mut(direction as usize) {
                 *sum += waited;
             }
@@ -384,6 +467,24 @@ impl<T> Shaper<T> {
     pub fn next_release(&self) -> Option<Nanos> {
         let at = self.at(ROOT)?.ready_at.iter().copied().min()?;
         (at != NEVER).then_some(at)
+    }
+
+    /// Charges metadata at a leaf with what it takes from data. It does not wait, whatever does.
+    pub fn charge_upkeep(&mut self, id: NodeId, kind: Upkeep, now: Nanos) {
+        if self.get(id).is_none() {
+            return;
+        }
+        let mut at = Some(id.index);
+        let mut charged = 0;
+        while let Some(node) = at.and_then(|at| self.at_mut(at)) {
+            let whole = node.meters.charge_upkeep(now, kind);
+            node.usage.upkeep += whole;
+            charged += whole;
+            at = node.parent;
+        }
+        if charged > 0 {
+            self.refresh(id.index, now);
+        }
     }
 
     /// Gives back bytes that were charged and then not moved: a READ that came out short. The operation stays charged;
@@ -544,7 +645,7 @@ impl<T> Shaper<T> {
         now: Nanos,
     ) -> Option<Nanos> {
         let node = self.at_mut(at)?;
-        node.meters.charge(now, direction, bytes);
+        let own = node.meters.charge(now, direction, bytes, 1);
         if let (Some(sum), Some(ops)) = (
             node.usage.bytes.get_mut(direction as usize),
             node.usage.ops.get_mut(direction as usize),
@@ -552,7 +653,6 @@ impl<T> Shaper<T> {
             *sum += bytes;
             *ops += 1;
         }
-        let own = node.meters.cost(direction, bytes);
         let (weight, tag) = (node.limits.weight, node.tag);
         let Some(parent) = node.parent else {
             return own;
@@ -574,7 +674,7 @@ impl<T> Shaper<T> {
     fn refresh(&mut self, from: u32, now: Nanos) {
         // Requests are counted when they have been entered and before they are taken out.
         let none =
-            |node: &Node<T>| node.usage.queued == 0 && node.queue.iter().all(Queue::is_empty);
+            |node: &Node<T>| node.usage.waiting() == 0 && node.queue.iter().all(Queue::is_empty);
         if self.next_release().is_none() && self.at(from).is_none_or(none) {
             // Nothing waits anywhere.
             return;
@@ -686,13 +786,6 @@ impl<T> Shaper<T> {
             change(&mut node.usage);
             at = node.parent;
         }
-    }
-
-    fn uncount(&mut self, leaf: u32, queued: usize, bytes: u64) {
-        self.count(leaf, |usage| {
-            usage.queued -= queued;
-            usage.queued_bytes -= bytes;
-        });
     }
 
     fn at(&self, index: u32) -> Option<&Node<T>> {

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_qos::{Direction, Limits, Meter, Nanos, NodeId, Rate, Shaper, Submitted};
+use weir_qos::{Direction, Limits, Meter, Nanos, NodeId, Rate, Shaper, Submitted, Upkeep};
 
 const SECOND: Nanos = 1_000_000_000;
 const HOUR: Nanos = 3600 * SECOND;
@@ -328,6 +328,25 @@ impl World {
         }
     }
 
+    /// Metadata at a leaf, which takes some of the operations and does not wait.
+    fn upkeep(&mut self, leaf: usize, kind: Upkeep) {
+        let taken = |world: &World, at: usize| {
+            let usage = world.shaper.usage(world.nodes[at].id, world.now);
+            usage.unwrap().upkeep
+        };
+        let path: Vec<usize> = self.path(leaf).collect();
+        let before: Vec<u64> = path.iter().map(|at| taken(self, *at)).collect();
+        self.shaper
+            .charge_upkeep(self.nodes[leaf].id, kind, self.now);
+        for (at, before) in path.into_iter().zip(before) {
+            let took = taken(self, at) - before;
+            match &mut self.nodes[at].buckets[1] {
+                Some(bucket) => bucket.fill(self.now, took),
+                None => assert_eq!(took, 0, "of no limit on operations"),
+            }
+        }
+    }
+
     /// Changes a node's limits: each that it has is multiplied.
     fn change(&mut self, node: usize, by: f64) {
         let scale = |rate: Option<u64>| rate.map(|rate| ((rate as f64 * by) as u64).max(1));
@@ -374,6 +393,7 @@ proptest! {
         tree in prop::collection::vec((any::<usize>(), some_limits()), 1..14),
         clients in prop::collection::vec(some_client(), 1..12),
         changes in prop::collection::vec((any::<usize>(), 0.05f64..20.0, 1u64..300_000_000), 0..6),
+        metadata in prop::collection::vec((any::<usize>(), 0usize..3, 1u64..50_000_000), 0..30),
         slack in 0u64..200_000,
     ) {
         let mut world = World::new(&tree, slack);
@@ -382,6 +402,13 @@ proptest! {
             let node = leaves[client.node % leaves.len()];
             world.enter(Client { node, ..client });
         }
+        for (leaf, kind, after) in metadata {
+            world.run_until(world.now + after);
+            // The timer may be late, but not from one stretch to the next.
+            world.release();
+            let kind = [Upkeep::Protocol, Upkeep::Look, Upkeep::Change][kind];
+            (0..leaf % 20).for_each(|_| world.upkeep(leaves[leaf % leaves.len()], kind));
+        }
         for (node, by, after) in changes {
             world.run_until(world.now + after);
             world.change(node % tree.len(), by);
@@ -389,7 +416,11 @@ proptest! {
         world.run_until(world.now + SECOND / 2);
         prop_assert!(!world.starts.is_empty());
         let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
-        prop_assert_eq!(usage.queued, world.waiting.values().sum::<usize>());
+        let waiting = Direction::ALL.map(|direction| {
+            let of = |(client, count): (&usize, &usize)| (world.clients[*client].direction == direction).then_some(*count);
+            world.waiting.iter().filter_map(of).sum::<usize>()
+        });
+        prop_assert_eq!(usage.queued, waiting);
     }
 
     /// Volumes of any weights with clients of any sizes under one binding limit.

@@ -96,7 +96,7 @@ impl Throttle {
     /// Whether a transfer waits, and if so whether for the global limit (`true`) or its own.
     pub fn bound_by_global(&self, place: Place, now: Nanos) -> Option<bool> {
         let usage = self.shaper.usage(place.0, now)?;
-        (usage.queued > 0).then_some(usage.binding != Some(Limit::TotalBytes))
+        (usage.waiting() > 0).then_some(usage.binding != Some(Limit::TotalBytes))
     }
 }
 

@@ -28,7 +28,7 @@ pub use identity::Creds;
 pub use ops::{Outcome, Permitted, Subject};
 pub use snapdir::{SNAPSHOT_DIRECTORY, Spot};
 pub use vfs::{NoSubject, Vfs};
-pub use weir_qos::Direction;
+pub use weir_qos::{Direction, Upkeep};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;
 

@@ -186,7 +186,7 @@ impl Backend for Node {
                 };
                 (level, binding.limit)
             }),
-            waiting: status.usage.queued as u64,
+            waiting: status.usage.waiting() as u64,
             source: status.source.to_string(),
         }))
     }

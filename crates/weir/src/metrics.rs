@@ -4,14 +4,19 @@
 //! |---|---|---|
 //! | `weir_operation_seconds` | pool, volume, protocol, operation | histogram: from a call's arrival to its reply |
 //! | `weir_operation_bytes_total` | the same | data moved |
-//! | `weir_client_operations_total`, `…_bytes_total`, `…_seconds_total` | client | the busiest clients |
+//! | `weir_client_operation_seconds` | client | the same histogram over all operations of a client, for the busiest |
+//! | `weir_client_bytes_total` | client | data moved, likewise |
 //! | `weir_limit`, `weir_limit_used`, `weir_limit_headroom` | level, pool, volume, limit (, client) | a second: in force, used of late, left |
 //! | `weir_limit_binding` | level, pool, volume, limit | 1: this limit holds requests of the volume back now |
 //! | `weir_throttled_seconds_total`, `weir_throttled_operations_total` | pool, volume, direction | time that requests waited, and how many did |
-//! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume | waiting now |
+//! | `weir_throttle_queue_length`, `…_queue_bytes` | pool, volume, direction | waiting now |
+//! | `weir_limit_metadata_operations_total` | level, pool, volume | what metadata took of a limit on operations |
 //! | `weir_throttled_client_…` | pool, volume, client | the same, and what was let through, for clients of limited volumes |
 //! | `weir_held_bytes`, `weir_held_bytes_limit` | | memory of requests that wait |
 //! | `weir_process_cpu_seconds_total`, `weir_process_resident_bytes`, `weir_uptime_seconds` | | the server |
+//!
+//! A direction is an operation as limits see it: `read` is READ, `write` is WRITE; nothing else is limited. What a pool
+//! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
 //!
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
 //! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are told apart.
@@ -54,8 +59,17 @@ type Node = (Level, u64, Option<IpAddr>);
 struct Rates {
     at: f64,
     last: HashMap<Node, Usage>,
-    /// Bytes and operations a second, by direction.
-    rates: HashMap<Node, ([f64; 2], [f64; 2])>,
+    rates: HashMap<Node, Used>,
+}
+
+/// What a node used of late, a second.
+struct Used {
+    /// By direction.
+    bytes: [f64; 2],
+    /// By direction.
+    ops: [f64; 2],
+    /// Operations that metadata was charged.
+    upkeep: f64,
 }
 
 impl Rates {
@@ -68,12 +82,16 @@ impl Rates {
         self.rates.clear();
         for (node, usage) in nodes {
             if let Some(before) = self.last.get(&node) {
-                let rate = |now: [u64; 2], before: [u64; 2]| {
-                    let of = |(now, before): (u64, u64)| now.saturating_sub(before) as f64 / span;
-                    [(now[0], before[0]), (now[1], before[1])].map(of)
+                let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span;
+                let each = |now: [u64; 2], before: [u64; 2]| {
+                    [rate(now[0], before[0]), rate(now[1], before[1])]
                 };
-                let rates = (rate(usage.bytes, before.bytes), rate(usage.ops, before.ops));
-                self.rates.insert(node, rates);
+                let used = Used {
+                    bytes: each(usage.bytes, before.bytes),
+                    ops: each(usage.ops, before.ops),
+                    upkeep: rate(usage.upkeep, before.upkeep),
+                };
+                self.rates.insert(node, used);
             }
             last.insert(node, usage);
         }
@@ -82,10 +100,10 @@ impl Rates {
 
     /// What a node uses of a limit.
     fn used(&self, node: Node, limit: Limit) -> Option<f64> {
-        let (bytes, ops) = self.rates.get(&node)?;
+        let Used { bytes, ops, upkeep } = self.rates.get(&node)?;
         Some(match limit {
             Limit::TotalBytes => bytes.iter().sum(),
-            Limit::TotalOps => ops.iter().sum(),
+            Limit::TotalOps => ops.iter().sum::<f64>() + upkeep,
             Limit::ReadBytes => bytes[0],
             Limit::WriteBytes => bytes[1],
             Limit::ReadOps => ops[0],
@@ -160,6 +178,7 @@ impl Metrics {
         self.clients(&mut page);
         self.limits(&mut page, &pools, &limited);
         throttled(&mut page, &pools, &limited);
+        metadata(&mut page, &pools, &limited);
         throttled_clients(&mut page, &pools, &limited);
         let (held, credit) = self.vfs.throttle.held();
         page.family(
@@ -220,24 +239,19 @@ impl Metrics {
             .into_iter()
             .map(|(ip, tally)| (client_name(ip), tally))
             .collect();
-        let family = "weir_client_operations_total";
-        page.family(family, "counter", "Operations of a client.");
+        let family = "weir_client_operation_seconds";
+        page.family(
+            family,
+            "histogram",
+            "From a call's arrival to its reply, of all operations of a client.",
+        );
         for (client, tally) in &clients {
-            page.sample(family, &[("client", client)], tally.count);
+            histogram(page, family, &[("client", client)], tally, true);
         }
         let family = "weir_client_bytes_total";
         page.family(family, "counter", "Data moved for a client.");
         for (client, tally) in &clients {
             page.sample(family, &[("client", client)], tally.bytes);
-        }
-        let family = "weir_client_seconds_total";
-        page.family(
-            family,
-            "counter",
-            "Latencies of a client's operations together.",
-        );
-        for (client, tally) in &clients {
-            page.sample(family, &[("client", client)], seconds(tally.nanos));
         }
     }
 
@@ -350,7 +364,7 @@ fn limited_clients(limited: &[VolumeStatus]) -> Vec<(&VolumeStatus, &ClientStatu
         .flat_map(|volume| volume.clients.iter().map(move |client| (volume, client)))
         .collect();
     clients.sort_by_key(|(_, client)| {
-        std::cmp::Reverse((client.usage.queued, client.usage.ops.iter().sum::<u64>()))
+        std::cmp::Reverse((client.usage.waiting(), client.usage.ops.iter().sum::<u64>()))
     });
     clients.truncate(THROTTLED_CLIENTS);
     clients
@@ -380,13 +394,7 @@ fn labels<'a>(volume: &Volume<'a>, operation: u8) -> [(&'static str, &'a str); 4
     ]
 }
 
-fn histogram(
-    page: &mut Page,
-    family: &str,
-    labels: &[(&str, &str); 4],
-    tally: &Tally,
-    buckets: bool,
-) {
+fn histogram(page: &mut Page, family: &str, labels: &[(&str, &str)], tally: &Tally, buckets: bool) {
     if buckets {
         let name = format!("{family}_bucket");
         let mut sum = 0;
@@ -396,8 +404,8 @@ fn histogram(
                 last if last + 1 == BUCKETS => "+Inf".to_owned(),
                 at => seconds(FIRST_BUCKET << at).to_string(),
             };
-            let [a, b, c, d] = *labels;
-            page.sample(&name, &[a, b, c, d, ("le", &bound)], sum);
+            let with_bound = [labels, &[("le", &bound)]].concat();
+            page.sample(&name, &with_bound, sum);
         }
     }
     page.sample(&format!("{family}_sum"), labels, seconds(tally.nanos));
@@ -424,7 +432,7 @@ fn over_volumes<V: std::fmt::Display>(
     (family, kind, help): (&str, &str, &str),
     pools: &[PoolStatus],
     limited: &[VolumeStatus],
-    values: impl Fn(&Usage) -> Vec<(Option<&'static str>, V)>,
+    values: impl Fn(&Usage) -> [(&'static str, V); 2],
 ) {
     page.family(family, kind, help);
     for volume in limited {
@@ -433,20 +441,16 @@ fn over_volumes<V: std::fmt::Display>(
             let labels = [
                 ("pool", pool),
                 ("volume", &*volume.name),
-                ("direction", direction.unwrap_or_default()),
+                ("direction", direction),
             ];
-            let labels = match direction {
-                Some(_) => &labels[..],
-                None => &labels[..2],
-            };
-            page.sample(family, labels, value);
+            page.sample(family, &labels, value);
         }
     }
 }
 
-fn by_direction<V: Copy>(values: [V; 2]) -> Vec<(Option<&'static str>, V)> {
+fn by_direction<V>(values: [V; 2]) -> [(&'static str, V); 2] {
     let [read, write] = values;
-    vec![(Some("read"), read), (Some("write"), write)]
+    [("read", read), ("write", write)]
 }
 
 fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
@@ -472,7 +476,7 @@ fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
         "Requests that wait for limits now.",
     );
     over_volumes(page, family, pools, limited, |usage| {
-        vec![(None, usage.queued)]
+        by_direction(usage.queued)
     });
     let family = (
         "weir_throttle_queue_bytes",
@@ -480,8 +484,32 @@ fn throttled(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
         "Data of the requests that wait for limits now.",
     );
     over_volumes(page, family, pools, limited, |usage| {
-        vec![(None, usage.queued_bytes)]
+        by_direction(usage.queued_bytes)
     });
+}
+
+/// What metadata took of limits on operations.
+fn metadata(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
+    let family = "weir_limit_metadata_operations_total";
+    page.family(
+        family,
+        "counter",
+        "What metadata took of a limit on operations.",
+    );
+    let of_pools = pools
+        .iter()
+        .map(|pool| (Level::Pool, &*pool.name, "", pool.limits, pool.usage));
+    let of_volumes = limited.iter().map(|volume| {
+        let pool = pool_name(pools, volume.pool);
+        let (limits, usage) = (volume.limits, volume.usage);
+        (Level::Volume, pool, &*volume.name, limits, usage)
+    });
+    for (level, pool, volume, limits, usage) in of_pools.chain(of_volumes) {
+        if limits.total.ops.is_some() {
+            let labels = [("level", level.name()), ("pool", pool), ("volume", volume)];
+            page.sample(family, &labels, usage.upkeep);
+        }
+    }
 }
 
 fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
@@ -491,7 +519,7 @@ fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeSta
         rows.extend(volume.clients.iter().map(client));
     }
     rows.sort_by_key(|(_, _, usage)| {
-        std::cmp::Reverse((usage.queued, usage.ops.iter().sum::<u64>()))
+        std::cmp::Reverse((usage.waiting(), usage.ops.iter().sum::<u64>()))
     });
     rows.truncate(THROTTLED_CLIENTS);
     let value =
@@ -533,7 +561,7 @@ fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeSta
         "weir_throttled_client_queue_length",
         "gauge",
         "A client's requests that wait now.",
-        &|u| u.queued as f64,
+        &|u| u.waiting() as f64,
     );
 }
 
@@ -556,7 +584,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use weir_base::ManualClock;
-    use weir_qos::{Direction, Plan, PoolPlan, Rate, VolumePlan};
+    use weir_qos::{Direction, Plan, PoolPlan, Rate, Upkeep, VolumePlan};
     use weir_vfs::HandleKey;
     use weir_vfs::stats::Done;
     use weir_vfs::throttle::{CreditLimits, Request, Throttle};
@@ -589,7 +617,10 @@ mod tests {
             pools: vec![PoolPlan {
                 id: 5,
                 name: "po\"ol".into(),
-                limits: Limits::default(),
+                limits: Limits {
+                    total: Rate::ops(1_000_000),
+                    ..Limits::default()
+                },
                 source: "".into(),
             }],
             volumes: vec![VolumePlan {
@@ -613,6 +644,7 @@ mod tests {
         metrics.render();
         let first = throttle.gate(&request, None);
         let second = throttle.gate(&request, None);
+        throttle.charge_upkeep(VolumeId(3), [10, 0, 0, 1].into(), Upkeep::Change, None);
         let arrived = 1_000;
         let done = Done {
             volume: VolumeId(3),
@@ -666,6 +698,22 @@ mod tests {
             value(&page, r#"weir_client_bytes_total{client="10.0.0.1"}"#),
             500.0
         );
+        let client = r#"client="10.0.0.1""#;
+        let of_client = |le: &str| {
+            let series = format!(r#"weir_client_operation_seconds_bucket{{{client},le="{le}"}}"#);
+            value(&page, &series)
+        };
+        assert_eq!(
+            ["0.000016384", "0.000032768", "+Inf"].map(of_client),
+            [0.0, 1.0, 1.0]
+        );
+        assert_eq!(
+            ["sum", "count"].map(|what| value(
+                &page,
+                &format!("weir_client_operation_seconds_{what}{{{client}}}")
+            )),
+            [0.00002, 1.0]
+        );
         let limit = format!(r#"level="volume",{labels},limit="bytes""#);
         assert_eq!(value(&page, &format!("weir_limit{{{limit}}}")), 1000.0);
         assert_eq!(value(&page, &format!("weir_limit_used{{{limit}}}")), 500.0);
@@ -673,9 +721,23 @@ mod tests {
             value(&page, &format!("weir_limit_headroom{{{limit}}}")),
             500.0
         );
+        let pool = r#"level="pool",pool="po\"ol",volume="""#;
         assert_eq!(
-            value(&page, &format!("weir_throttle_queue_length{{{labels}}}")),
+            value(
+                &page,
+                &format!("weir_limit_metadata_operations_total{{{pool}}}")
+            ),
             1.0
+        );
+        // A READ and what metadata took.
+        let operations = format!(r#"weir_limit_used{{{pool},limit="ops"}}"#);
+        assert_eq!(value(&page, &operations), 2.0);
+        assert_eq!(
+            ["read", "write"].map(|direction| value(
+                &page,
+                &format!(r#"weir_throttle_queue_length{{{labels},direction="{direction}"}}"#)
+            )),
+            [1.0, 0.0]
         );
         assert_eq!(
             value(
@@ -692,7 +754,7 @@ mod tests {
         assert_eq!(
             value(
                 &metrics.render(),
-                &format!("weir_throttle_queue_length{{{labels}}}")
+                &format!(r#"weir_throttle_queue_length{{{labels},direction="read"}}"#)
             ),
             0.0
         );

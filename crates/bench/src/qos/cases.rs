@@ -49,6 +49,24 @@ pub(super) struct Measured {
     pub(super) flows: Vec<Vec<Done>>,
     pub(super) from: u64,
     pub(super) to: u64,
+    /// The part of the time that the machine's processors were busy.
+    pub(super) busy: f64,
+}
+
+/// Ticks of all processors together that were busy, and all.
+fn processors() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<f64> = first
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    let all: f64 = ticks.iter().sum();
+    // The fourth is idle time, the fifth waiting for devices.
+    let idle: f64 = ticks.iter().skip(3).take(2).sum();
+    (all - idle, all)
 }
 
 /// Runs flows for a while and throws the beginning away.
@@ -60,11 +78,18 @@ pub(super) fn measure(
 ) -> Result<Measured, BenchError> {
     let running = load::start(run.server.nfs, flows)?;
     sleep(warm);
+    let before = processors();
     let from = clock::now_ns();
     sleep(seconds);
     let to = clock::now_ns();
+    let after = processors();
     let flows = running.finish()?;
-    Ok(Measured { flows, from, to })
+    Ok(Measured {
+        flows,
+        from,
+        to,
+        busy: (after.0 - before.0) / (after.1 - before.1).max(1.0),
+    })
 }
 
 impl Measured {

@@ -15,6 +15,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 
 /// Bits of a transaction id that hold the slot.
 const SLOT_BITS: u32 = 10;
@@ -107,7 +108,8 @@ struct Shared {
     names: AtomicU64,
 }
 
-/// Starts flows against the server at `addr`.
+/// Starts flows against the server at `addr`. When this returns, every flow has sent as much as it could at first: what a
+/// thousand connections have to make and send takes a second, in which replies would gather unseen.
 pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
     let shared = std::sync::Arc::new(Shared::default());
     shared.names.store(clock::now_ns(), Ordering::Relaxed);
@@ -116,6 +118,7 @@ pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
         threads: Vec::new(),
         flows: flows.len(),
     };
+    let (begun, all_begun) = mpsc::channel();
     let most = flows.iter().map(|flow| flow.thread).max().unwrap_or(0);
     for thread in 0..=most {
         let own: Vec<(usize, Flow)> = flows
@@ -143,13 +146,16 @@ pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
                 connections.push(connection);
             }
         }
-        let shared = std::sync::Arc::clone(&shared);
+        let (shared, begun) = (std::sync::Arc::clone(&shared), begun.clone());
         let spawned = std::thread::Builder::new()
             .name(format!("flows-{thread}"))
-            .spawn(move || run(own, connections, &shared))
+            .spawn(move || run(own, connections, &shared, begun))
             .map_err(BenchError::io("start a thread"))?;
         running.threads.push(spawned);
     }
+    drop(begun);
+    // One that fails before it begins says so when it is joined.
+    all_begun.iter().take(most + 1).for_each(drop);
     Ok(running)
 }
 
@@ -363,7 +369,9 @@ fn run(
     flows: Vec<(usize, Flow)>,
     mut connections: Vec<Connection>,
     shared: &Shared,
+    begun: mpsc::Sender<()>,
 ) -> Result<Completed, BenchError> {
+    let mut begun = Some(begun);
     let calls = Calls::new(Some(&Credential { uid: 0, gid: 0 }));
     let region: Vec<u8> = (0..1 << 20)
         .map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
@@ -427,6 +435,10 @@ fn run(
             }
             let blocked = c.send()?;
             poll.events = libc::POLLIN | if blocked { libc::POLLOUT } else { 0 };
+        }
+        if let Some(begun) = begun.take() {
+            // Nobody listens any more if another thread has failed.
+            let _ = begun.send(());
         }
         // SAFETY: the array is valid for its length.
         let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, TICK_MS) };

@@ -46,7 +46,7 @@ pub struct QosArgs {
     /// A few short cases with wide margins
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// 30 s a case of rates and operations; some fifteen minutes in all
+    /// 30 s a case of rates and operations; some twenty minutes in all
     #[arg(long)]
     pub full: bool,
 }

@@ -45,12 +45,16 @@ fn writers(run: &mut Run) -> Result<(), BenchError> {
     let running = load::start(run.server.nfs, &flows)?;
     std::thread::sleep(Duration::from_secs(1));
     let from = clock::now_ns();
+    let through = |run: &Run| run.server.metric("weir_throttled_client_bytes_total");
+    let before = (through(run)?, clock::now_ns());
     let (mut held, mut resident) = (0f64, 0u64);
     for _ in 0..if run.timing.quick { 5 } else { 25 } {
         std::thread::sleep(Duration::from_millis(200));
         held = held.max(run.server.metric("weir_held_bytes")?);
         resident = resident.max(run.server.usage().1);
     }
+    let after = (through(run)?, clock::now_ns());
+    let said = (after.0 - before.0) / MIB * SECOND as f64 / (after.1 - before.1).max(1) as f64;
     let to = clock::now_ns();
     let limit = run.server.metric("weir_held_bytes_limit")?;
     let done = running.finish()?;
@@ -70,7 +74,7 @@ fn writers(run: &mut Run) -> Result<(), BenchError> {
         } else {
             Verdict::Missed
         },
-        data: json!({"held": held, "limit": limit, "resident": resident, "achieved_mibps": achieved, "neighbour_p99_us": p99, "neighbour_reads": served}),
+        data: json!({"held": held, "limit": limit, "resident": resident, "achieved_mibps": achieved, "by_metrics_mibps": said, "neighbour_p99_us": p99, "neighbour_reads": served}),
     });
     // All connections are gone: so is what they held.
     let end = clock::now_ns() + 20_000_000_000;

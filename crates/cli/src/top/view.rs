@@ -127,7 +127,9 @@ pub fn between(before: &Look, now: &Look) -> View {
     let mut volumes: BTreeMap<(String, String), Row> = BTreeMap::new();
     let mut pools: BTreeMap<String, Row> = BTreeMap::new();
     let mut clients: BTreeMap<String, Row> = BTreeMap::new();
-    let mut buckets: BTreeMap<(String, String), BTreeMap<u64, f64>> = BTreeMap::new();
+    let mut buckets: BTreeMap<(String, String), Buckets> = BTreeMap::new();
+    let mut buckets_of_pools: BTreeMap<String, Buckets> = BTreeMap::new();
+    let mut buckets_of_clients: BTreeMap<String, Buckets> = BTreeMap::new();
     let limit_of =
         |s: &'_ Sample| ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
     let mut limits: HashMap<[String; 4], f64> = HashMap::new();
@@ -151,9 +153,15 @@ pub fn between(before: &Look, now: &Look) -> View {
             "weir_operation_seconds_count" => volumes.entry(key()).or_default().ops += rate(s),
             "weir_operation_seconds_sum" => volumes.entry(key()).or_default().mean += rate(s),
             "weir_operation_seconds_bucket" => {
-                let bound = s.label("le").parse().unwrap_or(f64::INFINITY);
-                let nanos = (bound * 1e9).min(u64::MAX as f64) as u64;
-                *buckets.entry(key()).or_default().entry(nanos).or_default() += rate(s);
+                let of_pool = buckets_of_pools.entry(pool.to_owned()).or_default();
+                for of in [buckets.entry(key()).or_default(), of_pool] {
+                    *of.entry(bound_of(s)).or_default() += rate(s);
+                }
+            }
+            "weir_client_operation_seconds_bucket" => {
+                let client = s.label("client").to_owned();
+                let of = buckets_of_clients.entry(client).or_default();
+                *of.entry(bound_of(s)).or_default() += rate(s);
             }
             "weir_operation_bytes_total" => {
                 let row = volumes.entry(key()).or_default();
@@ -173,7 +181,7 @@ pub fn between(before: &Look, now: &Look) -> View {
                     row.share = Some(row.share.unwrap_or(0.0).max(s.value / limit));
                 }
             }
-            "weir_client_operations_total" => {
+            "weir_client_operation_seconds_count" => {
                 clients.entry(s.label("client").to_owned()).or_default().ops += rate(s)
             }
             "weir_client_bytes_total" => {
@@ -182,7 +190,7 @@ pub fn between(before: &Look, now: &Look) -> View {
                     .or_default()
                     .bytes += rate(s)
             }
-            "weir_client_seconds_total" => {
+            "weir_client_operation_seconds_sum" => {
                 clients
                     .entry(s.label("client").to_owned())
                     .or_default()
@@ -220,7 +228,6 @@ pub fn between(before: &Look, now: &Look) -> View {
         let sum = pools.entry(pool.clone()).or_default();
         // Means are weighed by operations, and put right below.
         sum.mean += row.mean * row.ops;
-        sum.p99 = sum.p99.max(row.p99);
         sum.read += row.read;
         sum.written += row.written;
         sum.bytes += row.bytes;
@@ -233,10 +240,16 @@ pub fn between(before: &Look, now: &Look) -> View {
     }
     for (pool, mut row) in pools {
         row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        row.p99 = buckets_of_pools
+            .get(&pool)
+            .map_or(0.0, |b| quantile(b, 0.99));
         view.pools.push(Row { pool, ..row });
     }
     for (name, mut row) in clients {
         row.mean /= row.ops.max(f64::MIN_POSITIVE);
+        row.p99 = buckets_of_clients
+            .get(&name)
+            .map_or(0.0, |b| quantile(b, 0.99));
         view.clients.push(Row { name, ..row });
     }
     abridge(view.pools.iter_mut().map(|row| &mut row.pool));
@@ -250,8 +263,17 @@ pub fn between(before: &Look, now: &Look) -> View {
     view
 }
 
-/// The upper bound, in seconds, of the bucket that holds a quantile. Buckets are cumulative.
-fn quantile(buckets: &BTreeMap<u64, f64>, quantile: f64) -> f64 {
+/// A latency histogram: operations a second up to so many nanoseconds, cumulative.
+type Buckets = BTreeMap<u64, f64>;
+
+/// The upper bound of a sample's bucket in nanoseconds.
+fn bound_of(sample: &Sample) -> u64 {
+    let bound = sample.label("le").parse().unwrap_or(f64::INFINITY);
+    (bound * 1e9).min(u64::MAX as f64) as u64
+}
+
+/// The upper bound, in seconds, of the bucket that holds a quantile.
+fn quantile(buckets: &Buckets, quantile: f64) -> f64 {
     let all = buckets
         .values()
         .fold(0.0f64, |most, count| most.max(*count));
@@ -279,6 +301,10 @@ mod tests {
              weir_operation_seconds_bucket{{{labels},le=\"+Inf\"}} {count}\n\
              weir_operation_bytes_total{{{labels}}} {bytes}\n\
              weir_client_bytes_total{{client=\"10.0.0.1\"}} {bytes}\n\
+             weir_client_operation_seconds_bucket{{client=\"10.0.0.1\",le=\"0.002\"}} 1\n\
+             weir_client_operation_seconds_bucket{{client=\"10.0.0.1\",le=\"0.008\"}} {count}\n\
+             weir_client_operation_seconds_bucket{{client=\"10.0.0.1\",le=\"+Inf\"}} {count}\n\
+             weir_client_operation_seconds_count{{client=\"10.0.0.1\"}} {count}\n\
              weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
              weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1000\n\
              weir_limit_binding{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1\n\
@@ -307,7 +333,12 @@ mod tests {
             ("volume bytes", 3.0)
         );
         assert_eq!((view.pools[0].ops, view.pools[0].bytes), (100.0, 2000.0));
-        assert_eq!(view.clients[0].bytes, 2000.0);
+        assert_eq!(view.pools[0].p99, 0.004);
+        let client = &view.clients[0];
+        assert_eq!(
+            (client.bytes, client.ops, client.p99),
+            (2000.0, 100.0, 0.008)
+        );
     }
 
     #[test]

@@ -28,7 +28,9 @@ use types::{put_post_op, put_wcc_failed};
 use weir_base::{Ino, Lsn};
 use weir_vfs::names::Wait;
 use weir_vfs::volume::{Attr, Done, FsError, Stop};
-use weir_vfs::{Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, Subject, Vfs};
+use weir_vfs::{
+    Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, Subject, Upkeep, Vfs,
+};
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
@@ -57,6 +59,19 @@ pub const PROCEDURES: [&str; 22] = [
     "PATHCONF",
     "COMMIT",
 ];
+
+/// What limits take a procedure for, if it is no READ or WRITE.
+pub fn upkeep(procedure: u32) -> Option<Upkeep> {
+    Some(match procedure {
+        6 | 7 => return None,
+        // SETATTR; CREATE to LINK.
+        2 | 8..=15 => Upkeep::Change,
+        // GETATTR, LOOKUP, ACCESS, READLINK; READDIR, READDIRPLUS, FSSTAT.
+        1 | 3..=5 | 16..=18 => Upkeep::Look,
+        // NULL, FSINFO, PATHCONF, COMMIT.
+        _ => Upkeep::Protocol,
+    })
+}
 
 /// When the reply may be released: at once, or when the log has come so far.
 pub type Release = Result<Option<Lsn>, Halt>;

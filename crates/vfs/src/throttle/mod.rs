@@ -1,7 +1,8 @@
 //! Limits in force: the one place where requests of every protocol are held back.
 //!
 //! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ and WRITE are
-//! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no data limit delays.
+//! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no limit delays, and which
+//! takes a bounded part of limits on operations ([`Throttle::charge_upkeep`]).
 //!
 //! **Who.** A client is an address. How many connections it opens changes nothing: they take turns within what the
 //! address gets.
@@ -11,8 +12,9 @@
 //! each core would need no lock, but a share is either too large, and then tokens lie idle on a core that has no use for
 //! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
 //! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
-//! often the lock is taken; a tree that nobody limits is never asked: a volume without limits costs one relaxed load
-//! when nothing at all is limited, and a look-up in an immutable table otherwise.
+//! often the lock is taken while it binds; while none does, requests that came together are charged together ([`batch`]).
+//! A tree that nobody limits is never asked: a volume without limits costs one relaxed load when nothing at all is
+//! limited, and a look-up in an immutable table otherwise.
 //!
 //! **Waiting.** A request that cannot start becomes a [`Held`]: its connection goes on with other requests, and polls it
 //! when it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases
@@ -23,6 +25,7 @@
 //! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
 //! what did acts at once: raised limits release what they allow before `change` returns.
 
+mod batch;
 mod credit;
 mod domain;
 mod held;
@@ -46,11 +49,13 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use table::Table;
 use weir_base::{Clock, VolumeId};
-use weir_qos::{Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan};
+use weir_qos::{
+    Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, Upkeep, VolumePlan,
+};
 
 /// The least time between two looks of a lane at one pool. A look costs some microseconds and is worth more the more
 /// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
@@ -98,6 +103,8 @@ struct Entry {
     slot: usize,
     /// Whether anything on the path limits.
     limited: bool,
+    /// Whether anything on the path limits the operations of both ways together, which metadata takes a part of.
+    counts_upkeep: bool,
     plan: VolumePlan,
 }
 
@@ -112,6 +119,8 @@ pub struct Throttle {
     /// Whether any volume is limited at all.
     active: AtomicBool,
     table: ArcSwap<Table>,
+    /// Counts tables.
+    version: AtomicU64,
     /// Held while a plan is applied.
     applying: Mutex<()>,
     lanes: Box<[Lane]>,
@@ -126,6 +135,7 @@ impl Throttle {
             clock,
             active: AtomicBool::new(false),
             table: ArcSwap::default(),
+            version: AtomicU64::new(0),
             applying: Mutex::new(()),
             lanes: (0..lanes.max(1)).map(|_| Lane::new(now)).collect(),
             credit: Credit::new(credit),
@@ -137,15 +147,30 @@ impl Throttle {
         nanos(&*self.clock)
     }
 
+    /// Whether any volume is limited at all.
+    fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// The number of the table in force.
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
     /// Lets a request through, charged; or holds it. `now` may be a little old, and spares a look at the clock.
     pub fn gate(self: &Arc<Self>, request: &Request, now: Option<Nanos>) -> Gate {
-        if !self.active.load(Ordering::Relaxed) {
+        if !self.is_active() {
             return Gate::Free;
+        }
+        if let Some(charge) = self.take_ahead(request) {
+            return Gate::Pass(charge);
         }
         let table = self.table.load();
         let Some(entry) = table.volume(request.volume).filter(|entry| entry.limited) else {
             return Gate::Free;
         };
+        self.settle_ahead();
+        let repeats = self.repeats(request);
         let now = now.unwrap_or_else(|| self.now());
         let client = request.client.to_canonical();
         let mut woken = Woken::new();
@@ -179,6 +204,8 @@ impl Throttle {
                 }
             }
             look = state.earlier(now, 0);
+        } else if repeats {
+            self.charge_ahead(&entry.domain, &mut state, charge, now);
         }
         drop(state);
         if let (Some(at), Some(lane)) = (look, self.lane(request.flow)) {
@@ -186,6 +213,28 @@ impl Throttle {
         }
         woken.into_iter().for_each(Waker::wake);
         gate
+    }
+
+    /// Charges an operation on metadata, which does not wait, with what it takes from data. `now` as for the gate.
+    pub fn charge_upkeep(
+        &self,
+        volume: VolumeId,
+        client: IpAddr,
+        kind: Upkeep,
+        now: Option<Nanos>,
+    ) {
+        if kind == Upkeep::Protocol || !self.is_active() {
+            return;
+        }
+        let table = self.table.load();
+        let Some(entry) = table.volume(volume).filter(|entry| entry.counts_upkeep) else {
+            return;
+        };
+        let now = now.unwrap_or_else(|| self.now());
+        let mut state = entry.domain.lock();
+        if let Some(leaf) = state.leaf(entry.slot, volume, client.to_canonical(), now) {
+            state.shaper.charge_upkeep(leaf, kind, now);
+        }
     }
 
     fn lane(&self, flow: u64) -> Option<&Lane> {
@@ -207,6 +256,8 @@ impl Throttle {
     }
 
     fn undo(&self, charge: &Charge, bytes: Option<u64>) {
+        // What is given back has to have been counted.
+        self.settle_ahead();
         let table = self.table.load();
         let Some(entry) = table.volume(charge.volume) else {
             return;
@@ -293,7 +344,7 @@ impl Throttle {
         bytes: usize,
         cx: &Context<'_>,
     ) -> std::task::Poll<Option<HeldBytes>> {
-        let limited = self.active.load(Ordering::Relaxed)
+        let limited = self.is_active()
             && self
                 .table
                 .load()
@@ -371,6 +422,7 @@ impl Throttle {
             limited,
         });
         self.table.store(Arc::clone(&table));
+        self.version.fetch_add(1, Ordering::Relaxed);
         self.active.store(limited > 0, Ordering::Relaxed);
         // What waits in a place that is no more finds its new one by going through the gate again, which by now is the
         // new table's.
@@ -411,8 +463,8 @@ impl Next<'_> {
         let was = old.pools.get(plan.id);
         let is = merge_pool(was, plan, self.now, &mut self.touched);
         self.pools.insert(plan.id, Some(Arc::clone(&is)));
-        let was_limited = was.map(|was| was.plan.limits.is_limited());
-        if was_limited.is_some_and(|was| was != plan.limits.is_limited()) {
+        let matters = |limits: &Limits| (limits.is_limited(), limits.total.ops.is_some());
+        if was.is_some_and(|was| matters(&was.plan.limits) != matters(&plan.limits)) {
             let state = is.domain.lock();
             let ids: Vec<VolumeId> = state.volumes.iter().flatten().map(|v| v.id).collect();
             drop(state);
@@ -486,11 +538,15 @@ fn merge_volume(
     now: Nanos,
     touched: &mut BTreeSet<u64>,
 ) -> Option<Arc<Entry>> {
-    let limited =
-        pool.plan.limits.is_limited() || plan.limits.is_limited() || plan.client.is_limited();
+    let path = [&pool.plan.limits, &plan.limits, &plan.client];
+    let limited = path.iter().any(|limits| limits.is_limited());
+    let counts_upkeep = path.iter().any(|limits| limits.total.ops.is_some());
+    let as_before = |old: &Entry| {
+        old.plan == *plan && old.limited == limited && old.counts_upkeep == counts_upkeep
+    };
     let stays = old.filter(|old| Arc::ptr_eq(&old.domain, &pool.domain));
     let slot = match stays {
-        Some(old) if old.plan == *plan && old.limited == limited => return Some(Arc::clone(old)),
+        Some(old) if as_before(old) => return Some(Arc::clone(old)),
         Some(old) => {
             let mut state = pool.domain.lock();
             state.configure(old.slot, plan.limits, plan.client, now);
@@ -506,6 +562,7 @@ fn merge_volume(
         domain: Arc::clone(&pool.domain),
         slot,
         limited,
+        counts_upkeep,
         plan: plan.clone(),
     }))
 }

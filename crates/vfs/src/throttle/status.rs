@@ -143,7 +143,7 @@ impl Throttle {
         let clients = state.clients(entry.slot, now);
         let pool = state.shaper.usage(state.shaper.root(), now);
         let at = |level, limit: Option<Limit>| limit.map(|limit| Binding { level, limit });
-        let binding = match usage.queued {
+        let binding = match usage.waiting() {
             0 => None,
             _ => at(Level::Volume, usage.binding)
                 .or_else(|| {

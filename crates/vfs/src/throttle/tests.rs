@@ -112,7 +112,8 @@ impl Bed {
     #[track_caller]
     fn nothing_left(&self) {
         for pool in self.throttle.pools() {
-            assert_eq!((pool.usage.queued, pool.usage.queued_bytes), (0, 0));
+            let usage = pool.usage;
+            assert_eq!((usage.queued, usage.queued_bytes), ([0; 2], [0; 2]));
         }
     }
 }
@@ -181,6 +182,101 @@ fn a_raised_limit_releases_at_once_and_a_stale_plan_does_nothing() {
     bed.apply(&[(1, Limits::default())], &[(1, 1, Limits::default())]);
     assert!(bed.poll(&mut held).is_some());
     bed.nothing_left();
+}
+
+#[test]
+fn what_is_charged_together_is_charged_as_one_by_one() {
+    for rate in [100, 2_000, 3_000, 20_000, 1_000_000] {
+        let limits = Limits {
+            total: Rate {
+                bytes: Some(rate * 5000),
+                ops: Some(rate),
+            },
+            ..Limits::default()
+        };
+        let mut beds = [Bed::new(), Bed::new()];
+        for bed in &mut beds {
+            bed.apply(&[(1, limits)], &[(1, 1, Limits::default()), (2, 1, limits)]);
+        }
+        let run = |bed: &Bed, step: u64| -> Vec<bool> {
+            // Runs of one kind, short ones, and what came out shorter than was asked for.
+            let one = |n: u64| {
+                let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) as u32 };
+                match bed.gate(volume, 1, 4096 + n % 3) {
+                    Gate::Pass(charge) if (n + step) % 23 == 0 => {
+                        bed.throttle.refund(charge, 1000);
+                        true
+                    }
+                    gate => matches!(gate, Gate::Pass(_)),
+                }
+            };
+            (0..60).map(one).collect()
+        };
+        for step in 0..200 {
+            let [together, alone] = &beds;
+            let passed = together.throttle.together(|| run(together, step));
+            assert_eq!(passed, run(alone, step), "{rate} a second, step {step}");
+            for bed in &beds {
+                bed.pass(1_000_000);
+            }
+        }
+        let usage = beds.each_ref().map(|bed| {
+            let volumes = bed.throttle.volumes();
+            volumes.iter().map(|v| v.usage).collect::<Vec<_>>()
+        });
+        assert_eq!(usage[0], usage[1]);
+        assert!(usage[0][0].ops[1] > 0);
+        beds[0].nothing_left();
+    }
+}
+
+#[test]
+fn metadata_takes_a_part_of_operations_and_waits_for_nothing() {
+    let mut bed = Bed::new();
+    let ops = Limits {
+        total: Rate::ops(100),
+        ..Limits::default()
+    };
+    bed.apply(
+        &[(1, bytes(MIB)), (2, ops)],
+        &[(1, 1, Limits::default()), (2, 2, Limits::default())],
+    );
+    let charged = |bed: &Bed| -> Vec<u64> {
+        let pools = bed.throttle.pools();
+        pools.iter().map(|pool| pool.usage.upkeep).collect()
+    };
+    let look_around = |bed: &Bed| {
+        for volume in [1, 2, 3] {
+            for _ in 0..8 {
+                let client = [10, 0, 0, 1].into();
+                bed.throttle
+                    .charge_upkeep(VolumeId(volume), client, Upkeep::Look, None);
+            }
+        }
+    };
+    look_around(&bed);
+    assert_eq!(charged(&bed), [0, 1], "a limit on bytes is not its affair");
+    // An operation of data has to wait for it.
+    assert!(matches!(bed.gate(2, 1, 1), Gate::Pass(_)));
+    let mut held = bed.held(2, 1, 1);
+    assert!(bed.poll(&mut held).is_none());
+    bed.pass(SECOND / 50);
+    assert!(matches!(bed.poll(&mut held), Some(Some(_))));
+    // A pool that was limited in bytes comes to be limited in operations too, with the volumes that it has.
+    let both = Limits {
+        total: Rate {
+            bytes: Some(MIB),
+            ops: Some(100),
+        },
+        ..Limits::default()
+    };
+    bed.apply(
+        &[(1, both), (2, ops)],
+        &[(1, 1, Limits::default()), (2, 2, Limits::default())],
+    );
+    bed.pass(SECOND);
+    look_around(&bed);
+    assert_eq!(charged(&bed), [1, 2]);
 }
 
 #[test]
