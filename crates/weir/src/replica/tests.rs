@@ -3,11 +3,13 @@
 use std::path::Path as Folder;
 use std::sync::mpsc;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use weir_base::{SeededRng, SystemClock, Time};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
-use weir_ontap::execute;
+use weir_ontap::{Cluster as _, execute};
 use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
+use weir_replica::wire::{Hello, Message as _};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
 use weir_vfs::{HandleKey, Rule, Vfs};
 use weir_volume::{CreateHow, Cx, EngineOptions, SetAttr, Stability, Volume};
@@ -710,4 +712,48 @@ fn changes_of_replication_stand_in_the_audit_log() {
     };
     let refused = execute("snapmirror policy create -policy P", &viewer).unwrap_err();
     assert!(refused.contains("role viewer"), "{refused}");
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused() {
+    let (near, far) = (Station::new(10), Station::new(11));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let theirs = &far.service.peers;
+    let ours = &near.service.peers;
+    ours.create("far", Some(&address), &theirs.fingerprint)
+        .unwrap();
+    theirs.create("near", None, &ours.fingerprint).unwrap();
+    let config = theirs.server().unwrap();
+    let mut greeting = Vec::new();
+    let hello = Hello {
+        version: 9,
+        oldest: 8,
+        node: [9; 16],
+    };
+    hello.frame(&mut greeting).unwrap();
+    let there = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = tokio_rustls::TlsAcceptor::from(config);
+            let mut tls = acceptor.accept(stream).await.unwrap();
+            tls.write_all(&greeting).await.unwrap();
+            tls.flush().await.unwrap();
+            // Until it hangs up, in whatever way.
+            let _ = tls.read_to_end(&mut Vec::new()).await;
+        });
+    });
+    let said =
+        near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy X");
+    assert!(said.contains("Policy lookup"), "{said}");
+    let said = near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b");
+    let words = "the peer speaks versions 8 to 9 of the protocol, this node 1 to 1";
+    assert!(said.contains(words), "{said}");
+    there.join().unwrap();
+    assert_eq!(near.user.relationships(), []);
 }
