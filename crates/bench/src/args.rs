@@ -26,6 +26,8 @@ pub enum BenchCommand {
     Qos(Box<crate::qos::QosArgs>),
     /// What snapshots cost beside a load: starts a server of its own.
     Snapshots(Box<crate::snapshots::SnapshotsArgs>),
+    /// A published SnapMirror throttling experiment, repeated between two servers of its own.
+    Snapmirror(Box<crate::snapmirror::SnapmirrorArgs>),
     /// Tables of block sizes and read/write mixes, with reports.
     Matrix(Box<MatrixArgs>),
     /// Definitions for `matrix` that come with this program.

@@ -17,7 +17,7 @@
 //! | [`tally`], [`report`] | counting and telling |
 //! | [`machine`], [`clock`] | processor time, memory, time |
 //! | [`run`], [`tcp`] | the two measurements |
-//! | [`qos`], [`snapshots`] | targets on a server of their own |
+//! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
 //! | [`lab`] | matrices of measurements, definitions, reports, comparisons |
 
 pub mod args;
@@ -39,6 +39,7 @@ pub mod report;
 pub mod rpc;
 pub mod run;
 pub mod set;
+pub mod snapmirror;
 pub mod snapshots;
 pub mod tally;
 pub mod tcp;
@@ -71,6 +72,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
             false => Ending::Faulty,
         }),
         BenchCommand::Snapshots(a) => snapshots::snapshots(a).map(sound),
+        BenchCommand::Snapmirror(a) => snapmirror::snapmirror(a).map(sound),
         BenchCommand::Matrix(a) => lab::runner::matrix(a),
         BenchCommand::Presets(a) => lab::presets_text(a).and_then(|t| print(&t)),
         BenchCommand::Compare(a) => lab::compare::compare(a).and_then(|t| print(&t)),

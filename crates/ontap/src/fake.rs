@@ -185,6 +185,7 @@ impl State {
                 setup_ms: 500,
                 data_ms: 40_000,
                 finalize_ms: 500,
+                rate: BYTES / 40,
                 end: NOW,
                 error: None,
             });
@@ -347,6 +348,7 @@ impl State {
                     setup_ms: 0,
                     data_ms: 1000,
                     finalize_ms: 0,
+                    rate: t.wire_bytes,
                     end: NOW,
                     error: Some(ABORTED.to_owned()),
                 });

@@ -112,6 +112,7 @@ SVM:vol_test SVM:vol_test_1_dst
             setup_ms: 10,
             data_ms: seconds * 1000 - 20,
             finalize_ms: 10,
+            rate: bytes / seconds,
             end,
             error: None,
         })

@@ -169,6 +169,10 @@ pub struct LastTransfer {
     pub data_ms: u64,
     /// Of these, after the last byte of data.
     pub finalize_ms: u64,
+    /// Bytes a second on the wire while data moved, without what had come before a restart from a checkpoint; 0 if none
+    /// moved.
+    #[serde(default)]
+    pub rate: u64,
     /// When it ended.
     pub end: i64,
     /// Why it failed, if it did; [`ABORTED`] where somebody ended it.
@@ -205,6 +209,16 @@ pub struct Transfer {
     pub total: Option<u64>,
     /// The throttle that this transfer runs under, KB/s; it was fixed when the transfer began.
     pub throttle: Option<u64>,
+}
+
+impl Transfer {
+    /// Seconds until all data has moved, at the rate of now. What is left compresses as what has come did.
+    pub fn time_left(&self) -> Option<u64> {
+        let left = u128::from(self.total?.checked_sub(self.bytes)?);
+        let wire = (left * u128::from(self.wire_bytes)).checked_div(u128::from(self.bytes))?;
+        let seconds = wire.checked_div(u128::from(self.rate))?;
+        Some(u64::try_from(seconds).unwrap_or(u64::MAX))
+    }
 }
 
 /// A relationship, as it is shown.

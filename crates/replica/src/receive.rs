@@ -8,7 +8,7 @@ use weir_volume::{FsError, Incoming, Mark, Position, Receive, Volume};
 use crate::batch::{self, Unapplied};
 use crate::transfer::{Nanos, Phase, Progress, TransferError};
 use crate::wire::{
-    Ack, Begin, Done, End, Frame, Kind, Message, Reason, Refusal, Resume, WireError,
+    Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
 };
 
 /// What was received waits no longer for a consistency point, whatever the rate.
@@ -51,6 +51,7 @@ pub struct Receiver {
     digest: u64,
     acked: u64,
     begin: Option<Begin>,
+    pace: Pace,
     progress: Progress,
 }
 
@@ -69,6 +70,7 @@ impl Receiver {
             digest: 0,
             acked: 0,
             begin: None,
+            pace: Pace::Free,
             progress: Progress::new(now),
         })
     }
@@ -143,6 +145,10 @@ impl Receiver {
                 let end = End::decode(&frame.payload)?;
                 self.finish(end, out, now)
             }
+            (Kind::Pace, State::Data(_)) => {
+                self.pace = Pace::decode(&frame.payload)?;
+                Ok(Received::Nothing)
+            }
             (Kind::Refusal, _) => {
                 let refusal = Refusal::decode(&frame.payload)?;
                 Err(TransferError::Refused(refusal))
@@ -201,6 +207,7 @@ impl Receiver {
         self.progress.logical = mark.logical;
         self.progress.wire = mark.wire;
         self.progress.resumed = mark.logical;
+        self.progress.resumed_wire = mark.wire;
         self.progress.durable = receive.durable();
         self.acked = self.progress.durable;
         self.state = State::Data(Box::new(receive));
@@ -276,6 +283,11 @@ impl Receiver {
     /// What the source offers, once it has.
     pub fn offered(&self) -> Option<&Begin> {
         self.begin.as_ref()
+    }
+
+    /// What the source said last that it waits for.
+    pub fn pace(&self) -> Pace {
+        self.pace
     }
 
     /// How far it is.

@@ -283,6 +283,7 @@ impl Sender {
                 self.progress.logical = resume.logical;
                 self.progress.wire = resume.wire;
                 self.progress.resumed = resume.logical;
+                self.progress.resumed_wire = resume.wire;
                 self.progress.durable = resume.logical;
                 self.state = State::Data;
                 Ok(())

@@ -51,6 +51,8 @@ pub struct Progress {
     pub wire: u64,
     /// Of `logical`, those before the restart.
     pub resumed: u64,
+    /// Of `wire`, likewise.
+    pub resumed_wire: u64,
     /// Of `logical`, those that are durable at the destination.
     pub durable: u64,
     /// `logical` when all will have been sent, if that was counted.
@@ -73,6 +75,7 @@ impl Progress {
             logical: 0,
             wire: 0,
             resumed: 0,
+            resumed_wire: 0,
             durable: 0,
             total: None,
             began: now,

@@ -52,6 +52,8 @@ pub enum Kind {
     Refusal = 8,
     /// [`Ack`], from the destination.
     Ack = 9,
+    /// [`Pace`], from the source.
+    Pace = 10,
 }
 
 impl Kind {
@@ -66,6 +68,7 @@ impl Kind {
             7 => Kind::Done,
             8 => Kind::Refusal,
             9 => Kind::Ack,
+            10 => Kind::Pace,
             _ => return None,
         })
     }
@@ -320,6 +323,18 @@ pub struct Done {
 pub struct Ack {
     /// Bytes before compression, from the transfer's very beginning.
     pub logical: u64,
+}
+
+/// What the source waits for before it sends on. The destination tells it to whoever asks which limit binds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pace {
+    /// No limit of its own.
+    #[default]
+    Free,
+    /// The relationship's throttle.
+    Relationship,
+    /// Its node's limit on all that goes out.
+    Outgoing,
 }
 
 /// Why a transfer ends.
@@ -597,6 +612,27 @@ impl Message for Ack {
         let mut r = Bytes(payload);
         let logical = r.u64()?;
         r.end(Ack { logical })
+    }
+}
+
+impl Message for Pace {
+    const KIND: Kind = Kind::Pace;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            Pace::Free => 0,
+            Pace::Relationship => 1,
+            Pace::Outgoing => 2,
+        });
+    }
+    fn read(payload: &[u8]) -> Option<Pace> {
+        let mut r = Bytes(payload);
+        let pace = match r.u8()? {
+            0 => Pace::Free,
+            1 => Pace::Relationship,
+            2 => Pace::Outgoing,
+            _ => return None,
+        };
+        r.end(pace)
     }
 }
 

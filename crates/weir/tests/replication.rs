@@ -1,4 +1,4 @@
-//! Replication between real processes: paired, throttled, killed, and read all the while.
+//! Replication between real processes: paired, throttled, killed, and read all the while. `KILL_ROUNDS=N` makes it long.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests fail loudly.
 
@@ -11,6 +11,7 @@ use common::api::Api;
 use common::client::Client;
 use common::{Server, unique};
 use serde_json::json;
+use weir_base::{Rng, SeededRng};
 
 /// Bytes of a file in these tests.
 const FILE: usize = 256 << 10;
@@ -194,39 +195,53 @@ fn killed_again_and_again() {
     destination.mirrored();
     assert_eq!(seen(&mut destination.mount("/b"), &history), Some(0));
     let seed = unique();
+    let rounds = std::env::var("KILL_ROUNDS").map_or(4, |rounds| rounds.parse().unwrap());
     println!("seed {seed}");
-    for round in 0..4u64 {
+    let rng = SeededRng::new(seed);
+    let choose = |of: u64| rng.next_u64() % of;
+    for round in 0..rounds {
         let mut next = history.last().unwrap().clone();
-        for file in 0..FILES {
-            if (seed >> (round + file)) & 1 == 0 {
-                next[file as usize] += 1;
-            }
+        for version in next.iter_mut().skip(1) {
+            *version += choose(2);
         }
         next[0] += 1;
         write(&mut source.mount("/a"), &next);
         history.push(next);
-        // Slow enough to be met under way.
-        destination.does("snapmirror modify -destination-path weir:b -throttle 1024");
+        // Mostly slow enough to be met under way.
+        let throttle = ["1024", "1024", "4096", "unlimited"][choose(4) as usize];
+        destination.does(&format!(
+            "snapmirror modify -destination-path weir:b -throttle {throttle}"
+        ));
         destination.does("snapmirror update -destination-path weir:b");
-        let until = (seed >> (8 + round * 4)) % 400;
-        std::thread::sleep(Duration::from_millis(until));
+        std::thread::sleep(Duration::from_millis(choose(600)));
         let before = seen(&mut destination.mount("/b"), &history).unwrap();
         assert!(
             before + 2 >= history.len(),
             "older than the last complete one"
         );
-        match (seed >> round) & 1 {
+        let who = choose(3);
+        println!(
+            "round {round}: {throttle}, {}",
+            ["source", "destination", "both"][who as usize]
+        );
+        match who {
             0 => {
                 source.server.kill();
                 source = Node::start(one.path(), ports.0);
             }
-            _ => {
+            1 => {
                 destination.server.kill();
                 destination = Node::start(two.path(), ports.1);
-                let now = seen(&mut destination.mount("/b"), &history);
-                assert!(now >= Some(before), "what was complete is there at once");
+            }
+            _ => {
+                source.server.kill();
+                destination.server.kill();
+                destination = Node::start(two.path(), ports.1);
+                source = Node::start(one.path(), ports.0);
             }
         }
+        let now = seen(&mut destination.mount("/b"), &history);
+        assert!(now >= Some(before), "what was complete is there at once");
         destination.mirrored();
         let newest = history.len() - 1;
         assert_eq!(

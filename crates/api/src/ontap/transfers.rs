@@ -57,8 +57,6 @@ fn place(r: &Relationship, transfer: &str) -> String {
 fn records(r: &Relationship) -> Vec<Value> {
     let of = json!({"uuid": r.uuid, "destination": {"path": r.destination.to_string()}, "restore": false});
     let now = r.transfer.as_ref().map(|t| {
-        let left = t.total.and_then(|total| total.checked_sub(t.bytes));
-        let left = left.and_then(|left| left.checked_div(t.rate));
         json!({
             "_links": itself(&place(r, &t.uuid)),
             "uuid": t.uuid,
@@ -73,7 +71,7 @@ fn records(r: &Relationship) -> Vec<Value> {
             "throttle": t.throttle.unwrap_or(0),
             "rate": t.rate,
             "limited_by": t.bound_by,
-            "time_left": left.map(duration),
+            "time_left": t.time_left().map(duration),
             "last_updated_time": time(t.updated),
             "total_duration": duration(u64::try_from(t.updated - t.started).unwrap_or(0)),
             "network_compression_ratio": ratio(t.bytes, t.wire_bytes),
@@ -89,6 +87,7 @@ fn records(r: &Relationship) -> Vec<Value> {
             "snapshot": l.snapshot,
             "bytes_transferred": l.bytes,
             "wire_bytes_transferred": l.wire_bytes,
+            "rate": l.rate,
             "end_time": time(l.end),
             "total_duration": duration(l.duration_ms / 1000),
             "phases": {"setup_ms": l.setup_ms, "data_ms": l.data_ms, "finalize_ms": l.finalize_ms},

@@ -47,6 +47,16 @@ fn sleep(ms: u64) {
 impl Server {
     /// Starts `weir` with a new folder below `scratch`.
     pub fn start(weir: &Path, scratch: &Path, memory: &str) -> Result<Server, BenchError> {
+        Server::start_with(weir, scratch, memory, &[])
+    }
+
+    /// The same, with more arguments of `weir serve`.
+    pub fn start_with(
+        weir: &Path,
+        scratch: &Path,
+        memory: &str,
+        more: &[&str],
+    ) -> Result<Server, BenchError> {
         let folder = scratch.join(format!("weir-bench-qos-{}", clock::now_ns()));
         std::fs::create_dir_all(&folder).map_err(BenchError::io("make a folder"))?;
         let log = folder.join("log");
@@ -65,6 +75,7 @@ impl Server {
                 "--data",
             ])
             .arg(folder.join("data"))
+            .args(more)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)

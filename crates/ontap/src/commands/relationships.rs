@@ -287,8 +287,7 @@ fn updated(shown: &Shown) -> String {
 }
 
 fn time_left(transfer: &weir_replica::model::Transfer) -> Option<String> {
-    let left = transfer.total?.checked_sub(transfer.bytes)?;
-    left.checked_div(transfer.rate).map(value::duration)
+    transfer.time_left().map(value::duration)
 }
 
 fn milliseconds(ms: u64) -> String {

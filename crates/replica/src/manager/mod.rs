@@ -356,6 +356,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes on the wire, likewise.
     pub wire_bytes: u64,
+    /// Of these, those that this try has moved.
+    pub moved: u64,
     /// Of the logical bytes, those behind which a restart would begin.
     pub checkpoint: u64,
     /// Bytes a second over the last seconds.

@@ -208,6 +208,7 @@ fn a_relationships_life() {
     let progress = Progress {
         bytes: 1 << 20,
         wire_bytes: 1 << 19,
+        moved: 1 << 18,
         ..Progress::default()
     };
     m.event(job.id, Event::Progress(progress), now.plus(5));
@@ -227,6 +228,7 @@ fn a_relationships_life() {
         (2_000, 10_000, 1_000)
     );
     assert_eq!((last.bytes, last.wire_bytes), (1 << 20, 1 << 19));
+    assert_eq!(last.rate, (1 << 18) / 10, "without what had come before");
     assert_ne!(last.uuid, first.uuid);
     assert_eq!(only(&m, now).status, Status::Quiesced);
     refused(&mut m, update("s:b"), &facts(), "is quiesced");

@@ -66,6 +66,9 @@ impl Running {
             setup_ms: self.spent[Phase::Preparing as usize],
             data_ms: self.spent[Phase::Moving as usize],
             finalize_ms: self.spent[Phase::Finalizing as usize],
+            rate: (self.progress.moved.saturating_mul(1000))
+                .checked_div(self.spent[Phase::Moving as usize])
+                .unwrap_or(0),
             end: now.wall,
             error,
         }

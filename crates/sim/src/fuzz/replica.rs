@@ -3,7 +3,7 @@
 use weir_base::Time;
 use weir_replica::batch;
 use weir_replica::wire::{
-    Ack, Begin, Decoder, Done, End, HEADER, Hello, Kind, Message, Reason, Refusal, Resume,
+    Ack, Begin, Decoder, Done, End, HEADER, Hello, Kind, Message, Pace, Reason, Refusal, Resume,
     put_frame,
 };
 use weir_volume::{Position, SnapshotIdentity};
@@ -66,6 +66,7 @@ fn frames(input: &[u8]) {
                 Kind::Done => again::<Done>(payload),
                 Kind::Refusal => again::<Refusal>(payload),
                 Kind::Ack => again::<Ack>(payload),
+                Kind::Pace => again::<Pace>(payload),
             }
         }
     }
@@ -97,7 +98,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         reason: Reason::Busy,
         text: "busy".into(),
     };
-    let mut seeds = vec![Vec::new(); 8];
+    let mut seeds = vec![Vec::new(); 9];
     let done = [
         Hello::ours([9; 16]).frame(&mut seeds[0]),
         begin.frame(&mut seeds[1]),
@@ -107,6 +108,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         Done { snapshot: 1 }.frame(&mut seeds[5]),
         Ack { logical: 1 }.frame(&mut seeds[6]),
         put_frame(&mut seeds[7], Kind::Control, &[5; 300], Some(1)),
+        Pace::Outgoing.frame(&mut seeds[8]),
     ];
     assert!(done.iter().all(Result::is_ok));
     seeds

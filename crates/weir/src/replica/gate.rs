@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,6 +47,7 @@ pub struct Pass {
     /// `None`: there are more transfers than the tree has places, so this one is not limited by it.
     place: Option<Place>,
     bound: AtomicU8,
+    waiting: AtomicBool,
 }
 
 impl Gate {
@@ -84,6 +85,7 @@ impl Gate {
             place: self.inner.lock().throttle.join(kbs),
             gate: Arc::clone(self),
             bound: AtomicU8::new(0),
+            waiting: AtomicBool::new(false),
         }
     }
 }
@@ -101,13 +103,14 @@ impl Inner {
 
 /// Takes a waiter off the list, however its wait ends.
 struct Waiting<'p> {
-    gate: &'p Gate,
+    pass: &'p Pass,
     place: Place,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut inner = self.gate.inner.lock();
+        self.pass.waiting.store(false, Ordering::Relaxed);
+        let mut inner = self.pass.gate.inner.lock();
         inner.waiting.remove(&self.place);
         inner.released.remove(&self.place);
     }
@@ -143,11 +146,9 @@ impl Pass {
                 _ => 1,
             };
             self.bound.store(bound, Ordering::Relaxed);
+            self.waiting.store(true, Ordering::Relaxed);
         }
-        let _off_the_list = Waiting {
-            gate: &self.gate,
-            place,
-        };
+        let _off_the_list = Waiting { pass: self, place };
         loop {
             let sleep = {
                 let now = self.gate.now();
@@ -166,9 +167,13 @@ impl Pass {
         }
     }
 
-    /// What it has waited for since it was asked last.
+    /// What it waits for, or has waited for since it was asked last.
     pub fn bound(&self) -> Bound {
-        match self.bound.swap(0, Ordering::Relaxed) {
+        let bound = match self.waiting.load(Ordering::Relaxed) {
+            true => self.bound.load(Ordering::Relaxed),
+            false => self.bound.swap(0, Ordering::Relaxed),
+        };
+        match bound {
             1 => Bound::Own,
             2 => Bound::Global,
             _ => Bound::Free,
@@ -205,6 +210,7 @@ mod tests {
             () = tokio::task::yield_now() => {}
         }
         assert_eq!(pass.bound(), Bound::Global);
+        assert_eq!(pass.bound(), Bound::Global, "it still waits");
         gate.set_global(None);
         second.await;
         // One that goes away while it waits leaves nothing behind.

@@ -5,7 +5,9 @@
 //! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls_pki_types::ServerName;
@@ -19,12 +21,12 @@ use weir_replica::receive::{Received, Receiver};
 use weir_replica::retention::Held;
 use weir_replica::session::{Ask, Named, Told};
 use weir_replica::transfer::{Phase, TransferError};
-use weir_replica::wire;
+use weir_replica::wire::{self, Pace};
 use weir_volume::FsError;
 
 use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
-use super::{Replication, identity, peers, serve};
+use super::{Moved, Replication, identity, peers, serve};
 
 /// The pipe within a node: as much as a TCP connection holds without being asked.
 const PIPE: usize = 1 << 20;
@@ -228,6 +230,8 @@ struct Transfer<'t> {
 struct Before {
     logical: u64,
     wire: u64,
+    /// Of `wire`, without what came before a restart.
+    moved: u64,
     total: u64,
 }
 
@@ -414,6 +418,7 @@ impl Transfer<'_> {
         Ok(Before {
             logical: before.logical + moved.logical,
             wire: before.wire + moved.wire,
+            moved: before.moved + moved.wire.saturating_sub(moved.resumed_wire),
             total: before.total + moved.logical,
         })
     }
@@ -440,7 +445,21 @@ async fn receive(
         while let Some(frame) = link.incoming.frame().map_err(of_wire)? {
             let received = receiver.frame(&frame, &mut link.out, service.nanos());
             match received {
-                Ok(Received::Data(bytes)) => pass.take(bytes).await,
+                Ok(Received::Data(bytes)) => {
+                    report.count(receiver);
+                    let mut taken = pin!(pass.take(bytes));
+                    // Under a tight throttle this is where a transfer spends its time.
+                    loop {
+                        tokio::select! {
+                            biased;
+                            () = &mut taken => break,
+                            _ = ticks.tick() => {
+                                receiver.tick(&mut link.out, service.nanos());
+                                report.now(receiver, pass, false);
+                            }
+                        }
+                    }
+                }
                 Ok(Received::Done { .. }) => {
                     link.flush().await?;
                     return Ok(());
@@ -474,7 +493,9 @@ struct Report<'t> {
     before: Before,
     phase: Phase,
     last: u64,
-    counted: (u64, u64),
+    moved: Arc<Moved>,
+    /// Of the snapshot's bytes, logical and on the wire, those that were counted or had come before.
+    counted: Option<(u64, u64)>,
     /// Moments and how much had been moved by then.
     window: VecDeque<(u64, u64)>,
 }
@@ -486,7 +507,8 @@ impl<'t> Report<'t> {
             before,
             phase: Phase::Setup,
             last: 0,
-            counted: (0, 0),
+            moved: transfer.service.moved(&transfer.job.relationship),
+            counted: None,
             window: VecDeque::new(),
         }
     }
@@ -498,6 +520,16 @@ impl<'t> Report<'t> {
         }
     }
 
+    /// Counts what a frame has brought.
+    fn count(&mut self, receiver: &Receiver) {
+        let now = receiver.progress();
+        let (logical, wire) = self.counted.unwrap_or((now.resumed, now.resumed_wire));
+        let add = |to: &AtomicU64, more| to.fetch_add(more, Ordering::Relaxed);
+        add(&self.moved.logical, now.logical.saturating_sub(logical));
+        add(&self.moved.wire, now.wire.saturating_sub(wire));
+        self.counted = Some((now.logical, now.wire));
+    }
+
     /// `last`: it has ended, one way or the other.
     fn now(&mut self, receiver: &Receiver, pass: &Pass, last: bool) {
         let (service, job) = (self.transfer.service, self.transfer.job);
@@ -506,7 +538,6 @@ impl<'t> Report<'t> {
         if self.phase < Phase::Data {
             if let Some(began) = progress.data_began {
                 self.phase = Phase::Data;
-                self.counted = (progress.resumed, progress.wire.min(progress.resumed));
                 service.event_at(job.id, Event::Moving, self.at(began));
             }
         }
@@ -523,13 +554,6 @@ impl<'t> Report<'t> {
         self.last = now.ms;
         let logical = self.before.logical + progress.logical;
         let wire = self.before.wire + progress.wire;
-        let (seen, seen_wire) = self.counted;
-        service.count(
-            &job.relationship,
-            progress.logical.saturating_sub(seen),
-            progress.wire.saturating_sub(seen_wire),
-        );
-        self.counted = (progress.logical, progress.wire);
         self.window.push_back((now.ms, wire));
         while self.window.len() > 2
             && self
@@ -543,34 +567,27 @@ impl<'t> Report<'t> {
             Some((at, then)) if now.ms > *at => wire.saturating_sub(*then) * 1000 / (now.ms - at),
             _ => 0,
         };
-        let bound_by = self.bound_by(pass, rate);
+        let moved = progress.wire.saturating_sub(progress.resumed_wire);
         let progress = Progress {
             bytes: logical,
             wire_bytes: wire,
             checkpoint: self.before.logical + progress.durable,
+            moved: self.before.moved + moved,
             rate,
-            bound_by,
+            bound_by: bound_by(pass, receiver),
             total: progress.total.map(|total| self.before.total + total),
         };
         service.event_at(job.id, Event::Progress(progress), now);
     }
+}
 
-    /// A source on this node says what it waits for; of one on another node it is told by how fast it goes.
-    fn bound_by(&self, pass: &Pass, rate: u64) -> Option<String> {
-        let (service, job) = (self.transfer.service, self.transfer.job);
-        if pass.bound() == Bound::Global {
-            return Some("incoming".to_owned());
-        }
-        let sending = service.sending.lock().get(&job.relationship).copied();
-        let own = match sending {
-            Some(Bound::Global) => return Some("outgoing".to_owned()),
-            Some(Bound::Own) => true,
-            Some(Bound::Free) => false,
-            None => {
-                let limit = job.throttle.map(|kbs| kbs.saturating_mul(1024));
-                limit.is_some_and(|limit| rate >= limit / 10 * 9)
-            }
-        };
-        own.then(|| "relationship".to_owned())
-    }
+/// The limit here, or what the source says that it waits for.
+fn bound_by(pass: &Pass, receiver: &Receiver) -> Option<String> {
+    let limit = match (pass.bound(), receiver.pace()) {
+        (Bound::Global, _) => "incoming",
+        (_, Pace::Outgoing) => "outgoing",
+        (_, Pace::Relationship) => "relationship",
+        (_, Pace::Free) => return None,
+    };
+    Some(limit.to_owned())
 }

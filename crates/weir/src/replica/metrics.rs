@@ -1,6 +1,7 @@
 //! What `/metrics` says of replication (Prometheus text format).
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_replica::model::{MirrorState, Status};
 
@@ -11,7 +12,11 @@ impl Replication {
     pub fn render(&self) -> String {
         let now = self.now();
         let all = self.manager.lock().relationships(now);
-        let moved = self.moved.lock().clone();
+        let counted = |uuid: &str| {
+            let moved = self.moved.lock().get(uuid).cloned().unwrap_or_default();
+            let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+            (read(&moved.logical), read(&moved.wire))
+        };
         let mut out = String::new();
         let mut family =
             |name: &str, kind: &str, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
@@ -33,13 +38,13 @@ impl Replication {
             "weir_snapmirror_transferred_bytes_total",
             "counter",
             "Bytes that transfers have moved since the start, before compression.",
-            &|at| Some(moved.get(&of(at)?.uuid).map_or(0, |m| m.0) as f64),
+            &|at| Some(counted(&of(at)?.uuid).0 as f64),
         );
         family(
             "weir_snapmirror_wire_bytes_total",
             "counter",
             "The same as they came over the wire.",
-            &|at| Some(moved.get(&of(at)?.uuid).map_or(0, |m| m.1) as f64),
+            &|at| Some(counted(&of(at)?.uuid).1 as f64),
         );
         family(
             "weir_snapmirror_rate_bytes",

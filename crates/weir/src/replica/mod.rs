@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path as Folder, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -92,13 +92,19 @@ pub struct Replication {
     name: String,
     node: [u8; 16],
     listening: Option<SocketAddr>,
-    /// Bytes moved for each relationship since the start: logical, wire.
-    moved: Mutex<HashMap<String, (u64, u64)>>,
-    /// What keeps transfers of this node's volumes waiting, by relationship.
-    sending: Mutex<HashMap<String, gate::Bound>>,
+    /// Bytes moved for each relationship since the start.
+    moved: Mutex<HashMap<String, Arc<Moved>>>,
     stop: watch::Sender<bool>,
     stopping: AtomicBool,
     threads: AtomicUsize,
+}
+
+/// Counted with each frame, by whoever receives it.
+#[derive(Default)]
+struct Moved {
+    /// Before compression.
+    logical: AtomicU64,
+    wire: AtomicU64,
 }
 
 /// The journal as a file.
@@ -153,7 +159,6 @@ impl Replication {
             node,
             listening,
             moved: Mutex::default(),
-            sending: Mutex::default(),
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
@@ -448,12 +453,10 @@ impl Replication {
         }
     }
 
-    /// Counts what has moved.
-    fn count(&self, relationship: &str, logical: u64, wire: u64) {
+    /// Where what moves for a relationship is counted.
+    fn moved(&self, relationship: &str) -> Arc<Moved> {
         let mut moved = self.moved.lock();
-        let entry = moved.entry(relationship.to_owned()).or_default();
-        entry.0 += logical;
-        entry.1 += wire;
+        Arc::clone(moved.entry(relationship.to_owned()).or_default())
     }
 }
 

@@ -12,11 +12,12 @@ use weir_replica::plan;
 use weir_replica::retention::SM_CREATED;
 use weir_replica::send::{SendOptions, SendStep, Sender};
 use weir_replica::session::{Ask, Named, Told};
-use weir_replica::transfer::TransferError;
+use weir_replica::transfer::{Phase, TransferError};
+use weir_replica::wire::{Message, Pace};
 use weir_volume::FsError;
 
 use super::Replication;
-use super::gate::Pass;
+use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 
@@ -24,6 +25,8 @@ use super::peers::Peer;
 const IDLE: Duration = Duration::from_secs(600);
 /// Fast enough to keep up with any network that is worth compressing for.
 const LEVEL: i32 = 1;
+/// Nanoseconds between two looks at what limits a transfer.
+const LOOK: u64 = 200_000_000;
 
 /// A connection from its greeting to its end, on this thread.
 pub fn alone(service: &Arc<Replication>, stream: Box<dyn Stream>, peer: Option<&Peer>) {
@@ -149,12 +152,8 @@ async fn answer(
                 Err(error) => return link.tell(&Told::Later(error.to_string())).await,
             };
             link.tell(&Told::Sending).await?;
-            let sending = Sending {
-                service,
-                pass: service.outgoing.join(throttle),
-                relationship: &relationship,
-            };
-            send(&sending, link, sender).await?;
+            let pass = service.outgoing.join(throttle);
+            send(service, &pass, link, sender).await?;
             if let Some(mut to) = Path::parse(&destination) {
                 to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
                 let at = service.now().wall;
@@ -185,34 +184,18 @@ fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
     Ok((volume.key.to_string(), found))
 }
 
-struct Sending<'s> {
-    service: &'s Replication,
-    pass: Pass,
-    relationship: &'s str,
-}
-
-impl Sending<'_> {
-    fn note(&self) {
-        let bound = self.pass.bound();
-        let mut sending = self.service.sending.lock();
-        sending.insert(self.relationship.to_owned(), bound);
-    }
-}
-
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        self.service.sending.lock().remove(self.relationship);
-    }
-}
-
-/// Sends a snapshot, frame by frame.
-async fn send(sending: &Sending<'_>, link: &mut Link, mut sender: Sender) -> Result<(), LinkError> {
+/// Sends a snapshot, frame by frame, and among them what limits it.
+async fn send(
+    service: &Replication,
+    pass: &Pass,
+    link: &mut Link,
+    mut sender: Sender,
+) -> Result<(), LinkError> {
     let failed = |error: TransferError| match error {
         TransferError::Wire(error) => LinkError::Wire(error),
         error => LinkError::Later(error.to_string()),
     };
-    let service = sending.service;
-    let mut noted = 0;
+    let (mut looked, mut told) = (service.nanos(), Pace::Free);
     loop {
         while let Some(frame) = link.incoming.frame()? {
             sender.frame(&frame, service.nanos()).map_err(failed)?;
@@ -227,7 +210,7 @@ async fn send(sending: &Sending<'_>, link: &mut Link, mut sender: Sender) -> Res
         };
         match step {
             SendStep::Data(bytes) => {
-                sending.pass.take(bytes).await;
+                pass.take(bytes).await;
                 link.flush().await?;
             }
             SendStep::Control => link.flush().await?,
@@ -237,10 +220,18 @@ async fn send(sending: &Sending<'_>, link: &mut Link, mut sender: Sender) -> Res
             }
             SendStep::Done => return link.flush().await,
         }
-        let now = service.now().ms / 200;
-        if now != noted {
-            noted = now;
-            sending.note();
+        let now = service.nanos();
+        if sender.progress().phase == Phase::Data && now.saturating_sub(looked) >= LOOK {
+            looked = now;
+            let pace = match pass.bound() {
+                Bound::Free => Pace::Free,
+                Bound::Own => Pace::Relationship,
+                Bound::Global => Pace::Outgoing,
+            };
+            if pace != told {
+                told = pace;
+                pace.frame(&mut link.out)?;
+            }
         }
     }
 }

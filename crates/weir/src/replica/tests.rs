@@ -503,6 +503,38 @@ fn a_transfer_is_aborted_and_goes_on_from_its_checkpoint() {
 }
 
 #[test]
+fn a_limit_of_the_source_is_told_at_the_destination() {
+    let (near, far) = (Station::new(8), Station::new(9));
+    pair(&near, &far);
+    far.put("a", "one", &noise(1, 2 << 20));
+    near.does(
+        "snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy MirrorLatest",
+    );
+    far.does("options -option-name replication.throttle.outgoing.max_kbs 64");
+    near.does("snapmirror initialize -destination-path SVM:b");
+    let until_told = |limit: &str| loop {
+        let r = near.relationship("SVM:b");
+        assert_ne!(r.status, Status::Idle, "{:?}", r.last);
+        if r.transfer.and_then(|t| t.bound_by).as_deref() == Some(limit) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    until_told("outgoing");
+    near.does("options -option-name replication.throttle.incoming.max_kbs 4");
+    until_told("incoming");
+    far.does("options -option-name replication.throttle.outgoing.max_kbs unlimited");
+    near.does("options -option-name replication.throttle.incoming.max_kbs unlimited");
+    let last = near.succeeds("SVM:b").last.unwrap();
+    let metrics = near.service.render();
+    let counted = metrics
+        .lines()
+        .find(|line| line.starts_with("weir_snapmirror_wire_bytes_total{"))
+        .and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    assert_eq!(counted, Some(last.wire_bytes as f64), "{metrics}");
+}
+
+#[test]
 fn a_transfer_outlives_the_server() {
     let mut station = Station::new(6);
     station.put("a", "one", &noise(1, 2 << 20));
