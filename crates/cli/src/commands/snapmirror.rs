@@ -177,8 +177,15 @@ fn message(now: &Value) -> String {
             "" => {}
             limit => out.push_str(&format!(" ({limit} limit)")),
         }
-        let left = total.saturating_sub(number(now, "bytes_transferred")) / rate;
-        out.push_str(&format!(", {} left", duration(left)));
+        // The rate is one of bytes on the wire: what is left compresses as what has come did.
+        let moved = u128::from(number(now, "bytes_transferred"));
+        let wire = u128::from(number(now, "wire_bytes_transferred"));
+        let left = u128::from(total).saturating_sub(moved) * wire;
+        let left = left.checked_div(moved).unwrap_or(0) / u128::from(rate);
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        if total > 0 && moved > 0 {
+            out.push_str(&format!(", {} left", duration(left)));
+        }
     }
     out
 }
@@ -192,9 +199,10 @@ fn summary(end: &Value) -> String {
         number(end, "wire_bytes_transferred"),
     );
     let data = seconds("data_ms");
-    let rate = match data > 0.0 {
-        true => format!(", {}/s", size((wire as f64 / data) as u64)),
-        false => String::new(),
+    // A transfer that was begun again counts what came before in its bytes, not in its rate.
+    let rate = match number(end, "rate") {
+        0 => String::new(),
+        rate => format!(", {}/s", size(rate)),
     };
     format!(
         "Transferred {} ({} on the wire): {:.1} s of setup, {data:.1} s of data{rate}, {:.1} s to finalize.",
@@ -247,14 +255,14 @@ mod tests {
 
     #[test]
     fn progress_and_the_end_in_words() {
-        let now = json!({"bytes_transferred": 64_109_937, "total_bytes": 550_397_542_u64,
+        let now = json!({"bytes_transferred": 64_109_937, "wire_bytes_transferred": 64_109_937, "total_bytes": 550_397_542_u64,
                          "rate": 2_097_152, "limited_by": "incoming"});
         assert_eq!(
             message(&now),
             "61.14MB of 524.9MB, 2.00MB/s (incoming limit), 0:3:51 left"
         );
         let end = json!({"bytes_transferred": 550_397_542_u64, "wire_bytes_transferred": 550_397_542_u64,
-                         "phases": {"setup_ms": 500, "data_ms": 40_000, "finalize_ms": 500}});
+                         "rate": 13_759_938, "phases": {"setup_ms": 500, "data_ms": 40_000, "finalize_ms": 500}});
         assert_eq!(
             summary(&end),
             "Transferred 524.9MB (524.9MB on the wire): 0.5 s of setup, 40.0 s of data, 13.12MB/s, 0.5 s to finalize."
