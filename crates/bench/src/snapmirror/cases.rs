@@ -316,7 +316,7 @@ fn changed(run: &mut Run) -> Result<(), BenchError> {
 
 /// What the experiment quotes: aborted and begun again, it takes the new value from the checkpoint.
 fn restarted(run: &mut Run) -> Result<(), BenchError> {
-    let size = (run.size / 4).max(8 << 20);
+    let size = run.size.min(128 << 20);
     run.throttle("8192")?;
     run.write(size)?;
     let mut samples = Samples::new();
@@ -494,7 +494,7 @@ fn lowered(run: &mut Run) -> Result<(), BenchError> {
 
 /// A limit of the source's node, which the destination is to know of.
 fn outgoing(run: &mut Run) -> Result<(), BenchError> {
-    run.write((run.size / 4).max(16 << 20))?;
+    run.write(run.size.min(128 << 20).max(16 << 20))?;
     run.pair.global(false, Some(8192))?;
     let transfers = vec![run.update(MIRROR)?];
     run.pair.global(false, None)?;
