@@ -31,9 +31,9 @@ const SLICE: Duration = Duration::from_micros(100);
 /// milliseconds. It gets no greater share for that (EEVDF, Linux 6.12; older kernels
 /// and other systems do as before).
 ///
-/// Measured with both cores full of other programs' work, for the intent log's thread,
-/// which sleeps at once there ([`give_way`]): durable writes of 8 KiB 32,000 to 68,000
-/// a second, renames 60,000 to 108,000.
+/// For the intent log's thread, with both cores full of other programs' work, where it sleeps
+/// at once ([`give_way`]), the rates of durable writes and renames roughly doubled: one run
+/// each, so no more than that can be said.
 pub fn prompt() {
     #[cfg(target_os = "linux")]
     {

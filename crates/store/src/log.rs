@@ -7,9 +7,9 @@
 //! of 128 KiB takes hardly longer than one of 4 KiB, so the more load, the larger
 //! the batches and the cheaper each operation.
 //!
-//! **Shape.** A ring of blocks, written with zeroes when it is created: an
-//! append never changes a file's length or allocation, which would make the host
-//! file system commit its own journal first. Appending assigns an LSN and a
+//! **Shape.** A ring of blocks, each written with zeroes before the log comes to it
+//! ([`prepare`]): an append never changes a file's length or allocation, which would
+//! make the host file system commit its own journal first. Appending assigns an LSN and a
 //! position under a short lock and does nothing else; one thread forms batches,
 //! checksums them and writes them. Payload pages are passed by reference all the
 //! way into the device's vectored write.
@@ -51,6 +51,7 @@
 //! the device did with it.
 
 mod format;
+mod prepare;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,7 @@ use crate::frame::{Frame, FramePool};
 
 use format::{HEAD, MAX_META_BLOCKS, PAGE_SUM, RECORD_HEAD, Ring};
 pub use format::{ParsedBatch, parse_batch};
+use prepare::Prepared;
 pub use recover::{Replay, Replayed};
 use wait::Progress;
 pub use wait::Wait;
@@ -395,6 +397,7 @@ struct Shared {
     used: AtomicU64,
     work: Condvar,
     progress: Arc<Progress>,
+    prepared: Prepared,
 }
 
 impl Shared {
@@ -419,17 +422,31 @@ impl Shared {
 pub struct Log {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    preparing: Option<JoinHandle<()>>,
 }
 
 impl Log {
-    /// Writes an empty log over the whole `device`, which must have been opened
-    /// durable: a completed write is relied on to survive.
+    /// Makes an empty log on the whole `device`, which must have been opened
+    /// durable: a completed write is relied on to survive. `id` was never used there.
     ///
     /// # Errors
     /// [`LogError::TooSmall`], [`LogError::Io`].
     pub fn create(device: Arc<dyn Device>, id: LogId) -> Result<Arc<Log>, LogError> {
-        let ring = recover::format(&*device, id)?;
-        Self::start(device, id, ring, LogCut::START, LogPos(0))
+        Self::create_with(device, id, prepare::AT_ONCE)
+    }
+
+    fn create_with(device: Arc<dyn Device>, id: LogId, at_once: u64) -> Result<Arc<Log>, LogError> {
+        let (ring, whole) = recover::format(&*device, id, at_once)?;
+        let prepared = (!whole).then_some(LogPos(at_once));
+        Self::start(device, id, ring, LogCut::START, LogPos(0), prepared)
+    }
+
+    /// As [`Log::create`], and no more: the log is opened later.
+    ///
+    /// # Errors
+    /// As [`Log::create`].
+    pub fn format(device: &dyn Device, id: LogId) -> Result<(), LogError> {
+        recover::format(device, id, prepare::AT_ONCE).map(drop)
     }
 
     /// Opens a log and finds what is in it from `from` on: all records that were
@@ -457,6 +474,7 @@ impl Log {
                 next: found.next,
             },
             from.pos,
+            (!found.whole).then_some(end),
         )?;
         Ok((log, found.replay))
     }
@@ -480,7 +498,9 @@ impl Log {
         ring: Ring,
         at: LogCut,
         released: LogPos,
+        prepared: Option<LogPos>,
     ) -> Result<Arc<Log>, LogError> {
+        let unfinished = prepared.is_some();
         let shared = Arc::new(Shared {
             device,
             id,
@@ -498,12 +518,17 @@ impl Log {
             }),
             work: Condvar::new(),
             progress: Arc::new(Progress::starting_at(at.last())),
+            prepared: Prepared::new(prepared),
         });
-        let thread = writer::spawn(Arc::clone(&shared))?;
-        Ok(Arc::new(Log {
+        let mut log = Log {
+            thread: Some(writer::spawn(Arc::clone(&shared))?),
+            preparing: None,
             shared,
-            thread: Some(thread),
-        }))
+        };
+        if unfinished {
+            log.preparing = Some(prepare::spawn(Arc::clone(&log.shared))?);
+        }
+        Ok(Arc::new(log))
     }
 
     /// Queues a record and answers its LSN. Never waits for the device.
@@ -671,6 +696,11 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.shared.queue.lock().stop = true;
         self.shared.work.notify_one();
+        self.shared.prepared.stop();
+        if let Some(thread) = self.preparing.take() {
+            // A panic there has been reported, and costs nothing but its work.
+            let _ = thread.join();
+        }
         if let Some(thread) = self.thread.take() {
             // A listener may have held the last reference: the thread cannot wait
             // for itself. A panic there has poisoned the log already.

@@ -116,7 +116,7 @@ impl Aggregate {
         let space = Space::open(Arc::clone(device), &[])?;
         // The log first: without a superblock it is nobody's.
         let log_id = LogId(random(&*env.rng));
-        drop(Log::create(Arc::clone(log_device), log_id).map_err(from_log)?);
+        Log::format(&**log_device, log_id).map_err(from_log)?;
         let superblock = Superblock {
             id,
             generation: FIRST,

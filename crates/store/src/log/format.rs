@@ -12,6 +12,8 @@
 //! | 32 | 8 | blocks in the ring |
 //! | 40 | 8 | blocks in a segment |
 //! | 48 | 4 | checksum of bytes 0..48 |
+//! | 52 | 4 | 1: not every block of the ring has been written yet; 0 |
+//! | 56 | 4 | checksum of bytes 0..56; without it the ring counts as written |
 //!
 //! The ring begins at block 2.
 //!
@@ -108,8 +110,9 @@ impl Ring {
     }
 }
 
-pub(super) fn encode_log_header(id: LogId, ring: Ring) -> [u8; 52] {
-    let mut out = [0; 52];
+/// `whole`: every block of the ring has been written.
+pub(super) fn encode_log_header(id: LogId, ring: Ring, whole: bool) -> [u8; 60] {
+    let mut out = [0; 60];
     let fields: [&[u8]; 6] = [
         &LOG_MAGIC,
         &FORMAT_VERSION.to_le_bytes(),
@@ -119,7 +122,12 @@ pub(super) fn encode_log_header(id: LogId, ring: Ring) -> [u8; 52] {
         &ring.segment.to_le_bytes(),
     ];
     put(&mut out, &fields);
-    let (covered, sum) = out.split_at_mut(48);
+    let sum = crc32c::crc32c(out.get(..48).unwrap_or_default());
+    put(
+        out.get_mut(48..).unwrap_or_default(),
+        &[&sum.to_le_bytes(), &u32::from(!whole).to_le_bytes()],
+    );
+    let (covered, sum) = out.split_at_mut(56);
     sum.copy_from_slice(&crc32c::crc32c(covered).to_le_bytes());
     out
 }
@@ -127,8 +135,8 @@ pub(super) fn encode_log_header(id: LogId, ring: Ring) -> [u8; 52] {
 /// What a log's header block says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogHeader {
-    /// A log of this build's format.
-    Good(LogId, Ring),
+    /// A log of this build's format, and whether every block of its ring has been written.
+    Good(LogId, Ring, bool),
     /// A log of another format version.
     Version(u32),
     /// Damaged, or no log.
@@ -154,7 +162,9 @@ pub(super) fn decode_log_header(block: &[u8]) -> LogHeader {
             && ring.segment > 0
             && ring.blocks > 0
             && ring.blocks.is_multiple_of(ring.segment);
-        sound.then_some(LogHeader::Good(id, ring))
+        let unfinished =
+            u32_at(block, 52)? == 1 && u32_at(block, 56)? == crc32c::crc32c(block.get(..56)?);
+        sound.then_some(LogHeader::Good(id, ring, !unfinished))
     };
     parse().unwrap_or(LogHeader::Bad)
 }
@@ -333,21 +343,26 @@ mod tests {
 
     #[test]
     fn log_header_round_trips_and_notices_damage() {
-        let good = encode_log_header(LogId([3; 16]), RING);
-        assert_eq!(
-            decode_log_header(&good),
-            LogHeader::Good(LogId([3; 16]), RING)
-        );
-        for bit in 0..good.len() * 8 {
-            let mut bad = good;
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode_log_header(&bad), LogHeader::Bad);
+        for whole in [false, true] {
+            let good = encode_log_header(LogId([3; 16]), RING, whole);
+            let header = LogHeader::Good(LogId([3; 16]), RING, whole);
+            assert_eq!(decode_log_header(&good), header);
+            for bit in 0..good.len() * 8 {
+                let mut bad = good;
+                bad[bit / 8] ^= 1 << (bit % 8);
+                // What is behind the first checksum is about speed only.
+                let want = match bit / 8 {
+                    0..52 => LogHeader::Bad,
+                    _ => LogHeader::Good(LogId([3; 16]), RING, true),
+                };
+                assert_eq!(decode_log_header(&bad), want);
+            }
+            let mut newer = good;
+            newer[8] = 2;
+            let sum = crc32c::crc32c(&newer[..48]);
+            newer[48..52].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(decode_log_header(&newer), LogHeader::Version(2));
         }
-        let mut newer = good;
-        newer[8] = 2;
-        let sum = crc32c::crc32c(&newer[..48]);
-        newer[48..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(decode_log_header(&newer), LogHeader::Version(2));
         assert_eq!(decode_log_header(&[]), LogHeader::Bad);
     }
 

@@ -14,8 +14,8 @@ use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
 use super::format::{
     BodyRecord, FIXED_BLOCKS, HEAD, Head, LogHeader, Ring, decode_body, decode_log_header,
-    encode_log_header,
 };
+use super::prepare;
 use super::writer::fill_meta;
 use super::{LogCut, LogError, LogId, LogPos};
 use crate::block::page_crc;
@@ -25,32 +25,17 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 /// Blocks of the read window, if the pool has as many frames: 1 MiB.
 const WINDOW: usize = 256;
 
-/// Blocks of zeroes in one write.
-const ZEROES: u64 = 256;
-
-/// Writes zeroes over the ring, then the header.
-pub(super) fn format(device: &dyn Device, id: LogId) -> Result<Ring, LogError> {
+/// Prepares the beginning of the ring, then writes the header; answers the ring and
+/// whether it is prepared to its end.
+pub(super) fn format(
+    device: &dyn Device,
+    id: LogId,
+    at_once: u64,
+) -> Result<(Ring, bool), LogError> {
     let ring = Ring::for_device(device.length()).ok_or(LogError::TooSmall)?;
-    let end = FIXED_BLOCKS + ring.blocks;
-    let mut at = 0;
-    while at < end {
-        let count = ZEROES.min(end - at);
-        device
-            .write(BlockAddr(at), (0..count).map(|_| Frame::zero()).collect())
-            .wait()?;
-        at += count;
-    }
-    let pool = small_pool(1)?;
-    let mut frame = pool.zeroed(Class::Cp).ok_or(LogError::NoMemory)?;
-    let header = encode_log_header(id, ring);
-    for (to, from) in frame.iter_mut().zip(header) {
-        *to = from;
-    }
-    let frame = frame.freeze();
-    for copy in 0..FIXED_BLOCKS {
-        device.write(BlockAddr(copy), vec![frame.clone()]).wait()?;
-    }
-    Ok(ring)
+    let whole = prepare::begin(device, ring, at_once)?;
+    prepare::write_header(device, id, ring, whole)?;
+    Ok((ring, whole))
 }
 
 fn small_pool(frames: usize) -> Result<Arc<FramePool>, LogError> {
@@ -60,6 +45,8 @@ fn small_pool(frames: usize) -> Result<Arc<FramePool>, LogError> {
 /// What the first pass found.
 pub(super) struct Found {
     pub ring: Ring,
+    /// Every block of the ring has been written.
+    pub whole: bool,
     from: LogPos,
     /// Where the last whole batch ends.
     end: LogPos,
@@ -75,7 +62,7 @@ pub(super) fn survey(
     pool: &Arc<FramePool>,
 ) -> Result<Found, LogError> {
     let mut window = Window::new(Arc::clone(device), pool)?;
-    let ring = read_header(&mut window, id)?;
+    let (ring, whole) = read_header(&mut window, id)?;
     if FIXED_BLOCKS
         .checked_add(ring.blocks)
         .is_none_or(|end| end > device.length())
@@ -113,12 +100,15 @@ pub(super) fn survey(
         ring,
         pool: Arc::clone(pool),
         records: from.next.0..next.0,
+        behind: from,
         batches,
         current: None,
         failed: false,
     };
     Ok(Found {
         ring,
+        // A log that has been once around has been everywhere.
+        whole: whole || end.0 > ring.blocks,
         from: from.pos,
         end,
         next,
@@ -151,15 +141,15 @@ pub(super) fn mark_end(device: &dyn Device, id: LogId, found: &Found) -> Result<
     Ok(head.end())
 }
 
-fn read_header(window: &mut Window, id: LogId) -> Result<Ring, LogError> {
+fn read_header(window: &mut Window, id: LogId) -> Result<(Ring, bool), LogError> {
     for copy in 0..FIXED_BLOCKS {
         match decode_log_header(window.block(BlockAddr(copy), 1)?) {
-            LogHeader::Good(found, _) if found != id => return Err(LogError::WrongId(found)),
-            LogHeader::Good(_, ring) => {
+            LogHeader::Good(found, ..) if found != id => return Err(LogError::WrongId(found)),
+            LogHeader::Good(_, ring, whole) => {
                 if copy > 0 {
                     tracing::warn!("the intent log's first header block is damaged");
                 }
-                return Ok(ring);
+                return Ok((ring, whole));
             }
             LogHeader::Version(v) => return Err(LogError::Version(v)),
             LogHeader::Bad => {}
@@ -344,6 +334,8 @@ pub struct Replay {
     pool: Arc<FramePool>,
     /// LSNs found.
     records: std::ops::Range<u64>,
+    /// Behind the last batch whose records have all been handed out.
+    behind: LogCut,
     batches: VecDeque<Head>,
     current: Option<Current>,
     failed: bool,
@@ -352,6 +344,7 @@ pub struct Replay {
 /// The batch that records are being taken from.
 struct Current {
     pos: LogPos,
+    end: LogPos,
     lsn: u64,
     /// Block of the next payload page.
     page: u64,
@@ -365,14 +358,47 @@ impl Replay {
         self.records.end - self.records.start
     }
 
-    fn take(&mut self) -> Result<Option<Replayed>, LogError> {
+    /// Where the log would have to be read from if all that was handed out so far is
+    /// in a consistency point; `None` within a batch.
+    pub fn boundary(&self) -> Option<LogCut> {
+        match &self.current {
+            Some(current) if !current.records.is_empty() => None,
+            Some(current) => Some(LogCut {
+                pos: current.end,
+                next: Lsn(current.lsn),
+            }),
+            None => Some(self.behind),
+        }
+    }
+
+    /// The next record, its pages in frames that `frame` gives.
+    ///
+    /// # Errors
+    /// Any [`LogError`], among them [`LogError::NoMemory`] when `frame` gave none.
+    /// There is nothing more after it.
+    pub fn next_in(
+        &mut self,
+        frame: &mut dyn FnMut() -> Option<FrameMut>,
+    ) -> Option<Result<Replayed, LogError>> {
+        if self.failed {
+            return None;
+        }
+        let item = self.take(frame).transpose();
+        self.failed = matches!(item, Some(Err(_)));
+        item
+    }
+
+    fn take(
+        &mut self,
+        frame: &mut dyn FnMut() -> Option<FrameMut>,
+    ) -> Result<Option<Replayed>, LogError> {
         loop {
             if let Some(current) = &mut self.current {
                 if let Some(record) = current.records.pop_front() {
                     let mut pages = Vec::with_capacity(record.pages as usize);
                     for _ in 0..record.pages {
                         let block = self.window.block(BlockAddr(current.page), WINDOW as u64)?;
-                        let mut frame = self.pool.alloc(Class::Cp).ok_or(LogError::NoMemory)?;
+                        let mut frame = frame().ok_or(LogError::NoMemory)?;
                         frame.copy_from_slice(block);
                         if current.sums.pop_front() != Some(page_crc(&frame)) {
                             return Err(changed(current.pos));
@@ -388,6 +414,10 @@ impl Replay {
                         pages,
                     }));
                 }
+                self.behind = LogCut {
+                    pos: current.end,
+                    next: Lsn(current.lsn),
+                };
                 self.current = None;
             }
             let Some(head) = self.batches.pop_front() else {
@@ -398,6 +428,7 @@ impl Replay {
             };
             self.current = Some(Current {
                 pos: head.pos,
+                end: head.end(),
                 lsn: head.first.0,
                 page: self.ring.addr(head.pos).0 + head.meta_blocks(),
                 records: records.into(),
@@ -425,11 +456,7 @@ impl Iterator for Replay {
     type Item = Result<Replayed, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let item = self.take().transpose();
-        self.failed = matches!(item, Some(Err(_)));
-        item
+        let pool = Arc::clone(&self.pool);
+        self.next_in(&mut || pool.alloc(Class::Cp))
     }
 }

@@ -152,7 +152,13 @@ fn lives(seed: u64, blocks: u64, lives: u64) {
     let pool = FramePool::new(4096).unwrap();
     let device = Torn::new(blocks);
     let dyn_device: Arc<dyn Device> = device.clone();
-    let mut log = Log::create(dyn_device.clone(), ID).unwrap();
+    // Some rings are prepared while they are used.
+    let at_once = if rng.below(2) == 0 {
+        8
+    } else {
+        prepare::AT_ONCE
+    };
+    let mut log = Log::create_with(dyn_device.clone(), ID, at_once).unwrap();
     let mut from = LogCut::START;
     let mut model = Model {
         base: 1,
@@ -304,6 +310,62 @@ fn open(blocks: u64) -> (Arc<Torn>, Arc<dyn Device>, Arc<FramePool>, Arc<Log>) {
     let log = Log::create(as_dyn.clone(), ID).unwrap();
     device.writes.lock().clear();
     (device, as_dyn, FramePool::new(2048).unwrap(), log)
+}
+
+/// While the ring is being prepared the log writes what is prepared, and no more; when it
+/// is, the header says so, and the next start does not do it again.
+#[test]
+fn the_ring_is_prepared_ahead_of_the_log() {
+    let device = Torn::new(66);
+    let as_dyn: Arc<dyn Device> = device.clone();
+    for block in 0..66 {
+        device.disk.tamper(BlockAddr(block), |b| b.fill(0xAA));
+    }
+    let pool = FramePool::new(512).unwrap();
+    let log = Log::create_with(as_dyn.clone(), ID, 16).unwrap();
+    let mut records = Vec::new();
+    for i in 0..20u8 {
+        let lsn = log.append(record(&pool, &[i], &[i])).unwrap();
+        log.wait_blocking(lsn).unwrap();
+        records.push((lsn.0, vec![i], vec![i]));
+    }
+    let upto = || log.shared.prepared.wait_for(LogPos(u64::MAX));
+    assert!(upto());
+    drop(log);
+    let zero = |b: &mut [u8; BLOCK_SIZE]| assert!(b.iter().all(|byte| *byte == 0));
+    // Behind the header 20 batches of two blocks; the rest holds zeroes.
+    for block in 2 + 40..66 {
+        device.disk.tamper(BlockAddr(block), zero);
+    }
+    device.writes.lock().clear();
+    let (log, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+    assert_eq!(replayed(replay), records);
+    drop(log);
+    assert_eq!(device.writes.lock().len(), 1, "the mark of the end");
+}
+
+/// A start in the middle of the preparation goes on behind the log's end.
+#[test]
+fn what_is_left_to_prepare_is_prepared_by_the_next_start() {
+    let device = Torn::new(66);
+    let as_dyn: Arc<dyn Device> = device.clone();
+    let pool = FramePool::new(512).unwrap();
+    device.crash_after(5, 1); // Two steps, two headers, one batch.
+    let log = Log::create_with(as_dyn.clone(), ID, 16);
+    let log = log.unwrap();
+    let first = log.append(record(&pool, b"first", &[1, 2]));
+    let kept = first.is_ok_and(|lsn| log.wait_blocking(lsn).is_ok());
+    drop(log);
+    device.revive();
+    let (log, replay) = Log::recover(as_dyn.clone(), ID, LogCut::START, &pool).unwrap();
+    let found = replayed(replay);
+    assert!(!kept || found.len() == 1);
+    let last = log.append(record(&pool, b"last", &[3])).unwrap();
+    log.wait_blocking(last).unwrap();
+    assert!(log.shared.prepared.wait_for(LogPos(u64::MAX)));
+    drop(log);
+    let (_, replay) = Log::recover(as_dyn, ID, LogCut::START, &pool).unwrap();
+    assert_eq!(replayed(replay).len(), found.len() + 1);
 }
 
 /// Every used sector of every batch but the last, damaged one at a time, is

@@ -1,0 +1,210 @@
+//! Preparing the ring: every block of it is written once before the log gets there.
+//!
+//! A block that a host file system has only reserved is marked as such in the file's
+//! metadata. The first write to it changes that mark, and a durable write then waits
+//! for the file system's own journal. So the ring is written with zeroes in advance. For a
+//! ring of 2 GiB that takes seconds, and nobody wants to wait for it at the first start: only
+//! the beginning is written when the log is made, and a thread does the rest,
+//! block by block in ascending order, while the log is in its first lap.
+//!
+//! **Who may write where.** What lies before [`Prepared::upto`] is the log's, what lies behind
+//! is the preparing thread's; the bound only rises, after what it passes has been
+//! written. The log's thread waits before it writes a batch that ends behind it. So
+//! the two never meet, and zeroes never land on records.
+//!
+//! **Recovery does not rely on it.** Whatever a block held before the log was made, it is
+//! no head of a batch, because those carry the log's random identity. A crash before
+//! the ring is whole costs the next start the rest again, from the end of the log on: in
+//! the first lap nothing behind that is in use. Whether the ring is whole stands in the
+//! log's header, and no batch is written behind the first lap before it does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::format::{FIXED_BLOCKS, Ring, encode_log_header};
+use super::{LogError, LogId, LogPos, Shared};
+use crate::device::Device;
+use crate::error::{IoError, IoKind};
+use crate::frame::{Class, Frame, FramePool};
+
+/// Blocks that are written when a log is made: 32 MiB. Small logs are whole at once.
+pub(super) const AT_ONCE: u64 = 8192;
+
+/// Rest between two writes while the log is in use, so that its writes, which wait behind
+/// these, have most of the device.
+const REST: Duration = Duration::from_millis(10);
+
+/// How far the ring is prepared.
+pub(super) struct Prepared {
+    /// Positions before this may be written; `u64::MAX`: all.
+    upto: AtomicU64,
+    /// The log's thread waits for more.
+    wanted: AtomicBool,
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    /// Any of these has changed.
+    changed: Condvar,
+}
+
+impl Prepared {
+    pub fn new(upto: Option<LogPos>) -> Prepared {
+        Prepared {
+            upto: AtomicU64::new(upto.map_or(u64::MAX, |pos| pos.0)),
+            wanted: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits until the log may write up to `end`; `false` if it never may, because it is
+    /// being dropped.
+    pub fn wait_for(&self, end: LogPos) -> bool {
+        let ready = || end.0 <= self.upto.load(Ordering::Acquire);
+        if ready() {
+            return true;
+        }
+        let mut lock = self.lock.lock();
+        while !ready() && !self.stop.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Relaxed);
+            self.changed.notify_all();
+            self.changed.wait(&mut lock);
+        }
+        self.wanted.store(false, Ordering::Relaxed);
+        ready()
+    }
+
+    fn advance(&self, upto: u64) {
+        let _held = self.lock.lock();
+        self.upto.store(upto, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Ends the preparing thread, and lets go of whoever waits for it.
+    pub fn stop(&self) {
+        let _held = self.lock.lock();
+        self.stop.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn rest(&self) {
+        let mut lock = self.lock.lock();
+        if !self.wanted.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed) {
+            self.changed.wait_for(&mut lock, REST);
+        }
+    }
+}
+
+/// Zeroes in one piece of memory, as many as are written at a time: a segment, 4 MiB in a
+/// large ring. Each write makes the host's file system commit its journal.
+struct Zeroes(Vec<Frame>);
+
+impl Zeroes {
+    fn new(ring: Ring) -> Result<Zeroes, LogError> {
+        let count = ring.segment as usize;
+        let pool = FramePool::new(count).map_err(|_| LogError::NoMemory)?;
+        let frame = |_| pool.zeroed(Class::Cp).map(crate::frame::FrameMut::freeze);
+        let frames: Option<Vec<Frame>> = (0..count).map(frame).collect();
+        frames.map(Zeroes).ok_or(LogError::NoMemory)
+    }
+
+    /// Writes some from `pos` on, in the first lap, not beyond `end`; answers where it stopped.
+    fn write(
+        &self,
+        device: &dyn Device,
+        ring: Ring,
+        pos: LogPos,
+        end: u64,
+    ) -> Result<LogPos, IoError> {
+        let count = (self.0.len() as u64).min(end.saturating_sub(pos.0));
+        let frames = self.0.iter().take(count as usize).cloned().collect();
+        device.write(ring.addr(pos), frames).wait()?;
+        Ok(LogPos(pos.0 + count))
+    }
+}
+
+/// Prepares the beginning of a new ring; answers whether that is all of it.
+pub(super) fn begin(device: &dyn Device, ring: Ring, at_once: u64) -> Result<bool, LogError> {
+    let end = ring.blocks.min(at_once);
+    let zeroes = Zeroes::new(ring)?;
+    let mut pos = LogPos(0);
+    while pos.0 < end {
+        pos = zeroes.write(device, ring, pos, end)?;
+    }
+    Ok(end == ring.blocks)
+}
+
+/// Writes both copies of the header, one after the other.
+pub(super) fn write_header(
+    device: &dyn Device,
+    id: LogId,
+    ring: Ring,
+    whole: bool,
+) -> Result<(), LogError> {
+    let pool = FramePool::new(1).map_err(|_| LogError::NoMemory)?;
+    let mut frame = pool.zeroed(Class::Cp).ok_or(LogError::NoMemory)?;
+    for (to, from) in frame.iter_mut().zip(encode_log_header(id, ring, whole)) {
+        *to = from;
+    }
+    let frame = frame.freeze();
+    for copy in 0..FIXED_BLOCKS {
+        let addr = weir_base::BlockAddr(copy);
+        device.write(addr, vec![frame.clone()]).wait()?;
+    }
+    Ok(())
+}
+
+/// Starts the thread that prepares what is left.
+pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
+    std::thread::Builder::new()
+        .name("log-prepare".into())
+        .spawn(move || {
+            weir_base::background();
+            let all = LetGo(shared);
+            if let Err(error) = run(&all.0) {
+                // The log may do without: slower for a lap, and the next start tries again.
+                tracing::warn!(%error, "the intent log's ring could not be prepared");
+            }
+        })
+        .map_err(|e| LogError::Io(IoError::new(IoKind::Write, Default::default(), 0, e)))
+}
+
+/// However the thread ends, it writes nothing any more, and the log need not wait for it.
+struct LetGo(Arc<Shared>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.prepared.advance(u64::MAX);
+    }
+}
+
+fn run(shared: &Shared) -> Result<(), LogError> {
+    let Shared {
+        device,
+        id,
+        ring,
+        prepared,
+        progress,
+        ..
+    } = shared;
+    let zeroes = Zeroes::new(*ring)?;
+    let mut pos = LogPos(prepared.upto.load(Ordering::Relaxed));
+    while pos.0 < ring.blocks {
+        let before = progress.durable();
+        if prepared.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        pos = zeroes.write(&**device, *ring, pos, ring.blocks)?;
+        prepared.advance(pos.0);
+        if progress.durable() != before {
+            prepared.rest();
+        }
+    }
+    write_header(&**device, *id, *ring, true)?;
+    tracing::info!(blocks = ring.blocks, "the intent log's ring is prepared");
+    Ok(())
+}
