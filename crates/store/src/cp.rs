@@ -26,9 +26,8 @@ use crate::frame::{Class, Frame, FrameMut};
 use crate::space::Stream;
 use crate::tree::NodeSink;
 
-/// Blocks in one write of tree nodes: 256 KiB, from where on the disks measured
-/// gain nothing more.
-const NODE_RUN: usize = 64;
+/// Blocks in one write: 256 KiB, from where on the disks measured gain nothing more.
+const RUN: usize = 64;
 /// Blocks taken from the allocator at a time for tree nodes.
 const NODE_RESERVE: u32 = 256;
 /// Most blocks in flight: 2 MiB, a millisecond of a fast disk. More does not make it any
@@ -58,6 +57,9 @@ pub struct CpWriter {
     node_space: (BlockAddr, u32),
     /// Nodes that stand next to each other and are not being written yet.
     node_run: Option<(BlockAddr, Vec<Frame>)>,
+    /// The same of other blocks. Small files are given their blocks behind one another: a
+    /// write for each would cost more than everything else that is done for it.
+    data_run: Option<(BlockAddr, Vec<Frame>)>,
     flight: VecDeque<(Io<()>, usize)>,
     in_flight: usize,
     /// Bound of what is in flight, in blocks, and of a run of nodes.
@@ -80,6 +82,7 @@ impl CpWriter {
             generation,
             node_space: (BlockAddr(0), 0),
             node_run: None,
+            data_run: None,
             flight: VecDeque::new(),
             in_flight: 0,
             limit: (agg.pool().total() / MEMORY_SHARE).clamp(1, IN_FLIGHT),
@@ -152,12 +155,30 @@ impl CpWriter {
         self.agg.space().commit(addr, count)
     }
 
-    /// Writes `frames` to blocks that [`CpWriter::alloc`] answered. Waits while
-    /// too much is in flight; the data is durable when the consistency point is.
+    /// Writes `frames` to blocks that [`CpWriter::alloc`] answered, sooner or later: what
+    /// stands next to each other is written together. Waits while too much is in flight; the
+    /// data is durable when the consistency point is.
     ///
     /// # Errors
     /// That of an earlier write; the consistency point has failed then.
-    pub fn write(&mut self, addr: BlockAddr, frames: Vec<Frame>) -> Result<(), StoreError> {
+    pub fn write(&mut self, addr: BlockAddr, mut frames: Vec<Frame>) -> Result<(), StoreError> {
+        let most = RUN.min(self.limit);
+        if let Some((at, run)) = &mut self.data_run
+            && at.0 + run.len() as u64 == addr.0
+            && run.len() + frames.len() <= most
+        {
+            run.append(&mut frames);
+        } else {
+            self.flush_data()?;
+            self.data_run = Some((addr, frames));
+        }
+        match &self.data_run {
+            Some((_, run)) if run.len() >= most => self.flush_data(),
+            _ => Ok(()),
+        }
+    }
+
+    fn submit(&mut self, addr: BlockAddr, frames: Vec<Frame>) -> Result<(), StoreError> {
         let count = frames.len();
         while self.in_flight > 0 && self.in_flight + count > self.limit {
             self.land()?;
@@ -223,7 +244,14 @@ impl CpWriter {
 
     fn flush_nodes(&mut self) -> Result<(), StoreError> {
         match self.node_run.take() {
-            Some((addr, frames)) => self.write(addr, frames),
+            Some((addr, frames)) => self.submit(addr, frames),
+            None => Ok(()),
+        }
+    }
+
+    fn flush_data(&mut self) -> Result<(), StoreError> {
+        match self.data_run.take() {
+            Some((addr, frames)) => self.submit(addr, frames),
             None => Ok(()),
         }
     }
@@ -231,6 +259,7 @@ impl CpWriter {
     /// Waits for all writes.
     pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
         self.flush_nodes()?;
+        self.flush_data()?;
         while !self.flight.is_empty() {
             self.land()?;
         }
@@ -269,6 +298,7 @@ impl NodeSink for CpWriter {
             }
             // What this consistency point has in flight is pinned by it.
             self.flush_nodes()?;
+            self.flush_data()?;
             if self.flight.is_empty() {
                 return Err(StoreError::NoMemory);
             }
@@ -295,7 +325,7 @@ impl NodeSink for CpWriter {
         }
         let (_, run) = self.node_run.get_or_insert_with(|| (addr, Vec::new()));
         run.push(frame);
-        if run.len() >= NODE_RUN.min(self.limit) {
+        if run.len() >= RUN.min(self.limit) {
             self.flush_nodes()?;
         }
         Ok(ptr)

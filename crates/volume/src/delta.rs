@@ -54,10 +54,73 @@ impl Page {
     }
 }
 
+/// Pages by file block. Most files are small, and many have one block only: that one
+/// takes no allocation of its own (a map's is of eleven).
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// Set only while `many` is empty.
+    one: Option<(u64, Page)>,
+    many: BTreeMap<u64, Page>,
+}
+
+impl Pages {
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.many.len()
+    }
+
+    fn get(&self, block: u64) -> Option<&Page> {
+        match &self.one {
+            Some((at, page)) => (*at == block).then_some(page),
+            None => self.many.get(&block),
+        }
+    }
+
+    /// Answers the page that was there.
+    fn insert(&mut self, block: u64, page: Page) -> Option<Page> {
+        match &mut self.one {
+            Some((at, old)) if *at == block => Some(std::mem::replace(old, page)),
+            None if self.many.is_empty() => {
+                self.one = Some((block, page));
+                None
+            }
+            one => {
+                self.many.extend(one.take());
+                self.many.insert(block, page)
+            }
+        }
+    }
+
+    /// Takes out the pages from `first` on.
+    fn split_off(&mut self, first: u64) -> Pages {
+        Pages {
+            one: self.one.take_if(|(at, _)| *at >= first),
+            many: self.many.split_off(&first),
+        }
+    }
+
+    /// In the order of their blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Page)> {
+        self.range(0..=u64::MAX)
+    }
+
+    pub(crate) fn range(
+        &self,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> impl Iterator<Item = (u64, &Page)> {
+        let one = self.one.iter().filter({
+            let range = range.clone();
+            move |(at, _)| range.contains(at)
+        });
+        let many = self.many.range(range);
+        one.map(|(at, page)| (*at, page))
+            .chain(many.map(|(at, page)| (*at, page)))
+    }
+}
+
 /// Changes to a file's data.
 #[derive(Debug, Default)]
 pub(crate) struct FileDelta {
-    pages: BTreeMap<u64, Page>,
+    pages: Pages,
     /// Blocks from here on are hidden in the layers below.
     cut: Option<u64>,
     /// Number of pages that the log does not have.
@@ -76,7 +139,7 @@ pub(crate) enum Layer<'a> {
 
 impl FileDelta {
     pub(crate) fn get(&self, block: u64) -> Layer<'_> {
-        match self.pages.get(&block) {
+        match self.pages.get(block) {
             Some(page) => Layer::Page(page),
             None if self.cut.is_some_and(|cut| block >= cut) => Layer::Hole,
             None => Layer::Below,
@@ -105,8 +168,8 @@ impl FileDelta {
 
     /// Hides all blocks from `first` on; answers how many pages that dropped.
     pub(crate) fn cut(&mut self, first: u64) -> u64 {
-        let dropped = self.pages.split_off(&first);
-        for page in dropped.values() {
+        let dropped = self.pages.split_off(first);
+        for (_, page) in dropped.iter() {
             self.forget(page);
         }
         self.cut = Some(self.cut.map_or(first, |c| c.min(first)));
@@ -117,7 +180,7 @@ impl FileDelta {
         self.cut
     }
 
-    pub(crate) fn pages(&self) -> &BTreeMap<u64, Page> {
+    pub(crate) fn pages(&self) -> &Pages {
         &self.pages
     }
 
@@ -134,12 +197,11 @@ impl FileDelta {
         some.into_iter()
             .flatten()
             .filter(|(_, page)| !page.is_logged())
-            .map(|(block, page)| (*block, page))
     }
 
     /// Notes that the log has this block now, in an active or a frozen layer.
     pub(crate) fn mark_logged(&self, block: u64) {
-        if let Some(page) = self.pages.get(&block)
+        if let Some(page) = self.pages.get(block)
             && !page.logged.swap(true, Ordering::Relaxed)
         {
             self.unlogged.fetch_sub(1, Ordering::Relaxed);

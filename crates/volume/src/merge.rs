@@ -71,6 +71,8 @@ pub(crate) struct Merge<'a, S> {
     orphans: Vec<Ino>,
     /// Data blocks of inodes merged before, if overlays do not know them themselves.
     known: Option<&'a mut HashMap<Ino, u64>>,
+    /// Blocks that were written when it last gave way to the log.
+    gave_way: u64,
     /// Bytes of overlays dealt with, and how many of them have been reported.
     progress: u64,
     reported: u64,
@@ -99,6 +101,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             budget: REAP_WINDOWS,
             blocks: 0,
             orphans: Vec::new(),
+            gave_way: 0,
             progress: 0,
             reported: 0,
         }
@@ -499,8 +502,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
         let mut placed = Vec::with_capacity(data.pages().len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::new();
-        for (block, page) in data.pages() {
-            run.push((*block, page.frame.clone(), page_crc(&page.frame)));
+        for (block, page) in data.pages().iter() {
+            run.push((block, page.frame.clone(), page_crc(&page.frame)));
             if run.len() == LONGEST_WRITE {
                 self.write_run(&mut run, &mut placed)?;
             }
@@ -529,15 +532,22 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 placed.push((*block, stored));
             }
             self.progressed((rest.len() * BLOCK_SIZE) as u64);
-            self.vol.core.give_way(
-                self.cp.generation().0,
-                self.cp.written() * BLOCK_SIZE as u64,
-            );
+            self.give_way();
             self.cp
                 .write(addr, rest.into_iter().map(|(_, frame, _)| frame).collect())?;
             rest = tail;
         }
         Ok(())
+    }
+
+    /// Leaves the log its share of the device, once for each longest write.
+    fn give_way(&mut self) {
+        let written = self.cp.written();
+        if written - self.gave_way >= LONGEST_WRITE as u64 {
+            self.gave_way = written;
+            let bytes = written * BLOCK_SIZE as u64;
+            self.vol.core.give_way(self.cp.generation().0, bytes);
+        }
     }
 
     /// Leaves a page that is being written in the cache, where reads find it
