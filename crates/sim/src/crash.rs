@@ -133,7 +133,10 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
         machine
             .check()
             .map_err(|e| format!("after the crash of life {life}: {e}"))?;
+        // Some recoveries have to do with so little memory that they go in parts.
+        let frames = machine.frames();
         for again in 0..choices.below(3) {
+            machine.set_frames(*choices.pick(&[frames, 1024]));
             machine.world.crash_at(choices.between(1, 25));
             let started = machine.boot();
             if let (Err(error), false) = (&started, machine.world.crashed()) {
@@ -149,6 +152,7 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
                 .check()
                 .map_err(|e| format!("after a crash during recovery: {e}"))?;
         }
+        machine.set_frames(frames);
     }
     Ok(())
 }

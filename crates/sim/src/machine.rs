@@ -153,6 +153,17 @@ impl Machine {
         Ok(Running { engine, volume })
     }
 
+    /// Page frames of 4 KiB.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.sizes.frames
+    }
+
+    /// The memory is another one from the next start on.
+    pub fn set_frames(&mut self, frames: usize) {
+        self.sizes.frames = frames;
+    }
+
     /// Cuts the power, if it is not off already, and starts the machine again with what its disks kept.
     pub fn reboot(&mut self, choices: &Choices) {
         self.world = self.world.reboot(choices);

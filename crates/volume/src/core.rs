@@ -346,6 +346,13 @@ impl Core {
         Ok(())
     }
 
+    /// Whether overlays hold so much memory that recovery cannot just go on. A third of it,
+    /// as where clients make a consistency point due: the log's next batch, what it is read
+    /// through (a quarter at most) and the consistency point need the rest.
+    pub(crate) fn overlays_fill(&self) -> bool {
+        self.totals.frames() > self.memory / 3 || self.totals.heap() > self.heap / 2
+    }
+
     /// Notes where a consistency point begins: the gate is closed.
     pub(crate) fn begin_pace(&self) {
         let frozen = &self.cp.frozen;

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 
 use weir_base::{Generation, Ino, VolumeId};
 use weir_store::aggregate::Blocking;
+use weir_store::log::LogCut;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
@@ -125,7 +126,7 @@ pub(crate) fn run(core: &Arc<Core>) {
     }
     core.cp.active.store(true, Ordering::Release);
     let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
-    let result = attempt(core);
+    let result = attempt(core, None);
     tracing::debug!(
         took = ?core.agg.clock().monotonic().saturating_sub(began),
         log_before = log,
@@ -147,6 +148,16 @@ pub(crate) fn run(core: &Arc<Core>) {
     }
 }
 
+/// Makes one during recovery, of what has been applied: the records before `cut`.
+/// Nobody else is at work.
+pub(crate) fn run_recovered(core: &Arc<Core>, cut: LogCut) -> Result<(), StoreError> {
+    let _one = core.cp.running.lock();
+    let epoch = attempt(core, Some(cut))?;
+    core.complete(epoch);
+    tracing::info!(position = %cut.pos, "a part of the intent log is in a consistency point");
+    Ok(())
+}
+
 fn take(vol: Arc<Volume>) -> Taken {
     let inodes = std::mem::take(&mut *vol.dirty.lock());
     let sealed = std::mem::take(&mut *vol.sealed.lock());
@@ -166,7 +177,8 @@ fn take(vol: Arc<Volume>) -> Taken {
     }
 }
 
-fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
+/// `cut`: where the log is cut; `None`: where it ends now.
+fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
     let (epoch, (cut, taken, doomed)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace();
@@ -180,7 +192,8 @@ fn attempt(core: &Arc<Core>) -> Result<u64, StoreError> {
             .into_iter()
             .map(take)
             .collect();
-        (core.agg.log().cut(), taken, doomed)
+        let cut = cut.unwrap_or_else(|| core.agg.log().cut());
+        (cut, taken, doomed)
     });
 
     let mut cp = core.agg.begin()?;

@@ -1,15 +1,21 @@
 //! Recovery: applying the log's records to the last durable trees.
 //!
 //! The edits go into the overlays, as if the operations had just run, and the
-//! next consistency point merges them as it merges others. Nothing is written
-//! here, so recovery can itself be interrupted anywhere.
+//! next consistency point merges them as it merges others.
+//!
+//! Recovery can itself be interrupted anywhere. As long as memory suffices nothing is
+//! written. A log that holds more than memory does (it was filled by a server that had
+//! more) is applied in parts: between two batches of the log, a consistency point takes
+//! in what has been applied so far, and its superblock says that the log begins behind
+//! that. After a crash the next recovery goes on from there. Such a consistency point
+//! is as any other: the records before its cut are in its trees, and no others are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use weir_base::{Ino, Time};
-use weir_store::log::{LogError, Replayed};
-use weir_store::{Frame, StoreError};
+use weir_store::log;
+use weir_store::{Class, Frame, StoreError};
 
 use crate::admission::Promise;
 use crate::core::Core;
@@ -28,6 +34,8 @@ pub struct Recovered {
     pub records: u64,
     /// Edits in them.
     pub edits: u64,
+    /// Consistency points that were taken on the way, for want of memory.
+    pub points: u64,
 }
 
 /// Inode numbers that are skipped after a crash. Operations that were never
@@ -36,13 +44,23 @@ pub struct Recovered {
 const SKIP_INODES: u64 = 1 << 20;
 
 /// Applies `records` in order.
-pub(crate) fn replay(
-    core: &Arc<Core>,
-    records: impl Iterator<Item = Result<Replayed, LogError>>,
-) -> Result<Recovered, StoreError> {
+pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recovered, StoreError> {
     let mut done = Recovered::default();
-    for record in records {
-        let record = record?;
+    // What consistency points on the way leave in the cache gives way.
+    let mut frame = || core.agg.cache().alloc(Class::Foreground);
+    loop {
+        if core.overlays_fill()
+            && let Some(cut) = records.boundary()
+        {
+            if done.points == 0 {
+                skip_inodes(core);
+            }
+            crate::cp::run_recovered(core, cut)?;
+            done.points += 1;
+        }
+        let Some(record) = records.next_in(&mut frame).transpose()? else {
+            break;
+        };
         let (id, edits) = edit::decode(&record.meta, record.pages.len())
             .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
         let mut vol = core.volumes.read().get(&id).cloned();
@@ -67,11 +85,16 @@ pub(crate) fn replay(
     }
     if done.records > 0 {
         core.changed.store(true, Ordering::Relaxed);
-        for vol in core.volumes.read().values() {
-            vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
-        }
+        skip_inodes(core);
     }
     Ok(done)
+}
+
+fn skip_inodes(core: &Core) {
+    for vol in core.volumes.read().values() {
+        vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
+        core.note_changed(vol.id);
+    }
 }
 
 fn failed(e: FsError) -> StoreError {
