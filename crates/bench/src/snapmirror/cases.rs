@@ -494,7 +494,7 @@ fn lowered(run: &mut Run) -> Result<(), BenchError> {
 
 /// A limit of the source's node, which the destination is to know of.
 fn outgoing(run: &mut Run) -> Result<(), BenchError> {
-    run.write(run.size.min(128 << 20).max(16 << 20))?;
+    run.write(run.size.clamp(16 << 20, 128 << 20))?;
     run.pair.global(false, Some(8192))?;
     let transfers = vec![run.update(MIRROR)?];
     run.pair.global(false, None)?;
