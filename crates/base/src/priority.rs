@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 /// when both want the processor.
 #[cfg(target_os = "linux")]
 const NICE: libc::c_int = 10;
+/// How much an attentive thread does: a third.
+#[cfg(target_os = "linux")]
+const SLIGHTLY_NICE: libc::c_int = 5;
 
 /// Makes the calling thread one that others go before: for work that nobody waits
 /// for. When somebody does wait for it, they sleep, and it has the processor to
@@ -13,11 +16,24 @@ const NICE: libc::c_int = 10;
 /// has stepped back as far already, with the whole server under `nice` for instance.
 pub fn background() {
     #[cfg(target_os = "linux")]
+    step_back(NICE);
+}
+
+/// Makes the calling thread, and those that it will make, such that others go before it,
+/// though somebody does wait for its work: who serves data goes before who administers it.
+/// It does not take the processor from them when it wakes, and is not starved by them.
+pub fn attentive() {
+    #[cfg(target_os = "linux")]
+    step_back(SLIGHTLY_NICE);
+}
+
+#[cfg(target_os = "linux")]
+fn step_back(nice: libc::c_int) {
     // SAFETY: no pointers are passed; 0 is the calling thread. Everybody may step
     // back, so there is no failure to speak of.
     unsafe {
-        if libc::getpriority(libc::PRIO_PROCESS, 0) < NICE {
-            libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+        if libc::getpriority(libc::PRIO_PROCESS, 0) < nice {
+            libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         }
     }
 }
@@ -103,10 +119,17 @@ mod tests {
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = nice();
         let inside = std::thread::spawn(move || {
-            super::background();
-            nice()
+            super::attentive();
+            let (slightly, wholly) = (nice(), {
+                super::background();
+                nice()
+            });
+            super::attentive();
+            assert_eq!(nice(), wholly, "nobody comes forward again");
+            (slightly, wholly)
         });
-        assert_eq!(inside.join().unwrap(), before.max(super::NICE));
+        let stepped = (before.max(super::SLIGHTLY_NICE), before.max(super::NICE));
+        assert_eq!(inside.join().unwrap(), stepped);
         assert_eq!(nice(), before);
     }
 }

@@ -355,6 +355,8 @@ impl Control {
         actor: &Actor,
     ) -> Result<Vec<AuditEntry>, Refusal> {
         may_administer(actor)?;
+        // Outcomes may still be on their way.
+        self.works.store.drained().await;
         self.catalog().audit(before, limit).await
     }
 

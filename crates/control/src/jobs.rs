@@ -16,6 +16,8 @@
 //! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
 //! resource run in the order in which they were accepted; others run beside each other.
 //!
+//! What a step writes that the job would come to again if it were lost, waits for the next transaction (see `store`).
+//!
 //! The engine's deletions are durable only with its next consistency point, which nobody waits for: forcing one for each
 //! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
 //! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
@@ -283,6 +285,7 @@ impl Works {
 
     /// Takes the mark from doomed engine volumes whose deletion is durable by now, and deletes those that are still there.
     pub async fn settle(&self) {
+        self.store.drained().await;
         let doomed = self.store.catalog.doomed().await.unwrap_or_default();
         let mut durable: Vec<Arc<str>> = Vec::new();
         for key in doomed {

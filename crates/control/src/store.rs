@@ -5,10 +5,16 @@
 //! is held for microseconds and never across a wait, and goes to one writer task. The writer takes whatever has queued up
 //! as one transaction: a hundred mutations at once cost one flush of the disk, not a hundred.
 //!
-//! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the catalog is refused
-//! (each change knows the epoch that it was made in), and the head is loaded anew.
+//! A change that is *repeatable* says how far a job has come: were it lost, the job would be run again from its start,
+//! before anyone is served, and nobody could tell. It is in the view at once and waits to be written with the next
+//! transaction, or for [`LINGER`] at most; so a mutation costs one transaction, not one for each of its job's steps. Changes
+//! are written in the order in which they were made, so the catalog is what the view was at some moment.
+//!
+//! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the view is refused
+//! (each change knows the epoch that it was made in), and the head is loaded anew: what is in the catalog, and what of
+//! repeatable changes still waits to be written.
 
-use crate::catalog::{AuditEntry, Catalog, CatalogError, Flush, Loaded, Write, refused};
+use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
 use crate::model::{Actor, Instance, Operation, Outcome, Pool, Snapshot, Volume};
 use crate::name::Name;
@@ -21,11 +27,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// Operations that have ended are kept until there are more than this.
 const OPERATIONS_KEPT: usize = 10_000;
 /// Changes of one transaction at most.
 const BATCH: usize = 256;
+/// Repeatable changes wait so long for a transaction.
+const LINGER: Duration = Duration::from_millis(100);
+/// And for another one so long, when that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Audit entries between two looks at whether there are too many.
 const PRUNE_EVERY: i64 = 1_000;
 
@@ -72,7 +83,7 @@ impl Changed {
 struct Staged {
     epoch: u64,
     writes: Vec<Write>,
-    flush: Flush,
+    repeatable: bool,
     view: Box<View>,
     changed: Changed,
     reply: oneshot::Sender<Result<(), Refusal>>,
@@ -80,6 +91,8 @@ struct Staged {
 
 enum Message {
     Change(Staged),
+    /// Tells when what waits has been written.
+    Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 
@@ -89,7 +102,7 @@ pub(crate) struct Draft<'h> {
     pub now: Stamp,
     writes: Vec<Write>,
     changed: Changed,
-    flush: Flush,
+    repeatable: bool,
     head: Ended<'h>,
 }
 
@@ -100,9 +113,10 @@ struct Ended<'h> {
 }
 
 impl Draft<'_> {
-    /// Need not be flushed: if it is lost, with everything after it, it will be made again and nobody can tell.
+    /// Need not be in the catalog at once: if it is lost, with everything after it, it will be made again and nobody can
+    /// tell.
     pub fn repeatable(&mut self) {
-        self.flush = Flush::Later;
+        self.repeatable = true;
     }
 
     pub fn put_pool(&mut self, pool: Pool) {
@@ -114,7 +128,8 @@ impl Draft<'_> {
 
     pub fn remove_pool(&mut self, pool: &Pool) {
         self.changed.pools.insert(pool.name.clone());
-        self.writes.push(Write::RemovePool(pool.id));
+        self.writes
+            .push(Write::RemovePool(pool.id, pool.name.clone()));
         self.view.remove_pool(&pool.name);
     }
 
@@ -139,7 +154,8 @@ impl Draft<'_> {
 
     pub fn remove_volume(&mut self, volume: &Volume) {
         self.changed.volumes.insert(volume.name.clone());
-        self.writes.push(Write::RemoveVolume(volume.id));
+        self.writes
+            .push(Write::RemoveVolume(volume.id, volume.name.clone()));
         self.writes
             .push(Write::RemoveShare(volume.share_name.clone()));
         self.view.remove_volume(&volume.name);
@@ -159,7 +175,8 @@ impl Draft<'_> {
 
     pub fn remove_instance(&mut self, instance: &Instance) {
         self.changed.instances.insert(instance.name.clone());
-        self.writes.push(Write::RemoveInstance(instance.id));
+        self.writes
+            .push(Write::RemoveInstance(instance.id, instance.name.clone()));
         self.writes
             .push(Write::RemoveShare(instance.share_name.clone()));
         self.view.remove_instance(&instance.name);
@@ -172,7 +189,8 @@ impl Draft<'_> {
     }
 
     pub fn remove_snapshot(&mut self, snapshot: &Snapshot) {
-        self.writes.push(Write::RemoveSnapshot(snapshot.id));
+        self.writes
+            .push(Write::RemoveSnapshot(snapshot.id, snapshot.name.clone()));
         self.view.remove_snapshot(&snapshot.name);
     }
 
@@ -192,8 +210,7 @@ impl Draft<'_> {
     }
 
     pub fn remove_operation(&mut self, name: &Name) {
-        let full = name.full(crate::name::Collection::Operations);
-        self.writes.push(Write::RemoveOperation(full));
+        self.writes.push(Write::RemoveOperation(name.clone()));
         self.view.remove_operation(name);
     }
 
@@ -254,7 +271,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Waits until it is in the catalog, and in the view.
+    /// Waits until it is in the view, and in the catalog unless it is repeatable.
     pub async fn committed(self) -> Result<u64, Refusal> {
         match self.reply.await {
             Ok(result) => result.map(|()| self.generation),
@@ -319,7 +336,7 @@ impl Store {
         Ok((store, loaded))
     }
 
-    /// What is in the catalog.
+    /// What is in the catalog, or repeatable.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
@@ -360,7 +377,7 @@ impl Store {
             now: self.clock.now().into(),
             writes: Vec::new(),
             changed: Changed::default(),
-            flush: Flush::Now,
+            repeatable: false,
             head: Ended {
                 ended: &mut ended,
                 seq: &mut seq,
@@ -399,7 +416,7 @@ impl Store {
             now: self.clock.now().into(),
             writes: Vec::new(),
             changed: Changed::default(),
-            flush: Flush::Now,
+            repeatable: false,
             head: Ended {
                 ended,
                 seq,
@@ -411,7 +428,7 @@ impl Store {
             view: mut next,
             writes,
             changed,
-            flush,
+            repeatable,
             ..
         } = draft;
         next.revision += 1;
@@ -421,7 +438,7 @@ impl Store {
         let message = Message::Change(Staged {
             epoch: *epoch,
             writes,
-            flush,
+            repeatable,
             view: Box::new(next),
             changed,
             reply,
@@ -456,6 +473,18 @@ impl Store {
         }
     }
 
+    /// Waits until everything in the view is in the catalog, or it turns out that it cannot be written now.
+    pub async fn drained(&self) {
+        if self.head.lock().broken.is_some() {
+            return;
+        }
+        let (reply, receive) = oneshot::channel();
+        if self.queue.send(Message::Drain(reply)).is_ok() {
+            // An error means that the writer has gone.
+            let _ = receive.await;
+        }
+    }
+
     /// Ends the writer once everything accepted so far is written, and closes the catalog.
     pub async fn close(&self) {
         let (reply, receive) = oneshot::channel();
@@ -482,12 +511,15 @@ impl Store {
         refusal
     }
 
-    /// Loads what is in the catalog, however long that takes.
-    async fn reload(&self) {
+    /// Loads what is in the catalog, however long that takes; `waiting` is in the view as well.
+    async fn reload(&self, waiting: &[Write]) {
         loop {
             match self.catalog.load().await {
                 Ok(loaded) => {
-                    let (mut view, ended) = assemble(&self.levels, &loaded);
+                    let (mut view, mut ended) = assemble(&self.levels, &loaded);
+                    for write in waiting {
+                        redo(&mut view, &mut ended, write);
+                    }
                     let mut head = self.head.lock();
                     view.revision = head.view.revision + 1;
                     view.generation = head.view.generation + 1;
@@ -520,72 +552,122 @@ impl Store {
 }
 
 async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedReceiver<Message>) {
-    let mut next = messages.recv().await;
-    while let Some(message) = next.take() {
+    let mut writer = Writer::default();
+    while let Some(message) = writer.next(&mut messages).await {
         let Some(store) = store.upgrade() else { return };
         let mut batch = Vec::new();
-        let mut close = None;
-        let mut one = Some(message);
+        let mut ends = None;
+        let mut one = message;
         while let Some(message) = one.take() {
             match message {
-                Message::Close(reply) => close = Some(reply),
+                Message::Drain(reply) => ends = Some((reply, false)),
+                Message::Close(reply) => ends = Some((reply, true)),
                 Message::Change(staged) => batch.push(staged),
             }
-            if close.is_none() && batch.len() < BATCH {
+            if ends.is_none() && batch.len() < BATCH {
                 one = messages.try_recv().ok();
             }
         }
-        commit(&store, batch).await;
-        if let Some(reply) = close {
+        let due = ends.is_some() || writer.due.is_some_and(|due| due <= Instant::now());
+        let written = writer.commit(&store, batch, due).await;
+        let closes = matches!(ends, Some((_, true)));
+        if !written && !closes {
+            store.reload(&writer.waiting).await;
+        }
+        if let Some((reply, close)) = ends {
             // Whoever asked may have stopped waiting.
             let _ = reply.send(());
-            return;
+            if close {
+                return;
+            }
         }
-        drop(store);
-        next = messages.recv().await;
     }
 }
 
-async fn commit(store: &Store, batch: Vec<Staged>) {
-    let epoch = store.head.lock().epoch;
-    let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
-        batch.into_iter().partition(|staged| staged.epoch == epoch);
-    for staged in stale {
-        // Whoever asked may have stopped waiting.
-        let _ = staged.reply.send(Err(overtaken()));
-    }
-    if current.is_empty() {
-        return;
-    }
-    let writes = current.iter().flat_map(|staged| &staged.writes);
-    let later = current.iter().all(|staged| staged.flush == Flush::Later);
-    let flush = if later { Flush::Later } else { Flush::Now };
-    #[cfg(test)]
-    crate::tests::crash::at_commit(store.catalog.url(), false).await;
-    let result = store.catalog.write(&store.owner, writes, flush).await;
-    #[cfg(test)]
-    crate::tests::crash::at_commit(store.catalog.url(), true).await;
-    let refusal = match result {
-        Ok(()) => {
-            let mut changed = Changed::default();
-            for staged in &mut current {
-                changed.extend(std::mem::take(&mut staged.changed));
-            }
-            if let Some(last) = current.last() {
-                store.show(View::clone(&last.view), changed);
-            }
-            None
+/// What the writer task keeps between two transactions.
+#[derive(Default)]
+struct Writer {
+    /// What is in the view and not yet in the catalog.
+    waiting: Vec<Write>,
+    /// When it has waited for long enough; `None` if there is nothing.
+    due: Option<Instant>,
+}
+
+impl Writer {
+    /// The next message; none inside if what waits is due before one comes, none at all if no more will come.
+    async fn next(
+        &self,
+        messages: &mut mpsc::UnboundedReceiver<Message>,
+    ) -> Option<Option<Message>> {
+        let next = messages.recv();
+        match self.due {
+            None => next.await.map(Some),
+            Some(due) => match tokio::time::timeout_at(due, next).await {
+                Ok(message) => message.map(Some),
+                Err(_) => Some(None),
+            },
         }
-        Err(error) => Some(store.fail(&error)),
-    };
-    let reload = refusal.as_ref().is_some_and(|r| r.reason != "SUPERSEDED");
-    for staged in current {
-        let result = refusal.clone().map_or(Ok(()), Err);
-        // Whoever asked may have stopped waiting.
-        let _ = staged.reply.send(result);
     }
-    if reload {
-        store.reload().await;
+
+    /// Brings a batch into the view, and into the catalog if something in it has to be there or what waits is `due`. `false`
+    /// if the head is to be loaded anew.
+    async fn commit(&mut self, store: &Store, batch: Vec<Staged>, due: bool) -> bool {
+        let epoch = store.head.lock().epoch;
+        let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
+            batch.into_iter().partition(|staged| staged.epoch == epoch);
+        for staged in stale {
+            // Whoever asked may have stopped waiting.
+            let _ = staged.reply.send(Err(overtaken()));
+        }
+        if current.is_empty() && (!due || self.waiting.is_empty()) {
+            return true;
+        }
+        let writes = current.iter().flat_map(|staged| &staged.writes);
+        let now = due || current.iter().any(|staged| !staged.repeatable);
+        #[cfg(test)]
+        crate::tests::crash::at_commit(store.catalog.url(), false).await;
+        let result = match now {
+            true => {
+                let writes = self.waiting.iter().chain(writes);
+                store.catalog.write(&store.owner, writes).await
+            }
+            false => Ok(()),
+        };
+        #[cfg(test)]
+        crate::tests::crash::at_commit(store.catalog.url(), true).await;
+        let refusal = match result {
+            Ok(()) => {
+                let mut changed = Changed::default();
+                for staged in &mut current {
+                    changed.extend(std::mem::take(&mut staged.changed));
+                }
+                match now {
+                    true => self.waiting.clear(),
+                    false => {
+                        let more = current.iter_mut();
+                        self.waiting
+                            .extend(more.flat_map(|staged| std::mem::take(&mut staged.writes)));
+                    }
+                }
+                if let Some(last) = current.last() {
+                    store.show(View::clone(&last.view), changed);
+                }
+                None
+            }
+            Err(error) => Some(store.fail(&error)),
+        };
+        self.due = match (&refusal, self.due) {
+            _ if self.waiting.is_empty() => None,
+            (Some(_), _) => Some(Instant::now() + AGAIN),
+            (None, None) => Some(Instant::now() + LINGER),
+            (None, due) => due,
+        };
+        for staged in current {
+            let result = refusal.clone().map_or(Ok(()), Err);
+            // Whoever asked may have stopped waiting.
+            let _ = staged.reply.send(result);
+        }
+        refusal.is_none_or(|refusal| refusal.reason == "SUPERSEDED")
     }
 }
 
@@ -624,4 +706,38 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     view.revision = 1;
     view.generation = 1;
     (view, ended)
+}
+
+/// Makes a change in a view that was assembled without it.
+fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
+    match write {
+        Write::Pool(pool) => view.put_pool(Arc::clone(pool)),
+        Write::Volume(volume) => view.put_volume(Arc::clone(volume)),
+        Write::Instance(instance) => view.put_instance(Arc::clone(instance)),
+        Write::Snapshot(snapshot) => view.put_snapshot(Arc::clone(snapshot)),
+        Write::Operation(operation) => {
+            let was_done = view.operation(&operation.name).is_some_and(|o| o.done());
+            if operation.done() && !was_done {
+                ended.push_back(operation.name.clone());
+            }
+            view.put_operation(Arc::clone(operation));
+        }
+        Write::RemovePool(_, name) => view.remove_pool(name),
+        Write::RemoveVolume(_, name) => view.remove_volume(name),
+        Write::RemoveInstance(_, name) => view.remove_instance(name),
+        Write::RemoveSnapshot(_, name) => view.remove_snapshot(name),
+        Write::RemoveOperation(name) => {
+            ended.retain(|kept| kept != name);
+            view.remove_operation(name);
+        }
+        // Nothing of these is in the view.
+        Write::Share(..)
+        | Write::RemoveShare(_)
+        | Write::Doom(_)
+        | Write::Undoom(_)
+        | Write::Settled
+        | Write::Audit(_)
+        | Write::Outcome(..)
+        | Write::PruneAudit => {}
+    }
 }

@@ -13,9 +13,10 @@ use crate::Volume;
 use crate::clients::{Clients, Match};
 use crate::identity::Creds;
 use crate::names::{Names, Wait};
+use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 use weir_base::VolumeId;
 
 /// `nobody`: the identity of squashed and anonymous callers unless an export
@@ -231,7 +232,7 @@ impl Default for ExportTable {
 
 fn next_generation() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(1, atomic::Ordering::Relaxed)
 }
 
 /// The part of a volume.
@@ -247,17 +248,17 @@ fn path_part(path: &str) -> usize {
     (hash ^ hash >> 32) as usize % PARTS
 }
 
-/// A part without what `gone` says and with `new`, sorted by `key`; of two of one key the later.
-fn rebuilt<K: Ord>(
+/// A part without what `gone` says and with `new`, in `order`; of two that stand equal in it the later.
+fn rebuilt(
     part: &Part,
     gone: impl Fn(&Export) -> bool,
     new: &[Arc<Export>],
-    key: impl Fn(&Export) -> K,
+    order: impl Fn(&Export, &Export) -> Ordering,
 ) -> Part {
     let mut all: Vec<Arc<Export>> = new.iter().rev().cloned().collect();
     all.extend(part.iter().filter(|e| !gone(e)).cloned());
-    all.sort_by_key(|e| key(e));
-    all.dedup_by_key(|e| key(e));
+    all.sort_by(|a, b| order(a, b));
+    all.dedup_by(|b, a| order(a, b).is_eq());
     all.into()
 }
 
@@ -302,13 +303,13 @@ impl ExportTable {
             generation: next_generation(),
             by_volume: by_volume
                 .map(|(part, ([touched, _], [new, _]))| match touched {
-                    true => rebuilt(part, leaves, new, |e| e.volume.id()),
+                    true => rebuilt(part, leaves, new, |a, b| a.volume.id().cmp(&b.volume.id())),
                     false => Arc::clone(part),
                 })
                 .collect(),
             by_path: by_path
                 .map(|(part, ([_, touched], [_, new]))| match touched {
-                    true => rebuilt(part, leaves, new, |e| e.path.clone()),
+                    true => rebuilt(part, leaves, new, |a, b| a.path.cmp(&b.path)),
                     false => Arc::clone(part),
                 })
                 .collect(),

@@ -2,7 +2,8 @@
 //!
 //! They have a thread and an event loop of their own (and a few threads for what waits for disks), so that a storm of
 //! changes, a slow catalog or a peer that sends nonsense costs the event loops that serve data nothing but a share of
-//! the processor.
+//! the processor; and a small one, for they step back where others want it ([`weir_base::attentive`]). A thread inherits
+//! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -203,59 +204,70 @@ impl Plane {
         let api = door.as_ref().map(Door::url);
         let (data, nfs) = (args.data.clone(), parts.nfs);
         let metrics = Arc::clone(&parts.metrics);
-        let (engine, clock) = (Arc::clone(&parts.engine), Arc::clone(&parts.clock));
+        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
-        let (opened, outcome) = mpsc::channel::<Result<()>>();
+        let (opened, outcome) = mpsc::channel::<Result<Arc<Control>>>();
+        let (replicating, replicated) = oneshot::channel::<Arc<Replication>>();
         let thread = std::thread::Builder::new()
             .name("weir-api".to_owned())
             .spawn(move || {
+                weir_base::attentive();
                 runtime.block_on(async {
-                    let begun = async {
-                        let (control, access) = open(options, &data, door.as_ref()).await?;
-                        let replication = Replication::start(replica::Parts {
-                            data,
-                            engine,
-                            control: Arc::clone(&control),
-                            runtime: tokio::runtime::Handle::current(),
-                            clock,
-                            rng: Arc::new(SystemRng),
-                            name: os::host_name(),
-                            listener: peers,
-                        });
-                        anyhow::Ok((control, access, replication.context("replication")?))
-                    };
-                    let (control, access, replication) = match begun.await {
-                        Ok(begun) => {
-                            let _ = opened.send(Ok(()));
-                            begun
+                    let (control, access) = match open(options, &data, door.as_ref()).await {
+                        Ok((control, access)) => {
+                            let _ = opened.send(Ok(Arc::clone(&control)));
+                            (control, access)
                         }
                         Err(error) => {
                             let _ = opened.send(Err(error));
                             return;
                         }
                     };
-                    let served = Served {
-                        control: Arc::clone(&control),
-                        replication: Arc::clone(&replication),
-                        nfs,
-                        metrics,
-                    };
-                    serve(served, door, access, stopped).await;
-                    // Its threads may wait for this one.
-                    let ending = tokio::task::spawn_blocking(move || replication.stop());
-                    let _ = ending.await;
+                    // If there is none, the start has failed.
+                    if let Ok(replication) = replicated.await {
+                        let served = Served {
+                            control: Arc::clone(&control),
+                            replication: Arc::clone(&replication),
+                            nfs,
+                            metrics,
+                        };
+                        serve(served, door, access, stopped).await;
+                        // Its threads may wait for this one.
+                        let ending = tokio::task::spawn_blocking(move || replication.stop());
+                        let _ = ending.await;
+                    }
                     control.close().await;
                 });
             })
             .context("starting the control plane")?;
-        outcome
-            .recv()
-            .map_err(|_| anyhow!("the control plane ended while it was starting"))??;
-        Ok(Plane {
+        let plane = Plane {
             api,
             stop: Some(stop),
             thread: Some(thread),
-        })
+        };
+        let control = outcome
+            .recv()
+            .map_err(|_| anyhow!("the control plane ended while it was starting"))??;
+        let replication = Replication::start(replica::Parts {
+            data: args.data.clone(),
+            engine: Arc::clone(&parts.engine),
+            control,
+            runtime: handle,
+            clock: Arc::clone(&parts.clock),
+            rng: Arc::new(SystemRng),
+            name: os::host_name(),
+            listener: peers,
+        });
+        match replication.context("replication") {
+            // It waits for nothing else.
+            Ok(replication) => drop(replicating.send(replication)),
+            Err(error) => {
+                // First, for it ends without, and `plane` waits for its end.
+                drop(replicating);
+                return Err(error);
+            }
+        }
+        Ok(plane)
     }
 
     /// The API's URL, if it is served.

@@ -322,3 +322,45 @@ fn an_api_that_anyone_could_use_is_refused() {
             .is_ok()
     );
 }
+
+#[test]
+fn service_levels_of_the_operators_own() {
+    let data = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("levels.toml");
+    let level = |rate: u32| {
+        format!(
+            "[[pool-level]]\nname = \"ARCHIVE\"\nfollows = \"volume\"\nmibps-per-tib = {rate}\nmanual-qos = true\n\
+             pool-gib = {{ min = 1024, max = 1048576 }}\nvolume-gib = {{ min = 100, max = 102400 }}\n"
+        )
+    };
+    std::fs::write(&file, level(4)).unwrap();
+    let with_file = ["--service-levels", file.to_str().unwrap()];
+    let server = Server::start(data.path(), &with_file);
+    let api = api(&server);
+    let body = json!({"serviceLevel": "ARCHIVE", "capacityGib": "4096", "network": "default"});
+    api.must(
+        "POST",
+        &format!("{PLACE}/storagePools?storagePoolId=old"),
+        &body,
+    );
+    let volume = json!({"storagePool": "old", "shareName": "old", "capacityGib": "2048", "protocols": ["NFSV3"]});
+    api.must("POST", &format!("{PLACE}/volumes?volumeId=old"), &volume);
+    // Of the pool, for a volume of it has what follows from its size.
+    let given = |api: Api| {
+        let pool = api.get(&format!("{PLACE}/storagePools/old")).1;
+        pool["totalThroughputMibps"].as_f64()
+    };
+    assert_eq!(given(api), Some(16.0));
+    server.stop();
+    // Without the file nobody knows what was promised.
+    let said = Server::try_start(data.path(), &[]).map(|_| ()).unwrap_err();
+    assert!(
+        said.contains("ARCHIVE") && said.contains("--service-levels"),
+        "{said}"
+    );
+    // What the file says now counts from the next start.
+    std::fs::write(&file, level(16)).unwrap();
+    let server = Server::start(data.path(), &with_file);
+    assert_eq!(given(self::api(&server)), Some(64.0));
+}

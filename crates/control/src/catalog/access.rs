@@ -3,6 +3,7 @@
 //! A token is 256 random bits; the catalog keeps its SHA-256. A slow hash would add nothing: there is no dictionary of
 //! random 256-bit strings. Revoking keeps the row, so that a name in the audit log stays explained.
 
+use super::write::{Statement, Value};
 use super::{Catalog, CatalogError};
 use crate::model::{Actor, Role};
 use crate::refusal::{Refusal, Status};
@@ -64,15 +65,19 @@ impl AuditEntry {
     }
 
     /// Writes the entry under its own number.
-    pub(crate) async fn insert<'e>(
-        &self,
-        executor: impl Executor<'e, Database = Any>,
-    ) -> Result<(), CatalogError> {
-        self.put(
-            executor,
+    pub(super) fn statement(&self) -> Statement {
+        let texts = [
+            &self.actor,
+            &self.address,
+            &self.verb,
+            &self.target,
+            &self.outcome,
+        ];
+        let texts = texts.into_iter().map(|text| Value::Text(text.clone()));
+        Statement::new(
             "INSERT INTO audit (seq, actor, address, verb, target, outcome) VALUES ($1, $2, $3, $4, $5, $6)",
+            [Value::Number(self.seq)].into_iter().chain(texts).collect(),
         )
-        .await
     }
 
     /// Writes the entry under its number, or under the next one that is free: for writers that do not count entries
@@ -81,28 +86,18 @@ impl AuditEntry {
         &self,
         executor: impl Executor<'e, Database = Any>,
     ) -> Result<(), CatalogError> {
-        self.put(
-            executor,
+        sqlx::query(
             "INSERT INTO audit (seq, actor, address, verb, target, outcome) \
              SELECT CASE WHEN COALESCE(MAX(seq), 0) < $1 THEN $1 ELSE MAX(seq) + 1 END, $2, $3, $4, $5, $6 FROM audit",
         )
-        .await
-    }
-
-    async fn put<'e>(
-        &self,
-        executor: impl Executor<'e, Database = Any>,
-        statement: &'static str,
-    ) -> Result<(), CatalogError> {
-        sqlx::query(statement)
-            .bind(self.seq)
-            .bind(self.actor.clone())
-            .bind(self.address.clone())
-            .bind(self.verb.clone())
-            .bind(self.target.clone())
-            .bind(self.outcome.clone())
-            .execute(executor)
-            .await?;
+        .bind(self.seq)
+        .bind(self.actor.clone())
+        .bind(self.address.clone())
+        .bind(self.verb.clone())
+        .bind(self.target.clone())
+        .bind(self.outcome.clone())
+        .execute(executor)
+        .await?;
         Ok(())
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Identity and uniqueness are columns, with constraints; everything else of a resource is one JSON document in `body`,
 //! because nothing asks the database for it: reads come from the view in memory. The same SQL runs on SQLite (in the
-//! data folder, write-ahead log) and on PostgreSQL. What is intended is flushed before anybody is told that it was accepted;
-//! how far a job has come is flushed with the next intention, for a job that is run again finds its work done. Migrations are statements in order; a catalog
-//! that has seen more of them than this program knows is refused.
+//! data folder, write-ahead log) and on PostgreSQL. Every transaction is flushed when it ends; what need not be, waits before
+//! it gets here (see `store`). Migrations are statements in order; a catalog that has seen more of them than this program
+//! knows is refused.
 //!
 //! One server at a time writes resources: opening for service puts a random owner mark into the catalog, and every
 //! transaction begins by checking that it is still there. A server that was superseded can therefore do no harm.
@@ -17,11 +17,13 @@ mod write;
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenRecord};
 pub(crate) use load::Loaded;
-pub(crate) use write::{Flush, Write};
+pub(crate) use write::Write;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyPool, ConnectOptions, Executor, Row};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row};
 use std::str::FromStr;
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Statements that make the catalog's tables, one list for each version.
 const MIGRATIONS: &[&[&str]] = &[&[
@@ -66,6 +68,8 @@ pub enum CatalogError {
 #[derive(Clone, Debug)]
 pub struct Catalog {
     pool: AnyPool,
+    /// The connection that resources are written by, between two transactions.
+    writer: Arc<Mutex<Option<AnyConnection>>>,
     url: String,
     /// Or PostgreSQL.
     sqlite: bool,
@@ -103,6 +107,7 @@ impl Catalog {
             .await?;
         let catalog = Catalog {
             pool,
+            writer: Arc::default(),
             url: without_password(url),
             sqlite,
         };
@@ -117,6 +122,10 @@ impl Catalog {
 
     /// Closes all connections.
     pub async fn close(&self) {
+        if let Some(writer) = self.writer.lock().await.take() {
+            // What was written is in the catalog, whatever becomes of the connection.
+            let _ = writer.close().await;
+        }
         self.pool.close().await;
     }
 

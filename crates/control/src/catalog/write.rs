@@ -1,15 +1,26 @@
 //! Writing: changes as values, and batches of them as one transaction.
+//!
+//! SQLite is called on a thread of its own, and what a call there costs is the two switches of threads, not the statement.
+//! So a small transaction, from BEGIN to COMMIT, is one text of several statements and one call; such texts are few, for
+//! changes have few forms, and SQLite keeps them compiled. A large one is cut into texts that are not kept: there are too many
+//! of them for the memory that they take. PostgreSQL takes one statement a call.
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
 use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
-use crate::name::Collection;
+use crate::name::{Collection, Name, SnapshotName};
 use serde::Serialize;
-use sqlx::{Acquire, Any, Executor, Transaction};
+use sqlx::{Any, AnyConnection, Connection};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// The audit log keeps this many entries.
 pub(crate) const AUDIT_KEPT: i64 = 100_000;
+
+/// Statements of one text at most.
+const TOGETHER: usize = 32;
+/// Statements of one text that is kept, at most: an operation's end, and another's beginning.
+const KEPT: usize = 12;
 
 /// One change of the catalog.
 #[derive(Clone, Debug)]
@@ -19,11 +30,11 @@ pub(crate) enum Write {
     Instance(Arc<Instance>),
     Snapshot(Arc<Snapshot>),
     Operation(Arc<Operation>),
-    RemovePool(u64),
-    RemoveVolume(u64),
-    RemoveInstance(u64),
-    RemoveSnapshot(u64),
-    RemoveOperation(String),
+    RemovePool(u64, Name),
+    RemoveVolume(u64, Name),
+    RemoveInstance(u64, Name),
+    RemoveSnapshot(u64, SnapshotName),
+    RemoveOperation(Name),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
@@ -48,25 +59,56 @@ const PUT_INSTANCE: &str = "INSERT INTO instances (id, name, body) VALUES ($1, $
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 
-type Tx<'c> = Transaction<'c, Any>;
+const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
+     ON CONFLICT (name) DO UPDATE SET body = excluded.body";
+const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
+     (SELECT seq FROM audit ORDER BY seq DESC LIMIT 1 OFFSET $1)";
+const SETTLED: &str =
+    "INSERT INTO meta (name, value) VALUES ('settled', $1) ON CONFLICT (name) DO NOTHING";
+const DOOM: &str = "INSERT INTO doomed (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
 
-/// When a transaction is to be on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flush {
-    /// When it ends.
-    Now,
-    /// With the next one that is flushed.
-    Later,
+/// Fails, for the name stands there, unless the owner is still the one of before; changes nothing then.
+const OWNED: &str = "INSERT INTO meta (name, value) SELECT 'owner', '' \
+     WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'owner' AND value = $1)";
+
+/// What a statement is given.
+pub(super) enum Value {
+    Number(i64),
+    Text(String),
 }
 
-impl Flush {
-    /// With a write-ahead log, NORMAL leaves out nothing but the flush at the end of a transaction
-    /// (<https://www.sqlite.org/pragma.html#pragma_synchronous>).
-    fn sqlite(self) -> &'static str {
-        match self {
-            Flush::Now => "PRAGMA synchronous = FULL",
-            Flush::Later => "PRAGMA synchronous = NORMAL",
-        }
+/// A statement with its values, `$1` and so on.
+pub(super) struct Statement {
+    sql: &'static str,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    pub(super) fn new(sql: &'static str, values: Vec<Value>) -> Statement {
+        Statement { sql, values }
+    }
+
+    fn by_id(sql: &'static str, id: u64) -> Statement {
+        Statement::new(sql, vec![Value::Number(id as i64)])
+    }
+
+    fn by_text(sql: &'static str, text: &str) -> Statement {
+        Statement::new(sql, vec![Value::Text(text.to_owned())])
+    }
+
+    fn put<T: Serialize>(
+        sql: &'static str,
+        id: u64,
+        name: String,
+        value: &T,
+    ) -> Result<Statement, CatalogError> {
+        let body = body("resources", &name, value)?;
+        let values = vec![
+            Value::Number(id as i64),
+            Value::Text(name),
+            Value::Text(body),
+        ];
+        Ok(Statement::new(sql, values))
     }
 }
 
@@ -75,169 +117,217 @@ fn body<T: Serialize>(table: &'static str, name: &str, value: &T) -> Result<Stri
         .map_err(|e| CatalogError::Damaged(table, name.to_owned(), e.to_string()))
 }
 
-async fn put<T: Serialize>(
-    tx: &mut Tx<'_>,
-    query: &'static str,
-    id: u64,
-    name: String,
-    value: &T,
-) -> Result<(), CatalogError> {
-    let body = body("resources", &name, value)?;
-    sqlx::query(query)
-        .bind(id as i64)
-        .bind(name)
-        .bind(body)
-        .execute(&mut **tx)
-        .await?;
+/// A text of statements, and their values in order.
+#[derive(Default)]
+struct Text {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Text {
+    /// Appends a statement; its values get the numbers behind those that are there.
+    fn push(&mut self, statement: Statement) {
+        let before = self.values.len();
+        let mut parts = statement.sql.split('$');
+        self.sql.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let (number, rest) = part.split_at(digits);
+            let number = before + number.parse::<usize>().unwrap_or_default();
+            // Writing into a String cannot fail.
+            let _ = write!(self.sql, "${number}{rest}");
+        }
+        self.sql.push(';');
+        self.values.extend(statement.values);
+    }
+
+    /// Takes what is there so far, and runs it. What was compiled for it is `kept` or not.
+    async fn run(
+        &mut self,
+        connection: &mut AnyConnection,
+        kept: bool,
+    ) -> Result<u64, sqlx::Error> {
+        let Text { sql, values } = std::mem::take(self);
+        let mut query = sqlx::query::<Any>(&sql).persistent(kept);
+        for value in values {
+            query = match value {
+                Value::Number(number) => query.bind(number),
+                Value::Text(text) => query.bind(text),
+            };
+        }
+        Ok(query.execute(connection).await?.rows_affected())
+    }
+}
+
+/// One transaction as texts.
+async fn in_texts(
+    connection: &mut AnyConnection,
+    owner: &str,
+    statements: Vec<Statement>,
+) -> Result<(), sqlx::Error> {
+    let mut text = Text::default();
+    // At once for writing: what has read first is refused if another process has written meanwhile.
+    text.push(Statement::new("BEGIN IMMEDIATE", Vec::new()));
+    text.push(Statement::by_text(OWNED, owner));
+    let kept = statements.len() <= KEPT;
+    for (n, statement) in statements.into_iter().enumerate() {
+        if n > 0 && n % TOGETHER == 0 {
+            text.run(connection, kept).await?;
+        }
+        text.push(statement);
+    }
+    text.push(Statement::new("COMMIT", Vec::new()));
+    text.run(connection, kept).await?;
     Ok(())
 }
 
-async fn by_id(tx: &mut Tx<'_>, query: &'static str, id: u64) -> Result<(), CatalogError> {
-    sqlx::query(query)
-        .bind(id as i64)
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
-}
-
-async fn by_text(tx: &mut Tx<'_>, query: &'static str, text: &str) -> Result<(), CatalogError> {
-    sqlx::query(query)
-        .bind(text.to_owned())
-        .execute(&mut **tx)
-        .await?;
-    Ok(())
+/// One transaction, a statement at a time.
+async fn one_by_one(
+    connection: &mut AnyConnection,
+    owner: &str,
+    statements: Vec<Statement>,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    let mut text = Text::default();
+    text.push(Statement::by_text(
+        "UPDATE meta SET value = value WHERE name = 'owner' AND value = $1",
+        owner,
+    ));
+    if text.run(&mut tx, true).await? != 1 {
+        return Ok(false);
+    }
+    for statement in statements {
+        text.push(statement);
+        text.run(&mut tx, true).await?;
+    }
+    tx.commit().await?;
+    Ok(true)
 }
 
 impl Catalog {
-    /// Writes all of it, or nothing. Nothing if `owner` no longer owns the catalog. What is not to be flushed outlives the
-    /// process, but perhaps not the machine, until something is flushed after it; never does a later change outlive an
-    /// earlier one.
+    /// Writes all of it, or nothing, and flushes it. Nothing if `owner` no longer owns the catalog.
     pub(crate) async fn write(
         &self,
         owner: &str,
         writes: impl Iterator<Item = &Write> + Send,
-        flush: Flush,
     ) -> Result<(), CatalogError> {
-        let mut connection = self.pool.acquire().await?;
-        // Said each time: nobody relies on how somebody else left the connection.
-        if self.sqlite {
-            connection.execute(flush.sqlite()).await?;
+        let statements: Vec<Statement> = writes.map(Write::statement).collect::<Result<_, _>>()?;
+        // Kept, for the pool makes sure of each connection that it gives out.
+        let mut kept = self.writer.lock().await;
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => self.pool.acquire().await?.detach(),
+        };
+        let written = match self.sqlite {
+            true => in_texts(&mut connection, owner, statements)
+                .await
+                .map(|()| true),
+            false => one_by_one(&mut connection, owner, statements).await,
+        };
+        match written {
+            Ok(true) => {
+                *kept = Some(connection);
+                Ok(())
+            }
+            Ok(false) => Err(CatalogError::Superseded),
+            Err(error) => {
+                // Takes back what the transaction has done so far. If the connection is broken, it has been already.
+                let _ = connection.close().await;
+                match self.owner().await {
+                    Ok(now) if now != owner => Err(CatalogError::Superseded),
+                    _ => Err(error.into()),
+                }
+            }
         }
-        let mut tx = connection.begin().await?;
-        if !self.sqlite && flush == Flush::Later {
-            tx.execute("SET LOCAL synchronous_commit = off").await?;
-        }
-        let mine = sqlx::query("UPDATE meta SET value = value WHERE name = 'owner' AND value = $1")
-            .bind(owner.to_owned())
-            .execute(&mut *tx)
+    }
+
+    async fn owner(&self) -> Result<String, CatalogError> {
+        let row = sqlx::query("SELECT value FROM meta WHERE name = 'owner'")
+            .fetch_one(&self.pool)
             .await?;
-        if mine.rows_affected() != 1 {
-            return Err(CatalogError::Superseded);
-        }
-        for write in writes {
-            write.apply(&mut tx).await?;
-        }
-        tx.commit().await?;
-        Ok(())
+        Ok(sqlx::Row::try_get(&row, 0)?)
     }
 }
 
 impl Write {
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), CatalogError> {
-        match self {
+    fn statement(&self) -> Result<Statement, CatalogError> {
+        Ok(match self {
             Write::Pool(pool) => {
                 let name = pool.name.full(Collection::Pools);
-                put(tx, PUT_POOL, pool.id, name, pool).await
+                Statement::put(PUT_POOL, pool.id, name, pool)?
             }
             Write::Volume(volume) => {
                 let name = volume.name.full(Collection::Volumes);
-                put(tx, PUT_VOLUME, volume.id, name, volume).await
+                Statement::put(PUT_VOLUME, volume.id, name, volume)?
             }
             Write::Instance(instance) => {
                 let name = instance.name.full(Collection::Instances);
-                put(tx, PUT_INSTANCE, instance.id, name, instance).await
+                Statement::put(PUT_INSTANCE, instance.id, name, instance)?
             }
             Write::Snapshot(snapshot) => {
-                put(
-                    tx,
-                    PUT_SNAPSHOT,
-                    snapshot.id,
-                    snapshot.name.to_string(),
-                    snapshot,
-                )
-                .await
+                let name = snapshot.name.to_string();
+                Statement::put(PUT_SNAPSHOT, snapshot.id, name, snapshot)?
             }
             Write::Operation(operation) => {
                 let name = operation.full_name();
                 let body = body("operations", &name, operation)?;
-                sqlx::query(
-                    "INSERT INTO operations (name, created, body) VALUES ($1, $2, $3) \
-                     ON CONFLICT (name) DO UPDATE SET body = excluded.body",
-                )
-                .bind(name)
-                .bind(operation.created.0)
-                .bind(body)
-                .execute(&mut **tx)
-                .await?;
-                Ok(())
+                let values = vec![
+                    Value::Text(name),
+                    Value::Number(operation.created.0),
+                    Value::Text(body),
+                ];
+                Statement::new(PUT_OPERATION, values)
             }
-            Write::RemovePool(id) => by_id(tx, "DELETE FROM pools WHERE id = $1", *id).await,
-            Write::RemoveVolume(id) => by_id(tx, "DELETE FROM volumes WHERE id = $1", *id).await,
-            Write::RemoveInstance(id) => {
-                by_id(tx, "DELETE FROM instances WHERE id = $1", *id).await
+            Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
+            Write::RemoveVolume(id, _) => {
+                Statement::by_id("DELETE FROM volumes WHERE id = $1", *id)
             }
-            Write::RemoveSnapshot(id) => {
-                by_id(tx, "DELETE FROM snapshots WHERE id = $1", *id).await
+            Write::RemoveInstance(id, _) => {
+                Statement::by_id("DELETE FROM instances WHERE id = $1", *id)
             }
-            Write::RemoveOperation(name) => {
-                by_text(tx, "DELETE FROM operations WHERE name = $1", name).await
+            Write::RemoveSnapshot(id, _) => {
+                Statement::by_id("DELETE FROM snapshots WHERE id = $1", *id)
             }
-            Write::Share(name, owner) => {
-                sqlx::query("INSERT INTO shares (name, owner) VALUES ($1, $2)")
-                    .bind(name.to_string())
-                    .bind(*owner as i64)
-                    .execute(&mut **tx)
-                    .await?;
-                Ok(())
-            }
+            Write::RemoveOperation(name) => Statement::by_text(
+                "DELETE FROM operations WHERE name = $1",
+                &name.full(Collection::Operations),
+            ),
+            Write::Share(name, owner) => Statement::new(
+                "INSERT INTO shares (name, owner) VALUES ($1, $2)",
+                vec![Value::Text(name.to_string()), Value::Number(*owner as i64)],
+            ),
             Write::RemoveShare(name) => {
-                by_text(tx, "DELETE FROM shares WHERE name = $1", name).await
+                Statement::by_text("DELETE FROM shares WHERE name = $1", name)
             }
-            Write::Doom(key) => {
-                by_text(
-                    tx,
-                    "INSERT INTO doomed (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING",
-                    key,
-                )
-                .await
-            }
-            Write::Undoom(key) => by_text(tx, "DELETE FROM doomed WHERE volume = $1", key).await,
-            Write::Settled => {
-                by_text(
-                    tx,
-                    "INSERT INTO meta (name, value) VALUES ('settled', $1) ON CONFLICT (name) DO NOTHING",
-                    "yes",
-                )
-                .await
-            }
-            Write::Audit(entry) => entry.insert(&mut **tx).await,
-            Write::Outcome(seq, outcome) => {
-                sqlx::query("UPDATE audit SET outcome = $1 WHERE seq = $2")
-                    .bind(outcome.clone())
-                    .bind(*seq)
-                    .execute(&mut **tx)
-                    .await?;
-                Ok(())
-            }
-            Write::PruneAudit => {
-                sqlx::query(
-                    "DELETE FROM audit WHERE seq < (SELECT seq FROM audit ORDER BY seq DESC LIMIT 1 OFFSET $1)",
-                )
-                .bind(AUDIT_KEPT)
-                .execute(&mut **tx)
-                .await?;
-                Ok(())
-            }
-        }
+            Write::Doom(key) => Statement::by_text(DOOM, key),
+            Write::Undoom(key) => Statement::by_text("DELETE FROM doomed WHERE volume = $1", key),
+            Write::Settled => Statement::by_text(SETTLED, "yes"),
+            Write::Audit(entry) => entry.statement(),
+            Write::Outcome(seq, outcome) => Statement::new(
+                "UPDATE audit SET outcome = $1 WHERE seq = $2",
+                vec![Value::Text(outcome.clone()), Value::Number(*seq)],
+            ),
+            Write::PruneAudit => Statement::new(PRUNE_AUDIT, vec![Value::Number(AUDIT_KEPT)]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_numbered_through_a_text() {
+        let mut text = Text::default();
+        text.push(Statement::new("BEGIN", Vec::new()));
+        text.push(Statement::by_id("DELETE FROM a WHERE id = $1", 7));
+        let values = (1..=12).map(Value::Number).collect();
+        text.push(Statement::new("VALUES ($12, $1), ($2)", values));
+        text.push(Statement::by_text("SELECT $1", "x"));
+        assert_eq!(
+            text.sql,
+            "BEGIN;DELETE FROM a WHERE id = $1;VALUES ($13, $2), ($3);SELECT $14;"
+        );
+        assert_eq!(text.values.len(), 14);
     }
 }

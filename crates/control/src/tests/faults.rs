@@ -460,11 +460,13 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     bench.done(volume("w", "p", 1)).await;
     let doomed = |bench: &Bench| bench.control.catalog().clone();
     bench.done(delete("v")).await;
+    bench.control.works.store.drained().await;
     assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 1);
     // The node comes back with the volume, for there was no consistency point.
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "deleted again");
     crate::recover::tidy(&bench.control.works).await;
+    bench.control.works.store.drained().await;
     assert_eq!(
         doomed(&bench).doomed().await.unwrap().len(),
         1,
@@ -472,7 +474,9 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     );
     bench.node.consistency_point();
     bench.done(delete("w")).await;
+    bench.control.works.store.drained().await;
     crate::recover::tidy(&bench.control.works).await;
+    bench.control.works.store.drained().await;
     assert_eq!(
         doomed(&bench).doomed().await.unwrap().len(),
         1,
@@ -480,6 +484,7 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     );
     bench.node.consistency_point();
     crate::recover::tidy(&bench.control.works).await;
+    bench.control.works.store.drained().await;
     assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 0);
     bench.restart(4).await;
     crash::sound(&bench.control.view(), &bench.node, "gone");

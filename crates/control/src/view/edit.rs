@@ -20,18 +20,35 @@ impl View {
 
     pub(crate) fn put_volume(&mut self, volume: Arc<Volume>) {
         self.generation += 1;
-        self.unaccount(&volume.name);
-        let pool = volume.name.place.name(&volume.pool);
-        let mut taken = self.pool_use(&pool);
-        taken.volumes += 1;
-        taken.capacity_gib += volume.capacity_gib;
-        taken.throughput += volume.throughput_mibps.map_or(0, bytes_of);
-        self.uses.insert_mut(pool.clone(), taken);
-        self.members.insert_mut((pool, volume.name.id.clone()), ());
-        self.note_state(Target::Volume(volume.name.clone()), volume.state);
-        let share = volume.share_name.clone();
-        self.shares
-            .insert_mut(share, Target::Volume(volume.name.clone()));
+        let before = self.volumes.get(&volume.name).cloned();
+        // Each entry that is put anew copies a path of its tree, and most changes concern one of them.
+        let same = |same: fn(&Volume, &Volume) -> bool| {
+            before.as_ref().is_some_and(|before| same(before, &volume))
+        };
+        let accounted = same(|a, b| {
+            (&a.pool, a.capacity_gib, a.throughput_mibps)
+                == (&b.pool, b.capacity_gib, b.throughput_mibps)
+        });
+        let shared = same(|a, b| a.share_name == b.share_name);
+        let stays = same(|a, b| a.state == b.state);
+        if !accounted {
+            self.unaccount(&volume.name);
+            let pool = volume.name.place.name(&volume.pool);
+            let mut taken = self.pool_use(&pool);
+            taken.volumes += 1;
+            taken.capacity_gib += volume.capacity_gib;
+            taken.throughput += volume.throughput_mibps.map_or(0, bytes_of);
+            self.uses.insert_mut(pool.clone(), taken);
+            self.members.insert_mut((pool, volume.name.id.clone()), ());
+        }
+        if !stays {
+            self.note_state(Target::Volume(volume.name.clone()), volume.state);
+        }
+        if !shared {
+            let share = volume.share_name.clone();
+            self.shares
+                .insert_mut(share, Target::Volume(volume.name.clone()));
+        }
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
 
