@@ -269,6 +269,13 @@ impl Meters {
         cost
     }
 
+    /// Takes away the credit that has gathered below the limits.
+    pub(crate) fn spend(&mut self, now: Nanos) {
+        for meter in self.maxima.iter_mut().flatten() {
+            meter.spend(now);
+        }
+    }
+
     /// Whether the next request could start at once after so much was charged.
     pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
         self.charged(dir)

@@ -79,6 +79,15 @@ impl Meter {
         self.ready_at() <= now
     }
 
+    /// Takes away the credit that has gathered: from `now` on there is the rate and nothing saved up.
+    pub fn spend(&mut self, now: Nanos) {
+        let spent = now.saturating_add(self.burst);
+        if self.tat < spent {
+            self.tat = spent;
+            self.remainder = 0;
+        }
+    }
+
     /// Takes back `units` of an earlier charge (a READ that came out shorter than was asked for).
     pub fn refund(&mut self, units: u64) {
         let (mut whole, mut part) = divide(units, 0, self.rate);

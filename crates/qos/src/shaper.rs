@@ -317,6 +317,18 @@ impl<T> Shaper<T> {
         true
     }
 
+    /// Takes away the credit that a node has gathered below its limits, so that from `now` on it gets its rates and no
+    /// more. For work whose whole length is judged against the limit; a request that finds the node idle still starts.
+    /// `false` if there is no such node.
+    pub fn spend(&mut self, id: NodeId, now: Nanos) -> bool {
+        let Some(node) = self.get_mut(id) else {
+            return false;
+        };
+        node.meters.spend(now);
+        self.refresh(id.index, now);
+        true
+    }
+
     /// Whether a node could be removed and made again without anyone gaining or losing by it: nothing waits, and all
     /// that was charged has been worked off.
     pub fn is_settled(&self, id: NodeId, now: Nanos) -> bool {
