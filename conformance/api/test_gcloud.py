@@ -1,14 +1,12 @@
 """gcloud: the requests that a current one sends for the documents' commands, and gcloud itself where it is installed."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 import unittest
 
-from weirtest import PLACE, Case
+from weirtest import PLACE, Case, gcloud_environment
 
 
 class Requests(Case):
@@ -78,21 +76,7 @@ class Gcloud(Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        config = tempfile.TemporaryDirectory(prefix="weir-gcloud-")
-        cls.addClassCleanup(config.cleanup)
-        cls.environment = {
-            **os.environ,
-            "CLOUDSDK_CONFIG": config.name,
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_NETAPP": cls.server.url + "/",
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_FILE": cls.server.url + "/",
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
-            "CLOUDSDK_CORE_PROJECT": "p1",
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-            "CLOUDSDK_CORE_DISABLE_FILE_LOGGING": "true",
-            "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
-            "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
-        }
+        cls.environment = gcloud_environment(cls)
         told = subprocess.run(["gcloud", "version", "--format=json"], env=cls.environment, capture_output=True,
                               text=True, timeout=120)
         cls.version = int(json.loads(told.stdout)["Google Cloud SDK"].split(".")[0])

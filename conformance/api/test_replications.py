@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -12,7 +11,7 @@ from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import netapp_v1 as n
 
-from weirtest import PLACE, WEIR, Case
+from weirtest import PLACE, WEIR, Case, gcloud_environment
 
 R = n.Replication
 
@@ -251,20 +250,7 @@ class Gcloud(Words, Replicated):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        config = tempfile.TemporaryDirectory(prefix="weir-gcloud-")
-        cls.addClassCleanup(config.cleanup)
-        cls.environment = {
-            **os.environ,
-            "CLOUDSDK_CONFIG": config.name,
-            "CLOUDSDK_API_ENDPOINT_OVERRIDES_NETAPP": cls.server.url + "/",
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
-            "CLOUDSDK_CORE_PROJECT": "p1",
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-            "CLOUDSDK_CORE_DISABLE_FILE_LOGGING": "true",
-            "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
-            "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
-        }
+        cls.environment = gcloud_environment(cls)
 
     def say(self, *words):
         ran = subprocess.run(["gcloud", *words], env=self.environment, capture_output=True, text=True, timeout=120)

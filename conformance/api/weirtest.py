@@ -132,3 +132,22 @@ class Case(unittest.TestCase):
         """All that a mutation could have changed."""
         place = "projects/p1/locations/-"
         return [self.ok("GET", f"{place}/{c}") for c in ("storagePools", "volumes", "instances")]
+
+
+def gcloud_environment(case):
+    """What gcloud runs in for a class of tests: its server, no accounts, no questions, a configuration of its own."""
+    config = tempfile.TemporaryDirectory(prefix="weir-gcloud-")
+    case.addClassCleanup(config.cleanup)
+    return {
+        **os.environ,
+        "CLOUDSDK_CONFIG": config.name,
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_NETAPP": case.server.url + "/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_FILE": case.server.url + "/",
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_CORE_PROJECT": "p1",
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+        "CLOUDSDK_CORE_DISABLE_FILE_LOGGING": "true",
+        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        "CLOUDSDK_SURVEY_DISABLE_PROMPTS": "true",
+    }

@@ -738,11 +738,7 @@ fn stopped_only(what: &str) -> Box<ApiError> {
 }
 
 fn path_of(name: &Name) -> Path {
-    Path {
-        cluster: String::new(),
-        vserver: name.place.project.to_string(),
-        volume: name.id.to_string(),
-    }
+    Path::local(&name.place.project, &name.id)
 }
 
 fn ontap_schedule(word: &str) -> ApiResult<String> {

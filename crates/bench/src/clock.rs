@@ -18,6 +18,11 @@ pub fn unix_seconds() -> u64 {
     read(libc::CLOCK_REALTIME) / 1_000_000_000
 }
 
+/// Waits for so many seconds.
+pub(crate) fn sleep(seconds: f64) {
+    std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+}
+
 fn read(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,

@@ -11,12 +11,12 @@
 //!
 //! The throughput with no load but the clients' is given as well, for it tells what keeping old blocks costs.
 
-use crate::clock;
+use crate::clock::{self, sleep};
 use crate::control::Control;
 use crate::error::BenchError;
 use crate::qos::load::{self, Done, Flow, Kind};
 use crate::qos::measure::{SECOND, Unit, merged, rate};
-use crate::qos::server::{Server, Volume};
+use crate::qos::server::{self, Server, Volume};
 use crate::qos::{Row, Verdict, verdict_name};
 use crate::rpc::Credential;
 use clap::Args;
@@ -71,10 +71,6 @@ pub struct SnapshotsArgs {
 /// A stretch of time, in nanoseconds.
 type Span = (u64, u64);
 
-fn sleep(seconds: f64) {
-    std::thread::sleep(Duration::from_secs_f64(seconds));
-}
-
 fn span(work: impl FnOnce() -> Result<(), BenchError>) -> Result<Span, BenchError> {
     let from = clock::now_ns();
     work()?;
@@ -116,10 +112,7 @@ fn quantiles(sorted: &[f64]) -> Value {
 /// # Errors
 /// What kept it from being measured.
 pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
-    let weir = match &args.weir {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(BenchError::io("this program's path"))?,
-    };
+    let weir = server::program(args.weir.as_deref())?;
     let server = Server::start(&weir, &args.scratch, &args.memory)?;
     server.pool("s", "UNLIMITED", 64, json!({}))?;
     server.make_volume("s", "s", 64, json!({}))?;
@@ -203,7 +196,6 @@ struct Measured<'a> {
 fn judge(m: &Measured<'_>) -> Vec<Row> {
     let mibps = |(from, to): Span| rate(m.done, Unit::Bytes, from, to) / MIB;
     let [alone, taking, with_all, deleting, reclaiming, afterwards] = m.spans;
-    let verdict = |met| if met { Verdict::Met } else { Verdict::Missed };
     let (p99, median) = (quantile(m.many, 0.99), quantile(m.many, 0.5));
     let mut rows = vec![Row {
         case: format!("creation with {} existing, under writes", m.existing),
@@ -212,7 +204,7 @@ fn judge(m: &Measured<'_>) -> Vec<Row> {
             "p99 {p99:.2} ms, median {median:.2} ms, most {:.2} ms",
             quantile(m.many, 1.0)
         ),
-        verdict: verdict(p99 <= CREATION_MS),
+        verdict: Verdict::of(p99 <= CREATION_MS),
         data: json!({"existing": quantiles(m.many), "before": quantiles(m.few)}),
     }];
     let without = f64::midpoint(mibps(with_all), mibps(afterwards));
@@ -222,7 +214,7 @@ fn judge(m: &Measured<'_>) -> Vec<Row> {
         case: format!("writes while {} are deleted", m.deletions.len()),
         target: format!("≥ {BESIDE_DELETION} of without"),
         achieved: format!("{ratio:.3}: {:.0} of {without:.0} MiB/s", mibps(whole)),
-        verdict: verdict(ratio >= BESIDE_DELETION),
+        verdict: Verdict::of(ratio >= BESIDE_DELETION),
         data: json!({
             "ratio": ratio,
             "seconds": (whole.1 - whole.0) as f64 / SECOND as f64,

@@ -47,11 +47,7 @@ pub struct Fake(Mutex<State>);
 pub const BYTES: u64 = 550_397_542;
 
 fn path(text: &str) -> Path {
-    Path::parse(text).unwrap_or_else(|| Path {
-        cluster: String::new(),
-        vserver: text.to_owned(),
-        volume: String::new(),
-    })
+    Path::parse(text).unwrap_or_else(|| Path::local(text, ""))
 }
 
 fn missing() -> Failure {

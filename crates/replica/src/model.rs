@@ -24,6 +24,15 @@ pub struct Path {
 }
 
 impl Path {
+    /// A volume of this node.
+    pub fn local(vserver: &str, volume: &str) -> Path {
+        Path {
+            cluster: String::new(),
+            vserver: vserver.to_owned(),
+            volume: volume.to_owned(),
+        }
+    }
+
     /// Reads `SVM:volume`, `cluster://SVM/volume`, or `SVM:` for a whole machine, which is refused as no volume.
     pub fn parse(text: &str) -> Option<Path> {
         let (cluster, vserver, volume) = match text.split_once("://") {

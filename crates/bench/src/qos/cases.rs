@@ -6,20 +6,15 @@ use super::measure::{SECOND, Unit, densest, latency, median, merged, rate, windo
 use super::plot::Line;
 use super::server::Volume;
 use super::{Row, Run, Verdict};
-use crate::clock;
+use crate::clock::{self, sleep};
 use crate::error::BenchError;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 pub(super) const MIB: f64 = 1_048_576.0;
 /// The burst of a limit in seconds (crates/qos/src/limits.rs).
 pub(super) const BURST: f64 = 0.01;
 /// Load before anything is measured, in seconds: the burst is spent, queues have formed.
 pub(super) const WARM: f64 = 0.6;
-
-fn sleep(seconds: f64) {
-    std::thread::sleep(Duration::from_secs_f64(seconds));
-}
 
 /// A flow of a volume by one client.
 pub(super) fn flow(
@@ -210,7 +205,7 @@ fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
                 error * 100.0,
                 most / MIB
             ),
-            verdict: verdict(good),
+            verdict: Verdict::of(good),
             data: json!({"limit": limit, "achieved": settled, "densest_250ms": most, "bound_250ms": bound, "api_ms": took}),
         });
     }
@@ -226,13 +221,6 @@ fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
         values: fine.iter().map(|sum| *sum as f64 * 20.0 / MIB).collect(),
     });
     Ok(())
-}
-
-fn verdict(good: bool) -> Verdict {
-    match good {
-        true => Verdict::Met,
-        false => Verdict::Missed,
-    }
 }
 
 /// Shares of rates: each within a part of what it should be.
@@ -257,7 +245,7 @@ fn shares(run: &mut Run, case: &str, target: &str, rates: &[f64], weights: &[f64
             worst * 100.0,
             sum / MIB
         ),
-        verdict: verdict(worst <= 0.02 * run.timing.margin),
+        verdict: Verdict::of(worst <= 0.02 * run.timing.margin),
         data: json!({"rates": rates, "off": off}),
     });
 }
@@ -346,7 +334,7 @@ fn compared(
             median(one.clone()),
             median(two.clone())
         ),
-        verdict: verdict(ratio <= most * run.timing.margin),
+        verdict: Verdict::of(ratio <= most * run.timing.margin),
         data: json!({"without_us": one, "with_us": two, "ratios": ratios}),
     });
     Ok(())
@@ -474,7 +462,7 @@ fn overhead(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
             case: format!("overhead: limits that do not bind, {name} reads"),
             target: "≥ 0.98 of none".into(),
             achieved: format!("{ratio:.3} (median of {PAIRS} pairs, {least:.3} to {most:.3})"),
-            verdict: verdict(ratio >= 0.98),
+            verdict: Verdict::of(ratio >= 0.98),
             data: json!({"off": off, "on": on, "ratios": ratios}),
         });
     }

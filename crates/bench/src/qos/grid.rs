@@ -258,11 +258,7 @@ fn told(
             smooth * 100.0,
             least * 100.0
         ),
-        verdict: if error.abs() <= 0.01 * run.timing.margin {
-            Verdict::Met
-        } else {
-            Verdict::Missed
-        },
+        verdict: Verdict::of(error.abs() <= 0.01 * run.timing.margin),
         data: json!({"limit": cell.limit, "achieved": achieved, "seconds": seconds, "error": error, "bound": bound,
             "abreast": beside.abreast, "machine_busy": beside.busy, "sigma_100ms": smooth, "sigma_of_whole_requests": least,
             "windows_100ms": tenths, "p99_us": p99}),

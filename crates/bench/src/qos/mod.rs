@@ -75,6 +75,16 @@ pub enum Verdict {
     Stated,
 }
 
+impl Verdict {
+    /// Of a case that has a target.
+    pub(crate) fn of(met: bool) -> Verdict {
+        match met {
+            true => Verdict::Met,
+            false => Verdict::Missed,
+        }
+    }
+}
+
 /// A line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -131,10 +141,7 @@ pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
 
 /// Runs all cases. `false` if a target was missed.
 pub fn qos(args: &QosArgs) -> Result<bool, BenchError> {
-    let weir = match &args.weir {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(BenchError::io("this program's path"))?,
-    };
+    let weir = server::program(args.weir.as_deref())?;
     let timing = match (args.quick, args.full) {
         (true, _) => Timing {
             quick: true,

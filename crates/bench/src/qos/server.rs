@@ -44,6 +44,17 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
+/// The program that is to serve: the one that was named, or this one.
+///
+/// # Errors
+/// The system does not tell where this one is.
+pub fn program(named: Option<&Path>) -> Result<PathBuf, BenchError> {
+    match named {
+        Some(path) => Ok(path.to_owned()),
+        None => std::env::current_exe().map_err(BenchError::io("this program's path")),
+    }
+}
+
 impl Server {
     /// Starts `weir` with a new folder below `scratch`.
     pub fn start(weir: &Path, scratch: &Path, memory: &str) -> Result<Server, BenchError> {

@@ -3,9 +3,10 @@
 use super::copy::Plain;
 use super::pair::{Begun, SVM, Transfer, does};
 use super::{Line, MIB, Run};
-use crate::clock;
+use crate::clock::{self, sleep};
 use crate::error::BenchError;
 use crate::qos::Verdict;
+use crate::qos::measure::median;
 use crate::qos::plot::Line as Plot;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -29,17 +30,6 @@ const SECOND: f64 = 1e9;
 
 /// When, and how many bytes had been received by then.
 type Samples = Vec<(u64, u64)>;
-
-fn verdict(met: bool) -> Verdict {
-    match met {
-        true => Verdict::Met,
-        false => Verdict::Missed,
-    }
-}
-
-fn sleep(seconds: f64) {
-    std::thread::sleep(Duration::from_secs_f64(seconds));
-}
 
 impl Run {
     /// Writes so much anew.
@@ -139,7 +129,7 @@ impl Run {
                 true => format!("{}; told: {binds}", shown.join(", ")),
                 false => format!("{}; {binds} was not told to bind", shown.join(", ")),
             },
-            verdict: verdict(rates.iter().all(within) && told),
+            verdict: Verdict::of(rates.iter().all(within) && told),
         }
     }
 
@@ -225,12 +215,6 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-}
-
 /// 1. Without a limit; and, in turns with it, the plain copy.
 fn unlimited(run: &mut Run) -> Result<(), BenchError> {
     let plain = Plain::new(&run.scratch, run.size)?;
@@ -243,7 +227,7 @@ fn unlimited(run: &mut Run) -> Result<(), BenchError> {
         speeds.push(transfer.logical as f64 / MIB / (ms.max(1) as f64 / 1000.0));
         transfers.push(transfer);
     }
-    let (copy, speed) = (median(&copies), median(&speeds));
+    let (copy, speed) = (median(copies.clone()), median(speeds.clone()));
     let ratio = speed / copy;
     run.line(Line {
         case: "unlimited".to_owned(),
@@ -251,7 +235,7 @@ fn unlimited(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: format!("≥ {SPEED} of a plain copy"),
         achieved: format!("{ratio:.2}: {speed:.0} of {copy:.0} MB/s, setup to end"),
-        verdict: verdict(ratio >= SPEED / run.margin),
+        verdict: Verdict::of(ratio >= SPEED / run.margin),
         data: json!({"copies_mbps": copies, "transfers_mbps": speeds, "ratio": ratio}),
     });
     Ok(())
@@ -287,7 +271,7 @@ fn another(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: "not limited".to_owned(),
         achieved: format!("{rate:.0} MB/s"),
-        verdict: verdict(rate > 16.0),
+        verdict: Verdict::of(rate > 16.0),
         data: Value::Null,
     });
     Ok(())
@@ -441,7 +425,7 @@ fn lifted(run: &mut Run) -> Result<(), BenchError> {
             "{ms:.0} ms after it was asked for ({:.0} ms until it was answered)",
             (answered - asked) as f64 / 1e6
         ),
-        verdict: verdict(ms <= ACTS_MS * run.margin),
+        verdict: Verdict::of(ms <= ACTS_MS * run.margin),
         data: json!({"acts_ms": acts, "asked_to_answered_ms": (answered - asked) as f64 / 1e6, "sample_ms": SAMPLE.as_millis()}),
     });
     Ok(())
@@ -486,7 +470,7 @@ fn lowered(run: &mut Run) -> Result<(), BenchError> {
         transfers,
         target: format!("acts within {ACTS_MS:.0} ms"),
         achieved: format!("{ms:.0} ms after it was asked for"),
-        verdict: verdict(ms <= ACTS_MS * run.margin),
+        verdict: Verdict::of(ms <= ACTS_MS * run.margin),
         data: json!({"acts_ms": ms, "sample_ms": SAMPLE.as_millis()}),
     });
     Ok(())

@@ -48,6 +48,19 @@ fn configs() -> io::Result<(Arc<ServerConfig>, Arc<ClientConfig>)> {
     Ok((Arc::new(server), Arc::new(client)))
 }
 
+/// Moves so many bytes, a piece at a time.
+fn pump(mut left: u64, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let want = left.min(PIECE as u64) as usize;
+        let part = piece.get_mut(..want).unwrap_or_default();
+        from.read_exact(part)?;
+        to.write_all(part)?;
+        left -= want as u64;
+    }
+    Ok(())
+}
+
 /// Receives until the other side ends, writes, syncs, answers with a byte.
 fn receive(listener: &TcpListener, config: Arc<ServerConfig>, to: &Path) -> io::Result<()> {
     let (socket, _) = listener.accept()?;
@@ -57,15 +70,7 @@ fn receive(listener: &TcpListener, config: Arc<ServerConfig>, to: &Path) -> io::
     let mut file = File::create(to)?;
     let mut length = [0; 8];
     stream.read_exact(&mut length)?;
-    let mut left = u64::from_le_bytes(length);
-    let mut piece = vec![0; PIECE];
-    while left > 0 {
-        let want = left.min(PIECE as u64) as usize;
-        let part = piece.get_mut(..want).unwrap_or_default();
-        stream.read_exact(part)?;
-        file.write_all(part)?;
-        left -= want as u64;
-    }
+    pump(u64::from_le_bytes(length), &mut stream, &mut file)?;
     file.sync_data()?;
     stream.write_all(&[1])?;
     stream.flush()
@@ -83,16 +88,9 @@ fn send(listener: &TcpListener, config: Arc<ClientConfig>, from: &Path) -> io::R
     }
     let mut file = File::open(from)?;
     let began = clock::now_ns();
-    let mut left = file.metadata()?.len();
-    stream.write_all(&left.to_le_bytes())?;
-    let mut piece = vec![0; PIECE];
-    while left > 0 {
-        let want = left.min(PIECE as u64) as usize;
-        let part = piece.get_mut(..want).unwrap_or_default();
-        file.read_exact(part)?;
-        stream.write_all(part)?;
-        left -= want as u64;
-    }
+    let length = file.metadata()?.len();
+    stream.write_all(&length.to_le_bytes())?;
+    pump(length, &mut file, &mut stream)?;
     stream.flush()?;
     stream.read_exact(&mut [0])?;
     Ok((clock::now_ns() - began) as f64 / 1e9)

@@ -19,6 +19,7 @@ mod report;
 
 use crate::error::BenchError;
 use crate::qos::plot::Line as Plot;
+use crate::qos::server;
 use crate::qos::{Verdict, verdict_name};
 use clap::Args;
 use pair::{Pair, Transfer};
@@ -121,10 +122,7 @@ impl Run {
 /// # Errors
 /// What kept it from being measured.
 pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
-    let weir = match &args.weir {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(BenchError::io("this program's path"))?,
-    };
+    let weir = server::program(args.weir.as_deref())?;
     let mut run = Run {
         pair: Pair::start(&weir, &args.scratch, &args.memory)?,
         scratch: args.scratch.clone(),

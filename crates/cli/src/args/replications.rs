@@ -41,7 +41,7 @@ pub struct ReplicationNamed {
     pub volume: Option<String>,
 }
 
-/// A command that needs nothing but the replication.
+/// A replication, and whether its change is waited for.
 #[derive(Debug, Args)]
 pub struct ReplicationDo {
     #[command(flatten)]
@@ -57,10 +57,7 @@ pub struct ReplicationDo {
 pub struct ReplicationStop {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub replication: ReplicationNamed,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub wait: Async,
+    pub one: ReplicationDo,
     /// End a transfer that is under way
     #[arg(long)]
     pub force: bool,
@@ -88,10 +85,7 @@ pub struct ReplicationList {
 pub struct ReplicationCreate {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub replication: ReplicationNamed,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub wait: Async,
+    pub one: ReplicationDo,
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
     pub replication_schedule: String,
@@ -118,10 +112,7 @@ fn destination(text: &str) -> Result<Dict, String> {
 pub struct ReplicationUpdate {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub replication: ReplicationNamed,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub wait: Async,
+    pub one: ReplicationDo,
     /// every-10-minutes, hourly, daily
     #[arg(long, value_name = "SCHEDULE", value_parser = values::enumerator)]
     pub replication_schedule: Option<String>,

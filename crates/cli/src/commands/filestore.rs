@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, last, open, open_named, operations, own};
+use super::{Body, delete, last, open, open_named, operations, own};
 use crate::Environment;
 use crate::args::{Filestore, InstanceCreate, InstanceUpdate, Instances};
 use crate::error::Error;
@@ -45,15 +45,8 @@ fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) ->
             s.confirm(&format!(
                 "You are about to delete Filestore instance {name}."
             ))?;
-            s.change(Change {
-                method: Method::Delete,
-                done: format!("Deleted instance [{}].", last(&name)),
-                name,
-                query: vec![("force", args.force.to_string())],
-                body: None,
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            let force = vec![("force", args.force.to_string())];
+            delete(&mut s, name, force, args.wait.no_wait, "instance")
         }
     }
 }

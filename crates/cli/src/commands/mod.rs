@@ -14,8 +14,9 @@ use serde_json::{Map, Value};
 use crate::Environment;
 use crate::args::{At, Command, Common, Named, Netapp};
 use crate::error::Error;
-use crate::format::{self, Format};
-use crate::session::{Io, Session};
+use crate::format::{self, Format, Kind};
+use crate::http::Method;
+use crate::session::{Change, Io, Session};
 
 /// Runs a command.
 ///
@@ -85,6 +86,25 @@ fn open_named<'s, 'io>(
     io: &'s mut Io<'io>,
 ) -> Result<Session<'s, 'io>, Error> {
     open(&named.common, &named.at, environment, io)
+}
+
+/// Deletes a resource of a full name.
+fn delete(
+    s: &mut Session<'_, '_>,
+    name: String,
+    query: Vec<(&'static str, String)>,
+    no_wait: bool,
+    what: &str,
+) -> Result<(), Error> {
+    s.change(Change {
+        method: Method::Delete,
+        done: format!("Deleted {what} [{}].", last(&name)),
+        name,
+        query,
+        body: None,
+        no_wait,
+        format: &Format::plain(Kind::None),
+    })
 }
 
 /// A body that takes the fields that there are.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Body, last, open, open_named, own, replications};
+use super::{Body, delete, last, open, open_named, own, replications};
 use crate::Environment;
 use crate::args::{
-    PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
+    Named, PoolCreate, PoolUpdate, Schedules, Snapshots, StoragePools, VolumeClone, VolumeCreate,
     VolumeFields, VolumeUpdate, Volumes,
 };
 use crate::error::Error;
@@ -49,15 +49,7 @@ pub fn pools(
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("storagePools", &args.named.name)?;
             s.confirm(&format!("You are about to delete a Storage Pool {name}."))?;
-            s.change(Change {
-                method: Method::Delete,
-                done: format!("Deleted storage pool [{}].", last(&name)),
-                name,
-                query: Vec::new(),
-                body: None,
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            delete(&mut s, name, Vec::new(), args.wait.no_wait, "storage pool")
         }
     }
 }
@@ -128,6 +120,26 @@ pub(super) fn update(
     })
 }
 
+/// Has something done to a resource that no standard method does.
+pub(super) fn act(
+    s: &mut Session<'_, '_>,
+    name: &str,
+    verb: &str,
+    body: Value,
+    no_wait: bool,
+    done: String,
+) -> Result<(), Error> {
+    s.change(Change {
+        method: Method::Post,
+        name: format!("{name}:{verb}"),
+        query: Vec::new(),
+        body: Some(body),
+        no_wait,
+        done,
+        format: &Format::plain(Kind::None),
+    })
+}
+
 fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> {
     let name = s.name("storagePools", &args.named.name)?;
     let current = s.get(&name)?;
@@ -164,15 +176,13 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
             s.confirm(&format!("You are about to delete a Volume [{name}]."))?;
-            s.change(Change {
-                method: Method::Delete,
-                done: format!("Deleted volume [{}].", last(&name)),
+            delete(
+                &mut s,
                 name,
-                query: vec![("force", args.force.to_string())],
-                body: None,
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+                vec![("force", args.force.to_string())],
+                args.wait.no_wait,
+                "volume",
+            )
         }
         Volumes::Revert(args) => {
             let mut s = open_named(&args.named, environment, io)?;
@@ -195,15 +205,9 @@ pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) ->
         Volumes::Split(args) => {
             let mut s = open_named(&args.named, environment, io)?;
             let name = s.name("volumes", &args.named.name)?;
-            s.change(Change {
-                method: Method::Post,
-                done: format!("Split volume [{}].", last(&name)),
-                name: format!("{name}:startSplit"),
-                query: Vec::new(),
-                body: Some(json!({"name": name})),
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            let body = json!({"name": name});
+            let done = format!("Split volume [{}].", last(&name));
+            act(&mut s, &name, "startSplit", body, args.wait.no_wait, done)
         }
         Volumes::MountHelp(named) => {
             let mut s = open_named(named, environment, io)?;
@@ -435,6 +439,23 @@ pub(super) fn of_volume(
     s.name("volumes", volume)
 }
 
+/// The full name of something in a volume.
+pub(super) fn in_volume(
+    s: &Session<'_, '_>,
+    volume: Option<&String>,
+    to: &str,
+    collection: &str,
+    named: &Named,
+) -> Result<String, Error> {
+    if named.name.starts_with("projects/") {
+        return s.name(collection, &named.name);
+    }
+    let volume = of_volume(s, volume, to)?;
+    // For the check of the name alone.
+    s.name(collection, &named.name)?;
+    Ok(format!("{volume}/{collection}/{}", named.name))
+}
+
 fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     if let Snapshots::List(args) = command {
         let mut s = open(&args.common, &args.at, environment, io)?;
@@ -455,14 +476,8 @@ fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) ->
         Snapshots::List(_) => return Ok(()),
     };
     let mut s = open_named(&snapshot.named, environment, io)?;
-    let name = if snapshot.named.name.starts_with("projects/") {
-        s.name("snapshots", &snapshot.named.name)?
-    } else {
-        let volume = of_volume(&s, snapshot.volume.as_ref(), verb)?;
-        // For the check of the name alone.
-        s.name("snapshots", &snapshot.named.name)?;
-        format!("{volume}/snapshots/{}", snapshot.named.name)
-    };
+    let volume = snapshot.volume.as_ref();
+    let name = in_volume(&s, volume, verb, "snapshots", &snapshot.named)?;
     match command {
         Snapshots::Create(args) => {
             let mut body = Body::default();
@@ -486,27 +501,13 @@ fn snapshots(command: &Snapshots, environment: &Environment, io: &mut Io<'_>) ->
         }
         Snapshots::Rename(args) => {
             let to = last(&args.new_name);
-            s.change(Change {
-                method: Method::Post,
-                done: format!("Renamed snapshot [{}] to [{to}].", last(&name)),
-                name: format!("{name}:rename"),
-                query: Vec::new(),
-                body: Some(json!({"newSnapshotId": to})),
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            let body = json!({"newSnapshotId": to});
+            let done = format!("Renamed snapshot [{}] to [{to}].", last(&name));
+            act(&mut s, &name, "rename", body, args.wait.no_wait, done)
         }
         Snapshots::Delete(args) => {
             s.confirm(&format!("You are about to delete a Snapshot {name}."))?;
-            s.change(Change {
-                method: Method::Delete,
-                done: format!("Deleted snapshot [{}].", last(&name)),
-                name,
-                query: Vec::new(),
-                body: None,
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            delete(&mut s, name, Vec::new(), args.wait.no_wait, "snapshot")
         }
         Snapshots::Describe(_) | Snapshots::List(_) => s.describe(&name),
     }

@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::netapp::{create, of_volume, update};
-use super::{Body, last, open, open_named};
+use super::netapp::{act, create, in_volume, of_volume, update};
+use super::{Body, delete, last, open, open_named};
 use crate::Environment;
-use crate::args::{ReplicationCreate, ReplicationNamed, Replications};
+use crate::args::{ReplicationCreate, Replications};
 use crate::error::Error;
 use crate::format::{Format, Kind};
-use crate::http::Method;
-use crate::session::{Change, Io, Session};
+use crate::session::{Io, Session};
 
 /// `weir volumes replications`
 pub fn run(
@@ -24,17 +23,17 @@ pub fn run(
             let format = Format::plain(Kind::Yaml);
             return s.list(&volume, "replications", &args.listing, &format);
         }
-        Replications::Create(args) => (&args.replication, "create replication of"),
+        Replications::Create(args) => (&args.one.replication, "create replication of"),
         Replications::Describe(args) => (args, "describe replication of"),
-        Replications::Update(args) => (&args.replication, "update replication of"),
-        Replications::Stop(args) => (&args.replication, "stop replication of"),
+        Replications::Update(args) => (&args.one.replication, "update replication of"),
+        Replications::Stop(args) => (&args.one.replication, "stop replication of"),
         Replications::Resume(args) => (&args.replication, "resume replication of"),
         Replications::Reverse(args) => (&args.replication, "reverse replication of"),
         Replications::Sync(args) => (&args.replication, "sync replication of"),
         Replications::Delete(args) => (&args.replication, "delete replication of"),
     };
     let mut s = open_named(&one.named, environment, io)?;
-    let name = named(&s, one, what)?;
+    let name = in_volume(&s, one.volume.as_ref(), what, "replications", &one.named)?;
     match command {
         Replications::Create(args) => make(args, &name, &mut s),
         Replications::Update(args) => {
@@ -44,12 +43,12 @@ pub fn run(
             body.set("replicationSchedule", schedule);
             body.set("description", args.description.as_deref());
             body.set("labels", Session::labels(&current, &args.labels));
-            update(&mut s, name, body, args.wait.no_wait, "replication")
+            update(&mut s, name, body, args.one.wait.no_wait, "replication")
         }
         Replications::Stop(args) => {
             let body = json!({"force": args.force});
             let done = format!("Stopped replication [{}].", last(&name));
-            act(&mut s, &name, "stop", body, args.wait.no_wait, done)
+            act(&mut s, &name, "stop", body, args.one.wait.no_wait, done)
         }
         Replications::Resume(args) => {
             let done = format!("Resumed replication [{}].", last(&name));
@@ -66,27 +65,10 @@ pub fn run(
         }
         Replications::Delete(args) => {
             s.confirm(&format!("You are about to delete a Replication {name}."))?;
-            s.change(Change {
-                method: Method::Delete,
-                done: format!("Deleted replication [{}].", last(&name)),
-                name,
-                query: Vec::new(),
-                body: None,
-                no_wait: args.wait.no_wait,
-                format: &Format::plain(Kind::None),
-            })
+            delete(&mut s, name, Vec::new(), args.wait.no_wait, "replication")
         }
         Replications::Describe(_) | Replications::List(_) => s.describe(&name),
     }
-}
-
-fn named(s: &Session<'_, '_>, one: &ReplicationNamed, what: &str) -> Result<String, Error> {
-    let name = s.name("replications", &one.named.name)?;
-    if one.named.name.starts_with("projects/") {
-        return Ok(name);
-    }
-    let volume = of_volume(s, one.volume.as_ref(), what)?;
-    Ok(format!("{volume}/replications/{}", one.named.name))
 }
 
 fn make(args: &ReplicationCreate, name: &str, s: &mut Session<'_, '_>) -> Result<(), Error> {
@@ -102,25 +84,6 @@ fn make(args: &ReplicationCreate, name: &str, s: &mut Session<'_, '_>) -> Result
     body.set("destinationVolumeParameters", Some(Value::Object(to.0)));
     body.set("description", args.description.as_deref());
     body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
-    let no_wait = args.wait.no_wait;
+    let no_wait = args.one.wait.no_wait;
     create(s, name, "replicationId", body, no_wait, "replication")
-}
-
-fn act(
-    s: &mut Session<'_, '_>,
-    name: &str,
-    verb: &str,
-    body: Value,
-    no_wait: bool,
-    done: String,
-) -> Result<(), Error> {
-    s.change(Change {
-        method: Method::Post,
-        name: format!("{name}:{verb}"),
-        query: Vec::new(),
-        body: Some(body),
-        no_wait,
-        done,
-        format: &Format::plain(Kind::None),
-    })
 }

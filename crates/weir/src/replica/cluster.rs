@@ -60,14 +60,6 @@ fn missing() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }
 
-fn local_path(vserver: &str, volume: &str) -> Path {
-    Path {
-        cluster: String::new(),
-        vserver: vserver.to_owned(),
-        volume: volume.to_owned(),
-    }
-}
-
 impl AsUser {
     fn volume(&self, path: &Path) -> Answer<Arc<weir_control::Volume>> {
         match path.cluster.is_empty() {
@@ -504,7 +496,7 @@ impl AsUser {
                 *byte ^= more;
             }
             out.push(Snapshot {
-                path: local_path(&of.name.place.project, &of.name.id),
+                path: Path::local(&of.name.place.project, &of.name.id),
                 name: snapshot.name,
                 created: snapshot.created.secs,
                 size: snapshot.used,
@@ -523,7 +515,7 @@ impl AsUser {
             .as_ref()
             .filter(|_| engine.origin().is_some());
         Some(Volume {
-            path: local_path(project, &volume.name.id),
+            path: Path::local(project, &volume.name.id),
             uuid: uuid(engine.uuid()),
             location: volume.name.place.location.to_string(),
             pool: volume.pool.to_string(),
@@ -531,7 +523,7 @@ impl AsUser {
             created: volume.created.0.div_euclid(1_000_000_000),
             parent: parent.map(|s| {
                 let name = &s.parent;
-                (local_path(&name.place.project, &name.id), s.id.to_string())
+                (Path::local(&name.place.project, &name.id), s.id.to_string())
             }),
             size: Some(engine.limit()).filter(|limit| *limit > 0),
             used: engine.used(),

@@ -148,11 +148,7 @@ impl Hindrance {
 }
 
 fn path_of(name: &Name) -> Path {
-    Path {
-        cluster: String::new(),
-        vserver: name.place.project.to_string(),
-        volume: name.id.to_string(),
-    }
+    Path::local(&name.place.project, &name.id)
 }
 
 impl Replication {

@@ -326,11 +326,7 @@ impl Replication {
     fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
-        let path = Path {
-            cluster: String::new(),
-            vserver: vserver.to_owned(),
-            volume: volume.to_owned(),
-        };
+        let path = Path::local(vserver, volume);
         let needed = self.manager.lock().needed(&path);
         let all = found.snapshots();
         let mirror = found.mirror();

@@ -166,11 +166,7 @@ async fn answer(
 }
 
 fn path(named: &Named) -> Path {
-    Path {
-        cluster: String::new(),
-        vserver: named.vserver.clone(),
-        volume: named.volume.clone(),
-    }
+    Path::local(&named.vserver, &named.volume)
 }
 
 type Found = (String, Arc<weir_volume::Volume>);
