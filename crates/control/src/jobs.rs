@@ -423,6 +423,9 @@ impl Works {
             Err(refusal) => Err(refusal),
         };
         let written = self.store.insist(|draft| {
+            if taken.is_ok() {
+                draft.repeatable();
+            }
             let Some(snapshot) = draft.view.snapshot(name).cloned() else {
                 return;
             };
