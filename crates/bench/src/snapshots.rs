@@ -130,6 +130,9 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
         on: None,
     };
     let running = load::start(server.nfs, &[flow])?;
+    // Behind the load's threads, which are like those of other machines: who administers a server does not wait for the
+    // processors of its clients.
+    weir_base::prompt();
     sleep(2.0);
     let alone = span(|| {
         sleep(args.seconds);

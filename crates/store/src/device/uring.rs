@@ -82,6 +82,8 @@ impl UringEngine {
         let thread = std::thread::Builder::new()
             .name("device".into())
             .spawn(move || {
+                // It does little at a time, and every durable operation waits for it twice.
+                weir_base::prompt();
                 // A ring of this kind belongs to the thread that made it.
                 match build() {
                     Ok(ring) => {
