@@ -17,14 +17,16 @@
 //! bounded in bytes and in age, oldest out first; what is running is bounded by
 //! the connections.
 
+mod replies;
+
 use crate::failure::Failure;
 use crate::keyed::Keyed;
 use crate::reply::ReplyBuf;
 use crate::rpc::Call;
 use parking_lot::Mutex;
-use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
+use replies::Replies;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Lsn, Time};
@@ -36,9 +38,6 @@ const SHARDS: usize = 16;
 /// Seconds for which a reply is kept. Clients send again after at most a minute
 /// or so; knfsd keeps replies for 120 s as well.
 const MAX_AGE: i64 = 120;
-
-/// What an entry costs besides its reply: key, map slot, queue slot, allocation.
-const OVERHEAD: usize = 192;
 
 /// What a call is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,45 +84,11 @@ impl Key {
     }
 }
 
-struct Kept {
-    reply: Box<[u8]>,
-    lsn: Option<Lsn>,
-    failure: Failure,
-}
-
-enum Entry {
-    Running,
-    Kept(Kept),
-}
-
 #[derive(Default)]
 struct Shard {
-    entries: HashMap<Key, Entry, Keyed>,
-    /// Kept entries by age, with the second from which each is kept: whether the
-    /// oldest is due is asked with every call, and must not cost a look at a place
-    /// in memory that nobody has touched for minutes.
-    order: VecDeque<(Key, i64)>,
-    bytes: usize,
-}
-
-impl Shard {
-    fn evict_one(&mut self) {
-        let Some((key, _)) = self.order.pop_front() else {
-            return;
-        };
-        if let Some(Entry::Kept(k)) = self.entries.remove(&key) {
-            self.bytes = self.bytes.saturating_sub(OVERHEAD + k.reply.len());
-        }
-    }
-
-    fn trim(&mut self, limit: usize, now: i64) {
-        while let Some((_, at)) = self.order.front() {
-            if now.saturating_sub(*at) <= MAX_AGE && self.bytes <= limit {
-                return;
-            }
-            self.evict_one();
-        }
-    }
+    /// Calls that are running: a few.
+    running: HashSet<Key, Keyed>,
+    kept: Replies,
 }
 
 /// What is known of a call.
@@ -139,6 +104,7 @@ pub(crate) enum Seen {
 /// The cache.
 pub(crate) struct Drc {
     shards: [Mutex<Shard>; SHARDS],
+    hash: Keyed,
     /// Bytes a shard may keep.
     limit: usize,
 }
@@ -148,6 +114,7 @@ impl Drc {
     pub(crate) fn new(bytes: usize) -> Arc<Drc> {
         Arc::new(Drc {
             shards: Default::default(),
+            hash: Keyed::default(),
             limit: bytes / SHARDS,
         })
     }
@@ -160,31 +127,29 @@ impl Drc {
     /// Looks a call up and marks it as running if it is new.
     pub(crate) fn begin(self: &Arc<Self>, client: IpAddr, call: &Call<'_>, now: Time) -> Seen {
         let key = Key::of(client, call);
+        let hash = self.hash.hash_one(key);
         let mut shard = self.shard(&key).lock();
-        shard.trim(self.limit, now.secs);
-        match shard.entries.entry(key) {
-            MapEntry::Occupied(known) => match known.get() {
-                Entry::Running => Seen::Running,
-                Entry::Kept(k) => {
-                    Seen::Answered(ReplyBuf::whole(k.reply.to_vec(), Some(k.failure)), k.lsn)
-                }
-            },
-            MapEntry::Vacant(place) => {
-                place.insert(Entry::Running);
-                Seen::New(Ticket {
-                    drc: Arc::clone(self),
-                    key,
-                    now: now.secs,
-                    kept: false,
-                })
-            }
+        shard.kept.trim(self.limit, now.secs);
+        if let Some(found) = shard.kept.get(hash, &key) {
+            let reply = ReplyBuf::whole(found.reply.to_vec(), Some(found.failure));
+            return Seen::Answered(reply, found.lsn);
         }
+        if !shard.running.insert(key) {
+            return Seen::Running;
+        }
+        Seen::New(Ticket {
+            drc: Arc::clone(self),
+            key,
+            hash,
+            now: now.secs,
+            kept: false,
+        })
     }
 
     /// Bytes kept in all.
     #[cfg(test)]
     fn bytes(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().bytes).sum()
+        self.shards.iter().map(|s| s.lock().kept.bytes()).sum()
     }
 }
 
@@ -193,6 +158,7 @@ impl Drc {
 pub(crate) struct Ticket {
     drc: Arc<Drc>,
     key: Key,
+    hash: u64,
     now: i64,
     kept: bool,
 }
@@ -202,27 +168,18 @@ impl Ticket {
     pub(crate) fn keep(mut self, reply: &[u8], lsn: Option<Lsn>) {
         self.kept = true;
         let failure = Failure::of(self.key.procedure);
-        let kept = Kept {
-            reply: Box::from(reply),
-            lsn,
-            failure,
-        };
         let mut shard = self.drc.shard(&self.key).lock();
-        shard.bytes += OVERHEAD + reply.len();
-        shard.entries.insert(self.key, Entry::Kept(kept));
-        shard.order.push_back((self.key, self.now));
-        shard.trim(self.drc.limit, self.now);
+        shard.running.remove(&self.key);
+        let key = (self.hash, self.key);
+        shard.kept.push(key, self.now, reply, (lsn, failure));
+        shard.kept.trim(self.drc.limit, self.now);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        let mut shard = self.drc.shard(&self.key).lock();
-        if matches!(shard.entries.get(&self.key), Some(Entry::Running)) {
-            shard.entries.remove(&self.key);
+        if !self.kept {
+            self.drc.shard(&self.key).lock().running.remove(&self.key);
         }
     }
 }
