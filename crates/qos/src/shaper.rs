@@ -366,9 +366,9 @@ impl<T> Shaper<T> {
         clear
     }
 
-    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that are about to come. Only if nothing
-    /// waits in the tree and no limit of the path would come to bind by it, so that nobody is held back for what may not
-    /// come. To be accounted for by [`Shaper::settle_ahead`], soon.
+    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that have come or are about to. Only if
+    /// nothing waits in the tree and no limit of the path would come to bind by it, so that nobody is held back for what
+    /// may not come. To be accounted for by [`Shaper::settle_ahead`], soon.
     pub fn charge_ahead(
         &mut self,
         id: NodeId,
@@ -377,7 +377,7 @@ impl<T> Shaper<T> {
         ops: u64,
         now: Nanos,
     ) -> bool {
-        if self.next_release().is_some() || self.get(id).is_none() {
+        if self.next_release().is_some() || self.get(id).is_none_or(|node| node.children > 0) {
             return false;
         }
         let mut at = Some(id.index);
@@ -396,18 +396,17 @@ impl<T> Shaper<T> {
     }
 
     /// Accounts for what was charged ahead: counts what came of it, and gives back what did not. Each as requests, and
-    /// their bytes.
+    /// their bytes. If something waits, which may be released earlier by this, the clock is looked at, and what it says
+    /// is the result.
     pub fn settle_ahead(
         &mut self,
         id: NodeId,
         direction: Direction,
         came: (u64, u64),
         left: (u64, u64),
-        now: Nanos,
-    ) {
-        if self.get(id).is_none() {
-            return;
-        }
+        now: impl FnOnce() -> Nanos,
+    ) -> Option<Nanos> {
+        self.get(id)?;
         let mut at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
             if let (Some(ops), Some(bytes)) = (
@@ -421,7 +420,12 @@ impl<T> Shaper<T> {
             }
             at = node.parent;
         }
+        if left.0 == 0 || self.next_release().is_none() {
+            return None;
+        }
+        let now = now();
         self.refresh(id.index, now);
+        Some(now)
     }
 
     /// Offers a request of `bytes` at a leaf. `flow` names its connection.
@@ -457,6 +461,7 @@ impl<T> Shaper<T> {
 
     /// The next request that may start at `now`, charged. Call it until it answers `None`.
     pub fn release(&mut self, now: Nanos) -> Option<(NodeId, T)> {
+        self.next_release().filter(|at| *at <= now)?;
         let (leaf, direction) = self.select(now)?;
         let node = self.at_mut(leaf)?;
         let id = NodeId {

@@ -5,55 +5,65 @@
 //! memory. Shares of a limit for each event loop would spare that and strand what they do not use.
 //!
 //! **Algorithm.** What one read of a socket brought is run to its end at once ([`super::Throttle::together`]), and is mostly of
-//! one kind. When two requests in succession go the same way, [`AHEAD`] more are charged with the second, under the
-//! same lock; those that come are let through by counting down, and at the end of the batch, some tens of microseconds later,
-//! what did not come is given back. So nothing is stranded. It is done only while nothing waits in the pool and all limits
+//! one kind, that of the batch before. With the second request in succession that goes the same way, or the first if the
+//! batch before had several, [`TOGETHER`] are charged as one; those that follow are let through by counting
+//! down, and at the end of the batch, some tens of microseconds later, what did not come is given back. So nothing is
+//! stranded, and a batch meets the lock twice. It is done only while nothing waits in the pool and all limits
 //! of the path would still not bind with all of it charged ([`weir_qos::Shaper::charge_ahead`]): what is charged ahead
 //! holds nobody back, and a limit that binds is held as exactly as ever.
 //!
+//! What is known of a way, its entry in the table, is kept from batch to batch; a new table has another number.
 //! A batch belongs to the thread that runs it.
 
-use super::domain::Domain;
-use super::{Charge, Request, Throttle};
+use super::{Charge, Entry, Request, Throttle};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Direction, Nanos};
 
-/// Requests that are charged ahead: with the two before them, as many as many clients have under way on a connection.
-const AHEAD: u64 = 14;
+/// Requests that are charged at once: as many as many clients have under way on a connection.
+const TOGETHER: u64 = 16;
 
 /// Where requests go that can be charged together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
-    /// Of the table by which they go there.
-    version: u64,
+    /// The throttle's number, and that of its table.
+    by: (u64, u64),
     volume: VolumeId,
     client: IpAddr,
     direction: Direction,
 }
 
+/// A way, and the entry that it led to.
+pub(super) struct Place {
+    way: Way,
+    pub(super) entry: Arc<Entry>,
+}
+
 /// What is charged and has not come yet, and what has.
 struct Ahead {
-    domain: Arc<Domain>,
     /// Of any of them.
     charge: Charge,
     left: (u64, u64),
     came: (u64, u64),
 }
 
-#[derive(Default)]
 struct Batch {
-    /// Whose it is; 0 while there is none.
-    of: usize,
-    /// Where the last request went.
-    last: Option<Way>,
+    /// The number of the throttle whose it is; 0 while there is none.
+    of: u64,
+    /// Where the last request went. Outlasts the batch: the next one mostly goes the same way.
+    last: Option<Place>,
+    /// Requests that went there in succession: in this batch, and to the end of the one before.
+    run: (u64, u64),
+    /// Charged for `last`.
     ahead: Option<Ahead>,
 }
 
 thread_local! {
-    static BATCH: RefCell<Batch> = RefCell::default();
+    static BATCH: RefCell<Batch> = const {
+        RefCell::new(Batch { of: 0, last: None, run: (0, 0), ahead: None })
+    };
 }
 
 /// Ends the batch, however it ends.
@@ -61,13 +71,12 @@ struct Open<'t>(&'t Throttle);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        let ahead = BATCH.take().ahead;
-        self.0.settle(ahead);
+        self.0.settle_ahead();
+        BATCH.with_borrow_mut(|batch| {
+            batch.of = 0;
+            batch.run = (0, batch.run.0);
+        });
     }
-}
-
-fn number_of(throttle: &Throttle) -> usize {
-    std::ptr::from_ref(throttle).addr()
 }
 
 impl Throttle {
@@ -79,7 +88,7 @@ impl Throttle {
         let opened = BATCH.with_borrow_mut(|batch| {
             let fresh = batch.of == 0;
             if fresh {
-                batch.of = number_of(self);
+                batch.of = self.number;
             }
             fresh
         });
@@ -89,7 +98,7 @@ impl Throttle {
 
     fn way(&self, request: &Request) -> Way {
         Way {
-            version: self.version(),
+            by: (self.number, self.version()),
             volume: request.volume,
             client: request.client,
             direction: request.direction,
@@ -99,13 +108,14 @@ impl Throttle {
     /// A charge for the request out of what was charged ahead, if it can be.
     pub(super) fn take_ahead(&self, request: &Request) -> Option<Charge> {
         BATCH.with_borrow_mut(|batch| {
-            let ahead = batch.ahead.as_mut()?;
-            let (ops, bytes) = &mut ahead.left;
-            let rest = bytes.checked_sub(request.bytes)?;
-            if *ops == 0 || batch.last != Some(self.way(request)) || batch.of != number_of(self) {
+            let (Some(ahead), Some(last)) = (&mut batch.ahead, &batch.last) else {
+                return None;
+            };
+            let rest = ahead.left.1.checked_sub(request.bytes)?;
+            if ahead.left.0 == 0 || last.way != self.way(request) {
                 return None;
             }
-            (*ops, *bytes) = (*ops - 1, rest);
+            ahead.left = (ahead.left.0 - 1, rest);
             ahead.came = (ahead.came.0 + 1, ahead.came.1 + request.bytes);
             Some(Charge {
                 bytes: request.bytes,
@@ -114,59 +124,83 @@ impl Throttle {
         })
     }
 
-    /// Takes note of a request that comes to the gate; whether it is worth charging more with it.
-    pub(super) fn repeats(&self, request: &Request) -> bool {
+    /// Where a request that comes to the gate goes, if anything is limited there, and whether it is worth charging more
+    /// with it. To be [put back](Throttle::put_back).
+    pub(super) fn place(&self, request: &Request) -> Option<(Place, bool)> {
         let way = self.way(request);
-        BATCH.with_borrow_mut(|batch| {
-            batch.of == number_of(self) && batch.last.replace(way) == Some(way)
-        })
+        // Dropped when nothing is borrowed any more.
+        let (last, likely) = BATCH.with_borrow_mut(|batch| {
+            if batch.of != self.number {
+                return (None, false);
+            }
+            let last = batch.last.take();
+            if last.as_ref().is_none_or(|last| last.way != way) {
+                batch.run = (0, 0);
+            }
+            let likely = batch.run.0 > 0 || batch.run.1 > 1;
+            batch.run.0 += 1;
+            (last, likely)
+        });
+        let place = match last.filter(|last| last.way == way) {
+            Some(known) => known,
+            None => Place {
+                way,
+                entry: self.limited(request.volume)?,
+            },
+        };
+        Some((place, likely))
     }
 
-    /// Charges ahead of a request that was let through and charged just so.
+    /// Takes note of where a request went.
+    pub(super) fn put_back(&self, place: Place) {
+        BATCH.with_borrow_mut(|batch| {
+            if batch.of == self.number {
+                batch.last = Some(place);
+            }
+        });
+    }
+
+    /// Charges a request and others that are likely to follow, if it can be.
     pub(super) fn charge_ahead(
         &self,
-        domain: &Arc<Domain>,
         state: &mut super::domain::State,
         charge: Charge,
         now: Nanos,
-    ) {
-        let (ops, bytes) = (AHEAD, charge.bytes.saturating_mul(AHEAD));
-        if !state
+    ) -> bool {
+        let all = charge.bytes.saturating_mul(TOGETHER);
+        let charged = state
             .shaper
-            .charge_ahead(charge.node, charge.direction, bytes, ops, now)
-        {
-            return;
+            .charge_ahead(charge.node, charge.direction, all, TOGETHER, now);
+        if charged {
+            let ahead = Ahead {
+                charge,
+                left: (TOGETHER - 1, all - charge.bytes),
+                came: (1, charge.bytes),
+            };
+            BATCH.with_borrow_mut(|batch| batch.ahead = Some(ahead));
         }
-        let ahead = Ahead {
-            domain: Arc::clone(domain),
-            charge,
-            left: (ops, bytes),
-            came: (0, 0),
-        };
-        BATCH.with_borrow_mut(|batch| batch.ahead = Some(ahead));
+        charged
     }
 
     /// Accounts for what was charged ahead on this thread, if anything was.
     pub(super) fn settle_ahead(&self) {
-        let ahead = BATCH.with_borrow_mut(|batch| batch.ahead.take());
-        self.settle(ahead);
-    }
-
-    fn settle(&self, ahead: Option<Ahead>) {
-        let Some(Ahead {
-            domain,
-            charge,
-            left,
-            came,
-        }) = ahead
-        else {
+        let taken = BATCH.with_borrow_mut(|batch| {
+            let ahead = batch.ahead.take()?;
+            batch.run.0 += ahead.came.0.saturating_sub(1);
+            Some((ahead, batch.last.take()?))
+        });
+        let Some((ahead, place)) = taken else {
             return;
         };
-        let now = self.now();
+        let Ahead { charge, left, came } = ahead;
+        let domain = &place.entry.domain;
         let mut state = domain.lock();
-        state
-            .shaper
-            .settle_ahead(charge.node, charge.direction, came, left, now);
-        self.release(&domain, state, now, 0);
+        let shaper = &mut state.shaper;
+        let (node, direction) = (charge.node, charge.direction);
+        match shaper.settle_ahead(node, direction, came, left, || self.now()) {
+            Some(now) => self.release(domain, state, now, 0),
+            None => drop(state),
+        }
+        BATCH.with_borrow_mut(|batch| batch.last = Some(place));
     }
 }

@@ -61,6 +61,9 @@ use weir_qos::{
 /// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
 const PACE: Nanos = 250_000;
 
+/// Counts throttles, from 1.
+static COUNT: AtomicU64 = AtomicU64::new(1);
+
 /// A request as limits see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -119,8 +122,10 @@ pub struct Throttle {
     /// Whether any volume is limited at all.
     active: AtomicBool,
     table: ArcSwap<Table>,
-    /// Counts tables.
+    /// Counts tables: changed after the table, so that whoever knows a number has seen its table.
     version: AtomicU64,
+    /// What no other of the process has.
+    number: u64,
     /// Held while a plan is applied.
     applying: Mutex<()>,
     lanes: Box<[Lane]>,
@@ -136,6 +141,7 @@ impl Throttle {
             active: AtomicBool::new(false),
             table: ArcSwap::default(),
             version: AtomicU64::new(0),
+            number: COUNT.fetch_add(1, Ordering::Relaxed),
             applying: Mutex::new(()),
             lanes: (0..lanes.max(1)).map(|_| Lane::new(now)).collect(),
             credit: Credit::new(credit),
@@ -154,7 +160,7 @@ impl Throttle {
 
     /// The number of the table in force.
     fn version(&self) -> u64 {
-        self.version.load(Ordering::Relaxed)
+        self.version.load(Ordering::Acquire)
     }
 
     /// Lets a request through, charged; or holds it. `now` may be a little old, and spares a look at the clock.
@@ -165,12 +171,29 @@ impl Throttle {
         if let Some(charge) = self.take_ahead(request) {
             return Gate::Pass(charge);
         }
-        let table = self.table.load();
-        let Some(entry) = table.volume(request.volume).filter(|entry| entry.limited) else {
+        self.settle_ahead();
+        let Some((place, ahead)) = self.place(request) else {
             return Gate::Free;
         };
-        self.settle_ahead();
-        let repeats = self.repeats(request);
+        let gate = self.pass(&place.entry, request, now, ahead);
+        self.put_back(place);
+        gate
+    }
+
+    /// The entry of a volume that something limits.
+    fn limited(&self, volume: VolumeId) -> Option<Arc<Entry>> {
+        let table = self.table.load();
+        table.volume(volume).filter(|entry| entry.limited).cloned()
+    }
+
+    /// Charges a request, and with `ahead` others like it with it, or enters it among those that wait.
+    fn pass(
+        self: &Arc<Self>,
+        entry: &Entry,
+        request: &Request,
+        now: Option<Nanos>,
+        ahead: bool,
+    ) -> Gate {
         let now = now.unwrap_or_else(|| self.now());
         let client = request.client.to_canonical();
         let mut woken = Woken::new();
@@ -189,10 +212,11 @@ impl Throttle {
         };
         let mut gate = Gate::Pass(charge);
         let mut look = None;
-        if !state
-            .shaper
-            .try_start(leaf, request.direction, request.bytes, now)
-        {
+        let passes = ahead && self.charge_ahead(&mut state, charge, now)
+            || state
+                .shaper
+                .try_start(leaf, request.direction, request.bytes, now);
+        if !passes {
             let slot = Slot::new();
             match state.enqueue(leaf, request.flow, &slot, charge, now) {
                 Submitted::Start(()) => {}
@@ -204,8 +228,6 @@ impl Throttle {
                 }
             }
             look = state.earlier(now, 0);
-        } else if repeats {
-            self.charge_ahead(&entry.domain, &mut state, charge, now);
         }
         drop(state);
         if let (Some(at), Some(lane)) = (look, self.lane(request.flow)) {
@@ -422,7 +444,7 @@ impl Throttle {
             limited,
         });
         self.table.store(Arc::clone(&table));
-        self.version.fetch_add(1, Ordering::Relaxed);
+        self.version.fetch_add(1, Ordering::Release);
         self.active.store(limited > 0, Ordering::Relaxed);
         // What waits in a place that is no more finds its new one by going through the gate again, which by now is the
         // new table's.
