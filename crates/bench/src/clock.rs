@@ -23,7 +23,8 @@ pub(crate) fn sleep(seconds: f64) {
     std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+/// What a clock of the system says, in nanoseconds.
+pub(crate) fn read(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -5,7 +5,7 @@ use super::load::{self, Done, Flow, Kind};
 use super::measure::{SECOND, Unit, densest, latency, median, merged, rate, windows, within};
 use super::plot::Line;
 use super::server::Volume;
-use super::{Row, Run, Verdict};
+use super::{Row, Run, Verdict, overhead};
 use crate::clock::{self, sleep};
 use crate::error::BenchError;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
         metadata(run, &a)?;
     }
     if run.wants("overhead") && !run.timing.quick {
-        overhead(run, &a)?;
+        overhead::all(run, &a)?;
     }
     run.server.limits(&volume_limits(&[]))
 }
@@ -413,58 +413,6 @@ fn metadata(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
             std::slice::from_ref(&quick),
             &[quick.clone(), flow(a, 2, Kind::Write, 65536, 4, 16)],
         )?;
-    }
-    Ok(())
-}
-
-/// Limits that do not bind against none.
-fn overhead(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
-    const PAIRS: usize = 15;
-    let huge = json!({"bytes": 1u64 << 40, "ops": 1u64 << 30});
-    let on = json!({"pools": [{"id": 1, "total": huge}], "volumes": [{"name": a.name, "pool": 1, "total": huge, "client": {"total": huge}}]});
-    let off = volume_limits(&[]);
-    for (block, unit, name) in [
-        (4096, Unit::Ops, "operations of 4 KiB"),
-        (65536, Unit::Bytes, "throughput of 64 KiB"),
-    ] {
-        let flow = flow(a, 2, Kind::Read, block, 4, 16);
-        let mut sums = [Vec::new(), Vec::new()];
-        // One stretch of load, so that nothing but the limits differs; by turns, so that what else happens on the machine
-        // meets both.
-        let running = load::start(run.server.nfs, std::slice::from_ref(&flow))?;
-        let mut spans = Vec::new();
-        sleep(WARM);
-        for round in 0..2 * PAIRS {
-            // Which comes first changes too.
-            let which = (round + round / 2) % 2;
-            run.server.limits(if which == 0 { &off } else { &on })?;
-            sleep(0.1);
-            let from = clock::now_ns();
-            sleep(1.0);
-            spans.push((which, from, clock::now_ns()));
-        }
-        let done = merged(&running.finish()?);
-        for (which, from, to) in spans {
-            if let Some(sum) = sums.get_mut(which) {
-                sum.push(rate(&done, unit, from, to));
-            }
-        }
-        let [off, on] = sums;
-        let ratios: Vec<f64> = on
-            .iter()
-            .zip(&off)
-            .map(|(on, off)| on / off.max(1e-9))
-            .collect();
-        let ratio = median(ratios.clone());
-        let least = ratios.iter().copied().fold(f64::MAX, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        run.row(Row {
-            case: format!("overhead: limits that do not bind, {name} reads"),
-            target: "≥ 0.98 of none".into(),
-            achieved: format!("{ratio:.3} (median of {PAIRS} pairs, {least:.3} to {most:.3})"),
-            verdict: Verdict::of(ratio >= 0.98),
-            data: json!({"off": off, "on": on, "ratios": ratios}),
-        });
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ mod cases;
 mod grid;
 pub mod load;
 pub mod measure;
+mod overhead;
 pub mod plot;
 mod scale;
 pub mod server;
