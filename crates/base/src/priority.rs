@@ -21,7 +21,7 @@ pub fn background() {
 
 /// Makes the calling thread, and those that it will make, such that others go before it,
 /// though somebody does wait for its work: who serves data goes before who administers it.
-/// Its share is small, but it need not wait for it: like one that is [`prompt`] it has the
+/// Its share is smaller, but it need not wait for it: like one that is [`prompt`] it has the
 /// processor soon after it wakes, for a little at a time. A request to the control plane wakes
 /// half a dozen threads one after the other; where each waited for the slices of those that
 /// serve data, it took ten times as long as its work.

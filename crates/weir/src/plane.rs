@@ -2,7 +2,7 @@
 //!
 //! They have a thread and an event loop of their own (and a few threads for what waits for disks), so that a storm of
 //! changes, a slow catalog or a peer that sends nonsense costs the event loops that serve data nothing but a share of
-//! the processor; and a small one, though they need not wait for it ([`weir_base::attentive`]). A thread inherits
+//! the processor; and a smaller one than theirs, though they need not wait for it ([`weir_base::attentive`]). A thread inherits
 //! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
 
 use std::fmt;

@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::control::Control;
 use crate::error::BenchError;
+use crate::machine;
 use crate::nfs3::{self, Handle, Stable};
 use crate::rpc::Credential;
 use serde_json::{Value, json};
@@ -355,32 +356,8 @@ impl Server {
 
     /// Processor seconds and resident bytes of the server.
     pub fn usage(&self) -> (f64, u64) {
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let field = |n: usize| {
-            fields
-                .get(n)
-                .and_then(|f| f.parse::<f64>().ok())
-                .unwrap_or(0.0)
-        };
-        // Fields 14 and 15 of the file, in ticks of 10 ms; the first two are cut off.
-        let cpu = (field(11) + field(12)) / 100.0;
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        let resident = status.lines().find_map(|line| {
-            line.strip_prefix("VmRSS:")?
-                .split_whitespace()
-                .next()?
-                .parse::<u64>()
-                .ok()
-        });
-        (cpu, resident.unwrap_or(0) * 1024)
+        let resident = machine::process(self.pid()).map_or(0, |now| now.rss);
+        (self.processor_ns() as f64 / 1e9, resident)
     }
 }
 

@@ -13,8 +13,8 @@
 
 use super::{Key, MAX_AGE};
 use crate::failure::Failure;
+use crate::keyed::Keyed;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use weir_base::Lsn;
 
 /// What an entry costs besides its reply: its place in the queue and in the table, with the
@@ -23,26 +23,6 @@ const OVERHEAD: usize = 192;
 
 /// Bytes of replies that are allocated together.
 const CHUNK: usize = 8 << 10;
-
-/// Passes on what is a hash already.
-#[derive(Default)]
-pub(super) struct AsIs(u64);
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
-}
 
 /// One answered call.
 struct Kept {
@@ -69,7 +49,7 @@ pub(super) struct Found<'a> {
 #[derive(Default)]
 pub(super) struct Replies {
     /// From hashes to numbers in the order.
-    index: HashMap<u64, u64, BuildHasherDefault<AsIs>>,
+    index: HashMap<u64, u64, Keyed>,
     /// By age.
     order: VecDeque<Kept>,
     /// The number of the oldest.
