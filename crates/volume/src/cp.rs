@@ -181,7 +181,7 @@ fn take(vol: Arc<Volume>) -> Taken {
 fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
     let (epoch, (cut, taken, doomed)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
-        core.begin_pace();
+        core.begin_pace(core.gate.epoch());
         let volumes = core.volumes.read();
         let ids: BTreeSet<VolumeId> = std::mem::take(&mut *core.changed_volumes.lock());
         let taken: Vec<Taken> = ids

@@ -546,7 +546,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if written - self.gave_way >= LONGEST_WRITE as u64 {
             self.gave_way = written;
             let bytes = written * BLOCK_SIZE as u64;
-            self.vol.core.give_way(self.cp.generation().0, bytes);
+            self.vol.core.give_way(bytes);
         }
     }
 
