@@ -97,6 +97,15 @@ pub struct SnapshotState {
     pub busy: bool,
 }
 
+/// A snapshot that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenSnapshot {
+    /// As it is.
+    pub state: SnapshotState,
+    /// It was there already.
+    pub found: bool,
+}
+
 /// Which protocols a rule admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
@@ -207,7 +216,7 @@ pub trait Backend: Send + Sync + 'static {
         key: &str,
         name: &str,
         label: &str,
-    ) -> Result<SnapshotState, BackendError>;
+    ) -> Result<TakenSnapshot, BackendError>;
     /// Renames one, or finds it renamed.
     fn snapshot_rename(&self, key: &str, from: &str, to: &str) -> Result<(), BackendError>;
     /// Gives one another label.

@@ -465,9 +465,14 @@ async fn begin<E: From<Refusal>>(
             .and_then(|()| accept::apply(draft, mutation, &actor, &facts, name.clone()));
         let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
         let place = works.lanes.enter(accepted.lane, &name);
-        Ok((accepted.operation, place))
+        let label = match mutation {
+            Mutation::CreateSnapshot(name, _) => draft.view.snapshot(name),
+            _ => None,
+        };
+        let label = label.map(|snapshot| snapshot.snapmirror_label().to_owned());
+        Ok((accepted.operation, place, label))
     });
-    let ((operation, place), ticket) = match begun {
+    let ((operation, place, label), ticket) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             if let Some(refusal) = refused {
@@ -476,9 +481,18 @@ async fn begin<E: From<Refusal>>(
             return Err(error);
         }
     };
-    ticket.committed().await?;
+    let early = match (&place, label) {
+        (Some(place), Some(label)) => works.take_early(&operation, label, place),
+        _ => None,
+    };
+    if let Err(why) = ticket.committed().await {
+        if let Some(early) = early {
+            works.untake(&operation, early).await;
+        }
+        return Err(why.into());
+    }
     if let Some(place) = place.filter(|_| !operation.done()) {
-        tokio::spawn(async move { works.run(operation, place).await });
+        tokio::spawn(async move { works.run(operation, place, early).await });
     }
     Ok(name)
 }

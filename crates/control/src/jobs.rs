@@ -13,17 +13,24 @@
 //! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
 //!
+//! | snapshot | engine has it · catalog: READY, done |
+//!
 //! The data path thus never serves what the catalog does not know, and never loses a volume under its feet. Jobs on one
 //! resource run in the order in which they were accepted; others run beside each other.
 //!
 //! What a step writes that the job would come to again if it were lost, waits for the next transaction (see `store`).
+//!
+//! A snapshot is of the moment at which it was asked for, and who asks waits. So the engine takes it while the catalog's
+//! transaction is still under way, unless other jobs of its volume come first: who waits, waits for the longer of the two and
+//! not for their sum. If only the snapshot survives a crash, the next start adopts it (see `adopt`), as one whose request
+//! was done and not answered; if the transaction fails, it is deleted again.
 //!
 //! The engine's deletions are durable only with its next consistency point, which nobody waits for: forcing one for each
 //! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
 //! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
 
 use crate::accept::{self, BOTH, CAPACITY, LABEL, MODE, split_lane};
-use crate::backend::{Backend, BackendError, Point};
+use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
 use crate::holder::Holder;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, Target};
@@ -37,6 +44,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
 
 /// Calls into the node at once: it has one log and one device.
 const CALLS: usize = 8;
@@ -92,6 +100,12 @@ impl Place {
             while before.changed().await.is_ok() {}
         }
     }
+
+    /// Whether there are none any more.
+    pub fn is_first(&self) -> bool {
+        let before = self.before.as_ref();
+        before.is_none_or(|before| before.has_changed().is_err())
+    }
 }
 
 impl Drop for Place {
@@ -106,6 +120,9 @@ impl Drop for Place {
         self.lanes.running.lock().remove(&self.operation);
     }
 }
+
+/// A snapshot that is being taken before its operation is in the catalog.
+pub(crate) type Early = JoinHandle<Result<TakenSnapshot, BackendError>>;
 
 /// Everything that jobs work with.
 pub(crate) struct Works {
@@ -184,12 +201,50 @@ impl Works {
         self.ask(f).await
     }
 
-    /// Carries an operation out, and ends it. Ends early only when the server stops.
-    pub async fn run(&self, operation: Operation, mut place: Place) {
+    /// Begins to take the snapshot that an operation in its place will want, if nothing is to be waited for. `label` is what
+    /// it will be called in replication.
+    pub fn take_early(
+        self: &Arc<Self>,
+        operation: &Operation,
+        label: String,
+        place: &Place,
+    ) -> Option<Early> {
+        let Target::Snapshot(name) = &operation.target else {
+            return None;
+        };
+        let parent = place.is_first().then(|| self.holder(&operation.target));
+        let (key, id) = (parent?.ok()?.key().to_string(), name.id.to_string());
+        let works = Arc::clone(self);
+        Some(tokio::spawn(async move {
+            works
+                .ask(move |node| node.snapshot_create(&key, &id, &label))
+                .await
+        }))
+    }
+
+    /// Deletes a snapshot that was taken early, when the catalog will not have it. One that had been there before stays.
+    pub async fn untake(&self, operation: &Operation, early: Early) {
+        let (Target::Snapshot(name), Ok(Ok(taken))) = (&operation.target, early.await) else {
+            return;
+        };
+        let Ok(parent) = self.holder(&operation.target) else {
+            return;
+        };
+        if taken.found {
+            return;
+        }
+        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
+            tracing::warn!(snapshot = %operation.target, %error, "taken, but not in the catalog");
+        }
+    }
+
+    /// Carries an operation out, and ends it. Ends early only when the server stops. A snapshot may have been begun.
+    pub async fn run(&self, operation: Operation, mut place: Place, early: Option<Early>) {
         place.begin().await;
         let result = match (&*operation.verb, &operation.target) {
             (_, Target::Pool(_)) => self.in_force(self.store.view().generation).await,
-            ("create", Target::Snapshot(_)) => self.take(&operation).await,
+            ("create", Target::Snapshot(_)) => self.take(&operation, early).await,
             ("update", Target::Snapshot(_)) => self.label(&operation).await,
             ("rename", Target::Snapshot(_)) => self.rename(&operation).await,
             ("delete", Target::Snapshot(_)) => self.drop_snapshot(&operation).await,
@@ -406,12 +461,17 @@ impl Works {
         Ok(())
     }
 
-    async fn take(&self, operation: &Operation) -> Result<(), Refusal> {
+    async fn take(&self, operation: &Operation, early: Option<Early>) -> Result<(), Refusal> {
         let Target::Snapshot(name) = &operation.target else {
             return Ok(());
         };
-        let taken = match self.holder(&operation.target) {
-            Ok(parent) => {
+        let early = match early {
+            Some(early) => early.await.ok().and_then(Result::ok),
+            None => None,
+        };
+        let taken = match (early, self.holder(&operation.target)) {
+            (Some(taken), _) => Ok(taken),
+            (None, Ok(parent)) => {
                 let (key, id) = (parent.key().to_string(), name.id.to_string());
                 let view = self.store.view();
                 let label = view.snapshot(name).map_or("", |s| s.snapmirror_label());
@@ -420,7 +480,7 @@ impl Works {
                     .await
                     .map_err(|error| failure(&error))
             }
-            Err(refusal) => Err(refusal),
+            (None, Err(refusal)) => Err(refusal),
         };
         let written = self.store.insist(|draft| {
             if taken.is_ok() {
@@ -430,10 +490,10 @@ impl Works {
                 return;
             };
             match &taken {
-                Ok(state) => {
+                Ok(taken) => {
                     let mut snapshot = Snapshot::clone(&snapshot);
                     snapshot.state = State::Ready;
-                    snapshot.created = Stamp::from_nanos(state.created);
+                    snapshot.created = Stamp::from_nanos(taken.state.created);
                     draft.put_snapshot(snapshot);
                 }
                 Err(_) => draft.remove_snapshot(&snapshot),

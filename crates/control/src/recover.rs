@@ -97,7 +97,7 @@ pub(crate) async fn resume(works: &Arc<Works>) {
             let works = Arc::clone(works);
             // Splitting goes on for as long as there are data, and nobody has to wait for it.
             let aside = &*operation.verb == "split";
-            let run = async move { works.run(Operation::clone(&operation), place).await };
+            let run = async move { works.run(Operation::clone(&operation), place, None).await };
             match aside {
                 true => drop(tokio::spawn(run)),
                 false => drop(running.spawn(run)),

@@ -211,7 +211,7 @@ impl Schedules {
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let (operation, place) = accepted(&self.works, mutation, &actor, &facts, name).await?;
         if let Some(place) = place {
-            self.works.run(operation, place).await;
+            self.works.run(operation, place, None).await;
         }
         Ok(())
     }

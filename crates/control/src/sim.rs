@@ -2,8 +2,8 @@
 //! the middle, as in a process that is killed.
 
 use crate::backend::{
-    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotState, Throttled,
-    VolumeSpec, VolumeState,
+    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotState, TakenSnapshot,
+    Throttled, VolumeSpec, VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
@@ -389,21 +389,27 @@ impl Backend for SimBackend {
         key: &str,
         name: &str,
         label: &str,
-    ) -> Result<SnapshotState, BackendError> {
+    ) -> Result<TakenSnapshot, BackendError> {
         self.at("snapshot_create", key, |volume, created| {
             if let Some(found) = volume.snapshots.iter_mut().find(|s| s.name == name) {
                 label.clone_into(&mut found.label);
-                return Ok(found.clone());
+                return Ok(TakenSnapshot {
+                    state: found.clone(),
+                    found: true,
+                });
             }
-            let snapshot = SnapshotState {
+            let state = SnapshotState {
                 name: name.to_owned(),
                 created,
                 used: 0,
                 label: label.to_owned(),
                 busy: false,
             };
-            volume.snapshots.push(snapshot.clone());
-            Ok(snapshot)
+            volume.snapshots.push(state.clone());
+            Ok(TakenSnapshot {
+                state,
+                found: false,
+            })
         })
     }
 

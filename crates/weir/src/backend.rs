@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use weir_base::{Clock, Rng, VolumeId};
 use weir_control::backend::{
     Backend, BackendError, BindingLevel, Capacity, ExportRule, ExportSpec, Point, Publication,
-    SnapshotState, Squash, Throttled, VolumeSpec, VolumeState,
+    SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
 use weir_vfs::{Clients, Cx, Export, Protocols, Rule, Vfs, Volume};
@@ -266,22 +266,26 @@ impl Backend for Node {
         Ok(volume.snapshots().iter().map(snapshot_state).collect())
     }
 
-    fn snapshot_create(&self, key: &str, name: &str, label: &str) -> Outcome<SnapshotState> {
+    fn snapshot_create(&self, key: &str, name: &str, label: &str) -> Outcome<TakenSnapshot> {
         let volume = self.find(key)?;
-        match volume.snapshot_take(name, label, self.clock.now()) {
-            Ok(_) => {}
-            Err(FsError::Exists) => self.snapshot_label(key, name, label)?,
+        let found = match volume.snapshot_take(name, label, self.clock.now()) {
+            Ok(_) => false,
+            Err(FsError::Exists) => {
+                self.snapshot_label(key, name, label)?;
+                true
+            }
             Err(FsError::Busy) => {
                 return Err(BackendError::Precondition(
                     "the volume is being split from the one that it is a clone of".to_owned(),
                 ));
             }
             Err(error) => return Err(failed("snapshot", name)(error)),
-        }
+        };
         volume
             .snapshot(name)
             .as_ref()
             .map(snapshot_state)
+            .map(|state| TakenSnapshot { state, found })
             .ok_or_else(|| BackendError::NotFound(format!("snapshot {name}")))
     }
 

@@ -234,6 +234,39 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_the_catalog_does_not_take_is_not_left_in_the_node() {
+    let take = |id: &str| {
+        let name = name("v").snapshot(SnapshotOf::Volume, id);
+        Mutation::CreateSnapshot(name, NewSnapshot::default())
+    };
+    for there in [false, true] {
+        let bench = with_volume().await;
+        bench.done(take("before")).await;
+        let key = bench.control.view().volume(&name("v")).unwrap().key.clone();
+        if there {
+            // Made below the catalog, and not adopted yet.
+            bench.node.snapshots_mut(&key, |all| {
+                let mut another = all[0].clone();
+                another.name = "s".to_owned();
+                all.push(another);
+            });
+        }
+        sql(&bench.url, "ALTER TABLE audit RENAME TO hidden").await;
+        let refusal = bench.refused(take("s")).await;
+        assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE");
+        let left: Vec<String> = bench.node.all()[&*key]
+            .snapshots
+            .iter()
+            .map(|s| s.name.clone())
+            .collect();
+        match there {
+            true => assert_eq!(left, ["before", "s"]),
+            false => assert_eq!(left, ["before"]),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_was_superseded_writes_no_more() {
     superseded(&Bench::new().await).await;
 }
