@@ -17,5 +17,5 @@ pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
 pub use limits::BLOCK_SIZE;
-pub use priority::{attentive, background, give_way, prompt};
+pub use priority::{attentive, background, first_at_disks, give_way, prompt};
 pub use rng::{Rng, SeededRng, SystemRng};

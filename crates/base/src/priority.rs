@@ -1,4 +1,4 @@
-//! Which threads go first.
+//! Which threads go first, at processors and at disks.
 
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,25 @@ pub fn prompt() {
     }
 }
 
+/// Makes what the calling thread, and those that it will make, write to disks go before what others do: for writes of
+/// a few blocks that somebody waits for. Linux's mq-deadline, which most distributions choose for SATA and virtual
+/// disks, serves requests in the order of their places; a log's block behind which a consistency point writes in long
+/// runs waited up to 20 ms in its queue, and less than 1.5 ms in the device. Between classes it keeps them apart.
+///
+/// The class is the realtime one (ioprio_set(2)), for which a process that is not root's needs CAP_SYS_NICE; without it,
+/// and with schedulers that have no classes, everything is as it was.
+pub fn first_at_disks() {
+    #[cfg(target_os = "linux")]
+    {
+        const WHO_PROCESS: libc::c_int = 1;
+        const REALTIME: libc::c_int = 1 << 13;
+        // The class's middle: between its levels no scheduler but BFQ makes a difference.
+        const LEVEL: libc::c_int = 4;
+        // SAFETY: no pointers are passed; 0 is the calling thread. A refusal leaves everything as it was.
+        unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, REALTIME | LEVEL) };
+    }
+}
+
 /// Longer than threads of ours keep the processor when they are given way to.
 const LONG: Duration = Duration::from_micros(500);
 
@@ -115,6 +134,22 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn who_is_first_at_disks_hands_it_on_or_is_as_before() {
+        // SAFETY: no pointers are passed; 1, 0 is the calling thread.
+        let class = || unsafe { libc::syscall(libc::SYS_ioprio_get, 1, 0) } >> 13;
+        let before = class();
+        let inside = std::thread::spawn(move || {
+            super::first_at_disks();
+            let next = std::thread::spawn(class).join().unwrap();
+            (class(), next)
+        });
+        let (own, next) = inside.join().unwrap();
+        assert!(own == 1 || own == before, "class {own}");
+        assert_eq!(next, own);
+        assert_eq!(class(), before);
     }
 
     #[test]

@@ -212,6 +212,7 @@ impl Plane {
             .name("weir-api".to_owned())
             .spawn(move || {
                 weir_base::attentive();
+                weir_base::first_at_disks();
                 runtime.block_on(async {
                     let (control, access) = match open(options, &data, door.as_ref()).await {
                         Ok((control, access)) => {

@@ -26,6 +26,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
                 skips: Cell::new(0),
             };
             weir_base::prompt();
+            weir_base::first_at_disks();
             writer.run();
         })
         .map_err(failed)
