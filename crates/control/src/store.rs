@@ -29,8 +29,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Operations that have ended are kept until there are more than this.
+/// Operations that have ended are kept until there are more than this, and than can be forgotten at once.
 const OPERATIONS_KEPT: usize = 10_000;
+/// So many are forgotten at once: each time costs pages of the catalog that no other change touches.
+const FORGOTTEN: usize = 64;
 /// Changes of one transaction at most.
 const BATCH: usize = 256;
 /// Repeatable changes wait so long for a transaction.
@@ -194,15 +196,14 @@ impl Draft<'_> {
         self.view.remove_snapshot(&snapshot.name);
     }
 
-    /// Writes an operation; the oldest that ended makes room when there are too many.
+    /// Writes an operation; the oldest that ended make room when there are too many.
     pub fn put_operation(&mut self, operation: Operation) {
         let operation = Arc::new(operation);
         if operation.done() {
             self.head.ended.push_back(operation.name.clone());
-            while self.head.ended.len() > OPERATIONS_KEPT {
-                if let Some(oldest) = self.head.ended.pop_front() {
-                    self.remove_operation(&oldest);
-                }
+            if self.head.ended.len() >= OPERATIONS_KEPT + FORGOTTEN {
+                let oldest = self.head.ended.drain(..FORGOTTEN).collect();
+                self.remove_operations(oldest);
             }
         }
         self.writes.push(Write::Operation(Arc::clone(&operation)));
@@ -210,8 +211,14 @@ impl Draft<'_> {
     }
 
     pub fn remove_operation(&mut self, name: &Name) {
-        self.writes.push(Write::RemoveOperation(name.clone()));
-        self.view.remove_operation(name);
+        self.remove_operations(vec![name.clone()]);
+    }
+
+    fn remove_operations(&mut self, names: Vec<Name>) {
+        for name in &names {
+            self.view.remove_operation(name);
+        }
+        self.writes.push(Write::RemoveOperations(names));
     }
 
     pub fn doom(&mut self, key: &Arc<str>) {
@@ -726,9 +733,11 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         Write::RemoveVolume(_, name) => view.remove_volume(name),
         Write::RemoveInstance(_, name) => view.remove_instance(name),
         Write::RemoveSnapshot(_, name) => view.remove_snapshot(name),
-        Write::RemoveOperation(name) => {
-            ended.retain(|kept| kept != name);
-            view.remove_operation(name);
+        Write::RemoveOperations(names) => {
+            ended.retain(|kept| !names.contains(kept));
+            for name in names {
+                view.remove_operation(name);
+            }
         }
         // Nothing of these is in the view.
         Write::Share(..)

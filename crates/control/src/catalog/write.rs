@@ -11,6 +11,7 @@ use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
 use crate::name::{Collection, Name, SnapshotName};
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, Connection};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) enum Write {
     RemoveVolume(u64, Name),
     RemoveInstance(u64, Name),
     RemoveSnapshot(u64, SnapshotName),
-    RemoveOperation(Name),
+    RemoveOperations(Vec<Name>),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
@@ -79,13 +80,16 @@ pub(super) enum Value {
 
 /// A statement with its values, `$1` and so on.
 pub(super) struct Statement {
-    sql: &'static str,
+    sql: Cow<'static, str>,
     values: Vec<Value>,
 }
 
 impl Statement {
     pub(super) fn new(sql: &'static str, values: Vec<Value>) -> Statement {
-        Statement { sql, values }
+        Statement {
+            sql: Cow::Borrowed(sql),
+            values,
+        }
     }
 
     fn by_id(sql: &'static str, id: u64) -> Statement {
@@ -169,7 +173,8 @@ async fn in_texts(
     // At once for writing: what has read first is refused if another process has written meanwhile.
     text.push(Statement::new("BEGIN IMMEDIATE", Vec::new()));
     text.push(Statement::by_text(OWNED, owner));
-    let kept = statements.len() <= KEPT;
+    let common = |statement: &Statement| matches!(statement.sql, Cow::Borrowed(_));
+    let kept = statements.len() <= KEPT && statements.iter().all(common);
     for (n, statement) in statements.into_iter().enumerate() {
         if n > 0 && n % TOGETHER == 0 {
             text.run(connection, kept).await?;
@@ -288,10 +293,15 @@ impl Write {
             Write::RemoveSnapshot(id, _) => {
                 Statement::by_id("DELETE FROM snapshots WHERE id = $1", *id)
             }
-            Write::RemoveOperation(name) => Statement::by_text(
-                "DELETE FROM operations WHERE name = $1",
-                &name.full(Collection::Operations),
-            ),
+            Write::RemoveOperations(names) => {
+                let values = names.iter().map(|name| name.full(Collection::Operations));
+                let numbers: Vec<String> = (1..=names.len()).map(|n| format!("${n}")).collect();
+                let numbers = numbers.join(", ");
+                Statement {
+                    sql: format!("DELETE FROM operations WHERE name IN ({numbers})").into(),
+                    values: values.map(Value::Text).collect(),
+                }
+            }
             Write::Share(name, owner) => Statement::new(
                 "INSERT INTO shares (name, owner) VALUES ($1, $2)",
                 vec![Value::Text(name.to_string()), Value::Number(*owner as i64)],
