@@ -192,6 +192,12 @@ pub struct Point(pub u64);
 
 /// The node below the control plane.
 pub trait Backend: Send + Sync + 'static {
+    /// Whether what concerns memory alone never waits: [`Backend::volume`], [`Backend::throttled`],
+    /// [`Backend::set_capacity`] and [`Backend::publish`]. Then these are called where they are wanted, which spares two
+    /// switches of threads each, and otherwise on threads that may wait.
+    fn is_prompt(&self) -> bool {
+        false
+    }
     /// Every volume the engine has.
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError>;
     /// One of them.

@@ -369,7 +369,10 @@ impl Control {
     /// What limits a volume or instance now; `None` if there is nothing of the kind, or the node cannot say.
     pub async fn throttled(&self, target: &Target) -> Option<Throttled> {
         let key = Holder::find(&self.view(), target)?.key().to_string();
-        self.works.ask(move |node| node.throttled(&key)).await.ok()
+        self.works
+            .ask_promptly(move |node| node.throttled(&key))
+            .await
+            .ok()
     }
 
     /// Bytes that an instance's data holds.
@@ -438,7 +441,7 @@ impl Control {
             return None;
         }
         let key = holder.key().to_string();
-        let asked = self.works.ask(move |node| node.volume(&key)).await;
+        let asked = self.works.ask_promptly(move |node| node.volume(&key)).await;
         asked.ok().map(|state| state.used)
     }
 }

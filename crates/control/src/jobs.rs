@@ -41,6 +41,7 @@ use crate::stamp::Stamp;
 use crate::store::{Draft, Store};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -124,6 +125,22 @@ impl Drop for Place {
 /// A snapshot that is being taken before its operation is in the catalog.
 pub(crate) type Early = JoinHandle<Result<TakenSnapshot, BackendError>>;
 
+/// Calls the node, on the spot or on a thread that may wait. A panic is a failure of the call.
+pub(crate) async fn call<T: Send + 'static>(
+    backend: &Arc<dyn Backend>,
+    on_the_spot: bool,
+    f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
+) -> Result<T, BackendError> {
+    if on_the_spot {
+        return catch_unwind(AssertUnwindSafe(|| f(&**backend)))
+            .unwrap_or_else(|_| Err(BackendError::Failed("the call panicked".to_owned())));
+    }
+    let backend = Arc::clone(backend);
+    tokio::task::spawn_blocking(move || f(&*backend))
+        .await
+        .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
+}
+
 /// Everything that jobs work with.
 pub(crate) struct Works {
     pub store: Arc<Store>,
@@ -178,19 +195,35 @@ impl Works {
         f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {
         let _call = self.calls.acquire().await;
-        let backend = Arc::clone(&self.backend);
-        tokio::task::spawn_blocking(move || f(&*backend))
-            .await
-            .unwrap_or_else(|panic| Err(BackendError::Failed(panic.to_string())))
+        call(&self.backend, false, f).await
     }
 
-    /// The same, tried again where that may help.
+    /// Asks the node for what concerns memory alone, on the spot where it is prompt.
+    pub async fn ask_promptly<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&dyn Backend) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        match self.backend.is_prompt() {
+            true => call(&self.backend, true, f).await,
+            false => self.ask(f).await,
+        }
+    }
+
+    /// Asks the node, off the threads that serve, again where that may help.
     async fn persist<T: Send + 'static>(
         &self,
         f: impl Fn(&dyn Backend) -> Result<T, BackendError> + Clone + Send + 'static,
     ) -> Result<T, BackendError> {
+        self.again(|| self.ask(f.clone())).await
+    }
+
+    /// Does it, again where that may help.
+    async fn again<T, A: Future<Output = Result<T, BackendError>>>(
+        &self,
+        mut attempt: impl FnMut() -> A,
+    ) -> Result<T, BackendError> {
         for wait in RETRIES {
-            match self.ask(f.clone()).await {
+            match attempt().await {
                 Err(BackendError::Failed(why)) => {
                     tracing::warn!(why, "the node failed; trying again");
                     tokio::time::sleep(wait).await;
@@ -198,7 +231,7 @@ impl Works {
                 other => return other,
             }
         }
-        self.ask(f).await
+        attempt().await
     }
 
     /// Begins to take the snapshot that an operation in its place will want, if nothing is to be waited for. `label` is what
@@ -415,6 +448,10 @@ impl Works {
         let key = wanted.key().to_string();
         let bytes = wanted.capacity(&view);
         let bits = wanted.root_mode();
+        if !mode {
+            let set = move |node: &dyn Backend| node.set_capacity(&key, bytes);
+            return self.again(|| self.ask_promptly(set.clone())).await;
+        }
         self.persist(move |node| {
             if capacity {
                 node.set_capacity(&key, bytes)?;

@@ -303,6 +303,11 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
 }
 
 impl Backend for SimBackend {
+    /// But where it is to stop, the thread that called stands still.
+    fn is_prompt(&self) -> bool {
+        self.lock().stop.is_none()
+    }
+
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError> {
         let state = self.lock();
         Ok(state.volumes.iter().map(|(k, v)| state_of(k, v)).collect())

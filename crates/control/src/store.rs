@@ -73,6 +73,11 @@ impl Changed {
         }
     }
 
+    /// Whether it is this much at most.
+    pub fn is_few(&self, most: usize) -> bool {
+        !self.all && self.pools.is_empty() && self.volumes.len() + self.instances.len() <= most
+    }
+
     fn extend(&mut self, more: Changed) {
         self.all |= more.all;
         self.pools.extend(more.pools);

@@ -35,7 +35,7 @@ impl Usage {
     /// Bytes held by the data of each of the engine's volumes; 0 where the node cannot say.
     pub async fn volumes(&self, works: &Works, keys: Vec<Arc<str>>) -> Vec<u64> {
         let nothing = vec![0; keys.len()];
-        let asked = works.ask(move |node| {
+        let asked = works.ask_promptly(move |node| {
             let used = |key: &Arc<str>| node.volume(key).map_or(0, |state| state.used);
             Ok(keys.iter().map(used).collect())
         });

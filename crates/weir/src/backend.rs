@@ -1,6 +1,6 @@
 //! The node as the control plane sees it: volumes of the engine, what is exported, what limits are in force.
 //!
-//! Everything here may wait for the disk and runs on threads of the control plane. What the data path sees of it is
+//! Most of this may wait for the disk, and runs on threads of the control plane that may. What the data path sees of it is
 //! the export table, which is replaced in one step ([`weir_vfs::ExportTable`]), and the limits in force: a publication
 //! says what is different from the one before, and only that is made anew.
 
@@ -167,6 +167,11 @@ fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
 }
 
 impl Backend for Node {
+    /// Locks are held for as long as it takes to copy some pointers.
+    fn is_prompt(&self) -> bool {
+        true
+    }
+
     fn volumes(&self) -> Outcome<Vec<VolumeState>> {
         Ok(self.volumes.lock().values().map(|v| state(v)).collect())
     }
