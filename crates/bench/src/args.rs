@@ -208,6 +208,11 @@ pub struct Nfs3Args {
     #[arg(long)]
     #[serde(skip)]
     pub json: Option<PathBuf>,
+    /// Write to this file how many operations had been completed when: fifty lines a second,
+    /// of the monotonic clock's seconds and the number.
+    #[arg(long)]
+    #[serde(skip)]
+    pub samples: Option<PathBuf>,
     /// A name for the run, repeated in its result.
     #[arg(long, default_value = "")]
     pub label: String,

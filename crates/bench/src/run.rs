@@ -72,12 +72,23 @@ struct Unobserved;
 
 impl Observer for Unobserved {}
 
+/// Follows nothing either, with samples as fine as they come.
+struct Finely;
+
+impl Observer for Finely {
+    fn interval(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}
+
 /// A run, with what its report leaves out.
 pub struct Outcome {
     /// The report.
     pub report: Report,
     /// All counts and latencies.
     pub tally: Tally,
+    /// When the measurement began, on the monotonic clock in nanoseconds.
+    pub began_ns: u64,
     /// The measurement over time.
     pub samples: Vec<Sample>,
     /// The user ended it before its time.
@@ -86,7 +97,17 @@ pub struct Outcome {
 
 /// Runs the load that `args` describes.
 pub fn nfs3(args: &Nfs3Args) -> Result<Report, BenchError> {
-    observed(args, &Unobserved).map(|o| o.report)
+    let Some(path) = &args.samples else {
+        return observed(args, &Unobserved).map(|o| o.report);
+    };
+    let outcome = observed(args, &Finely)?;
+    let began_s = outcome.began_ns as f64 / 1e9;
+    let samples = outcome.samples.iter();
+    let lines: String = samples
+        .map(|s| format!("{:.6} {}\n", began_s + s.at_s, s.ops))
+        .collect();
+    std::fs::write(path, lines).map_err(BenchError::io(format!("write {}", path.display())))?;
+    Ok(outcome.report)
 }
 
 /// As [`nfs3`], followed by an observer; ends early when the user asks for it.
@@ -358,9 +379,9 @@ fn drive(
     if args.server_pid.is_some() && (start.server.is_none() || server_after.is_none()) {
         return Err(BenchError::Usage("--server-pid: no such process".into()));
     }
-    let series = match observer.interval().as_secs() {
-        1 => per_second(&samples),
-        _ => Vec::new(),
+    let series = match observer.interval() <= Duration::from_secs(1) {
+        true => per_second(&samples),
+        false => Vec::new(),
     };
     let report = Report::new(Measured {
         args,
@@ -376,6 +397,7 @@ fn drive(
     Ok(Outcome {
         report,
         tally,
+        began_ns: start.ns,
         samples,
         cut_short,
     })
@@ -404,18 +426,18 @@ fn depth_of(args: &Nfs3Args, index: u32) -> usize {
     (depth as usize).min(args.depth as usize)
 }
 
-/// Operations in each whole second.
+/// Operations in each whole second, as samples tell that come once a second or more often.
 fn per_second(samples: &[Sample]) -> Vec<u64> {
-    let mut before = 0;
-    samples
-        .iter()
-        .filter(|s| s.at_s.fract() < 0.5 && s.at_s >= 1.0)
-        .map(|s| {
-            let n = s.ops.saturating_sub(before);
-            before = s.ops;
-            n
-        })
-        .collect()
+    let (mut before, mut whole) = (0, 1.0);
+    let mut series = Vec::new();
+    for sample in samples {
+        if sample.at_s >= whole {
+            series.push(sample.ops.saturating_sub(before));
+            before = sample.ops;
+            whole = sample.at_s.floor() + 1.0;
+        }
+    }
+    series
 }
 
 /// Connects as the client with this number: on loopback, each of several clients has a

@@ -149,6 +149,7 @@ impl NfsDriver {
             server_pid: None,
             timeout: TIMEOUT_S,
             json: None,
+            samples: None,
             label: String::new(),
         }
     }
