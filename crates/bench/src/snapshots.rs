@@ -128,6 +128,7 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
         depth: args.depth.div_ceil(2),
         thread: 0,
         on: None,
+        every: None,
     };
     let running = load::start(server.nfs, &[flow])?;
     // Behind the load's threads, which are like those of other machines: who administers a server does not wait for the

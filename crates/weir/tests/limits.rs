@@ -129,6 +129,7 @@ fn flow(
         depth: 8,
         thread: 0,
         on: None,
+        every: None,
     }
 }
 

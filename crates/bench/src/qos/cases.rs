@@ -5,7 +5,7 @@ use super::load::{self, Done, Flow, Kind};
 use super::measure::{SECOND, Unit, densest, latency, median, merged, rate, windows, within};
 use super::plot::Line;
 use super::server::Volume;
-use super::{Row, Run, Verdict, overhead};
+use super::{Row, Run, Verdict, neighbour, overhead};
 use crate::clock::{self, sleep};
 use crate::error::BenchError;
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ pub(super) fn flow(
         depth,
         thread: 0,
         on: None,
+        every: None,
     }
 }
 
@@ -134,7 +135,7 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
         clients(run, &a)?;
     }
     if run.wants("neighbour") {
-        neighbour(run, &a, &b)?;
+        neighbour::all(run, &a, &b)?;
         neighbour_on_one_connection(run, &a, &b)?;
     }
     if run.wants("metadata") {
@@ -340,31 +341,7 @@ fn compared(
     Ok(())
 }
 
-/// An unthrottled volume beside a throttled one, for two clients.
-fn neighbour(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
-    let limited = volume_limits(&[(&a.name, json!({"total": {"bytes": 16u64 << 20}}))]);
-    run.server.limits(&limited)?;
-    let victim = Flow {
-        thread: 1,
-        ..flow(b, 3, Kind::Read, 4096, 2, 1)
-    };
-    for kind in [Kind::Write, Kind::Read] {
-        compared(
-            run,
-            &format!(
-                "neighbour: an unlimited volume beside throttled {}s",
-                kind.name()
-            ),
-            1.2,
-            ["alone", "beside"],
-            std::slice::from_ref(&victim),
-            &[victim.clone(), flow(a, 2, kind, 65536, 4, 8)],
-        )?;
-    }
-    Ok(())
-}
-
-/// The same for one client that uses both volumes over one connection. What the connection carries besides takes its time
+/// An unthrottled volume beside a throttled one, for one client that uses both over one connection. What the connection carries besides takes its time
 /// on the wire and in the client whatever limits do, so it is held against the same load over two connections: the
 /// difference is what requests that wait hold up.
 fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {

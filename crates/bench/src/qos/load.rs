@@ -11,6 +11,7 @@ use crate::error::BenchError;
 use crate::nfs3::{Calls, Handle, Name, Proc, Stable};
 use crate::rpc::Credential;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -24,8 +25,8 @@ const SLOT_BITS: u32 = 10;
 const HEAD: usize = 32;
 /// Receive buffer of a connection.
 const BUFFER: usize = 256 << 10;
-/// Longest wait for an event.
-const TICK_MS: i32 = 2;
+/// Longest wait for an event, in nanoseconds.
+const TICK: u64 = 2_000_000;
 
 /// What a flow does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,29 @@ pub struct Flow {
     /// The number of the flow whose connections it uses, with `depth` calls of its own in flight on each, instead of
     /// opening some: one client that uses two volumes. That flow runs on the same thread.
     pub on: Option<usize>,
+    /// Nanoseconds from one call to the next, all connections together, if it is not to ask as fast as it is answered.
+    pub every: Option<u64>,
+}
+
+/// A flow's calls that are answered and not asked for again before their time.
+struct Pace {
+    every: u64,
+    /// When the next one is.
+    due: u64,
+    /// Connections and slots.
+    resting: VecDeque<(usize, usize)>,
+}
+
+impl Pace {
+    /// The next call whose time has come. What could not be asked for in time is not made good in a heap.
+    fn next(&mut self, now: u64) -> Option<(usize, usize)> {
+        if self.due > now {
+            return None;
+        }
+        let next = self.resting.pop_front()?;
+        self.due = (self.due + self.every).max(now.saturating_sub(self.every));
+        Some(next)
+    }
 }
 
 /// A completed call.
@@ -394,10 +418,20 @@ fn run(
             }
         }
     }
+    let mut paces: Vec<Option<Pace>> = flows
+        .iter()
+        .map(|(_, flow)| {
+            Some(Pace {
+                every: flow.every?,
+                due: now,
+                resting: VecDeque::new(),
+            })
+        })
+        .collect();
     let mut buffer = vec![0u8; BUFFER];
     let mut whole = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
-        for (c, poll) in connections.iter_mut().zip(&mut polls) {
+        for (number, (c, poll)) in connections.iter_mut().zip(&mut polls).enumerate() {
             if poll.revents == 0 {
                 continue;
             }
@@ -429,7 +463,9 @@ fn run(
                         bytes,
                     });
                 }
-                if let Some((_, flow)) = flows.get(flow) {
+                if let Some(Some(pace)) = paces.get_mut(flow) {
+                    pace.resting.push_back((number, at));
+                } else if let Some((_, flow)) = flows.get(flow) {
                     c.issue(at, flow, &calls, &region, shared, now);
                 }
             }
@@ -440,8 +476,36 @@ fn run(
             // Nobody listens any more if another thread has failed.
             let _ = begun.send(());
         }
-        // SAFETY: the array is valid for its length.
-        let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, TICK_MS) };
+        let mut wait = TICK;
+        for (pace, (_, flow)) in paces.iter_mut().zip(&flows) {
+            let Some(pace) = pace else { continue };
+            let now = clock::now_ns();
+            while let Some((number, at)) = pace.next(now) {
+                if let Some(c) = connections.get_mut(number) {
+                    c.issue(at, flow, &calls, &region, shared, now);
+                    let blocked = c.send()?;
+                    if let Some(poll) = polls.get_mut(number) {
+                        poll.events = libc::POLLIN | if blocked { libc::POLLOUT } else { 0 };
+                    }
+                }
+            }
+            if !pace.resting.is_empty() {
+                wait = wait.min(pace.due.saturating_sub(now));
+            }
+        }
+        let timeout = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: wait as libc::c_long,
+        };
+        // SAFETY: the array is valid for its length, and so is the timeout; no signals are masked.
+        let n = unsafe {
+            libc::ppoll(
+                polls.as_mut_ptr(),
+                polls.len() as libc::nfds_t,
+                &raw const timeout,
+                std::ptr::null(),
+            )
+        };
         if n < 0 {
             let e = std::io::Error::last_os_error();
             if e.kind() != ErrorKind::Interrupted {
@@ -451,4 +515,27 @@ fn run(
         }
     }
     Ok(flows.into_iter().map(|(at, _)| at).zip(done).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paced_flow_asks_at_its_rate_and_makes_up_for_one_call_at_the_most() {
+        let mut pace = Pace {
+            every: 100,
+            due: 1000,
+            resting: (0..40).map(|slot| (0, slot)).collect(),
+        };
+        assert_eq!(pace.next(999), None);
+        let asked = |pace: &mut Pace, now| std::iter::from_fn(|| pace.next(now)).count();
+        assert_eq!(asked(&mut pace, 1000), 1);
+        // A little late each time costs nothing of the rate.
+        let late: usize = (11..=20).map(|n| asked(&mut pace, n * 100 + 30)).sum();
+        assert_eq!(late, 10);
+        assert!(asked(&mut pace, 9000) <= 3);
+        pace.resting.clear();
+        assert_eq!(pace.next(u64::MAX), None);
+    }
 }

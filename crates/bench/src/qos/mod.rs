@@ -14,10 +14,12 @@ mod cases;
 mod grid;
 pub mod load;
 pub mod measure;
+mod neighbour;
 mod overhead;
 pub mod plot;
 mod scale;
 pub mod server;
+mod turns;
 
 use crate::error::BenchError;
 use clap::Args;
