@@ -57,6 +57,11 @@ impl<T> Queue<T> {
         Some(waiting)
     }
 
+    /// The flow whose turn it is.
+    pub(crate) fn turn(&self) -> Option<u64> {
+        self.turns.front().copied()
+    }
+
     /// Takes out all requests of a flow: its connection is gone.
     pub(crate) fn remove_flow(&mut self, flow: u64) -> VecDeque<Waiting<T>> {
         let gone = self.flows.remove(&flow).unwrap_or_default();

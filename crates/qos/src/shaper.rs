@@ -486,6 +486,28 @@ impl<T> Shaper<T> {
         (at != NEVER).then_some(at)
     }
 
+    /// The connection whose request is likely to be released next. What comes until then may change it, so it is good for
+    /// no more than to have the release where that connection is.
+    pub fn next_flow(&self) -> Option<u64> {
+        let mut node = self.at(ROOT)?;
+        while node.children > 0 {
+            let ready = node.kids.iter().filter_map(|kids| kids.ready.first());
+            let child = match ready.min() {
+                Some((_, child)) => *child,
+                None => {
+                    let later = node.kids.iter().filter_map(|kids| kids.later.first());
+                    later.min()?.1
+                }
+            };
+            node = self.at(child)?;
+        }
+        let queues = node.queue.iter().zip(node.served);
+        let waiting = queues.filter_map(|(queue, served)| Some((served, queue.turn()?)));
+        waiting
+            .min_by_key(|(served, _)| *served)
+            .map(|(_, flow)| flow)
+    }
+
     /// Charges metadata at a leaf with what it takes from data. It does not wait, whatever does.
     pub fn charge_upkeep(&mut self, id: NodeId, kind: Upkeep, now: Nanos) {
         if self.get(id).is_none() {

@@ -198,7 +198,7 @@ impl Throttle {
         let shaper = &mut state.shaper;
         let (node, direction) = (charge.node, charge.direction);
         match shaper.settle_ahead(node, direction, came, left, || self.now()) {
-            Some(now) => self.release(domain, state, now, 0),
+            Some(now) => self.release(domain, state, now),
             None => drop(state),
         }
         BATCH.with_borrow_mut(|batch| batch.last = Some(place));

@@ -85,15 +85,16 @@ impl State {
         }
     }
 
-    /// If some lane has to look at this pool earlier than one will: when.
-    pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<Nanos> {
+    /// If some lane has to look at this pool earlier than one will: when, and for which connection. Released on another
+    /// event loop than its own, it would wake that one too.
+    pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
         let next = self.shaper.next_release()?.max(now.saturating_add(gap));
         // What is armed for a time that is over has been or is being handled.
         let sooner = next < self.armed || self.armed <= now;
         if sooner {
             self.armed = next;
         }
-        sooner.then_some(next)
+        sooner.then(|| (next, self.shaper.next_flow().unwrap_or(0)))
     }
 
     /// Adds a volume; its place in `volumes`.

@@ -18,8 +18,8 @@
 //!
 //! **Waiting.** A request that cannot start becomes a [`Held`]: its connection goes on with other requests, and polls it
 //! when it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases
-//! happen whenever anybody comes by, and by the timing wheel of some event loop ([`Throttle::expire`]): the one whose
-//! request first had to wait. A timer that comes late costs no throughput, since meters make good what is late by less than their
+//! happen whenever anybody comes by, and by the timing wheel of some event loop ([`Throttle::expire`]): that of the
+//! connection whose turn is likely to be next, as far as can be told when it is set. A timer that comes late costs no throughput, since meters make good what is late by less than their
 //! burst.
 //!
 //! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
@@ -230,9 +230,7 @@ impl Throttle {
             look = state.earlier(now, 0);
         }
         drop(state);
-        if let (Some(at), Some(lane)) = (look, self.lane(request.flow)) {
-            lane.schedule(at, Arc::clone(&entry.domain));
-        }
+        self.schedule(look, &entry.domain);
         woken.into_iter().for_each(Waker::wake);
         gate
     }
@@ -290,7 +288,16 @@ impl Throttle {
         let now = self.now();
         let mut state = entry.domain.lock();
         state.give_back(charge, bytes, now);
-        self.release(&entry.domain, state, now, 0);
+        self.release(&entry.domain, state, now);
+    }
+
+    /// Has a domain looked at, at a time, on the lane of a connection.
+    fn schedule(&self, look: Option<(Nanos, u64)>, domain: &Arc<Domain>) {
+        if let Some((at, flow)) = look
+            && let Some(lane) = self.lane(flow)
+        {
+            lane.schedule(at, Arc::clone(domain));
+        }
     }
 
     /// Releases what may start in a domain and has it looked at again by some lane.
@@ -299,15 +306,12 @@ impl Throttle {
         domain: &Arc<Domain>,
         mut state: parking_lot::MutexGuard<'_, domain::State>,
         now: Nanos,
-        lane: u64,
     ) {
         let mut woken = Woken::new();
         state.drain(now, &mut woken);
         let look = state.earlier(now, PACE);
         drop(state);
-        if let (Some(at), Some(lane)) = (look, self.lane(lane)) {
-            lane.schedule(at, Arc::clone(domain));
-        }
+        self.schedule(look, domain);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -328,7 +332,7 @@ impl Throttle {
         own.take_due(now, &mut due);
         for domain in due {
             let state = domain.lock();
-            self.release(&domain, state, now, lane as u64);
+            self.release(&domain, state, now);
         }
         own.rearm();
     }
@@ -462,7 +466,7 @@ impl Throttle {
             }
         }
         for pool in touched.iter().filter_map(|id| table.pools.get(*id)) {
-            self.release(&pool.domain, pool.domain.lock(), now, pool.plan.id);
+            self.release(&pool.domain, pool.domain.lock(), now);
         }
         woken.into_iter().for_each(Waker::wake);
         true

@@ -442,3 +442,19 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
     let old = Change::default();
     assert!(!bed.throttle.change(&old), "an older one");
 }
+
+#[test]
+fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
+    let mut bed = Bed::new();
+    bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
+    assert!(matches!(bed.gate(1, 2, MIB), Gate::Pass(_)));
+    let mut held: Vec<_> = [3, 2, 3].map(|flow| bed.held(1, flow, MIB)).into();
+    for lane in [1, 0, 1] {
+        let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
+        assert!(due[lane].is_some() && due[1 - lane].is_none(), "{due:?}");
+        bed.pass(SECOND);
+        assert!(matches!(bed.poll(&mut held.remove(0)), Some(Some(_))));
+    }
+    let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
+    assert_eq!(due, [None; 2]);
+}

@@ -108,8 +108,12 @@ pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
             return;
         };
         // Before it is read, not after: the next alarm may be set within `expire`.
-        let _ = ready.try_io(|timer| timer.get_ref().take());
-        drop(ready);
-        throttle.expire(lane);
+        let taken = ready.try_io(|timer| timer.get_ref().take());
+        // It is read empty at once; going off again makes it ready again. Left marked as ready, it would be read and all
+        // be looked at a second time for nothing.
+        ready.clear_ready();
+        if matches!(taken, Ok(Ok(()))) {
+            throttle.expire(lane);
+        }
     }
 }
