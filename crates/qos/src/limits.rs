@@ -276,10 +276,17 @@ impl Meters {
         }
     }
 
-    /// Whether the next request could start at once after so much was charged.
-    pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
+    /// Whether the next request could start at `now` after so much was charged as though it came at `until`.
+    pub(crate) fn has_room(
+        &self,
+        now: Nanos,
+        until: Nanos,
+        dir: Direction,
+        bytes: u64,
+        ops: u64,
+    ) -> bool {
         self.charged(dir)
-            .all(|(meter, limit)| meter.has_room(now, units(limit, bytes, ops)))
+            .all(|(meter, limit)| meter.has_room(now, until, units(limit, bytes, ops)))
     }
 
     /// Charges metadata, as far as it may take from data; the operations that it was charged.

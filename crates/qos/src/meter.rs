@@ -73,10 +73,10 @@ impl Meter {
         whole
     }
 
-    /// Whether the next request could start at once after `units` were charged at `now`.
-    pub fn has_room(&self, now: Nanos, units: u64) -> bool {
-        let (from, carried) = match self.tat < now {
-            true => (now, 0),
+    /// Whether the next request could start at `now` after `units` were charged as though they came at `until`.
+    pub fn has_room(&self, now: Nanos, until: Nanos, units: u64) -> bool {
+        let (from, carried) = match self.tat < until {
+            true => (until, 0),
             false => (self.tat, self.remainder),
         };
         let Some(room) = now.saturating_add(self.burst).checked_sub(from) else {
@@ -227,17 +227,18 @@ mod tests {
         #[test]
         fn there_is_room_if_the_next_request_could_start_after_a_charge(
             rate in 1u64..1 << 40, burst in 0u64..50_000_000, first in 0u64..1 << 21, second in 0u64..1 << 21,
-            now in 0u64..1 << 50, wait in 0u64..20_000_000,
+            now in 0u64..1 << 50, wait in 0u64..20_000_000, life in 0u64..1_000_000,
         ) {
             let mut meter = Meter::new(rate, burst);
             meter.charge(now, first);
             let now = now + wait;
+            let until = now + life;
             // As it is chosen, and where the answer changes.
-            let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at())) / u128::from(SECOND);
+            let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(until))) / u128::from(SECOND);
             for units in [second, most as u64, (most as u64).saturating_add(1)] {
                 let mut charged = meter;
-                charged.charge(now, units);
-                prop_assert_eq!(meter.has_room(now, units), charged.ready_at() <= now);
+                charged.charge(until, units);
+                prop_assert_eq!(meter.has_room(now, until, units), charged.ready_at() <= now);
             }
         }
 

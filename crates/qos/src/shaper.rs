@@ -366,9 +366,10 @@ impl<T> Shaper<T> {
         clear
     }
 
-    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that have come or are about to. Only if
-    /// nothing waits in the tree and no limit of the path would come to bind by it, so that nobody is held back for what
-    /// may not come. To be accounted for by [`Shaper::settle_ahead`], soon.
+    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that have come or will by `until`: as
+    /// though all came then, so that over no stretch of time more comes than limits allow. Only if nothing waits in the tree
+    /// and no limit of the path would come to bind by it, so that nobody is held back for what may not come. To be
+    /// accounted for by [`Shaper::settle_ahead`].
     pub fn charge_ahead(
         &mut self,
         id: NodeId,
@@ -376,37 +377,39 @@ impl<T> Shaper<T> {
         bytes: u64,
         ops: u64,
         now: Nanos,
+        until: Nanos,
     ) -> bool {
         if self.next_release().is_some() || self.get(id).is_none_or(|node| node.children > 0) {
             return false;
         }
         let mut at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at(at)) {
-            if !node.meters.has_room(now, direction, bytes, ops) {
+            if !node.meters.has_room(now, until, direction, bytes, ops) {
                 return false;
             }
             at = node.parent;
         }
         at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
-            node.meters.charge(now, direction, bytes, ops);
+            node.meters.charge(until, direction, bytes, ops);
             at = node.parent;
         }
         true
     }
 
     /// Accounts for what was charged ahead: counts what came of it, and gives back what did not. Each as requests, and
-    /// their bytes. If something waits, which may be released earlier by this, the clock is looked at, and what it says
-    /// is the result.
+    /// their bytes.
     pub fn settle_ahead(
         &mut self,
         id: NodeId,
         direction: Direction,
         came: (u64, u64),
         left: (u64, u64),
-        now: impl FnOnce() -> Nanos,
-    ) -> Option<Nanos> {
-        self.get(id)?;
+        now: Nanos,
+    ) {
+        if self.get(id).is_none() {
+            return;
+        }
         let mut at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
             if let (Some(ops), Some(bytes)) = (
@@ -420,12 +423,9 @@ impl<T> Shaper<T> {
             }
             at = node.parent;
         }
-        if left.0 == 0 || self.next_release().is_none() {
-            return None;
+        if left.0 > 0 {
+            self.refresh(id.index, now);
         }
-        let now = now();
-        self.refresh(id.index, now);
-        Some(now)
     }
 
     /// Offers a request of `bytes` at a leaf. `flow` names its connection.

@@ -2,6 +2,7 @@
 
 use super::Charge;
 use super::held::Slot;
+use super::lease::Lease;
 use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(super) struct State {
     free: Vec<usize>,
     /// The time at which some lane will look at this pool; [`Nanos::MAX`] for never.
     pub(super) armed: Nanos,
+    /// What is charged ahead. None while anything waits.
+    pub(super) leases: Vec<Lease>,
 }
 
 /// A pool.
@@ -59,6 +62,7 @@ impl Domain {
                 volumes: Vec::new(),
                 free: Vec::new(),
                 armed: Nanos::MAX,
+                leases: Vec::new(),
             }),
         })
     }
@@ -126,6 +130,7 @@ impl State {
             return;
         };
         self.free.push(at);
+        self.end_leases(now);
         for gone in self.shaper.remove(volume.node, now) {
             woken.extend(gone.payload.0.evict());
         }
@@ -139,6 +144,7 @@ impl State {
         client_limits: Limits,
         now: Nanos,
     ) {
+        self.end_leases(now);
         let Some(Some(volume)) = self.volumes.get_mut(at) else {
             return;
         };
@@ -213,8 +219,9 @@ impl State {
         }
     }
 
-    /// Forgets clients that have rested long enough for it to make no difference.
+    /// Forgets clients that have rested long enough for it to make no difference, and what their threads leased.
     pub(super) fn tidy(&mut self, now: Nanos) {
+        self.end_leases(now);
         for volume in self.volumes.iter_mut().flatten() {
             let shaper = &mut self.shaper;
             volume.clients.retain(|(_, leaf)| {

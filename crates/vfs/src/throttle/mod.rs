@@ -12,7 +12,7 @@
 //! each core would need no lock, but a share is either too large, and then tokens lie idle on a core that has no use for
 //! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
 //! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
-//! often the lock is taken while it binds; while none does, requests that came together are charged together ([`batch`]).
+//! often the lock is taken while it binds; while none does, requests are charged many at a time ([`lease`]).
 //! A tree that nobody limits is never asked: a volume without limits costs one relaxed load when nothing at all is
 //! limited, and a look-up in an immutable table otherwise.
 //!
@@ -25,11 +25,11 @@
 //! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
 //! what did acts at once: raised limits release what they allow before `change` returns.
 
-mod batch;
 mod credit;
 mod domain;
 mod held;
 mod lane;
+mod lease;
 mod status;
 mod table;
 #[cfg(test)]
@@ -42,9 +42,10 @@ pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
 use arc_swap::ArcSwap;
 use credit::Credit;
-use domain::{Domain, Woken};
+use domain::{Domain, State, Woken};
 use held::Slot;
 use lane::Lane;
+use lease::Last;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -168,16 +169,10 @@ impl Throttle {
         if !self.is_active() {
             return Gate::Free;
         }
-        if let Some(charge) = self.take_ahead(request) {
-            return Gate::Pass(charge);
+        match now.and_then(|now| self.take(request, now)) {
+            Some(charge) => Gate::Pass(charge),
+            None => self.gate_alone(request, now),
         }
-        self.settle_ahead();
-        let Some((place, ahead)) = self.place(request) else {
-            return Gate::Free;
-        };
-        let gate = self.pass(&place.entry, request, now, ahead);
-        self.put_back(place);
-        gate
     }
 
     /// The entry of a volume that something limits.
@@ -186,19 +181,20 @@ impl Throttle {
         table.volume(volume).filter(|entry| entry.limited).cloned()
     }
 
-    /// Charges a request, and with `ahead` others like it with it, or enters it among those that wait.
+    /// Charges a request, and if others are `likely` to follow, them with it; or enters it among those that wait.
     fn pass(
         self: &Arc<Self>,
-        entry: &Entry,
+        last: &mut Last,
         request: &Request,
-        now: Option<Nanos>,
-        ahead: bool,
+        now: Nanos,
+        likely: bool,
     ) -> Gate {
-        let now = now.unwrap_or_else(|| self.now());
+        let entry = Arc::clone(&last.entry);
         let client = request.client.to_canonical();
         let mut woken = Woken::new();
         let mut state = entry.domain.lock();
         state.drain(now, &mut woken);
+        last.end(&mut state, now);
         // A volume that was removed just now has no place any more.
         let Some(leaf) = state.leaf(entry.slot, request.volume, client, now) else {
             return Gate::Free;
@@ -212,10 +208,13 @@ impl Throttle {
         };
         let mut gate = Gate::Pass(charge);
         let mut look = None;
-        let passes = ahead && self.charge_ahead(&mut state, charge, now)
-            || state
-                .shaper
-                .try_start(leaf, request.direction, request.bytes, now);
+        let start = |state: &mut State| {
+            let (direction, bytes) = (request.direction, request.bytes);
+            state.shaper.try_start(leaf, direction, bytes, now)
+        };
+        let passes = likely && last.begin(&mut state, charge, now)
+            || start(&mut state)
+            || state.end_leases(now) && start(&mut state);
         if !passes {
             let slot = Slot::new();
             match state.enqueue(leaf, request.flow, &slot, charge, now) {
@@ -276,8 +275,6 @@ impl Throttle {
     }
 
     fn undo(&self, charge: &Charge, bytes: Option<u64>) {
-        // What is given back has to have been counted.
-        self.settle_ahead();
         let table = self.table.load();
         let Some(entry) = table.volume(charge.volume) else {
             return;
@@ -287,6 +284,8 @@ impl Throttle {
         }
         let now = self.now();
         let mut state = entry.domain.lock();
+        // What is given back has to have been counted.
+        state.count_leases(now);
         state.give_back(charge, bytes, now);
         self.release(&entry.domain, state, now);
     }
@@ -304,7 +303,7 @@ impl Throttle {
     fn release(
         &self,
         domain: &Arc<Domain>,
-        mut state: parking_lot::MutexGuard<'_, domain::State>,
+        mut state: parking_lot::MutexGuard<'_, State>,
         now: Nanos,
     ) {
         let mut woken = Woken::new();
@@ -543,6 +542,7 @@ fn merge_pool(
             if old.plan.limits != plan.limits {
                 let mut state = old.domain.lock();
                 let root = state.shaper.root();
+                state.end_leases(now);
                 state.shaper.configure(root, plan.limits, now);
                 touched.insert(plan.id);
             }

@@ -90,7 +90,8 @@ impl Throttle {
         let table = self.table.load();
         let now = self.now();
         let status = |pool: &Arc<Pool>| {
-            let state = pool.domain.lock();
+            let mut state = pool.domain.lock();
+            state.count_leases(now);
             let usage = state.shaper.usage(state.shaper.root(), now);
             PoolStatus {
                 id: pool.plan.id,
@@ -131,7 +132,8 @@ impl Throttle {
 
     fn describe(&self, volume: VolumeId, entry: &Entry, with_clients: bool) -> VolumeStatus {
         let now = self.now();
-        let state = entry.domain.lock();
+        let mut state = entry.domain.lock();
+        state.count_leases(now);
         let node = state
             .volumes
             .get(entry.slot)

@@ -66,6 +66,11 @@ impl Bed {
     }
 
     fn gate(&self, volume: u32, flow: u64, bytes: u64) -> Gate {
+        self.gate_at(volume, flow, bytes, None)
+    }
+
+    /// With `now` the request may be let through by a lease.
+    fn gate_at(&self, volume: u32, flow: u64, bytes: u64, now: Option<Nanos>) -> Gate {
         let request = Request {
             volume: VolumeId(volume),
             client: [10, 0, 0, 1].into(),
@@ -73,7 +78,7 @@ impl Bed {
             direction: Direction::Write,
             bytes,
         };
-        self.throttle.gate(&request, None)
+        self.throttle.gate(&request, now)
     }
 
     #[track_caller]
@@ -198,11 +203,12 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
         for bed in &mut beds {
             bed.apply(&[(1, limits)], &[(1, 1, Limits::default()), (2, 1, limits)]);
         }
-        let run = |bed: &Bed, step: u64| -> Vec<bool> {
+        let run = |bed: &Bed, step: u64, leased: bool| -> Vec<bool> {
+            let now = leased.then(|| bed.throttle.now());
             // Runs of one kind, short ones, and what came out shorter than was asked for.
             let one = |n: u64| {
                 let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) as u32 };
-                match bed.gate(volume, 1, 4096 + n % 3) {
+                match bed.gate_at(volume, 1, 4096 + n % 3, now) {
                     Gate::Pass(charge) if (n + step) % 23 == 0 => {
                         bed.throttle.refund(charge, 1000);
                         true
@@ -214,8 +220,12 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
         };
         for step in 0..200 {
             let [together, alone] = &beds;
-            let passed = together.throttle.together(|| run(together, step));
-            assert_eq!(passed, run(alone, step), "{rate} a second, step {step}");
+            let passed = run(together, step, true);
+            assert_eq!(
+                passed,
+                run(alone, step, false),
+                "{rate} a second, step {step}"
+            );
             for bed in &beds {
                 bed.pass(1_000_000);
             }
@@ -457,4 +467,109 @@ fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
     }
     let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
     assert_eq!(due, [None; 2]);
+}
+
+/// Requests by one thread, leased as often as they can be, that take a limit's whole credit and more, beside those of
+/// another that ask each for itself.
+#[test]
+fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
+    for every in [20_000, 150_000, 700_000] {
+        let mut bed = Bed::new();
+        let limits = Limits {
+            total: Rate {
+                bytes: None,
+                ops: Some(20_000),
+            },
+            ..Limits::default()
+        };
+        bed.apply(&[(1, limits)], &[(1, 1, Limits::default())]);
+        // An idle limit lets its burst through at once, whoever asks: 200 requests.
+        let at_once = |leased: u64| {
+            let ask = |n: u64| {
+                let now = (n < leased).then(|| bed.throttle.now());
+                bed.gate_at(1, 1 + u64::from(now.is_none()), 4096, now)
+            };
+            let passed = |gate: &Gate| matches!(gate, Gate::Pass(_));
+            (0..300).map(ask).filter(passed).count() as u64
+        };
+        for leased in [0, 1, 2, 30, 70, 300] {
+            bed.pass(SECOND);
+            let passed = at_once(leased);
+            // The request that finds any credit is let through; a lease is charged as though it came at its end.
+            assert!((190..=201).contains(&passed), "{passed} of {leased} leased");
+        }
+        bed.pass(SECOND);
+        // And in no stretch of time more than the rate and the burst.
+        let from = bed.throttle.now();
+        let mut passed: u64 = 0;
+        for n in 0..30_000u64 {
+            let now = (n % 7 < 6).then(|| bed.throttle.now());
+            passed += u64::from(matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_)));
+            let most = (bed.throttle.now() - from) * 20_000 / SECOND + 201;
+            assert!(passed <= most, "{passed} of {most}");
+            if n % 10 == 9 {
+                bed.pass(every);
+            }
+        }
+        let usage = bed.throttle.pools().first().unwrap().usage;
+        assert!(usage.ops[1] >= passed, "{usage:?}");
+    }
+}
+
+#[test]
+fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
+    let mut bed = Bed::new();
+    let ops = |rate| Limits {
+        total: Rate {
+            bytes: None,
+            ops: Some(rate),
+        },
+        ..Limits::default()
+    };
+    bed.apply(&[(1, ops(100_000))], &[(1, 1, Limits::default())]);
+    let now = Some(bed.throttle.now());
+    for n in 1..=50 {
+        assert!(matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_)));
+        let usage = bed.throttle.pools().first().unwrap().usage;
+        assert_eq!((usage.ops[1], usage.bytes[1]), (n, n * 4096));
+    }
+    bed.apply(&[(1, ops(100))], &[(1, 1, Limits::default())]);
+    let passed = |_: &u32| matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_));
+    assert!((0..100).filter(passed).count() <= 1);
+}
+
+#[test]
+fn threads_that_lease_at_the_same_time_share_one_limit() {
+    let mut bed = Bed::new();
+    let limits = Limits {
+        total: Rate {
+            bytes: None,
+            ops: Some(200_000),
+        },
+        ..Limits::default()
+    };
+    bed.apply(&[(1, limits)], &[(1, 1, Limits::default())]);
+    for _ in 0..20 {
+        bed.pass(SECOND);
+        let before = bed.throttle.pools().first().unwrap().usage.ops[1];
+        let now = Some(bed.throttle.now());
+        let ask = &|flow: u64| {
+            let gates = (0..1500).map(|_| bed.gate_at(1, flow, 4096, now));
+            // Kept to the end: what waits must not be let through by what is given up.
+            gates.collect::<Vec<_>>()
+        };
+        let all: Vec<Gate> = std::thread::scope(|scope| {
+            let threads = [1, 2, 3].map(|flow| scope.spawn(move || ask(flow)));
+            let gates = threads.into_iter().map(|thread| thread.join().unwrap());
+            gates.flatten().collect()
+        });
+        let passed = all.iter().filter(|gate| matches!(gate, Gate::Pass(_)));
+        let passed = passed.count() as u64;
+        // The burst is 2,000; a lease is charged as though it came at its end.
+        assert!((1899..=2001).contains(&passed), "{passed}");
+        drop(all);
+        let after = bed.throttle.pools().first().unwrap().usage.ops[1];
+        assert_eq!(after - before, passed);
+    }
+    bed.nothing_left();
 }
