@@ -11,6 +11,7 @@ mod limit;
 pub mod mount3;
 pub mod nlm;
 pub mod nsm;
+pub mod operation;
 mod outgoing;
 pub mod portmap;
 pub mod record;

@@ -4,6 +4,8 @@
 //! because it had to wait for its limits or for the device, keeps its charge. What was charged and not moved is given
 //! back at the end, whatever the end was.
 
+use crate::operation;
+use crate::rpc::Call;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -98,10 +100,10 @@ impl Limited {
     }
 
     /// What the call counts as at its end.
-    pub(crate) fn done(&self, volume: VolumeId, procedure: u32) -> Option<Done> {
+    pub(crate) fn done(&self, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
         Some(Done {
             volume,
-            operation: u8::try_from(procedure).ok()?,
+            operation: operation::number(call.program, call.procedure)?,
             bytes: u32::try_from(self.moved).ok()?,
             arrived: self.now?,
         })

@@ -9,6 +9,7 @@ use crate::rpc::{AUTH_SYS, Refusal};
 use crate::xdr::{self, Put, Reader};
 use parking_lot::Mutex;
 use std::net::IpAddr;
+use weir_base::VolumeId;
 use weir_base::limits::{MAX_MOUNT_PATH, MAX_NAME};
 use weir_vfs::names::Wait;
 use weir_vfs::volume::{FileKind, FsError, Stop};
@@ -63,6 +64,9 @@ pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
     })
 }
 
+/// The procedures' names, by number (RFC 1813 §5.2).
+pub(crate) const PROCEDURES: [&str; 6] = ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"];
+
 /// Who has mounted what, as far as clients have told.
 #[derive(Default)]
 pub(crate) struct Mounts {
@@ -96,6 +100,8 @@ pub(crate) struct Op<'a> {
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
+    /// The volume that it is about, once that is known.
+    pub(crate) volume: Option<VolumeId>,
 }
 
 /// Why the call is not done yet: the volume has to do this first.
@@ -115,10 +121,13 @@ impl<'a> Op<'a> {
                 }
                 self.out.put_bool(false);
             }
-            Args::Umnt(path) => self.mounts.remove(
-                self.client,
-                Some(String::from_utf8_lossy(path).trim_end_matches('/')),
-            ),
+            Args::Umnt(path) => {
+                let text = String::from_utf8_lossy(path);
+                let found = self.table.of_path(&text);
+                self.volume = found.map(|(export, _)| export.volume.id());
+                self.mounts
+                    .remove(self.client, Some(text.trim_end_matches('/')));
+            }
             Args::UmntAll => self.mounts.remove(self.client, None),
             Args::Export => self.export(),
         }
@@ -156,6 +165,7 @@ impl<'a> Op<'a> {
             self.out.put_u32(stat::NOENT);
             return Ok(());
         };
+        self.volume = Some(export.volume.id());
         let rule = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
             Verdict::Rule(rule) => rule,
             Verdict::Denied => {

@@ -26,6 +26,7 @@ use std::time::Duration;
 use weir_base::limits::MAX_IO;
 use weir_base::{Clock, Lsn, Rng, Time};
 use weir_vfs::names::Wait;
+use weir_vfs::stats::Done;
 use weir_vfs::throttle::{Held, HeldBytes};
 use weir_vfs::volume::{FsError, Stop};
 use weir_vfs::{Admissions, Client, Cx, Protocol, Vfs, Volume};
@@ -376,8 +377,8 @@ impl Service {
         rpc::put_accepted(&mut head, call.xid);
         match call.program {
             NFS_PROGRAM => self.nfs(conn, call, cx, limited, head),
-            MOUNT_PROGRAM => self.mount(conn, call, cx, head),
-            NLM_PROGRAM => self.nlm(conn, call, cx, head),
+            MOUNT_PROGRAM => self.mount(conn, call, cx, limited, head),
+            NLM_PROGRAM => self.nlm(conn, call, cx, limited, head),
             _ => self.nsm(conn, call, head),
         }
     }
@@ -422,7 +423,7 @@ impl Service {
                 let done = head.get(start..start + 4) == Some(&[0; 4]);
                 let mut reply =
                     ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
-                if let Some(done) = volume.and_then(|id| limited.done(id, call.procedure)) {
+                if let Some(done) = volume.and_then(|id| limited.done(id, call)) {
                     reply.count_as(done);
                 }
                 if let (Some(id), Some(kind)) = (volume, v3::upkeep(call.procedure)) {
@@ -449,6 +450,7 @@ impl Service {
         conn: &ConnInfo,
         call: &Call<'_>,
         cx: &mut Cx,
+        limited: &Limited,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = mount3::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
@@ -462,12 +464,14 @@ impl Service {
             cx,
             out: &mut head,
             unknown: None,
+            volume: None,
         };
         let outcome = op
             .run(&args)
             .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
-        let unknown = op.unknown;
-        Ok(ended(outcome, unknown, head))
+        let (unknown, volume) = (op.unknown, op.volume);
+        let done = volume.and_then(|id| limited.done(id, call));
+        Ok(ended(outcome, unknown, head, done))
     }
 
     fn nlm(
@@ -475,6 +479,7 @@ impl Service {
         conn: &ConnInfo,
         call: &Call<'_>,
         cx: &mut Cx,
+        limited: &Limited,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = nlm::wire::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
@@ -488,37 +493,45 @@ impl Service {
             cx,
             out: &mut head,
             unknown: None,
+            volume: None,
         };
         let outcome = op
             .run(&args)
             .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
-        let unknown = op.unknown;
-        Ok(ended(outcome, unknown, head))
+        let (unknown, volume) = (op.unknown, op.volume);
+        let done = volume.and_then(|id| limited.done(id, call));
+        Ok(ended(outcome, unknown, head, done))
     }
 
     fn nsm(&self, conn: &ConnInfo, call: &Call<'_>, mut head: Vec<u8>) -> Result<Run, Refusal> {
         let args = nsm::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         nsm::serve(&self.locks, conn.peer.ip().to_canonical(), &args, &mut head);
-        Ok(answered(head))
+        Ok(answered(ReplyBuf::whole(head, None)))
     }
 }
 
-/// How a run of MOUNT or NLM ended.
-fn ended(outcome: Result<(), (Stop, Arc<Volume>)>, unknown: Option<Wait>, head: Vec<u8>) -> Run {
+/// How a run of MOUNT or NLM ended, and what it counts as.
+fn ended(
+    outcome: Result<(), (Stop, Arc<Volume>)>,
+    unknown: Option<Wait>,
+    head: Vec<u8>,
+    done: Option<Done>,
+) -> Run {
+    let mut reply = ReplyBuf::whole(head, None);
+    if let Some(done) = done {
+        reply.count_as(done);
+    }
     match (outcome, unknown) {
-        (Ok(()), Some(wait)) if wait.coming => Run::Stopped(Stopped::Name {
-            wait,
-            reply: ReplyBuf::whole(head, None),
-        }),
-        (Ok(()), _) => answered(head),
+        (Ok(()), Some(wait)) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
+        (Ok(()), _) => answered(reply),
         (Err((stop, volume)), _) => Run::Stopped(Stopped::Volume { stop, volume }),
     }
 }
 
-fn answered(head: Vec<u8>) -> Run {
+fn answered(reply: ReplyBuf) -> Run {
     Run::Answered {
-        reply: ReplyBuf::whole(head, None),
+        reply,
         lsn: None,
         done: false,
     }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::{MOUNT, R, Server, X};
+use support::{MOUNT, NLM, R, Server, X};
 use weir_vfs::{Clients, Rule, Squash};
 
 fn mnt(s: &Server, path: &[u8]) -> R {
@@ -43,6 +43,37 @@ fn mounting_gives_the_handle_and_the_flavours() {
     }
     let long = [b"/vol1/".as_slice(), &[b'x'; 256]].concat();
     assert_eq!(mnt(&s, &long).u(), 63);
+}
+
+#[test]
+fn calls_that_are_about_a_volume_are_counted_as_its_operations() {
+    let s = Server::new();
+    let operation = || {
+        let done = s.last_done.get()?;
+        assert_eq!(done.bytes, 0);
+        Some((done.volume, weir_nfs::operation::name(done.operation)?))
+    };
+    let root = s.root();
+    s.getattr(&root);
+    let (volume, getattr) = operation().unwrap();
+    assert_eq!(getattr, ("nfsv3", "GETATTR"));
+    assert_eq!(mnt(&s, b"/vol1").u(), 0);
+    assert_eq!(operation(), Some((volume, ("mountv3", "MNT"))));
+    assert_eq!(mnt(&s, b"/vol1/absent").u(), 2);
+    assert_eq!(operation(), Some((volume, ("mountv3", "MNT"))));
+    s.call(MOUNT, 3, &X::new().o(b"/vol1/")).end();
+    assert_eq!(operation(), Some((volume, ("mountv3", "UMNT"))));
+    let file = s.create(&root, b"file", 0o644);
+    let lock = X::new().o(b"cookie").u(1).o(b"host").o(&file).o(b"owner");
+    s.call(NLM, 1, &lock.u(1).h(0).h(0));
+    assert_eq!(operation(), Some((volume, ("nlmv4", "TEST"))));
+    // What is about none is not.
+    for (program, procedure) in [(MOUNT, 0), (MOUNT, 5), (NLM, 0)] {
+        s.call(program, procedure, &X::new());
+        assert_eq!(operation(), None);
+    }
+    mnt(&s, b"/vol2");
+    assert_eq!(operation(), None);
 }
 
 #[test]

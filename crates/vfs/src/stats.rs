@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use weir_base::VolumeId;
 
-/// Operations that are told apart.
-pub const OPERATIONS: usize = 32;
+/// Operations that are told apart, of all protocols.
+pub const OPERATIONS: usize = 52;
 /// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each further one up to twice as
 /// much as the one before, the last everything.
 pub const BUCKETS: usize = 22;
@@ -31,7 +31,7 @@ pub const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub struct Done {
     /// The volume.
     pub volume: VolumeId,
-    /// Number of the operation in its protocol, below [`OPERATIONS`].
+    /// Number of the operation, below [`OPERATIONS`].
     pub operation: u8,
     /// Bytes of data moved.
     pub bytes: u32,
@@ -115,7 +115,7 @@ impl Volumes {
             if self.last == fresh {
                 self.cells.push(VolumeCells {
                     id,
-                    operations: Default::default(),
+                    operations: std::array::from_fn(|_| None),
                 });
             }
         }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_base::{Clock, VolumeId};
-use weir_nfs::v3::PROCEDURES;
+use weir_nfs::operation;
 use weir_qos::{Limit, Limits, Usage};
 use weir_vfs::Vfs;
 use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
@@ -385,11 +385,11 @@ fn client_name(ip: std::net::IpAddr) -> String {
 }
 
 fn labels<'a>(volume: &Volume<'a>, operation: u8) -> [(&'static str, &'a str); 4] {
-    let operation = PROCEDURES.get(usize::from(operation)).unwrap_or(&"other");
+    let (protocol, operation) = operation::name(operation).unwrap_or(("other", "other"));
     [
         ("pool", volume.pool),
         ("volume", volume.name),
-        ("protocol", "nfsv3"),
+        ("protocol", protocol),
         ("operation", operation),
     ]
 }

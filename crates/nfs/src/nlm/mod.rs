@@ -20,6 +20,7 @@ pub mod wire;
 pub use hosts::HostStore;
 pub(crate) use hosts::{Host, Monitor};
 pub(crate) use serve::Op;
+pub(crate) use wire::PROCEDURES;
 
 use crate::outgoing::{Outbox, Outgoing};
 use crate::rpc::{self, Message};

@@ -4,6 +4,7 @@ use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_
 use super::{Host, LockService};
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_base::VolumeId;
 use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict};
 use weir_vfs::names::Wait;
 use weir_vfs::volume::{FsError, Stop};
@@ -19,6 +20,8 @@ pub(crate) struct Op<'a> {
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
+    /// The volume of the file that it is about, once that is known.
+    pub(crate) volume: Option<VolumeId>,
 }
 
 /// Why the call is not done yet: the volume has to do this first.
@@ -93,6 +96,7 @@ impl<'a> Op<'a> {
                 return Ok(Err(Stat::Failed));
             }
         };
+        self.volume = Some(subject.export.volume.id());
         match subject.getattr(self.cx, ino) {
             Ok(_) => Ok(Ok(FileId {
                 volume: subject.export.volume.id(),

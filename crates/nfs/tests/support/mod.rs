@@ -7,10 +7,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir_base::{Lsn, ManualClock, SeededRng, Time};
-use weir_nfs::{Config, ConnInfo, Handled, HostStore, ReplyBuf, Service};
+use weir_base::{Clock, Lsn, ManualClock, SeededRng, Time};
+use weir_nfs::{Arrival, Config, ConnInfo, Handled, HostStore, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
+use weir_vfs::stats::Done;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
 
@@ -158,6 +159,8 @@ pub struct Server {
     pub peer: std::cell::Cell<SocketAddr>,
     pub uid: std::cell::Cell<(u32, u32)>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
+    /// What the last reply counts as.
+    pub last_done: std::cell::Cell<Option<Done>>,
 }
 
 pub const GRACE: Duration = Duration::from_secs(45);
@@ -195,6 +198,7 @@ impl Server {
             peer: std::cell::Cell::new(peer),
             uid: (0, 0).into(),
             last_lsn: None.into(),
+            last_done: None.into(),
         }
     }
 
@@ -243,7 +247,7 @@ impl Server {
     }
 
     pub fn now(&self) -> Time {
-        weir_base::Clock::now(&*self.clock)
+        self.clock.now()
     }
 
     /// The encoded call, and its transaction id.
@@ -262,7 +266,11 @@ impl Server {
     }
 
     pub fn handle(&self, record: &[u8]) -> Handled {
-        match self.service.handle(&self.conn(), record, self.now()) {
+        let arrival = Arrival {
+            time: self.now(),
+            monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
+        };
+        match self.service.handle(&self.conn(), record, arrival) {
             Handled::Later(f) | Handled::Held(f) => block_on(f),
             now => now,
         }
@@ -273,6 +281,7 @@ impl Server {
             panic!("no reply")
         };
         self.last_lsn.set(lsn);
+        self.last_done.set(reply.done());
         check_framing(&reply);
         R(reply.message(), 0)
     }

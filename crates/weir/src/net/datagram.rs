@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 use weir_base::Clock;
-use weir_nfs::{ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
+use weir_nfs::{Arrival, ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
 
 use super::{Backend, Handled, Reply};
 
@@ -43,8 +43,12 @@ pub fn datagrams<B: Backend>(
                 continue;
             }
             let conn = ConnInfo::new(0, peer, address);
-            if let Handled::Reply(reply, None) = backend.handle(&conn, message, clock.now().into())
-            {
+            let arrival = Arrival {
+                time: clock.now(),
+                monotonic: u64::try_from(clock.monotonic().as_nanos()).ok(),
+            };
+            if let Handled::Reply(reply, None) = backend.handle(&conn, message, arrival) {
+                backend.answered(&conn, &mut std::iter::once(&reply));
                 let mut pieces = Vec::new();
                 reply.pieces(MARK, &mut pieces);
                 let answer: Vec<u8> = pieces.iter().flat_map(|p| p.iter().copied()).collect();
