@@ -23,7 +23,11 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::Mutex;
+
+/// Transactions from one checkpoint of SQLite's log to the next: some two mebibytes of pages.
+const CHECKPOINT_EVERY: u32 = 64;
 
 /// Statements that bring the catalog from one version to the next.
 struct Migration {
@@ -126,6 +130,8 @@ pub struct Catalog {
     url: String,
     /// Or PostgreSQL.
     sqlite: bool,
+    /// Transactions so far.
+    written: Arc<AtomicU32>,
 }
 
 impl Catalog {
@@ -152,6 +158,10 @@ impl Catalog {
                         connection.execute("PRAGMA busy_timeout = 10000").await?;
                         connection.execute("PRAGMA journal_mode = WAL").await?;
                         connection.execute("PRAGMA synchronous = FULL").await?;
+                        // In pages. Only where `checkpoint_in_time` does not get round to it.
+                        connection
+                            .execute("PRAGMA wal_autocheckpoint = 8192")
+                            .await?;
                     }
                     Ok(())
                 })
@@ -163,6 +173,7 @@ impl Catalog {
             writer: Arc::default(),
             url: without_password(url),
             sqlite,
+            written: Arc::default(),
         };
         catalog.migrate().await?;
         Ok(catalog)
@@ -221,6 +232,23 @@ impl Catalog {
             .await?;
         tx.commit().await?;
         Ok(())
+    }
+
+    /// Called after each transaction. Has what SQLite's log holds written to its places from time to time, beside the
+    /// transactions that follow. Left to SQLite, the transaction that finds the log long enough does it, and whoever
+    /// waits for that one, or for those behind it, waits for two flushes more.
+    fn checkpoint_in_time(&self) {
+        let written = self.written.fetch_add(1, Ordering::Relaxed);
+        if !self.sqlite || written % CHECKPOINT_EVERY != CHECKPOINT_EVERY - 1 {
+            return;
+        }
+        let pool = self.pool.clone();
+        tokio::spawn(async move {
+            // What it cannot do without waiting for others is left to the next.
+            if let Err(error) = pool.execute("PRAGMA wal_checkpoint(PASSIVE)").await {
+                tracing::debug!(%error, "no checkpoint of the catalog's log");
+            }
+        });
     }
 
     /// Marks the catalog as this server's: whoever had it before can write no more.
@@ -299,6 +327,31 @@ mod tests {
         ] {
             assert!(catalog.pool.execute(twice).await.is_err(), "{twice}");
         }
+        catalog.close().await;
+    }
+
+    #[tokio::test]
+    async fn sqlites_log_reaches_the_catalog_beside_transactions() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalog.db");
+        let catalog = Catalog::open(&format!("sqlite://{}", path.display()))
+            .await
+            .unwrap();
+        catalog.own("me").await.unwrap();
+        let length = || std::fs::metadata(&path).unwrap().len();
+        let before = length();
+        for n in 0..CHECKPOINT_EVERY {
+            let doomed = Write::Doom(format!("{n:0>1000}").into());
+            catalog.write("me", [doomed].iter()).await.unwrap();
+        }
+        // SQLite by itself would wait for thousands of pages.
+        let checkpointed = async {
+            while length() == before {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        let limit = std::time::Duration::from_secs(60);
+        tokio::time::timeout(limit, checkpointed).await.unwrap();
         catalog.close().await;
     }
 }

@@ -232,6 +232,7 @@ impl Catalog {
         match written {
             Ok(true) => {
                 *kept = Some(connection);
+                self.checkpoint_in_time();
                 Ok(())
             }
             Ok(false) => Err(CatalogError::Superseded),
