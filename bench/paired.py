@@ -1,5 +1,5 @@
-"""Comparing two kinds of turns that follow each other in pairs: the arithmetic of `crates/bench/src/qos/overhead.rs`, whose head says
-why it is done like this, for measurements that are scripts.
+"""Comparing two kinds of turns that follow each other in pairs: the arithmetic of `crates/bench/src/qos/turns.rs`, whose head says
+why it is done like this, and of `middle` in `measure.rs` beside it, for measurements that are scripts.
 
 A turn has a kind, true or false, and a value; the ratio is that of the kind `true` to the other."""
 

@@ -257,15 +257,13 @@ impl Works {
 
     /// Deletes a snapshot that was taken early, when the catalog will not have it. One that had been there before stays.
     pub async fn untake(&self, operation: &Operation, early: Early) {
-        let (Target::Snapshot(name), Ok(Ok(taken))) = (&operation.target, early.await) else {
+        let Target::Snapshot(name) = &operation.target else {
             return;
         };
-        let Ok(parent) = self.holder(&operation.target) else {
+        let made = matches!(early.await, Ok(Ok(taken)) if !taken.found);
+        let Some(Ok(parent)) = made.then(|| self.holder(&operation.target)) else {
             return;
         };
-        if taken.found {
-            return;
-        }
         let (key, id) = (parent.key().to_string(), name.id.to_string());
         if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
             tracing::warn!(snapshot = %operation.target, %error, "taken, but not in the catalog");

@@ -341,8 +341,8 @@ fn compared(
     Ok(())
 }
 
-/// An unthrottled volume beside a throttled one, for one client that uses both over one connection. What the connection carries besides takes its time
-/// on the wire and in the client whatever limits do, so it is held against the same load over two connections: the
+/// An unthrottled volume beside a throttled one, for one client that uses both over one connection. What the connection
+/// carries besides takes its time on the wire and in the client whatever limits do, so it is held against the same load over two connections: the
 /// difference is what requests that wait hold up.
 fn neighbour_on_one_connection(run: &mut Run, a: &Volume, b: &Volume) -> Result<(), BenchError> {
     run.server.limits(&volume_limits(&[(

@@ -130,6 +130,16 @@ fn bytes(rate: u64) -> Limits {
     }
 }
 
+fn ops(rate: u64) -> Limits {
+    Limits {
+        total: Rate {
+            bytes: None,
+            ops: Some(rate),
+        },
+        ..Limits::default()
+    }
+}
+
 #[test]
 fn nothing_is_charged_where_nothing_is_limited() {
     let mut bed = Bed::new();
@@ -475,14 +485,7 @@ fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
 fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     for every in [20_000, 150_000, 700_000] {
         let mut bed = Bed::new();
-        let limits = Limits {
-            total: Rate {
-                bytes: None,
-                ops: Some(20_000),
-            },
-            ..Limits::default()
-        };
-        bed.apply(&[(1, limits)], &[(1, 1, Limits::default())]);
+        bed.apply(&[(1, ops(20_000))], &[(1, 1, Limits::default())]);
         // An idle limit lets its burst through at once, whoever asks: 200 requests.
         let at_once = |leased: u64| {
             let ask = |n: u64| {
@@ -519,13 +522,6 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
 #[test]
 fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
     let mut bed = Bed::new();
-    let ops = |rate| Limits {
-        total: Rate {
-            bytes: None,
-            ops: Some(rate),
-        },
-        ..Limits::default()
-    };
     bed.apply(&[(1, ops(100_000))], &[(1, 1, Limits::default())]);
     let now = Some(bed.throttle.now());
     for n in 1..=50 {
@@ -541,14 +537,7 @@ fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
 #[test]
 fn threads_that_lease_at_the_same_time_share_one_limit() {
     let mut bed = Bed::new();
-    let limits = Limits {
-        total: Rate {
-            bytes: None,
-            ops: Some(200_000),
-        },
-        ..Limits::default()
-    };
-    bed.apply(&[(1, limits)], &[(1, 1, Limits::default())]);
+    bed.apply(&[(1, ops(200_000))], &[(1, 1, Limits::default())]);
     for _ in 0..20 {
         bed.pass(SECOND);
         let before = bed.throttle.pools().first().unwrap().usage.ops[1];
