@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_base::VolumeId;
 use weir_vfs::stats::Done;
-use weir_vfs::throttle::{Charge, Gate, Held, Request, Throttle};
+use weir_vfs::throttle::{Charge, Held, Request, Throttle};
 use weir_vfs::volume::Stop;
 use weir_vfs::{Direction, Subject, Upkeep, Vfs};
 
@@ -74,13 +74,9 @@ impl Limited {
             direction,
             bytes: bytes as u64,
         };
-        match vfs.throttle.gate(&request, self.now) {
-            Gate::Free => {}
-            Gate::Pass(charge) => self.charge = Some(charge),
-            Gate::Held(held) => return Err(Halt::Held(held)),
-        }
-        self.passed = true;
-        Ok(())
+        let gate = vfs.throttle.gate(&request, self.now, &mut self.charge);
+        self.passed = gate.is_ok();
+        gate.map_err(Halt::Held)
     }
 
     /// The call, which concerns metadata, was carried out.

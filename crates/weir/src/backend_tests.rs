@@ -347,9 +347,9 @@ fn what_holds_requests_back_is_named() {
         direction: Direction::Write,
         bytes: 100 << 20,
     };
-    let first = node.vfs.throttle.gate(&request, None);
+    let first = node.vfs.throttle.gate(&request, None, &mut None);
     assert_eq!(node.throttled("v-1").unwrap().binding, None, "nobody waits");
-    let second = node.vfs.throttle.gate(&request, None);
+    let second = node.vfs.throttle.gate(&request, None, &mut None);
     assert_eq!(
         node.throttled("v-1").unwrap(),
         Throttled {

@@ -642,8 +642,8 @@ mod tests {
             bytes: 500,
         };
         metrics.render();
-        let first = throttle.gate(&request, None);
-        let second = throttle.gate(&request, None);
+        let first = throttle.gate(&request, None, &mut None);
+        let second = throttle.gate(&request, None, &mut None);
         throttle.charge_upkeep(VolumeId(3), [10, 0, 0, 1].into(), Upkeep::Change, None);
         let arrived = 1_000;
         let done = Done {

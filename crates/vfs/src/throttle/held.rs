@@ -2,7 +2,7 @@
 //! pool's tree. The request itself, with its payload, belongs to whoever polls; the tree holds some words.
 
 use super::domain::Domain;
-use super::{Charge, Gate, Request, Throttle};
+use super::{Charge, Request, Throttle};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -100,10 +100,9 @@ impl Future for Held {
                     State::Evicted => {}
                 }
             }
-            match self.throttle.gate(&self.request, None) {
-                Gate::Free => return Poll::Ready(None),
-                Gate::Pass(charge) => return Poll::Ready(Some(charge)),
-                Gate::Held(again) => *self = *again,
+            match self.throttle.gate_alone(&self.request, None) {
+                Ok(charge) => return Poll::Ready(charge),
+                Err(again) => *self = *again,
             }
         }
     }

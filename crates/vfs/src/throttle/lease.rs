@@ -20,7 +20,7 @@
 //! and one lease. Those who read sums have what came of leases counted first ([`State::count_leases`]).
 
 use super::domain::State;
-use super::{Charge, Entry, Gate, Request, Throttle};
+use super::{Charge, Entry, Held, Request, Throttle};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,8 +28,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::VolumeId;
 use weir_qos::{Direction, Nanos, NodeId};
 
-/// Requests of a lease: many, or where there is no room for them, as many as many clients have under way on a connection.
-const LENGTHS: [u64; 2] = [64, 16];
+/// Requests of a lease: more than a busy event loop lets through in its life, or where there is no room for them fewer, down
+/// to as many as many clients have under way on a connection. To end a lease and begin the next means moving the pool's
+/// lines of memory from the last processor that did so, and costs as much as some tens of requests from a lease.
+const LENGTHS: [u64; 3] = [256, 64, 16];
 /// How long a lease is good for: a twentieth of the burst of a limit, and the time in which a busy event loop lets some
 /// tens of requests through.
 const LIFE: Nanos = 500_000;
@@ -195,26 +197,35 @@ thread_local! {
 }
 
 impl Throttle {
-    /// A charge for a request out of the thread's lease, if it can be.
+    /// Takes a charge for a request out of the thread's lease, if it can be.
     #[inline]
-    pub(super) fn take(&self, request: &Request, now: Nanos) -> Option<Charge> {
+    pub(super) fn take(&self, request: &Request, now: Nanos, charge: &mut Option<Charge>) -> bool {
         LAST.with_borrow(|last| {
-            let last = last.as_ref()?;
-            let (way, leased) = (&last.way, last.leased.as_ref()?);
+            let Some(Last { way, leased, .. }) = last else {
+                return false;
+            };
+            let Some(leased) = leased else {
+                return false;
+            };
             let same = way.volume == request.volume
                 && way.direction == request.direction
                 && way.by == (self.number, self.version())
                 && way.client == request.client;
-            (same && now <= leased.until && leased.word.take(request.bytes)).then_some(Charge {
-                bytes: request.bytes,
-                ..leased.charge
-            })
+            let passes = same && now <= leased.until && leased.word.take(request.bytes);
+            if passes {
+                charge.insert(leased.charge).bytes = request.bytes;
+            }
+            passes
         })
     }
 
-    /// Lets a request through, or holds it, that no lease lets through.
+    /// Lets a request through, or holds it, that no lease lets through. What it was charged, if anything limits it.
     #[inline(never)]
-    pub(super) fn gate_alone(self: &Arc<Self>, request: &Request, now: Option<Nanos>) -> Gate {
+    pub(super) fn gate_alone(
+        self: &Arc<Self>,
+        request: &Request,
+        now: Option<Nanos>,
+    ) -> Result<Option<Charge>, Box<Held>> {
         let way = Way {
             by: (self.number, self.version()),
             volume: request.volume,
@@ -230,7 +241,7 @@ impl Throttle {
                 Some(entry) => Some(entry),
                 None => {
                     LAST.set(known);
-                    return Gate::Free;
+                    return Ok(None);
                 }
             },
         };
@@ -250,7 +261,7 @@ impl Throttle {
                     leased: None,
                 }
             }
-            (None, None) => return Gate::Free,
+            (None, None) => return Ok(None),
         };
         let likely = now.saturating_sub(last.at) <= LIFE;
         last.at = now;

@@ -90,16 +90,6 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// What becomes of a request at the gate.
-pub enum Gate {
-    /// Nothing limits it.
-    Free,
-    /// It was charged and goes on.
-    Pass(Charge),
-    /// It has to wait.
-    Held(Box<Held>),
-}
-
 /// A volume's place.
 struct Entry {
     domain: Arc<Domain>,
@@ -164,15 +154,23 @@ impl Throttle {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Lets a request through, charged; or holds it. `now` may be a little old, and spares a look at the clock.
-    pub fn gate(self: &Arc<Self>, request: &Request, now: Option<Nanos>) -> Gate {
-        if !self.is_active() {
-            return Gate::Free;
+    /// Lets a request through, with what it was charged put into `charge` if anything limits it. `now` may be a little old,
+    /// and spares a look at the clock.
+    ///
+    /// # Errors
+    /// The request has to wait.
+    #[inline]
+    pub fn gate(
+        self: &Arc<Self>,
+        request: &Request,
+        now: Option<Nanos>,
+        charge: &mut Option<Charge>,
+    ) -> Result<(), Box<Held>> {
+        if !self.is_active() || now.is_some_and(|now| self.take(request, now, charge)) {
+            return Ok(());
         }
-        match now.and_then(|now| self.take(request, now)) {
-            Some(charge) => Gate::Pass(charge),
-            None => self.gate_alone(request, now),
-        }
+        *charge = self.gate_alone(request, now)?;
+        Ok(())
     }
 
     /// The entry of a volume that something limits.
@@ -188,7 +186,7 @@ impl Throttle {
         request: &Request,
         now: Nanos,
         likely: bool,
-    ) -> Gate {
+    ) -> Result<Option<Charge>, Box<Held>> {
         let entry = Arc::clone(&last.entry);
         let client = request.client.to_canonical();
         let mut woken = Woken::new();
@@ -197,7 +195,7 @@ impl Throttle {
         last.end(&mut state, now);
         // A volume that was removed just now has no place any more.
         let Some(leaf) = state.leaf(entry.slot, request.volume, client, now) else {
-            return Gate::Free;
+            return Ok(None);
         };
         let charge = Charge {
             volume: request.volume,
@@ -206,7 +204,7 @@ impl Throttle {
             direction: request.direction,
             bytes: request.bytes,
         };
-        let mut gate = Gate::Pass(charge);
+        let mut gate = Ok(Some(charge));
         let mut look = None;
         let start = |state: &mut State| {
             let (direction, bytes) = (request.direction, request.bytes);
@@ -219,11 +217,11 @@ impl Throttle {
             let slot = Slot::new();
             match state.enqueue(leaf, request.flow, &slot, charge, now) {
                 Submitted::Start(()) => {}
-                Submitted::Refused(()) => gate = Gate::Free,
+                Submitted::Refused(()) => gate = Ok(None),
                 Submitted::Queued => {
                     let domain = Arc::clone(&entry.domain);
                     let held = Held::new(Arc::clone(self), domain, slot, *request, leaf);
-                    gate = Gate::Held(Box::new(held));
+                    gate = Err(Box::new(held));
                 }
             }
             look = state.earlier(now, 0);

@@ -12,6 +12,9 @@ use weir_qos::Rate;
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
 
+/// What comes of a request.
+type Gate = Result<Option<Charge>, Box<Held>>;
+
 #[derive(Default)]
 struct Count(AtomicU64);
 
@@ -78,13 +81,15 @@ impl Bed {
             direction: Direction::Write,
             bytes,
         };
-        self.throttle.gate(&request, now)
+        let mut charge = None;
+        let gate = self.throttle.gate(&request, now, &mut charge);
+        gate.map(|()| charge)
     }
 
     #[track_caller]
     fn held(&self, volume: u32, flow: u64, bytes: u64) -> Pin<Box<Held>> {
         match self.gate(volume, flow, bytes) {
-            Gate::Held(held) => Pin::from(held),
+            Err(held) => Pin::from(held),
             _ => panic!("not held"),
         }
     }
@@ -143,14 +148,14 @@ fn ops(rate: u64) -> Limits {
 #[test]
 fn nothing_is_charged_where_nothing_is_limited() {
     let mut bed = Bed::new();
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Free));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(None)));
     bed.apply(
         &[(1, Limits::default())],
         &[(1, 1, Limits::default()), (2, 1, bytes(MIB))],
     );
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Free));
-    assert!(matches!(bed.gate(3, 1, MIB), Gate::Free), "not in the plan");
-    assert!(matches!(bed.gate(2, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(None)));
+    assert!(matches!(bed.gate(3, 1, MIB), Ok(None)), "not in the plan");
+    assert!(matches!(bed.gate(2, 1, MIB), Ok(Some(_))));
     let _held = bed.held(2, 1, MIB);
 }
 
@@ -158,7 +163,7 @@ fn nothing_is_charged_where_nothing_is_limited() {
 fn what_waits_is_released_in_time_by_the_wheel() {
     let mut bed = Bed::new();
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     let mut held: Vec<_> = (0..3).map(|_| bed.held(1, 1, MIB)).collect();
     assert!(held.iter_mut().all(|held| bed.poll(held).is_none()));
     for n in 1..=3 {
@@ -177,7 +182,7 @@ fn what_waits_is_released_in_time_by_the_wheel() {
 fn a_raised_limit_releases_at_once_and_a_stale_plan_does_nothing() {
     let mut bed = Bed::new();
     bed.apply(&[(1, bytes(1000))], &[(1, 1, Limits::default())]);
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     let mut held = bed.held(1, 1, MIB);
     assert!(bed.poll(&mut held).is_none());
     let status = bed.throttle.status(VolumeId(1)).unwrap();
@@ -192,7 +197,7 @@ fn a_raised_limit_releases_at_once_and_a_stale_plan_does_nothing() {
     assert!(matches!(bed.poll(&mut held), Some(Some(_))));
     // And lifted altogether.
     bed.apply(&[(1, bytes(1))], &[(1, 1, Limits::default())]);
-    bed.gate(1, 1, MIB);
+    assert!(bed.gate(1, 1, MIB).is_ok());
     let mut held = bed.held(1, 1, MIB);
     bed.apply(&[(1, Limits::default())], &[(1, 1, Limits::default())]);
     assert!(bed.poll(&mut held).is_some());
@@ -219,11 +224,11 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
             let one = |n: u64| {
                 let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) as u32 };
                 match bed.gate_at(volume, 1, 4096 + n % 3, now) {
-                    Gate::Pass(charge) if (n + step) % 23 == 0 => {
+                    Ok(Some(charge)) if (n + step) % 23 == 0 => {
                         bed.throttle.refund(charge, 1000);
                         true
                     }
-                    gate => matches!(gate, Gate::Pass(_)),
+                    gate => matches!(gate, Ok(Some(_))),
                 }
             };
             (0..60).map(one).collect()
@@ -277,7 +282,7 @@ fn metadata_takes_a_part_of_operations_and_waits_for_nothing() {
     look_around(&bed);
     assert_eq!(charged(&bed), [0, 1], "a limit on bytes is not its affair");
     // An operation of data has to wait for it.
-    assert!(matches!(bed.gate(2, 1, 1), Gate::Pass(_)));
+    assert!(matches!(bed.gate(2, 1, 1), Ok(Some(_))));
     let mut held = bed.held(2, 1, 1);
     assert!(bed.poll(&mut held).is_none());
     bed.pass(SECOND / 50);
@@ -304,7 +309,7 @@ fn what_waits_follows_its_volume_to_another_pool_and_out_of_limits() {
     let mut bed = Bed::new();
     let pools = [(1, bytes(1000)), (2, bytes(2000))];
     bed.apply(&pools, &[(1, 1, Limits::default())]);
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     let mut held = bed.held(1, 1, 2000);
     let mut other = bed.held(1, 2, 2000);
     assert!(bed.poll(&mut held).is_none() && bed.poll(&mut other).is_none());
@@ -328,7 +333,7 @@ fn what_waits_follows_its_volume_to_another_pool_and_out_of_limits() {
 fn a_connection_that_ends_leaves_nothing_and_costs_nothing() {
     let mut bed = Bed::new();
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     for _ in 0..100 {
         // It comes, asks for much, and goes before it had anything.
         let held: Vec<_> = (0..50).map(|_| bed.held(1, 7, MIB)).collect();
@@ -343,7 +348,7 @@ fn a_connection_that_ends_leaves_nothing_and_costs_nothing() {
     let usage = bed.throttle.status(VolumeId(1)).unwrap().usage;
     assert_eq!((usage.bytes, usage.ops), ([0, MIB], [0, 1]));
     assert!(
-        matches!(bed.gate(1, 8, MIB), Gate::Pass(_)),
+        matches!(bed.gate(1, 8, MIB), Ok(Some(_))),
         "as if it had not been there"
     );
     // Those of another connection stay where they are.
@@ -358,7 +363,7 @@ fn a_connection_that_ends_leaves_nothing_and_costs_nothing() {
 fn clients_that_rest_are_forgotten_when_it_makes_no_difference() {
     let mut bed = Bed::new();
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
-    assert!(matches!(bed.gate(1, 1, 200 * MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, 200 * MIB), Ok(Some(_))));
     let clients = || bed.throttle.status(VolumeId(1)).unwrap().clients.len();
     assert_eq!(clients(), 1);
     bed.pass(30 * SECOND);
@@ -403,7 +408,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
         let all = bed.throttle.volumes();
         all.iter().map(|v| v.volume.0).collect()
     };
-    assert!(matches!(bed.gate(1, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     let mut held = bed.held(1, 1, MIB);
     assert!(bed.poll(&mut held).is_none());
 
@@ -414,7 +419,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
     };
     change(&mut bed, limit);
     assert_eq!(known(&bed), [1, 2, 3]);
-    assert!(matches!(bed.gate(2, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(2, 1, MIB), Ok(Some(_))));
     let mut other = bed.held(3, 2, MIB);
     assert!(bed.poll(&mut other).is_none());
     assert!(bed.poll(&mut held).is_none(), "nobody spoke of this one");
@@ -424,7 +429,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
     };
     change(&mut bed, lift);
     assert!(bed.poll(&mut other).is_some());
-    assert!(matches!(bed.gate(3, 1, MIB), Gate::Free));
+    assert!(matches!(bed.gate(3, 1, MIB), Ok(None)));
 
     // One volume goes, one comes, one moves; all in one step.
     let step = Change {
@@ -439,8 +444,8 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
     change(&mut bed, step);
     assert_eq!(known(&bed), [1, 3, 4]);
     assert_eq!(bed.throttle.status(VolumeId(3)).unwrap().pool, 3);
-    assert!(matches!(bed.gate(2, 1, MIB), Gate::Free));
-    assert!(matches!(bed.gate(4, 1, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(2, 1, MIB), Ok(None)));
+    assert!(matches!(bed.gate(4, 1, MIB), Ok(Some(_))));
     let mut shared = bed.held(3, 1, MIB);
     assert!(bed.poll(&mut shared).is_none());
     assert!(bed.poll(&mut held).is_none());
@@ -467,7 +472,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
 fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
     let mut bed = Bed::new();
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
-    assert!(matches!(bed.gate(1, 2, MIB), Gate::Pass(_)));
+    assert!(matches!(bed.gate(1, 2, MIB), Ok(Some(_))));
     let mut held: Vec<_> = [3, 2, 3].map(|flow| bed.held(1, flow, MIB)).into();
     for lane in [1, 0, 1] {
         let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
@@ -492,7 +497,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
                 let now = (n < leased).then(|| bed.throttle.now());
                 bed.gate_at(1, 1 + u64::from(now.is_none()), 4096, now)
             };
-            let passed = |gate: &Gate| matches!(gate, Gate::Pass(_));
+            let passed = |gate: &Gate| matches!(gate, Ok(Some(_)));
             (0..300).map(ask).filter(passed).count() as u64
         };
         for leased in [0, 1, 2, 30, 70, 300] {
@@ -507,7 +512,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
         let mut passed: u64 = 0;
         for n in 0..30_000u64 {
             let now = (n % 7 < 6).then(|| bed.throttle.now());
-            passed += u64::from(matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_)));
+            passed += u64::from(matches!(bed.gate_at(1, 1, 4096, now), Ok(Some(_))));
             let most = (bed.throttle.now() - from) * 20_000 / SECOND + 201;
             assert!(passed <= most, "{passed} of {most}");
             if n % 10 == 9 {
@@ -525,12 +530,12 @@ fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
     bed.apply(&[(1, ops(100_000))], &[(1, 1, Limits::default())]);
     let now = Some(bed.throttle.now());
     for n in 1..=50 {
-        assert!(matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_)));
+        assert!(matches!(bed.gate_at(1, 1, 4096, now), Ok(Some(_))));
         let usage = bed.throttle.pools().first().unwrap().usage;
         assert_eq!((usage.ops[1], usage.bytes[1]), (n, n * 4096));
     }
     bed.apply(&[(1, ops(100))], &[(1, 1, Limits::default())]);
-    let passed = |_: &u32| matches!(bed.gate_at(1, 1, 4096, now), Gate::Pass(_));
+    let passed = |_: &u32| matches!(bed.gate_at(1, 1, 4096, now), Ok(Some(_)));
     assert!((0..100).filter(passed).count() <= 1);
 }
 
@@ -552,7 +557,7 @@ fn threads_that_lease_at_the_same_time_share_one_limit() {
             let gates = threads.into_iter().map(|thread| thread.join().unwrap());
             gates.flatten().collect()
         });
-        let passed = all.iter().filter(|gate| matches!(gate, Gate::Pass(_)));
+        let passed = all.iter().filter(|gate| matches!(gate, Ok(Some(_))));
         let passed = passed.count() as u64;
         // The burst is 2,000; a lease is charged as though it came at its end.
         assert!((1899..=2001).contains(&passed), "{passed}");
