@@ -132,20 +132,9 @@ async fn publish(
     changed: Changed,
     backend: &Arc<dyn Backend>,
 ) -> (Memory, Result<bool, BackendError>) {
-    if changed.is_few(FEW) {
-        let next = memory.build(&view, &changed);
-        let result = match next.is_empty() {
-            true => Ok(false),
-            false => {
-                let next = Arc::new(next);
-                let tell = move |node: &dyn Backend| node.publish(next).map(|()| true);
-                call(backend, backend.is_prompt(), tell).await
-            }
-        };
-        return (memory, result);
-    }
     // Of very many volumes this takes milliseconds.
-    let told = call(backend, false, move |node| {
+    let on_the_spot = changed.is_few(FEW) && backend.is_prompt();
+    let told = call(backend, on_the_spot, move |node| {
         let next = memory.build(&view, &changed);
         let result = match next.is_empty() {
             true => Ok(false),
