@@ -260,10 +260,11 @@ impl Throttle {
     }
 
     /// Gives back the part of a charge that was not moved: a READ that came out short, a request that failed.
-    pub fn refund(&self, charge: Charge, moved: u64) {
+    #[inline]
+    pub fn refund(&self, charge: &Charge, moved: u64) {
         let unused = charge.bytes.saturating_sub(moved);
         if unused > 0 {
-            self.undo(&charge, Some(unused));
+            self.undo(charge, Some(unused));
         }
     }
 
@@ -272,6 +273,7 @@ impl Throttle {
         self.undo(&charge, None);
     }
 
+    #[inline(never)]
     fn undo(&self, charge: &Charge, bytes: Option<u64>) {
         let table = self.table.load();
         let Some(entry) = table.volume(charge.volume) else {

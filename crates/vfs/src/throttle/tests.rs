@@ -225,7 +225,7 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
                 let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) as u32 };
                 match bed.gate_at(volume, 1, 4096 + n % 3, now) {
                     Ok(Some(charge)) if (n + step) % 23 == 0 => {
-                        bed.throttle.refund(charge, 1000);
+                        bed.throttle.refund(&charge, 1000);
                         true
                     }
                     gate => matches!(gate, Ok(Some(_))),
