@@ -276,17 +276,41 @@ impl Meters {
         }
     }
 
-    /// Whether the next request could start at `now` after so much was charged as though it came at `until`.
-    pub(crate) fn has_room(
-        &self,
-        now: Nanos,
-        until: Nanos,
-        dir: Direction,
-        bytes: u64,
-        ops: u64,
-    ) -> bool {
+    /// Whether the next request of this direction could start at `now` if so much came before it, and all that may come
+    /// ahead.
+    pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
         self.charged(dir)
-            .all(|(meter, limit)| meter.has_room(now, until, units(limit, bytes, ops)))
+            .all(|(meter, limit)| meter.has_room(now, units(limit, bytes, ops)))
+    }
+
+    /// Lets so much come without asking again.
+    pub(crate) fn let_ahead(&mut self, dir: Direction, bytes: u64, ops: u64) {
+        for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
+            if let Some(Some(meter)) = self.maxima.get_mut(*at) {
+                meter.let_ahead(units(*limit, bytes, ops));
+            }
+        }
+    }
+
+    /// Of what may come, requests and their bytes, `came` have, by `at`, and `left` will not.
+    pub(crate) fn settle_ahead(
+        &mut self,
+        at: Nanos,
+        dir: Direction,
+        came: (u64, u64),
+        left: (u64, u64),
+    ) {
+        for (place, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
+            if let Some(Some(meter)) = self.maxima.get_mut(*place) {
+                let [came, left] = [came, left].map(|(ops, bytes)| units(*limit, bytes, ops));
+                meter.settle_ahead(at, came, left);
+            }
+        }
+        for (meter, units) in self.minimum.iter_mut().zip([came.1, came.0]) {
+            if let Some(meter) = meter {
+                meter.charge(at, units);
+            }
+        }
     }
 
     /// Charges metadata, as far as it may take from data; the operations that it was charged.

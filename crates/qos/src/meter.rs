@@ -32,6 +32,8 @@ pub struct Meter {
     tat: Nanos,
     /// Numerator of the fraction of a nanosecond beyond `tat`; always below `rate`.
     remainder: u64,
+    /// Units that may come without asking again, and are not charged before they have.
+    ahead: u64,
 }
 
 impl Meter {
@@ -42,6 +44,7 @@ impl Meter {
             burst,
             tat: 0,
             remainder: 0,
+            ahead: 0,
         }
     }
 
@@ -73,18 +76,36 @@ impl Meter {
         whole
     }
 
-    /// Whether the next request could start at `now` after `units` were charged as though they came at `until`.
-    pub fn has_room(&self, now: Nanos, until: Nanos, units: u64) -> bool {
-        let (from, carried) = match self.tat < until {
-            true => (until, 0),
+    /// Whether the next request could start at `now` if `units` came before it, and all that may come ahead.
+    pub fn has_room(&self, now: Nanos, units: u64) -> bool {
+        if units == 0 && self.ahead == 0 {
+            return self.ready_at() <= now;
+        }
+        let (from, carried) = match self.tat < now {
+            true => (now, 0),
             false => (self.tat, self.remainder),
         };
         let Some(room) = now.saturating_add(self.burst).checked_sub(from) else {
             return false;
         };
         // What `charge` finds by a division, which costs several times a multiplication.
-        let cost = u128::from(units) * u128::from(SECOND) + u128::from(carried);
+        let units = u128::from(units) + u128::from(self.ahead);
+        let cost = units * u128::from(SECOND) + u128::from(carried);
         cost < (u128::from(room) + 1) * u128::from(self.rate)
+    }
+
+    /// Lets `units` come without asking again, until it is settled. What may come is counted as though it came in the
+    /// moment in which somebody else asks, and never leaks away, so that nobody gets what it may still take.
+    pub fn let_ahead(&mut self, units: u64) {
+        self.ahead = self.ahead.saturating_add(units);
+    }
+
+    /// Of what may come, `came` units have, by `at`, and `left` will not.
+    pub fn settle_ahead(&mut self, at: Nanos, came: u64, left: u64) {
+        self.ahead = self.ahead.saturating_sub(came).saturating_sub(left);
+        if came > 0 {
+            self.charge(at, came);
+        }
     }
 
     /// Takes away the credit that has gathered: from `now` on there is the rate and nothing saved up.
@@ -227,18 +248,27 @@ mod tests {
         #[test]
         fn there_is_room_if_the_next_request_could_start_after_a_charge(
             rate in 1u64..1 << 40, burst in 0u64..50_000_000, first in 0u64..1 << 21, second in 0u64..1 << 21,
-            now in 0u64..1 << 50, wait in 0u64..20_000_000, life in 0u64..1_000_000,
+            ahead in 0u64..1 << 21, now in 0u64..1 << 50, wait in 0u64..20_000_000,
         ) {
             let mut meter = Meter::new(rate, burst);
             meter.charge(now, first);
             let now = now + wait;
-            let until = now + life;
             // As it is chosen, and where the answer changes.
-            let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(until))) / u128::from(SECOND);
+            let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(now))) / u128::from(SECOND);
             for units in [second, most as u64, (most as u64).saturating_add(1)] {
                 let mut charged = meter;
-                charged.charge(until, units);
-                prop_assert_eq!(meter.has_room(now, until, units), charged.ready_at() <= now);
+                charged.charge(now, units);
+                prop_assert_eq!(meter.has_room(now, units), charged.ready_at() <= now);
+                let mut some = meter;
+                some.let_ahead(ahead.min(units));
+                prop_assert_eq!(some.has_room(now, units - ahead.min(units)), charged.ready_at() <= now);
+                // All that may come has come; or nothing will.
+                let mut all = some;
+                all.settle_ahead(now, ahead.min(units), 0);
+                all.charge(now, units - ahead.min(units));
+                some.settle_ahead(now, 0, ahead.min(units));
+                prop_assert_eq!(all.ready_at() <= now, charged.ready_at() <= now);
+                prop_assert_eq!(some, meter);
             }
         }
 

@@ -366,38 +366,37 @@ impl<T> Shaper<T> {
         clear
     }
 
-    /// Charges the meters of a leaf's path for `ops` requests, of `bytes` in all, that have come or will by `until`: as
-    /// though all came then, so that over no stretch of time more comes than limits allow. Only if nothing waits in the tree
-    /// and no limit of the path would come to bind by it, so that nobody is held back for what may not come. To be
-    /// accounted for by [`Shaper::settle_ahead`].
-    pub fn charge_ahead(
+    /// Lets `ops` requests of a leaf, of `bytes` in all, come without asking again, until they are accounted for by
+    /// [`Shaper::settle_ahead`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of them
+    /// came now. Till then they count as though they had for everybody else, so over no stretch of time more comes than limits
+    /// allow, whenever they do. To be accounted for before anything is made to wait for them, and before limits change.
+    pub fn let_ahead(
         &mut self,
         id: NodeId,
         direction: Direction,
         bytes: u64,
         ops: u64,
         now: Nanos,
-        until: Nanos,
     ) -> bool {
         if self.next_release().is_some() || self.get(id).is_none_or(|node| node.children > 0) {
             return false;
         }
         let mut at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at(at)) {
-            if !node.meters.has_room(now, until, direction, bytes, ops) {
+            if !node.meters.has_room(now, direction, bytes, ops) {
                 return false;
             }
             at = node.parent;
         }
         at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
-            node.meters.charge(until, direction, bytes, ops);
+            node.meters.let_ahead(direction, bytes, ops);
             at = node.parent;
         }
         true
     }
 
-    /// Accounts for what was charged ahead: counts what came of it, and gives back what did not. Each as requests, and
+    /// Accounts for what may come ahead: charges what came by `by`, and takes back what will not. Each as requests, and
     /// their bytes.
     pub fn settle_ahead(
         &mut self,
@@ -405,7 +404,7 @@ impl<T> Shaper<T> {
         direction: Direction,
         came: (u64, u64),
         left: (u64, u64),
-        now: Nanos,
+        by: Nanos,
     ) {
         if self.get(id).is_none() {
             return;
@@ -418,13 +417,8 @@ impl<T> Shaper<T> {
             ) {
                 (*ops, *bytes) = (*ops + came.0, *bytes + came.1);
             }
-            if left.0 > 0 {
-                node.meters.refund(direction, left.1, left.0);
-            }
+            node.meters.settle_ahead(by, direction, came, left);
             at = node.parent;
-        }
-        if left.0 > 0 {
-            self.refresh(id.index, now);
         }
     }
 
@@ -573,7 +567,7 @@ impl<T> Shaper<T> {
         }
         let mut at = Some(leaf);
         while let Some(node) = at.and_then(|at| self.at(at)) {
-            if node.meters.ready_at(direction) > now {
+            if !node.meters.has_room(now, direction, 0, 0) {
                 return false;
             }
             at = node.parent;

@@ -2,9 +2,9 @@
 //! start. Random trees of any depth, random limits of all kinds, random loads, refunds and changes, in virtual time.
 //!
 //! - **Conservation**: nothing starts unless every limit of its path has, over *any* window up to that start, let through
-//!   at most `rate × (window + burst)` before it.
+//!   at most `rate × (window + burst)` before it. What may come ahead counts from when it may.
 //! - **Work conservation**: whenever something waits, some limit of its path has no room for it, at every moment until
-//!   the next release.
+//!   the next release. What may come ahead and does not costs nobody anything.
 //! - **Fairness**: two that wait all the time differ by no more than one request of each, relative to their weights, over
 //!   any stretch (the bound of start-time fair queueing).
 //! - **No starvation**: how long one of them goes without is bounded by its share.
@@ -26,13 +26,16 @@ const HOUR: Nanos = 3600 * SECOND;
 const MIB: u64 = 1 << 20;
 
 /// One limit as a bucket that leaks at its rate, in units × nanoseconds. What was admitted before a change may have been
-/// taken over as a debt or not, within bounds; hence two fillings.
+/// taken over as a debt or not, and what came ahead counts from when it came to when it is accounted for, within bounds; hence
+/// two fillings.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: u64,
     burst: Nanos,
     least: u128,
     most: u128,
+    /// What may come ahead and has not.
+    ahead: u128,
     at: Nanos,
 }
 
@@ -43,6 +46,7 @@ impl Bucket {
             burst,
             least: 0,
             most: 0,
+            ahead: 0,
             at: now,
         }
     }
@@ -57,7 +61,7 @@ impl Bucket {
     /// Whether a start now keeps the limit. The shaper counts in whole nanoseconds: one is granted.
     fn allows(mut self, now: Nanos) -> bool {
         self.leak(now);
-        self.least <= u128::from(self.rate) * u128::from(self.burst + 1)
+        self.least + self.ahead <= u128::from(self.rate) * u128::from(self.burst + 1)
     }
 
     /// Whether the limit gives a reason not to start now.
@@ -70,6 +74,24 @@ impl Bucket {
         self.leak(now);
         self.least += u128::from(units) * u128::from(SECOND);
         self.most += u128::from(units) * u128::from(SECOND);
+    }
+
+    fn let_ahead(&mut self, units: u64) {
+        self.ahead += u128::from(units) * u128::from(SECOND);
+    }
+
+    /// Some of what may come ahead does.
+    fn came(&mut self, now: Nanos, units: u64) {
+        self.leak(now);
+        let units = u128::from(units) * u128::from(SECOND);
+        (self.ahead, self.least) = (self.ahead - units, self.least + units);
+    }
+
+    /// What came ahead is accounted for, and what was left of it will not come.
+    fn settle_ahead(&mut self, now: Nanos, came: u64, left: u64) {
+        self.leak(now);
+        self.ahead -= u128::from(left) * u128::from(SECOND);
+        self.most += u128::from(came) * u128::from(SECOND);
     }
 
     fn empty(&mut self, now: Nanos, units: u64) {
@@ -133,6 +155,19 @@ struct Client {
     think: Nanos,
     /// One request in so many moves only half of what it asked for; 0 for none.
     short: u64,
+    /// Requests that may come ahead, if they can; 0 for none.
+    ahead: u64,
+}
+
+/// How long what may come ahead may do so.
+const LIFE: Nanos = 500_000;
+
+/// What of a client may come ahead.
+struct Lease {
+    /// Requests and bytes that have come and are not accounted for, and that may come.
+    came: (u64, u64),
+    left: (u64, u64),
+    until: Nanos,
 }
 
 #[derive(Clone, Copy)]
@@ -150,8 +185,12 @@ struct World {
     serial: u64,
     arrivals: BTreeMap<(Nanos, u64), Asked>,
     waiting: BTreeMap<usize, usize>,
+    /// By client. None while anything waits.
+    leases: BTreeMap<usize, Lease>,
     /// Time, client and bytes of every start.
     starts: Vec<(Nanos, usize, u64)>,
+    /// How many of them came ahead.
+    leased: usize,
 }
 
 impl World {
@@ -166,7 +205,9 @@ impl World {
             serial: 0,
             arrivals: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            leases: BTreeMap::new(),
             starts: Vec::new(),
+            leased: 0,
             shaper,
         };
         for (n, (parent, limits)) in tree.iter().enumerate() {
@@ -214,7 +255,40 @@ impl World {
             .insert((at, self.serial), Asked { client, bytes });
     }
 
+    /// Tells the buckets of a client's path, with what requests and bytes count for in each.
+    fn tell(
+        &mut self,
+        client: usize,
+        requests: u64,
+        bytes: u64,
+        what: impl Fn(&mut Bucket, bool, u64),
+    ) {
+        let Client {
+            node, direction, ..
+        } = self.clients[client];
+        let path: Vec<usize> = self.path(node).collect();
+        for at in path {
+            for (which, _) in charged(direction, 0) {
+                let is_bytes = which % 2 == 0;
+                let units = if is_bytes { bytes } else { requests };
+                if let Some(bucket) = &mut self.nodes[at].buckets[which] {
+                    what(bucket, is_bytes, units);
+                }
+            }
+        }
+    }
+
+    /// A request starts that the shaper has let through by itself.
     fn started(&mut self, asked: Asked) {
+        let now = self.now;
+        self.tell(asked.client, 1, asked.bytes, |bucket, _, units| {
+            assert!(bucket.allows(now), "a limit was exceeded: {bucket:?}");
+            bucket.fill(now, units);
+        });
+        self.goes_on(asked);
+    }
+
+    fn goes_on(&mut self, asked: Asked) {
         let Asked { client, bytes } = asked;
         let Client {
             node,
@@ -222,36 +296,134 @@ impl World {
             think,
             short,
             ..
-        } = self.clients[client].clone();
-        let path: Vec<usize> = self.path(node).collect();
-        for at in path {
-            for (which, units) in charged(direction, bytes) {
-                if let Some(bucket) = &mut self.nodes[at].buckets[which] {
-                    assert!(
-                        bucket.allows(self.now),
-                        "limit {which} of node {at} was exceeded: {bucket:?}"
-                    );
-                    bucket.fill(self.now, units);
-                }
-            }
-        }
+        } = self.clients[client];
         self.starts.push((self.now, client, bytes));
         self.ask(client, self.now + think.max(1));
         if short > 0 && self.serial % short == 0 {
-            let back = bytes / 2;
+            let (now, back) = (self.now, bytes / 2);
+            self.count_leases();
             self.shaper
-                .refund(self.nodes[node].id, direction, back, self.now);
-            let path: Vec<usize> = self.path(node).collect();
-            for at in path {
-                for (which, _) in charged(direction, back)
-                    .into_iter()
-                    .filter(|(which, _)| which % 2 == 0)
-                {
-                    if let Some(bucket) = &mut self.nodes[at].buckets[which] {
-                        bucket.empty(self.now, back);
-                    }
+                .refund(self.nodes[node].id, direction, back, now);
+            self.tell(client, 0, back, |bucket, is_bytes, units| {
+                if is_bytes {
+                    bucket.empty(now, units);
                 }
+            });
+        }
+    }
+
+    /// A request starts that may come ahead, or it is allowed to now with others.
+    fn starts_ahead(&mut self, asked: Asked) -> bool {
+        let Asked { client, bytes } = asked;
+        let (now, until) = (self.now, self.now + LIFE);
+        let goes_in =
+            |lease: &Lease| now <= lease.until && lease.left.0 > 0 && lease.left.1 >= bytes;
+        if !self.leases.get(&client).is_some_and(goes_in) {
+            self.end_lease(client);
+            let Client {
+                node,
+                direction,
+                ahead,
+                ..
+            } = self.clients[client];
+            let (id, all) = (self.nodes[node].id, bytes * ahead);
+            if ahead == 0 || !self.shaper.let_ahead(id, direction, all, ahead, now) {
+                return false;
             }
+            self.tell(client, ahead, all, |bucket, _, units| {
+                bucket.let_ahead(units);
+                assert!(bucket.allows(now), "a limit was exceeded: {bucket:?}");
+            });
+            let lease = Lease {
+                came: (0, 0),
+                left: (ahead, all),
+                until,
+            };
+            self.leases.insert(client, lease);
+        }
+        if let Some(lease) = self.leases.get_mut(&client) {
+            lease.came = (lease.came.0 + 1, lease.came.1 + bytes);
+            lease.left = (lease.left.0 - 1, lease.left.1 - bytes);
+        }
+        self.tell(client, 1, bytes, |bucket, _, units| bucket.came(now, units));
+        self.leased += 1;
+        self.goes_on(asked);
+        true
+    }
+
+    fn end_lease(&mut self, client: usize) {
+        self.count_lease(client);
+        let Some(Lease { left, until, .. }) = self.leases.remove(&client) else {
+            return;
+        };
+        let Client {
+            node, direction, ..
+        } = self.clients[client];
+        let (id, now) = (self.nodes[node].id, self.now);
+        self.shaper
+            .settle_ahead(id, direction, (0, 0), left, now.min(until));
+        self.tell(client, left.0, left.1, |bucket, _, units| {
+            bucket.settle_ahead(now, 0, units);
+        });
+    }
+
+    /// Accounts for what came of a lease.
+    fn count_lease(&mut self, client: usize) {
+        let Some(lease) = self.leases.get_mut(&client) else {
+            return;
+        };
+        let (came, now) = (std::mem::take(&mut lease.came), self.now);
+        let by = now.min(lease.until);
+        let Client {
+            node, direction, ..
+        } = self.clients[client];
+        let id = self.nodes[node].id;
+        self.shaper.settle_ahead(id, direction, came, (0, 0), by);
+        self.tell(client, came.0, came.1, |bucket, _, units| {
+            bucket.settle_ahead(now, units, 0);
+        });
+    }
+
+    fn end_leases(&mut self, which: impl Fn(&Lease) -> bool) {
+        let of = |(client, lease): (&usize, &Lease)| which(lease).then_some(*client);
+        let clients: Vec<usize> = self.leases.iter().filter_map(of).collect();
+        clients
+            .into_iter()
+            .for_each(|client| self.end_lease(client));
+    }
+
+    fn count_leases(&mut self) {
+        let clients: Vec<usize> = self.leases.keys().copied().collect();
+        clients
+            .into_iter()
+            .for_each(|client| self.count_lease(client));
+    }
+
+    /// A request comes: it starts, or waits.
+    fn comes(&mut self, asked: Asked) {
+        let now = self.now;
+        self.end_leases(|lease| lease.until < now);
+        if self.starts_ahead(asked) {
+            return;
+        }
+        let Client {
+            node,
+            flow,
+            direction,
+            ..
+        } = self.clients[asked.client];
+        let id = self.nodes[node].id;
+        if self.shaper.try_start(id, direction, asked.bytes, now) {
+            return self.started(asked);
+        }
+        self.end_leases(|_| true);
+        match self
+            .shaper
+            .submit(id, flow, direction, asked.bytes, now, asked)
+        {
+            Submitted::Start(asked) => self.started(asked),
+            Submitted::Queued => *self.waiting.entry(asked.client).or_default() += 1,
+            Submitted::Refused(_) => panic!("refused"),
         }
     }
 
@@ -298,21 +470,7 @@ impl World {
                     break;
                 }
                 self.arrivals.remove(&key);
-                let Client {
-                    node,
-                    flow,
-                    direction,
-                    ..
-                } = self.clients[asked.client];
-                let id = self.nodes[node].id;
-                match self
-                    .shaper
-                    .submit(id, flow, direction, asked.bytes, self.now, asked)
-                {
-                    Submitted::Start(asked) => self.started(asked),
-                    Submitted::Queued => *self.waiting.entry(asked.client).or_default() += 1,
-                    Submitted::Refused(_) => panic!("refused"),
-                }
+                self.comes(asked);
             }
             self.release();
             self.no_idle_token(self.now);
@@ -330,6 +488,8 @@ impl World {
 
     /// Metadata at a leaf, which takes some of the operations and does not wait.
     fn upkeep(&mut self, leaf: usize, kind: Upkeep) {
+        let now = self.now;
+        self.end_leases(|lease| lease.until < now);
         let taken = |world: &World, at: usize| {
             let usage = world.shaper.usage(world.nodes[at].id, world.now);
             usage.unwrap().upkeep
@@ -355,6 +515,7 @@ impl World {
             (rate.bytes, rate.ops) = (scale(rate.bytes), scale(rate.ops));
         }
         let limits = *limits;
+        self.end_leases(|_| true);
         assert!(self.shaper.configure(self.nodes[node].id, limits, self.now));
         for (bucket, rate) in self.nodes[node].buckets.iter_mut().zip(rates(&limits)) {
             if let (Some(bucket), Some(rate)) = (bucket, rate) {
@@ -379,9 +540,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn some_client()(node in any::<usize>(), flow in 0u64..4, write in any::<bool>(), sizes in prop::collection::vec(1u64..MIB, 1..5), depth in 1usize..24, think in 50_000u64..5_000_000, short in 0u64..4) -> Client {
+    fn some_client()(node in any::<usize>(), flow in 0u64..4, write in any::<bool>(), sizes in prop::collection::vec(1u64..MIB, 1..5), depth in 1usize..24, think in 50_000u64..5_000_000, short in 0u64..4, ahead in prop_oneof![Just(0), 2u64..300]) -> Client {
         let direction = if write { Direction::Write } else { Direction::Read };
-        Client { node, flow, direction, sizes, depth, think, short }
+        Client { node, flow, direction, sizes, depth, think, short, ahead }
     }
 }
 
@@ -415,12 +576,14 @@ proptest! {
         }
         world.run_until(world.now + SECOND / 2);
         prop_assert!(!world.starts.is_empty());
+        world.end_leases(|_| true);
         let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
         let waiting = Direction::ALL.map(|direction| {
             let of = |(client, count): (&usize, &usize)| (world.clients[*client].direction == direction).then_some(*count);
             world.waiting.iter().filter_map(of).sum::<usize>()
         });
         prop_assert_eq!(usage.queued, waiting);
+        prop_assert_eq!(usage.ops.iter().sum::<u64>(), world.starts.len() as u64);
     }
 
     /// Volumes of any weights with clients of any sizes under one binding limit.
@@ -446,7 +609,7 @@ proptest! {
             for (weight, sizes, write) in below {
                 let direction = if *write { Direction::Write } else { Direction::Read };
                 // Three in flight: while one is under way, others wait.
-                clients.push(Client { node: tree.len(), flow: 0, direction, sizes: sizes.clone(), depth: 3, think: 1, short: 0 });
+                clients.push(Client { node: tree.len(), flow: 0, direction, sizes: sizes.clone(), depth: 3, think: 1, short: 0, ahead: 0 });
                 family.push((*weight, vec![clients.len() - 1]));
                 tree.push((volume, weighted(*weight)));
             }
@@ -493,6 +656,39 @@ proptest! {
             }
         }
     }
+}
+
+/// Clients that come ahead while they may, and one that comes now and then with more than there is.
+#[test]
+fn what_comes_ahead_passes_no_limit_and_is_taken_back_when_one_binds() {
+    let limits = |total| Limits {
+        total,
+        ..Limits::default()
+    };
+    let tree = [
+        (0, limits(Rate::bytes(200 * MIB))),
+        (0, limits(Rate::ops(40_000))),
+        (0, limits(Rate::bytes(100 * MIB))),
+    ];
+    let mut world = World::new(&tree, 50_000);
+    let client = |node, sizes, depth, think, ahead| Client {
+        node,
+        flow: 0,
+        direction: Direction::Read,
+        sizes,
+        depth,
+        think,
+        short: 3,
+        ahead,
+    };
+    world.enter(client(1, vec![4096, 512], 4, 200_000, 64));
+    world.enter(client(2, vec![4096], 2, 700_000, 16));
+    world.enter(client(1, vec![4096], 1, 900_000, 64));
+    world.enter(client(2, vec![MIB, 4096], 8, 60_000_000, 0));
+    world.run_until(world.now + 2 * SECOND);
+    let usage = world.shaper.usage(world.shaper.root(), world.now).unwrap();
+    assert!(world.leased > 10_000, "{} came ahead", world.leased);
+    assert!(usage.delayed[0] > 100, "{usage:?}");
 }
 
 /// A backlogged path of three levels that all have the same limit, timers that are late: `span` of virtual time.

@@ -4,17 +4,19 @@
 //! some tenths of a microsecond and makes event loops meet: an eighth of the operations a second that a machine serves from
 //! memory. Shares of a limit for each event loop would spare that and strand what they do not use.
 //!
-//! **Algorithm.** With the second request in succession that goes the same way, a thread takes a *lease*: as many
-//! requests as [`LENGTHS`] says are charged as one, and those that follow are let through by counting down, from batch to
-//! batch, each by one atomic operation on a word that no other thread mostly looks at. It is done only while nothing waits in
-//! the pool and all limits of the path would still not bind with all of it charged ([`weir_qos::Shaper::charge_ahead`]).
+//! **Algorithm.** With the second request in succession that goes the same way, a thread takes a *lease* of as many
+//! requests as [`LENGTHS`] says, and those that follow are let through by counting down, from batch to batch, each by one
+//! atomic operation on a word that no other thread mostly looks at. It is done only while nothing waits in the pool and all
+//! limits of the path would still not bind if all of it came at once ([`weir_qos::Shaper::let_ahead`]). What came of it is
+//! charged as one.
 //!
 //! What is leased holds nobody back and is never stranded: whoever finds a limit that binds first takes back what is left of
 //! all leases of the pool ([`State::end_leases`]), by setting their words to nothing, and so does whoever changes a limit. A
 //! limit that binds is held as exactly as ever.
 //!
-//! Nor does it let more through in any stretch of time: a lease ends after [`LIFE`], and is charged as though all of it
-//! came at its end.
+//! Nor does it let more through in any stretch of time: until a lease is accounted for, all that is left of it counts for
+//! everybody else as though it came in that moment. A lease ends after [`LIFE`], and what came of it is charged as though it came
+//! at its end, before anything else is charged ([`State::end_expired`]).
 //!
 //! What is known of a way, its entry in the table, is kept with it; a new table has another number. A thread has one way
 //! and one lease. Those who read sums have what came of leases counted first ([`State::count_leases`]).
@@ -33,7 +35,7 @@ use weir_qos::{Direction, Nanos, NodeId};
 /// lines of memory from the last processor that did so, and costs as much as some tens of requests from a lease.
 const LENGTHS: [u64; 3] = [256, 64, 16];
 /// How long a lease is good for: a twentieth of the burst of a limit, and the time in which a busy event loop lets some
-/// tens of requests through.
+/// hundred requests through.
 const LIFE: Nanos = 500_000;
 
 /// What is left of a lease: requests in the upper bits, and their bytes in these.
@@ -65,30 +67,29 @@ pub(super) struct Lease {
     word: Arc<Word>,
     node: NodeId,
     direction: Direction,
-    /// Requests and bytes that are charged and not counted yet.
-    charged: (u64, u64),
+    /// Requests and bytes that are not accounted for yet.
+    open: (u64, u64),
+    until: Nanos,
 }
 
 impl Lease {
     /// What has come since it was counted last, if this is left.
     fn came(&mut self, left: (u64, u64)) -> (u64, u64) {
-        let came = (self.charged.0 - left.0, self.charged.1 - left.1);
-        self.charged = left;
+        let came = (self.open.0 - left.0, self.open.1 - left.1);
+        self.open = left;
         came
     }
 }
 
 impl State {
-    /// Charges a request and others that are likely to follow, if it can be. `word` has no other lease.
+    /// Lets a request through and others that are likely to follow, if it can be. `word` has no other lease.
     fn lease(&mut self, charge: &Charge, word: &Arc<Word>, now: Nanos) -> bool {
         let (node, direction) = (charge.node, charge.direction);
         let all = LENGTHS.into_iter().find_map(|requests| {
             let bytes = charge.bytes.checked_mul(requests)?;
-            let fits = bytes < 1 << BYTES_BITS;
-            let shaper = &mut self.shaper;
-            let charged =
-                fits && shaper.charge_ahead(node, direction, bytes, requests, now, now + LIFE);
-            charged.then_some((requests, bytes))
+            let fits = bytes < 1 << BYTES_BITS
+                && self.shaper.let_ahead(node, direction, bytes, requests, now);
+            fits.then_some((requests, bytes))
         });
         let Some((requests, bytes)) = all else {
             return false;
@@ -99,7 +100,8 @@ impl State {
             word: Arc::clone(word),
             node,
             direction,
-            charged: (requests, bytes),
+            open: (requests, bytes),
+            until: now + LIFE,
         });
         true
     }
@@ -108,7 +110,8 @@ impl State {
         let left = split(lease.word.0.swap(0, Ordering::Relaxed));
         let came = lease.came(left);
         let (node, direction) = (lease.node, lease.direction);
-        self.shaper.settle_ahead(node, direction, came, left, now);
+        let by = now.min(lease.until);
+        self.shaper.settle_ahead(node, direction, came, left, by);
     }
 
     /// Ends a lease, unless it has ended.
@@ -129,13 +132,23 @@ impl State {
         any
     }
 
+    /// Ends the leases whose time is over. To be done before anything is charged.
+    pub(super) fn end_expired(&mut self, now: Nanos) {
+        let over = |lease: &Lease| lease.until < now;
+        while let Some(at) = self.leases.iter().position(over) {
+            let lease = self.leases.swap_remove(at);
+            self.settle(lease, now);
+        }
+    }
+
     /// Counts what has come of leases. To be done before sums are read or changed.
     pub(super) fn count_leases(&mut self, now: Nanos) {
         for lease in &mut self.leases {
             let left = split(lease.word.0.load(Ordering::Relaxed));
             let came = lease.came(left);
+            let by = now.min(lease.until);
             self.shaper
-                .settle_ahead(lease.node, lease.direction, came, (0, 0), now);
+                .settle_ahead(lease.node, lease.direction, came, (0, 0), by);
         }
     }
 }

@@ -193,6 +193,7 @@ impl Throttle {
         let mut state = entry.domain.lock();
         state.drain(now, &mut woken);
         last.end(&mut state, now);
+        state.end_expired(now);
         // A volume that was removed just now has no place any more.
         let Some(leaf) = state.leaf(entry.slot, request.volume, client, now) else {
             return Ok(None);
@@ -249,6 +250,7 @@ impl Throttle {
         };
         let now = now.unwrap_or_else(|| self.now());
         let mut state = entry.domain.lock();
+        state.end_expired(now);
         if let Some(leaf) = state.leaf(entry.slot, volume, client.to_canonical(), now) {
             state.shaper.charge_upkeep(leaf, kind, now);
         }

@@ -524,6 +524,33 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     }
 }
 
+/// What came of a lease has been worked off by the time that went by since, and what did not come is nobody's: neither takes
+/// from a later burst, nor adds to it.
+#[test]
+fn a_lease_of_long_ago_makes_no_difference() {
+    for upkeep in [0, 1] {
+        let mut bed = Bed::new();
+        bed.apply(&[(1, ops(20_000))], &[(1, 1, Limits::default())]);
+        let now = Some(bed.throttle.now());
+        let leased = || (0..60).all(|_| bed.gate_at(1, 1, 4096, now).is_ok());
+        assert!(std::thread::scope(|scope| scope
+            .spawn(leased)
+            .join()
+            .unwrap()));
+        bed.pass(SECOND);
+        for _ in 0..upkeep {
+            let client = [10, 0, 0, 1].into();
+            let volume = VolumeId(1);
+            bed.throttle
+                .charge_upkeep(volume, client, Upkeep::Change, None);
+        }
+        let gates: Vec<Gate> = (0..300).map(|_| bed.gate(1, 2, 4096)).collect();
+        let passed = gates.iter().filter(|gate| gate.is_ok()).count();
+        // The request that finds any credit is let through; a lease is charged as though it came at its end.
+        assert!((190..=201 - upkeep).contains(&passed), "{passed}");
+    }
+}
+
 #[test]
 fn a_lease_ends_when_limits_change_and_is_counted_when_sums_are_read() {
     let mut bed = Bed::new();
