@@ -369,7 +369,8 @@ impl<T> Shaper<T> {
     /// Lets `ops` requests of a leaf, of `bytes` in all, come without asking again, until they are accounted for by
     /// [`Shaper::settle_ahead`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of them
     /// came now. Till then they count as though they had for everybody else, so over no stretch of time more comes than limits
-    /// allow, whenever they do. To be accounted for before anything is made to wait for them, and before limits change.
+    /// allow, whenever they do. To be accounted for before anything is made to wait for them, before limits change and before the
+    /// leaf is removed.
     pub fn let_ahead(
         &mut self,
         id: NodeId,
