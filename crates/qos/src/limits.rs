@@ -225,6 +225,16 @@ impl Meters {
         places.filter_map(|(at, limit)| Some((self.maxima.get(*at)?.as_ref()?, *limit)))
     }
 
+    /// Does something to each meter that a request of this direction is charged to.
+    #[inline]
+    fn each(&mut self, dir: Direction, mut what: impl FnMut(&mut Meter, Limit)) {
+        for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
+            if let Some(Some(meter)) = self.maxima.get_mut(*at) {
+                what(meter, *limit);
+            }
+        }
+    }
+
     /// When the node lets the next request of this direction start.
     pub(crate) fn ready_at(&self, dir: Direction) -> Nanos {
         self.charged(dir)
@@ -256,11 +266,9 @@ impl Meters {
         ops: u64,
     ) -> Option<Nanos> {
         let mut cost = None;
-        for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
-            if let Some(Some(meter)) = self.maxima.get_mut(*at) {
-                cost = cost.max(Some(meter.charge(now, units(*limit, bytes, ops))));
-            }
-        }
+        self.each(dir, |meter, limit| {
+            cost = cost.max(Some(meter.charge(now, units(limit, bytes, ops))));
+        });
         for (meter, units) in self.minimum.iter_mut().zip([bytes, ops]) {
             if let Some(meter) = meter {
                 meter.charge(now, units);
@@ -285,11 +293,9 @@ impl Meters {
 
     /// Lets so much come without asking again.
     pub(crate) fn let_ahead(&mut self, dir: Direction, bytes: u64, ops: u64) {
-        for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
-            if let Some(Some(meter)) = self.maxima.get_mut(*at) {
-                meter.let_ahead(units(*limit, bytes, ops));
-            }
-        }
+        self.each(dir, |meter, limit| {
+            meter.let_ahead(units(limit, bytes, ops))
+        });
     }
 
     /// Of what may come, requests and their bytes, `came` have, by `at`, and `left` will not.
@@ -300,12 +306,10 @@ impl Meters {
         came: (u64, u64),
         left: (u64, u64),
     ) {
-        for (place, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
-            if let Some(Some(meter)) = self.maxima.get_mut(*place) {
-                let [came, left] = [came, left].map(|(ops, bytes)| units(*limit, bytes, ops));
-                meter.settle_ahead(at, came, left);
-            }
-        }
+        self.each(dir, |meter, limit| {
+            let [came, left] = [came, left].map(|(ops, bytes)| units(limit, bytes, ops));
+            meter.settle_ahead(at, came, left);
+        });
         for (meter, units) in self.minimum.iter_mut().zip([came.1, came.0]) {
             if let Some(meter) = meter {
                 meter.charge(at, units);
@@ -332,11 +336,7 @@ impl Meters {
 
     /// Takes back bytes and operations of an earlier charge.
     pub(crate) fn refund(&mut self, dir: Direction, bytes: u64, ops: u64) {
-        for (at, _) in CHARGED.get(dir as usize).into_iter().flatten() {
-            if let Some(Some(meter)) = self.maxima.get_mut(*at) {
-                meter.refund(if at % 2 == 0 { bytes } else { ops });
-            }
-        }
+        self.each(dir, |meter, limit| meter.refund(units(limit, bytes, ops)));
         for (meter, units) in self.minimum.iter_mut().zip([bytes, ops]) {
             if let Some(meter) = meter {
                 meter.refund(units);
