@@ -5,7 +5,7 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke api ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy tidy smoke attack api ontap lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -23,7 +23,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy tidy smoke api ontap lab unit
+test: deps fmt clippy tidy smoke attack api ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -41,6 +41,11 @@ tidy:
 smoke:
 	$(CARGO) build --workspace --bins --locked
 	bash .ci/smoke
+
+# What anybody on the network may try, in its short form.
+attack:
+	$(CARGO) build -p weir --locked
+	conformance/attack/run
 
 # Clients that others have written, against the API of the real binary.
 api:
