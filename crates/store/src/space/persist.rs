@@ -8,7 +8,7 @@ use weir_base::{BlockAddr, Generation};
 
 use super::bitmap::Bitmap;
 use super::index::{self, Entry};
-use super::{Chunk, Cursor, Group, Map, MapFault, MapRoot, Space, State};
+use super::{Chunk, Cursor, Group, KEPT_MAPS, Map, MapFault, MapRoot, Space, State};
 use crate::block::page_crc;
 use crate::device::Device;
 use crate::error::StoreError;
@@ -199,12 +199,14 @@ impl Space {
     /// chunk or its map is damaged.
     ///
     /// Reads one block with the allocator locked. That happens once for each
-    /// 128 MiB that a cursor moves through, and at a chunk's first change.
+    /// 128 MiB that a cursor moves through, and at a chunk's first change since
+    /// its map was dropped ([`Space::drop_idle_maps`]).
     pub(super) fn load(&self, state: &mut State, number: u32) -> Result<bool, StoreError> {
         let length = chunk_len(state.length, number);
         let Some(chunk) = state.chunks.get_mut(number as usize) else {
             return Ok(false);
         };
+        chunk.touched = true;
         if chunk.fault.is_some() || chunk.map.is_some() {
             return Ok(chunk.fault.is_none());
         }
@@ -251,6 +253,25 @@ impl Space {
         }
     }
 
+    /// Drops maps that were not used since the last checkpoint, if there are more
+    /// than [`KEPT_MAPS`]. Only a map that equals its page goes: nothing in it is
+    /// reserved, or freed and not reusable yet, and the page has been durable since
+    /// an earlier checkpoint.
+    fn drop_idle_maps(&self) {
+        let state = &mut *self.state.lock();
+        let loaded = state.chunks.iter().filter(|c| c.map.is_some()).count();
+        let mut excess = loaded.saturating_sub(KEPT_MAPS);
+        let length = state.length;
+        for (number, chunk) in (0u32..).zip(&mut state.chunks) {
+            let idle = !std::mem::take(&mut chunk.touched);
+            let as_written =
+                !chunk.dirty && chunk.free + chunk.entry.used == chunk_len(length, number);
+            if excess > 0 && idle && as_written && chunk.map.take().is_some() {
+                excess -= 1;
+            }
+        }
+    }
+
     /// Hands the changed pages of map and index to `write`, each for the slot
     /// that the newest superblock does not refer to, and answers what the next
     /// one has to.
@@ -266,6 +287,7 @@ impl Space {
         frame: &mut dyn FnMut() -> Result<FrameMut, StoreError>,
         write: &mut dyn FnMut(BlockAddr, Frame) -> Result<(), StoreError>,
     ) -> Result<MapRoot, StoreError> {
+        self.drop_idle_maps();
         // What changes here changes only while a consistency point is written, so
         // the lock can be let go between pages.
         let (length, chunks, groups) = {

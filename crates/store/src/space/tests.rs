@@ -368,3 +368,48 @@ fn leaks_and_missing_blocks_are_found() {
     );
     assert_eq!(Usage::new().claim(BlockAddr(u64::MAX - 3), 8), 8);
 }
+
+#[test]
+fn maps_that_nothing_uses_are_dropped_and_read_again() {
+    let mut h = Harness::new(40 * 32_768, 40 * 32_768);
+    let loaded = |h: &Harness| {
+        let state = h.space.state.lock();
+        state.chunks.iter().filter(|c| c.map.is_some()).count()
+    };
+    let mut runs = Vec::new();
+    while let Ok((addr, n)) = h.space.reserve(4096, None, Stream::Data, Class::Cp) {
+        h.space.commit(addr, n).unwrap();
+        h.mark(addr, n, None, Some(Block::Allocated));
+        runs.push((addr, n));
+    }
+    assert_eq!(loaded(&h), 40);
+    // Written by this one, idle at the next, dropped by the one after.
+    h.consistency_point();
+    assert_eq!(loaded(&h), 40);
+    h.consistency_point();
+    assert_eq!(loaded(&h), 0);
+
+    // What is freed and not yet reusable is known to the map alone.
+    let (addr, n) = runs[runs.len() / 2];
+    h.space.free(addr, n).unwrap();
+    h.mark(addr, n, Some(Block::Allocated), Some(Block::Freed));
+    for _ in 0..3 {
+        h.consistency_point();
+        assert_eq!(loaded(&h), 1);
+        assert!(h.space.reserve(1, None, Stream::Data, Class::Cp).is_err());
+    }
+    h.space.reuse(addr, n);
+    h.mark(addr, n, Some(Block::Waiting), None);
+    for _ in 0..2 {
+        h.consistency_point();
+    }
+    assert_eq!(loaded(&h), 0);
+    let again = h.space.reserve(n, None, Stream::Data, Class::Cp).unwrap();
+    assert_eq!(again, (addr, n));
+    h.mark(addr, n, None, Some(Block::Reserved));
+    h.check();
+    // A reservation lives in the map alone, too.
+    h.consistency_point();
+    h.consistency_point();
+    assert_eq!(loaded(&h), 1);
+}
