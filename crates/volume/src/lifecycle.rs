@@ -11,6 +11,7 @@ use weir_base::VolumeId;
 use weir_store::tree::TreeRoot;
 
 use crate::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::types::{FsError, Stop};
 use crate::volume::{GONE, Volume};
@@ -42,14 +43,9 @@ impl Engine {
         };
         let core = &self.core;
         let _admin = vol.admin.lock();
-        if vol.snaps.lock().has_clones() {
-            // Clones that were deleted just now count until that is durable.
-            if !core.is_durable(core.retired.load(Ordering::Acquire)) {
-                core.cp_now()?;
-            }
-            if vol.snaps.lock().has_clones() {
-                return Err(FsError::Busy);
-            }
+        let depended_on = || vol.snaps.lock().has_clones();
+        if depended_on() && (!core.settle_retired()? || depended_on()) {
+            return Err(FsError::Busy);
         }
         vol.writable().map_err(refusal)?;
         core.gate.close(|| {
@@ -93,15 +89,21 @@ impl Engine {
             return Err(FsError::Busy);
         }
         let core = &self.core;
-        core.gate.close(|| {
-            if vol.hold.load(Ordering::Relaxed) == GONE {
-                return Err(FsError::Stale);
-            }
-            vol.snaps.lock().begin_revert(snapshot)?;
-            vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
-            core.note_changed(vol.id);
-            Ok(())
-        })?;
+        let begin = || {
+            core.gate.close(|| {
+                if vol.hold.load(Ordering::Relaxed) == GONE {
+                    return Err(FsError::Stale);
+                }
+                vol.snaps.lock().begin_revert(snapshot)?;
+                vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
+                core.note_changed(vol.id);
+                Ok(())
+            })
+        };
+        match begin() {
+            Err(FsError::Busy) if core.settle_retired()? => begin()?,
+            begun => begun?,
+        }
         core.cp_now()
     }
 
@@ -203,6 +205,21 @@ impl Engine {
     /// Whether space is still being given back in the background.
     pub fn reclaiming(&self) -> bool {
         self.core.backlog.load(Ordering::Acquire)
+    }
+}
+
+impl Core {
+    /// A deleted volume counts as a clone of its origin's snapshot until the consistency point that makes its deletion
+    /// durable. If there is such a volume, makes that consistency point and returns true: what was refused as busy may
+    /// be tried once more.
+    ///
+    /// # Errors
+    /// `ReadOnly` if the aggregate is poisoned.
+    pub(crate) fn settle_retired(self: &Arc<Self>) -> Result<bool, FsError> {
+        if self.is_durable(self.retired.load(Ordering::Acquire)) {
+            return Ok(false);
+        }
+        self.cp_now().map(|()| true)
     }
 }
 

@@ -603,7 +603,7 @@ impl Volume {
     /// `NotFound`; `Busy` if a clone depends on it, a transfer sends it, or it is what
     /// clients of a destination see; `ReadOnly`; `Stale`.
     pub fn snapshot_delete(&self, name: &str) -> Result<(), FsError> {
-        self.change(|snaps, edits| {
+        let delete = |snaps: &Snaps, edits: &mut Edits| {
             let id = snaps.find(name).ok_or(FsError::NotFound)?;
             let needed = |s: &Info| s.clones > 0 || s.holds > 0;
             if snaps.list.get(&id).is_some_and(needed) || snaps.exported == Some(id) {
@@ -611,7 +611,11 @@ impl Volume {
             }
             edits.snapshot(SnapshotEdit::Gone { id });
             Ok(Change::Remove(id))
-        })
+        };
+        match self.change(delete) {
+            Err(FsError::Busy) if self.core.settle_retired()? => self.change(delete),
+            done => done,
+        }
     }
 
     /// Renames a snapshot. Durable when this returns.

@@ -302,6 +302,22 @@ fn a_clone_begins_as_the_snapshot_and_its_origin_stays_while_it_does() {
     }
     // As soon as the clone is deleted nothing depends on the snapshot, although that is not durable yet.
     node.delete_volume("v-2").unwrap();
+    assert_eq!(node.snapshot_delete("v-1", "s"), Ok(()));
+    assert_eq!(node.snapshots("v-1"), Ok(Vec::new()));
+
+    // Nor on one that a revert to an earlier one takes away.
+    node.snapshot_create("v-1", "early", "").unwrap();
+    node.snapshot_create("v-1", "s", "").unwrap();
+    node.create_volume(&of("v-1", "s")).unwrap();
+    assert!(matches!(
+        node.revert("v-1", "early"),
+        Err(BackendError::Precondition(_))
+    ));
+    node.delete_volume("v-2").unwrap();
+    assert_eq!(node.revert("v-1", "early"), Ok(()));
+
+    node.create_volume(&of("v-1", "early")).unwrap();
+    node.delete_volume("v-2").unwrap();
     node.delete_volume("v-1").unwrap();
     assert!(node.volumes().unwrap().is_empty());
 }
