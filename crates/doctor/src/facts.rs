@@ -78,9 +78,66 @@ pub struct Mount {
     pub read_ahead: Option<u64>,
     /// `major:minor`.
     pub device: Option<String>,
+    /// Options of the mount point itself, such as `nosuid`.
+    pub flags: String,
+    /// The line of fstab (counted from 1) that this is, of which the options are judged like those of a mount; `None`
+    /// for a mount in force.
+    pub line: Option<usize>,
 }
 
 impl Mount {
+    /// A line of fstab, with its options as the kernel would show them.
+    fn of_line(wanted: &Wanted) -> Mount {
+        let mut options = mountstats::options(&wanted.options);
+        for (word, value) in [("tcp", "tcp"), ("udp", "udp"), ("rdma", "rdma")] {
+            if options.contains_key(word) {
+                options
+                    .entry("proto".to_owned())
+                    .or_insert_with(|| value.to_owned());
+            }
+        }
+        if let Some(version) = options.get("nfsvers").cloned() {
+            options.insert("vers".to_owned(), version);
+        }
+        if let Some(seconds) = options.get("actimeo").cloned() {
+            for name in ["acregmin", "acregmax", "acdirmin", "acdirmax"] {
+                options.insert(name.to_owned(), seconds.clone());
+            }
+        }
+        let version = options.get("vers").map_or("", String::as_str);
+        Mount {
+            protocol: match (wanted.kind.as_str(), version) {
+                ("cifs" | "smb3", _) => Protocol::Smb,
+                (_, "2" | "3") => Protocol::Nfs3,
+                (_, "4.0") => Protocol::Nfs40,
+                _ => Protocol::Nfs41,
+            },
+            what: wanted.what.clone(),
+            point: wanted.point.clone(),
+            server: server_of(&wanted.what).to_owned(),
+            options,
+            connections: Vec::new(),
+            operations: BTreeMap::new(),
+            read_ahead: None,
+            device: None,
+            flags: String::new(),
+            line: Some(wanted.line),
+        }
+    }
+
+    /// How a finding names it.
+    pub fn subject(&self) -> String {
+        match self.line {
+            Some(line) => format!("/etc/fstab:{line}"),
+            None => format!("{} on {}", self.what, self.point),
+        }
+    }
+
+    /// Whether `other` is the same server's share at the same place.
+    pub fn is(&self, what: &str, point: &str) -> bool {
+        self.what == what && self.point == point
+    }
+
     /// An option's number.
     pub fn number(&self, option: &str) -> Option<u64> {
         self.options.get(option)?.parse().ok()
@@ -147,22 +204,24 @@ pub struct Facts {
     pub kernel: Kernel,
     /// NFS and SMB mounts.
     pub mounts: Vec<Mount>,
+    /// What fstab asks for, in the form of mounts.
+    pub lines: Vec<Mount>,
     /// `sunrpc.tcp_max_slot_table_entries`; `None` if the module is not loaded.
     pub max_slots: Option<u64>,
     /// `nfs.max_session_slots`; `None` if the module is not loaded.
     pub session_slots: Option<u64>,
-    /// The largest receive buffer that TCP takes by itself, bytes.
-    pub tcp_receive: Option<u64>,
-    /// The largest send buffer, bytes.
-    pub tcp_send: Option<u64>,
+    /// `net.ipv4.tcp_rmem`: the smallest, the first and the largest receive buffer of a connection, bytes.
+    pub tcp_receive: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_wmem`: send buffers.
+    pub tcp_send: Option<[u64; 3]>,
     /// What sysctl files set.
     pub sysctl: Vec<Setting>,
     /// What modprobe files set.
     pub modules: Vec<Setting>,
+    /// Whether sysctl's settings of `sunrpc` are applied when the module is loaded.
+    pub sysctl_at_load: bool,
     /// What fstab wants.
     pub fstab: Vec<Wanted>,
-    /// fstab itself.
-    pub fstab_text: String,
     /// Connections of each SMB session, by the server's address.
     pub smb_channels: BTreeMap<String, u64>,
     /// The server that was asked for.
@@ -177,22 +236,43 @@ impl Facts {
                 "/proc/version cannot be read; the doctor looks at Linux clients, or at a folder from --capture"
             );
         };
-        let largest = |path| source.read(path)?.split_whitespace().nth(2)?.parse().ok();
+        let buffers = |path| -> Option<[u64; 3]> {
+            let text = source.read(path)?;
+            let numbers: Vec<u64> = text
+                .split_whitespace()
+                .map_while(|n| n.parse().ok())
+                .collect();
+            numbers.try_into().ok()
+        };
+        let mounts = mounts(source);
+        let fstab = settings::fstab(source);
+        let lines = fstab.iter().map(Mount::of_line).map(|mut line| {
+            // An address that is in force for the same name: the name's.
+            let named = mounts.iter().find(|m| server_of(&m.what) == line.server);
+            if let Some(mount) = named {
+                line.server.clone_from(&mount.server);
+            }
+            if let Some(mount) = mounts.iter().find(|m| m.is(&line.what, &line.point)) {
+                line.protocol = mount.protocol;
+            }
+            line
+        });
         Ok(Facts {
             kernel: Kernel::parse(&version),
-            mounts: mounts(source),
+            lines: lines.collect(),
+            mounts,
             max_slots: source
                 .number("proc/sys/sunrpc/tcp_max_slot_table_entries")
                 .or_else(|| {
                     source.number("sys/module/sunrpc/parameters/tcp_max_slot_table_entries")
                 }),
             session_slots: source.number("sys/module/nfs/parameters/max_session_slots"),
-            tcp_receive: largest("proc/sys/net/ipv4/tcp_rmem"),
-            tcp_send: largest("proc/sys/net/ipv4/tcp_wmem"),
+            tcp_receive: buffers("proc/sys/net/ipv4/tcp_rmem"),
+            tcp_send: buffers("proc/sys/net/ipv4/tcp_wmem"),
             sysctl: settings::sysctl(source),
             modules: settings::modules(source),
-            fstab: settings::fstab(source),
-            fstab_text: source.read("etc/fstab").unwrap_or_default(),
+            sysctl_at_load: settings::sysctl_at_load(source),
+            fstab,
             smb_channels: smb_channels(&source.read("proc/fs/cifs/DebugData").unwrap_or_default()),
             server: None,
         })
@@ -214,14 +294,16 @@ impl Facts {
                 .map(|all| all.map(|a| a.ip()).collect())
                 .unwrap_or_default(),
         };
-        self.mounts.retain(|mount| {
+        let of_host = |mount: &Mount| {
             mount.server == host
                 || server_of(&mount.what) == host
                 || mount
                     .server
                     .parse()
                     .is_ok_and(|ip: IpAddr| addresses.contains(&ip))
-        });
+        };
+        self.mounts.retain(of_host);
+        self.lines.retain(of_host);
         if self.mounts.is_empty() {
             bail!("nothing of {host} is mounted here");
         }
@@ -284,6 +366,8 @@ fn mounts(source: &Source) -> Vec<Mount> {
                 server: address.unwrap_or_else(|| server_of(&stats.what).to_owned()),
                 read_ahead: info.and_then(|m| read_ahead(&m.device)),
                 device: info.map(|m| m.device.clone()),
+                flags: info.map(|m| m.flags.clone()).unwrap_or_default(),
+                line: None,
                 what: stats.what,
                 point: stats.point,
                 options: stats.options,
@@ -310,6 +394,8 @@ fn mounts(source: &Source) -> Vec<Mount> {
             operations: BTreeMap::new(),
             read_ahead: read_ahead(&m.device),
             device: Some(m.device.clone()),
+            flags: m.flags.clone(),
+            line: None,
         }
     }));
     all

@@ -1,71 +1,40 @@
 //! Writing what the fixes put into files: each is shown first, an existing file is kept beside it, and nothing is run.
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::finding::{FileFix, Finding, Together};
+use crate::finding::{FileFix, Plan};
 use crate::source::Source;
 
-/// `text` with `from` replaced by `to` in its line `line`, counted from 1.
-pub fn replace_in_line(text: &str, line: usize, from: &str, to: &str) -> String {
-    text.split_inclusive('\n')
-        .enumerate()
-        .map(|(index, old)| match index + 1 == line {
-            true => old.replacen(from, to, 1),
-            false => old.to_owned(),
-        })
-        .collect()
-}
+/// What the name of a file's former self has at its end; nothing reads files of such names.
+pub const KEPT: &str = ".before-weir-doctor";
 
-/// The files that all fixes write, each once.
-fn files<'f>(findings: &'f [Finding], mounts: &'f [Together]) -> Vec<&'f FileFix> {
-    let fixes = findings
-        .iter()
-        .map(|finding| &finding.fix)
-        .chain(mounts.iter().map(|mount| &mount.fix));
-    let mut all: Vec<&FileFix> = Vec::new();
-    for file in fixes.flat_map(|fix| &fix.files) {
-        if !all.iter().any(|other| other.path == file.path) {
-            all.push(file);
-        }
-    }
-    all
-}
-
-/// Shows each file and writes it.
-pub fn apply(source: &Source, findings: &[Finding], mounts: &[Together], yes: bool) -> Result<()> {
+/// Shows each file of the plan and writes it; returns whether all were written.
+pub fn apply(source: &Source, plan: &Plan, yes: bool) -> Result<bool> {
     let mut written = 0;
-    for file in files(findings, mounts) {
+    for file in &plan.files {
         let before = source.read(file.path.trim_start_matches('/'));
-        if before.as_deref() == Some(file.content.as_str()) {
-            continue;
-        }
-        show(file, before.as_deref());
+        show(file, before.is_none());
         if !yes && !ask()? {
             println!("left alone");
             continue;
         }
-        write(Path::new(&file.path), &file.content, before.is_some())?;
+        write(&source.on_disk(&file.path), &file.content)?;
         written += 1;
     }
-    println!("{written} files written; the commands above are yours to run");
-    Ok(())
+    println!("{written} files written");
+    Ok(written == plan.files.len())
 }
 
-fn show(file: &FileFix, before: Option<&str>) {
-    println!(
-        "\n--- {}{}",
-        file.path,
-        if before.is_none() { " (new)" } else { "" }
-    );
-    let old: Vec<&str> = before.unwrap_or_default().lines().collect();
-    let new: Vec<&str> = file.content.lines().collect();
-    for line in old.iter().filter(|line| !new.contains(line)) {
+fn show(file: &FileFix, new: bool) {
+    println!("\n--- {}{}", file.path, if new { " (new)" } else { "" });
+    for line in &file.removed {
         println!("-{line}");
     }
-    for line in new.iter().filter(|line| !old.contains(line)) {
+    for line in &file.added {
         println!("+{line}");
     }
 }
@@ -81,23 +50,50 @@ fn ask() -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Writes beside and renames, so that a file is never half written.
-fn write(path: &Path, content: &str, exists: bool) -> Result<()> {
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Writes beside and renames, so that a file is never half written; owner and permissions stay. `path` is a file, never
+/// a link to one: a rename would replace the link.
+fn write(path: &Path, content: &str) -> Result<()> {
     let failed = || format!("writing {} (are you root?)", path.display());
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(failed)?;
     }
-    let beside = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        std::path::PathBuf::from(name)
-    };
-    if exists {
-        std::fs::copy(path, beside(".before-weir-doctor")).with_context(failed)?;
-    }
-    let new = beside(".new");
+    let before = std::fs::symlink_metadata(path).ok();
+    ensure!(
+        before.as_ref().is_none_or(std::fs::Metadata::is_file),
+        "{} is not a file",
+        path.display()
+    );
+    let new = beside(path, ".weir-doctor-new");
     std::fs::write(&new, content).with_context(failed)?;
+    if let Some(before) = before {
+        keep(path).with_context(failed)?;
+        let mode = std::fs::Permissions::from_mode(before.mode() & 0o7777);
+        std::fs::set_permissions(&new, mode).with_context(failed)?;
+        std::os::unix::fs::chown(&new, Some(before.uid()), Some(before.gid()))
+            .with_context(failed)?;
+    }
+    std::fs::File::open(&new)
+        .and_then(|file| file.sync_all())
+        .with_context(failed)?;
     std::fs::rename(&new, path).with_context(failed)
+}
+
+/// Copies a file beside itself under a name that is free: a second run does not cost the first one's copy.
+fn keep(path: &Path) -> std::io::Result<()> {
+    let mut to = beside(path, KEPT);
+    for number in 2.. {
+        if !to.exists() {
+            break;
+        }
+        to = beside(path, &format!("{KEPT}.{number}"));
+    }
+    std::fs::copy(path, to).map(drop)
 }
 
 #[cfg(test)]
@@ -105,22 +101,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_line_meant_changes() {
-        let text = "a b c\na b c\nlast b";
-        assert_eq!(replace_in_line(text, 2, "b", "x"), "a b c\na x c\nlast b");
-        assert_eq!(replace_in_line(text, 3, "b", "x"), "a b c\na b c\nlast x");
-        assert_eq!(replace_in_line(text, 9, "b", "x"), text);
-    }
-
-    #[test]
     fn a_file_is_kept_beside_its_new_self() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sub/x.conf");
-        write(&path, "one\n", false).unwrap();
-        write(&path, "two\n", true).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
-        let kept = folder.path().join("sub/x.conf.before-weir-doctor");
-        assert_eq!(std::fs::read_to_string(kept).unwrap(), "one\n");
-        assert!(!folder.path().join("sub/x.conf.new").exists());
+        write(&path, "one\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        write(&path, "two\n").unwrap();
+        write(&path, "three\n").unwrap();
+        let read = |suffix| std::fs::read_to_string(beside(&path, suffix)).unwrap();
+        assert_eq!(read(""), "three\n");
+        assert_eq!(read(KEPT), "one\n");
+        assert_eq!(read(".before-weir-doctor.2"), "two\n");
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
+        assert!(!beside(&path, ".weir-doctor-new").exists());
+    }
+
+    #[test]
+    fn a_link_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        assert!(write(&link, "x").is_err());
+        assert!(link.is_symlink());
     }
 }

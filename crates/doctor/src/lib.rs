@@ -8,20 +8,24 @@
 //! - [`source`]: the files, read from `/` or from a folder that `--capture` filled on another machine;
 //! - [`mountstats`], [`mountinfo`], [`settings`]: their formats, without judgement;
 //! - [`facts`]: what they say together, a record a mount;
-//! - [`rules`]: one function a question; each looks at the facts and gives findings;
+//! - [`rules`]: one function a question; each takes the facts and returns findings;
 //! - [`finding`]: what was seen, why it matters, the fix, the gain to expect;
-//! - [`fix`]: showing and writing what a fix puts into files;
+//! - [`plan`], [`draft`]: all fixes together, each file once, and the commands in an order that works;
+//! - [`fix`]: showing and writing the files of the plan;
 //! - [`ping`]: latency of each address of a server, to find the nearest zone.
 //!
-//! Because rules see facts and never files, each is tested against captured files of several kernels.
+//! Because rules see facts and never files, each is tested against captured files of several kernels. Plans are tested on
+//! copies of what distributions install, by running every printed command and examining the result again.
 
 pub mod args;
+pub mod draft;
 pub mod facts;
 pub mod finding;
 pub mod fix;
 pub mod mountinfo;
 pub mod mountstats;
 pub mod ping;
+pub mod plan;
 pub mod report;
 pub mod rules;
 pub mod settings;
@@ -45,6 +49,20 @@ pub fn run(args: &Args) -> ExitCode {
     })
 }
 
+/// What is so, what of it is found, and what to do about all of it.
+pub fn diagnose(
+    source: &source::Source,
+    server: Option<&str>,
+) -> anyhow::Result<(facts::Facts, Vec<finding::Finding>, finding::Plan)> {
+    let mut facts = facts::Facts::read(source)?;
+    if let Some(server) = server {
+        facts.only_server(server)?;
+    }
+    let findings = rules::all(&facts);
+    let plan = plan::plan(source, &facts, &findings);
+    Ok((facts, findings, plan))
+}
+
 fn examine(args: &Args) -> anyhow::Result<ExitCode> {
     let source = source::Source::new(args.from.clone());
     if let Some(folder) = &args.capture {
@@ -55,16 +73,11 @@ fn examine(args: &Args) -> anyhow::Result<ExitCode> {
         );
         return Ok(ExitCode::SUCCESS);
     }
-    let mut facts = facts::Facts::read(&source)?;
-    if let Some(server) = &args.server {
-        facts.only_server(server)?;
-    }
-    let findings = rules::all(&facts);
-    let mounts = rules::together(&facts, &findings);
+    let (facts, findings, plan) = diagnose(&source, args.server.as_deref())?;
     let mut out = std::io::stdout().lock();
     match args.json {
-        true => report::json(&mut out, &facts, &findings, &mounts)?,
-        false => report::text(&mut out, &facts, &findings, &mounts)?,
+        true => report::json(&mut out, &facts, &findings, &plan)?,
+        false => report::text(&mut out, &facts, &findings, &plan)?,
     }
     out.flush()?;
     if args.fix {
@@ -72,7 +85,19 @@ fn examine(args: &Args) -> anyhow::Result<ExitCode> {
             args.from.is_none(),
             "--fix changes the machine it runs on; leave out --from"
         );
-        fix::apply(&source, &findings, &mounts, args.yes)?;
+        if fix::apply(&source, &plan, args.yes)? {
+            // What was written is read again: a fix that leaves something to write was none.
+            let (_, _, left) = diagnose(&source, args.server.as_deref())?;
+            let left: Vec<&str> = left.files.iter().map(|file| file.path.as_str()).collect();
+            anyhow::ensure!(
+                left.is_empty(),
+                "{} should be changed still: this is a mistake of weir doctor's; the former files stand beside",
+                left.join(", ")
+            );
+        }
+        if !plan.commands.is_empty() {
+            println!("the commands that are printed above last are yours to run");
+        }
     }
     Ok(match findings.iter().any(|f| f.severity > Severity::Hint) {
         true => ExitCode::from(1),

@@ -13,6 +13,8 @@ pub struct Mounted {
     pub what: String,
     /// The file system's own options.
     pub options: String,
+    /// Options of this mount point: `nosuid`, `noexec`, and so on.
+    pub flags: String,
 }
 
 /// Lines that are not of the format are left out.
@@ -25,6 +27,7 @@ fn line(line: &str) -> Option<Mounted> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
     let (device, _root, point) = (before.next()?, before.next()?, before.next()?);
+    let flags = before.next().unwrap_or_default().to_owned();
     let mut after = after.split(' ');
     Some(Mounted {
         device: device.to_owned(),
@@ -32,6 +35,7 @@ fn line(line: &str) -> Option<Mounted> {
         kind: after.next()?.to_owned(),
         what: unescape(after.next()?),
         options: after.next().unwrap_or_default().to_owned(),
+        flags,
     })
 }
 
@@ -70,6 +74,7 @@ mod tests {
         assert_eq!(all[0].device, "0:32");
         assert_eq!(all[0].point, "/mnt/my share");
         assert_eq!(all[0].kind, "nfs4");
+        assert_eq!(all[0].flags, "rw,relatime");
         assert_eq!(all[0].what, "srv:/a");
         assert_eq!(all[0].options, "rw,vers=4.1,hard");
     }

@@ -5,18 +5,13 @@ use std::io::{Result, Write};
 use serde_json::json;
 
 use crate::facts::{Facts, LIMITS};
-use crate::finding::{Finding, Fix, Together};
+use crate::finding::{Finding, Plan};
 
 /// The longest line of running text.
 const WIDTH: usize = 96;
 
 /// For people.
-pub fn text(
-    out: &mut impl Write,
-    facts: &Facts,
-    findings: &[Finding],
-    mounts: &[Together],
-) -> Result<()> {
+pub fn text(out: &mut impl Write, facts: &Facts, findings: &[Finding], plan: &Plan) -> Result<()> {
     writeln!(
         out,
         "Linux {}; {} network mounts",
@@ -56,64 +51,71 @@ pub fn text(
         )?;
         wrapped(out, "seen", &finding.seen)?;
         wrapped(out, "why", &finding.why)?;
-        if let Some(change) = &finding.fix.change {
+        let fix = &finding.fix;
+        for change in &fix.changes {
             let set = change.set.iter().map(|word| format!("add {word}"));
             let drop = change.drop.iter().map(|word| format!("remove {word}"));
-            wrapped(
-                out,
-                "fix",
-                &format!(
-                    "mount options: {}",
-                    set.chain(drop).collect::<Vec<_>>().join(", ")
-                ),
-            )?;
+            let words = set.chain(drop).collect::<Vec<_>>().join(", ");
+            let of = match fix.changes.len() {
+                1 => String::new(),
+                _ => format!(" of {}", change.point),
+            };
+            wrapped(out, "fix", &format!("mount options{of}: {words}"))?;
         }
-        actions(out, facts, &finding.fix)?;
-        wrapped(out, "when", &finding.fix.effective)?;
+        for edit in &fix.edits {
+            wrapped(out, "fix", &edit.words())?;
+        }
+        for step in &fix.steps {
+            writeln!(out, "   fix   {}", step.command)?;
+        }
+        for advice in &fix.advice {
+            wrapped(out, "check", advice)?;
+        }
+        wrapped(out, "when", &fix.effective)?;
         wrapped(out, "gain", &finding.gain)?;
     }
-    for mount in mounts {
-        writeln!(
-            out,
-            "\nMount options of {}, together: {}",
-            mount.subject, mount.options
-        )?;
-        actions(out, facts, &mount.fix)?;
-        wrapped(out, "when", &mount.fix.effective)?;
-    }
+    together(out, plan)?;
     match (facts.mounts.is_empty(), findings.len()) {
         (true, 0) => writeln!(
             out,
             "no NFS or SMB mounts, and no settings of theirs that need a change"
         ),
         (_, 0) => writeln!(out, "\nnothing to improve"),
-        (_, n) => writeln!(
-            out,
-            "\n{n} findings; --fix writes the files among the fixes"
-        ),
+        (_, n) => writeln!(out, "\n{n} findings"),
     }
 }
 
-/// Files with the lines that are new in them, and commands.
-fn actions(out: &mut impl Write, facts: &Facts, fix: &Fix) -> Result<()> {
-    for file in &fix.files {
-        writeln!(out, "   fix   {}:", file.path)?;
-        let old = if file.path == "/etc/fstab" {
-            facts.fstab_text.as_str()
-        } else {
-            ""
-        };
-        for line in file
-            .content
-            .lines()
-            .filter(|line| !old.lines().any(|other| other == *line))
-        {
-            writeln!(out, "           {line}")?;
+/// All fixes, to be copied.
+fn together(out: &mut impl Write, plan: &Plan) -> Result<()> {
+    for mount in &plan.mounts {
+        writeln!(out, "\nMount options of {}, together:", mount.subject)?;
+        wrapped(out, "", &mount.options)?;
+        wrapped(out, "when", &mount.effective)?;
+    }
+    if !plan.files.is_empty() {
+        writeln!(
+            out,
+            "\nFiles, all fixes together: `weir doctor --fix` writes them, after showing each. The same as commands:"
+        )?;
+        for command in plan.files.iter().flat_map(|file| &file.commands) {
+            writeln!(out, "    {command}")?;
         }
     }
-    fix.commands
-        .iter()
-        .try_for_each(|command| writeln!(out, "   fix   {command}"))
+    if !plan.commands.is_empty() {
+        writeln!(
+            out,
+            "\n{}, for what runs now, in this order:",
+            if plan.files.is_empty() {
+                "Commands"
+            } else {
+                "Then"
+            }
+        )?;
+        for command in &plan.commands {
+            writeln!(out, "    {command}")?;
+        }
+    }
+    Ok(())
 }
 
 fn wrapped(out: &mut impl Write, label: &str, text: &str) -> Result<()> {
@@ -134,12 +136,7 @@ fn wrapped(out: &mut impl Write, label: &str, text: &str) -> Result<()> {
 }
 
 /// For programs.
-pub fn json(
-    out: &mut impl Write,
-    facts: &Facts,
-    findings: &[Finding],
-    mounts: &[Together],
-) -> Result<()> {
+pub fn json(out: &mut impl Write, facts: &Facts, findings: &[Finding], plan: &Plan) -> Result<()> {
     let seen: Vec<_> = facts
         .mounts
         .iter()
@@ -150,7 +147,7 @@ pub fn json(
             })
         })
         .collect();
-    let all = json!({"kernel": facts.kernel.name, "limits": LIMITS, "mounts": seen, "findings": findings, "mountOptions": mounts});
+    let all = json!({"kernel": facts.kernel.name, "limits": LIMITS, "mounts": seen, "findings": findings, "plan": plan});
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)
 }

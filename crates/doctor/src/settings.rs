@@ -3,17 +3,39 @@
 
 use crate::source::Source;
 
+/// Whether the program that a file is meant for reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It does.
+    Read,
+    /// It does not: the name does not end in `.conf` (sysctl.d(5), modprobe.d(5)).
+    Suffix,
+    /// It does not: the folder is one that a guide misprints.
+    Nowhere,
+}
+
 /// A line that sets something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The file, with its leading slash.
+    /// The file behind all links, with its leading slash.
     pub file: String,
     /// Counted from 1.
     pub line: usize,
     /// What: `sunrpc.tcp_max_slot_table_entries` in both kinds of file.
     pub name: String,
-    /// To what, as written.
+    /// To what, as written, without quotation marks around the line.
     pub value: String,
+    /// Whether quotation marks around the line make it void.
+    pub quoted: bool,
+    /// Whether anything reads the file.
+    pub place: Place,
+}
+
+impl Setting {
+    /// Whether the line has an effect.
+    pub fn in_force(&self) -> bool {
+        self.place == Place::Read && !self.quoted
+    }
 }
 
 /// A line of fstab that mounts over NFS or SMB.
@@ -25,7 +47,9 @@ pub struct Wanted {
     pub what: String,
     /// Where.
     pub point: String,
-    /// Options, as written.
+    /// The file system's type.
+    pub kind: String,
+    /// Options, as written; empty if the line has none.
     pub options: String,
 }
 
@@ -38,12 +62,52 @@ fn lines(source: &Source, path: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
+/// Endings of copies that package managers, editors and `--fix` leave beside a file.
+const COPIES: &[&str] = &[
+    "~",
+    ".bak",
+    ".old",
+    ".orig",
+    ".save",
+    ".disabled",
+    ".rpmsave",
+    ".rpmnew",
+    ".rpmorig",
+];
+
+/// The files of `folder` behind all links, each once, with whether its program reads it. Copies are left out.
+fn files(source: &Source, folder: &str) -> Vec<(String, Place)> {
+    let named = source.matching(&format!("{folder}/*")).into_iter();
+    let mut all: Vec<(String, Place)> = Vec::new();
+    let (read, others): (Vec<String>, Vec<String>) =
+        named.partition(|path| path.ends_with(".conf"));
+    let copy = |path: &String| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("README")
+            || COPIES.iter().any(|ending| name.ends_with(ending))
+            || [".dpkg-", ".ucf-", crate::fix::KEPT]
+                .iter()
+                .any(|part| name.contains(part))
+    };
+    let read = read.into_iter().map(|path| (path, Place::Read));
+    let others = others.into_iter().filter(|path| !copy(path));
+    for (path, place) in read.chain(others.map(|path| (path, Place::Suffix))) {
+        let real = source.real(&path);
+        if !all.iter().any(|(other, _)| *other == real) {
+            all.push((real, place));
+        }
+    }
+    all
+}
+
 /// What sysctl.conf and sysctl.d set.
 pub fn sysctl(source: &Source) -> Vec<Setting> {
-    let mut files = source.matching("etc/sysctl.d/*");
-    files.push("etc/sysctl.conf".to_owned());
+    let mut files = files(source, "etc/sysctl.d");
+    let main = source.real("etc/sysctl.conf");
+    files.retain(|(path, _)| *path != main);
+    files.push((main, Place::Read));
     let mut all = Vec::new();
-    for file in files {
+    for (file, place) in files {
         for (line, text) in lines(source, &file) {
             let Some((name, value)) = text.split_once('=') else {
                 continue;
@@ -53,6 +117,8 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
                 line,
                 name: name.trim().trim_start_matches('-').replace('/', "."),
                 value: value.trim().to_owned(),
+                quoted: false,
+                place,
             });
         }
     }
@@ -61,13 +127,13 @@ pub fn sysctl(source: &Source) -> Vec<Setting> {
 
 /// What files set as options of kernel modules, also files in the place where one guide misprints the folder's name.
 pub fn modules(source: &Source) -> Vec<Setting> {
-    let mut files = source.matching("etc/modprobe.d/*");
-    files.push("etc/modprobe/d/nfsclient/conf".to_owned());
+    let mut files = files(source, "etc/modprobe.d");
+    files.push((source.real("etc/modprobe/d/nfsclient/conf"), Place::Nowhere));
     let mut all = Vec::new();
-    for file in files {
+    for (file, place) in files {
         for (line, text) in lines(source, &file) {
             // Quotes do not belong here: modprobe takes them as part of the words.
-            let bare = text.trim_matches(|c| matches!(c, '"' | '\'' | '“' | '”'));
+            let bare = text.trim_matches(QUOTES);
             let Some(rest) = bare.strip_prefix("options ") else {
                 continue;
             };
@@ -79,10 +145,9 @@ pub fn modules(source: &Source) -> Vec<Setting> {
                     file: format!("/{file}"),
                     line,
                     name: format!("{module}.{name}"),
-                    value: match bare.len() == text.len() {
-                        true => value.to_owned(),
-                        false => format!("\"{value}\""),
-                    },
+                    value: value.to_owned(),
+                    quoted: bare.len() != text.len(),
+                    place,
                 });
             }
         }
@@ -90,17 +155,34 @@ pub fn modules(source: &Source) -> Vec<Setting> {
     all
 }
 
+/// Marks that guides put around a line.
+pub const QUOTES: [char; 4] = ['"', '\'', '“', '”'];
+
+/// Whether loading `sunrpc` applies sysctl's settings of it: nfs-utils since 2.5 installs such a line (50-nfs.conf).
+pub fn sysctl_at_load(source: &Source) -> bool {
+    ["etc/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"]
+        .iter()
+        .flat_map(|folder| files(source, folder))
+        .filter(|(_, place)| *place == Place::Read)
+        .flat_map(|(file, _)| lines(source, &file))
+        .any(|(_, line)| line.starts_with("install sunrpc ") && line.contains("sysctl"))
+}
+
 /// What fstab mounts over the network.
 pub fn fstab(source: &Source) -> Vec<Wanted> {
     let wanted = |(line, text): (usize, String)| {
         let mut words = text.split_whitespace();
-        let (what, point, kind, options) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (what, point, kind) = (words.next()?, words.next()?, words.next()?);
+        let point = crate::mountinfo::unescape(point);
         matches!(kind, "nfs" | "nfs4" | "cifs" | "smb3").then(|| Wanted {
             line,
             what: crate::mountinfo::unescape(what),
-            point: crate::mountinfo::unescape(point),
-            options: options.to_owned(),
+            point: match point.trim_end_matches('/') {
+                "" => point,
+                trimmed => trimmed.to_owned(),
+            },
+            kind: kind.to_owned(),
+            options: words.next().unwrap_or_default().to_owned(),
         })
     };
     lines(source, "etc/fstab")

@@ -4,15 +4,30 @@
 use std::path::PathBuf;
 
 use weir_doctor::facts::{Facts, Protocol};
-use weir_doctor::finding::{Finding, Severity};
+use weir_doctor::finding::{Edit, Finding, Plan, Severity};
+use weir_doctor::plan::plan;
 use weir_doctor::source::Source;
 use weir_doctor::{report, rules};
 
-fn facts(machine: &str) -> Facts {
+fn source(machine: &str) -> Source {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/captured")
         .join(machine);
-    Facts::read(&Source::new(Some(folder))).unwrap()
+    Source::new(Some(folder))
+}
+
+fn facts(machine: &str) -> Facts {
+    Facts::read(&source(machine)).unwrap()
+}
+
+/// What a plan makes of a file.
+fn content<'p>(plan: &'p Plan, path: &str) -> &'p str {
+    let mut all = plan.files.iter().filter(|file| file.path == path);
+    let file = all
+        .next()
+        .unwrap_or_else(|| panic!("{path} in {:?}", plan.files));
+    assert!(all.next().is_none(), "{path} twice");
+    &file.content
 }
 
 /// Rule and the end of the subject.
@@ -50,6 +65,7 @@ fn a_kernel_that_was_captured() {
         names(&found),
         [
             ("local-locks", "/m1"),
+            ("nconnect", "/m2"),
             ("read-ahead", "/m1"),
             ("read-ahead", "/m2"),
             ("session-slots", "/m2"),
@@ -63,20 +79,28 @@ fn a_kernel_that_was_captured() {
         Severity::Slow,
         "200 were in use on one connection"
     );
-    assert_eq!(slots.fix.files[0].path, "/etc/modprobe.d/sunrpc.conf");
+    let plan = plan(&source("debian-12-linux-6.1"), &facts, &found);
     assert_eq!(
-        slots.fix.files[0].content,
+        content(&plan, "/etc/modprobe.d/sunrpc.conf"),
         "options sunrpc tcp_max_slot_table_entries=128\n"
     );
-    let session = one(&found, "session-slots", "/m2");
-    assert_eq!(session.fix.files[0].path, "/etc/modprobe.d/nfsclient.conf");
     assert_eq!(
-        session.fix.files[0].content,
+        content(&plan, "/etc/modprobe.d/nfsclient.conf"),
         "options nfs max_session_slots=180\n"
     );
-    assert!(session.fix.commands[0].starts_with("systool -v -m nfs"));
-    let ahead = one(&found, "read-ahead", "/m2");
-    assert!(ahead.fix.commands[0].starts_with("echo 15360 > /sys/class/bdi/0:32/read_ahead_kb"));
+    assert_eq!(
+        plan.commands,
+        [
+            "modprobe sunrpc",
+            "sysctl -w sunrpc.tcp_max_slot_table_entries=128",
+            "modprobe nfs",
+            "echo 180 > /sys/module/nfs/parameters/max_session_slots",
+            "umount /m2",
+            "mount -t nfs -o hard,port=2050,proto=tcp,retrans=2,rsize=1048576,sec=sys,timeo=600,vers=4.1,wsize=1048576,nconnect=16 192.0.2.10:/ /m2",
+            "echo 1024 > /sys/class/bdi/$(mountpoint -d /m1)/read_ahead_kb",
+            "echo 15360 > /sys/class/bdi/$(mountpoint -d /m2)/read_ahead_kb",
+        ]
+    );
 }
 
 #[test]
@@ -102,17 +126,24 @@ fn an_old_kernel_and_a_guide_taken_literally() {
     );
     assert_eq!(found[0].rule, "soft", "the gravest first");
     let soft = one(&found, "soft", "/data");
-    assert_eq!(soft.fix.change.as_ref().unwrap().set, ["hard"]);
-    let mounts = rules::together(&facts, &found);
-    assert_eq!(mounts.len(), 1);
-    assert_eq!(mounts[0].fix.files[0].path, "/etc/fstab");
+    assert_eq!(soft.fix.changes[0].set, ["hard"]);
+    let plan = plan(&source("rhel-8.2-linux-4.18"), &facts, &found);
+    assert_eq!(plan.mounts.len(), 1);
     assert_eq!(
-        mounts[0].fix.files[0].content,
+        content(&plan, "/etc/fstab"),
         "# devices\nUUID=1 / ext4 defaults 0 1\n\
          nas.example.com:/data /data nfs hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576 0 0\n",
         "all rules' changes in one line"
     );
-    assert_eq!(mounts[0].fix.commands, ["umount /data", "mount /data"]);
+    assert!(
+        plan.commands
+            .ends_with(&["umount /data".to_owned(), "mount /data".to_owned()])
+    );
+    assert_eq!(
+        content(&plan, "/etc/sysctl.conf"),
+        "# from a guide\nvm.swappiness=10\n"
+    );
+    assert_eq!(content(&plan, "/etc/modprobe/d/nfsclient/conf"), "");
     let nconnect = one(&found, "nconnect", "/data");
     assert_eq!(nconnect.severity, Severity::Slow, "requests were waiting");
     assert!(
@@ -120,11 +151,18 @@ fn an_old_kernel_and_a_guide_taken_literally() {
         "{}",
         nconnect.seen
     );
-    assert!(nconnect.fix.files.is_empty());
+    assert!(nconnect.fix.edits.is_empty() && nconnect.fix.changes.is_empty());
     let misprint = one(&found, "misprint", "/etc/sysctl.conf:3");
     assert!(misprint.seen.contains("sunrpc.max_tpc_slot_table_enteries"));
     assert_eq!(
-        misprint.fix.files[0].content,
+        misprint.fix.edits[0],
+        Edit::DropLine {
+            file: "/etc/sysctl.conf".to_owned(),
+            line: 3
+        }
+    );
+    assert_eq!(
+        content(&plan, "/etc/modprobe.d/sunrpc.conf"),
         "options sunrpc tcp_max_slot_table_entries=128\n"
     );
     let again = one(&found, "retransmissions", "/data");
@@ -154,6 +192,7 @@ fn connections_that_an_earlier_mount_decided_on() {
             ("misprint", "/etc/modprobe.d/sunrpc:1"),
             ("misprint", "/etc/sysctl.d/60-nfs.conf:1"),
             ("multichannel", "/win"),
+            ("nconnect", "/old"),
             ("nconnect-shared", "/a"),
             ("nconnect-shared", "/b c"),
             ("negotiated-size", "/a"),
@@ -170,27 +209,35 @@ fn connections_that_an_earlier_mount_decided_on() {
     );
     let shared = one(&found, "nconnect-shared", "/b c");
     assert!(shared.seen.contains("nconnect=8") && shared.seen.contains("1 connections"));
-    let mounts = rules::together(&facts, &found);
-    let b = mounts
+    let plan = plan(&source("ubuntu-22.04-linux-5.15"), &facts, &found);
+    let b = plan
+        .mounts
         .iter()
         .find(|m| m.subject == "filer:/b on /b c")
         .unwrap();
     assert_eq!(b.options, "nconnect=8");
+    assert!(b.effective.contains("all 2 mounts"));
+    let around: Vec<&String> = plan
+        .commands
+        .iter()
+        .filter(|c| c.contains("mount "))
+        .collect();
     assert_eq!(
-        b.fix.commands,
+        around,
         [
-            "umount /a",
+            "umount /win",
+            "umount /old",
             "umount '/b c'",
+            "umount /a",
+            "mount /a",
             "mount '/b c'",
-            "mount -a   # the others of this server again"
+            "mount -t nfs -o hard,nolock,sec=sys,vers=3,proto=tcp,rsize=1048576,wsize=1048576,nconnect=16 old:/x /old",
+            "mount -t cifs -o rsize=65536,uid=0,username=u,wsize=65536,multichannel,max_channels=4,vers=3.1.1,cache=strict //win/share /win",
         ]
     );
-    assert!(b.fix.effective.contains("all 2 mounts"));
-    let files: Vec<_> = mounts.iter().flat_map(|m| &m.fix.files).collect();
-    assert_eq!(files.len(), 1);
     assert_eq!(
-        files[0].content,
-        "filer:/a /a nfs4 rsize=2097152,nconnect=8 0 0
+        content(&plan, "/etc/fstab"),
+        "filer:/a /a nfs4 nconnect=8,rsize=1048576 0 0
 filer:/b /b\\040c nfs4 nconnect=8 0 0
 "
     );
@@ -200,14 +247,6 @@ filer:/b /b\\040c nfs4 nconnect=8 0 0
         ahead.gain.contains("at most 25 MiB/s now, 3000 MiB/s then"),
         "{}",
         ahead.gain
-    );
-    let win = mounts
-        .iter()
-        .find(|m| m.subject == "//win/share on /win")
-        .unwrap();
-    assert_eq!(
-        win.fix.commands.last().unwrap(),
-        "mount -t cifs -o rsize=65536,wsize=65536,multichannel,max_channels=4,vers=3.1.1,cache=strict //win/share /win"
     );
     let udp = one(&found, "udp", "/old");
     assert_eq!(udp.severity, Severity::Unsafe);
@@ -234,11 +273,7 @@ fn limits_are_those_of_the_source() {
     assert_eq!(limits.total, stated("nfs3.project_slot_total_max"));
     assert_eq!(limits.nconnect, stated("nconnect.max"));
     let found = rules::all(&facts("rhel-8.2-linux-4.18"));
-    let transfer = one(&found, "transfer-size", "/data")
-        .fix
-        .change
-        .clone()
-        .unwrap();
+    let transfer = one(&found, "transfer-size", "/data").fix.changes[0].clone();
     assert!(
         transfer
             .set
@@ -249,7 +284,7 @@ fn limits_are_those_of_the_source() {
             .set
             .contains(&format!("wsize={}", stated("mount.wsize")))
     );
-    let timeo = one(&found, "timeo", "/data").fix.change.clone().unwrap();
+    let timeo = one(&found, "timeo", "/data").fix.changes[0].clone();
     assert!(
         timeo
             .set
@@ -266,9 +301,8 @@ fn limits_are_those_of_the_source() {
         "/projects",
     )
     .fix
-    .change
-    .clone()
-    .unwrap();
+    .changes[0]
+        .clone();
     assert!(
         multichannel
             .set
@@ -298,29 +332,22 @@ fn smb_mounts() {
         one(&found, "multichannel", "/projects").severity,
         Severity::Slow
     );
-    let mounts = rules::together(&new, &found);
-    let files: Vec<_> = mounts.iter().flat_map(|m| &m.fix.files).collect();
-    assert_eq!(files.len(), 1);
+    let plan = plan(&source("smb-linux-6.8"), &new, &found);
+    assert_eq!(plan.files.len(), 1);
     assert_eq!(
-        files[0].content,
+        content(&plan, "/etc/fstab"),
         "//files.example.com/projects /projects cifs credentials=/etc/smb.cred,uid=1000,_netdev,multichannel,max_channels=4 0 0\n\
          //one.example.com/tuned /tuned cifs credentials=/etc/smb.cred,multichannel,max_channels=8 0 0\n",
         "what stood there stays, and what is right already is left alone"
     );
-    let legacy = mounts
-        .iter()
-        .find(|m| m.subject.ends_with("/legacy"))
-        .unwrap();
     assert!(
-        legacy
-            .fix
-            .commands
-            .iter()
-            .any(|c| c.starts_with("mount -t cifs")
-                && c.contains("vers=3.1.1")
-                && c.contains("multichannel,max_channels=4")),
+        plan.commands.iter().any(|c| c.starts_with("mount -t cifs")
+            && c.ends_with("/legacy")
+            && c.contains("vers=3.1.1")
+            && c.contains("username=u")
+            && c.contains("multichannel,max_channels=4")),
         "{:?}",
-        legacy.fix.commands
+        plan.commands
     );
     let old = facts("smb-linux-5.4");
     let found = rules::all(&old);
@@ -333,6 +360,7 @@ fn smb_mounts() {
         Severity::Hint,
         "5.4 cannot have it"
     );
+    assert!(one(&found, "multichannel", "/data").fix.changes.is_empty());
 }
 
 #[test]
@@ -341,7 +369,7 @@ fn a_tuned_client_has_nothing_to_improve() {
     assert_eq!(facts.mounts.len(), 2);
     assert_eq!(names(&rules::all(&facts)), []);
     let mut text = Vec::new();
-    report::text(&mut text, &facts, &[], &[]).unwrap();
+    report::text(&mut text, &facts, &[], &Plan::default()).unwrap();
     assert!(
         String::from_utf8(text)
             .unwrap()
@@ -380,7 +408,10 @@ fn every_finding_can_be_acted_upon() {
         for finding in &found {
             let fix = &finding.fix;
             assert!(
-                !fix.files.is_empty() || !fix.commands.is_empty() || fix.change.is_some(),
+                !(fix.edits.is_empty()
+                    && fix.changes.is_empty()
+                    && fix.steps.is_empty()
+                    && fix.advice.is_empty()),
                 "{finding:?}"
             );
             assert!(
@@ -391,7 +422,8 @@ fn every_finding_can_be_acted_upon() {
             );
         }
         let mut json = Vec::new();
-        report::json(&mut json, &facts, &found, &rules::together(&facts, &found)).unwrap();
+        let plan = plan(&source(machine), &facts, &found);
+        report::json(&mut json, &facts, &found, &plan).unwrap();
         let read: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(read["findings"].as_array().unwrap().len(), found.len());
     }

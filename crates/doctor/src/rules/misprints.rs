@@ -4,9 +4,10 @@
 //! `sunrpc.max_tpc_slot_table_enteries` for `sunrpc.tcp_max_slot_table_entries`, `/etc/modprobe/d/nfsclient/conf` for
 //! `/etc/modprobe.d/nfsclient.conf`, and `systool -v -v nfs` for `systool -v -m nfs`.
 
+use super::slots::{connection_fix, session_fix};
 use crate::facts::Facts;
-use crate::finding::{FileFix, Finding, Fix, Severity};
-use crate::settings::Setting;
+use crate::finding::{Edit, Finding, Fix, Severity};
+use crate::settings::{Place, Setting};
 
 /// Parameters of the modules as the kernel knows them.
 const KNOWN: &[(&str, &[&str])] = &[
@@ -54,19 +55,13 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Where a module's or a sysctl's name belongs instead.
-fn belongs(name: &str) -> Option<(&'static str, &'static str)> {
+/// What a name that resembles one of the two settings is meant to do.
+fn meant(name: &str) -> Option<Fix> {
     let slots = name.contains("slot_table") && name.contains("max");
-    let session = name.contains("session") && name.contains("slot");
+    let session = name.contains("session") && name.contains("slot") && !name.contains("_cb_");
     match (slots, session) {
-        (true, _) => Some((
-            "/etc/modprobe.d/sunrpc.conf",
-            "options sunrpc tcp_max_slot_table_entries=128\n",
-        )),
-        (_, true) => Some((
-            "/etc/modprobe.d/nfsclient.conf",
-            "options nfs max_session_slots=180\n",
-        )),
+        (true, _) => Some(connection_fix()),
+        (_, true) => Some(session_fix()),
         _ => None,
     }
 }
@@ -75,30 +70,39 @@ fn unknown(setting: &Setting) -> bool {
     let Some((module, name)) = setting.name.split_once('.') else {
         return false;
     };
-    KNOWN
-        .iter()
-        .any(|(known, names)| *known == module && !names.contains(&name))
+    KNOWN.iter().any(|(known, names)| {
+        *known == module && !names.contains(&name) && !name.starts_with("svc_rdma.")
+    })
 }
 
-fn finding(setting: &Setting, seen: String, why: &str) -> Finding {
+/// Only these modules' settings are judged: files of others are none of the doctor's business.
+fn ours(setting: &Setting) -> bool {
+    KNOWN
+        .iter()
+        .any(|(module, _)| setting.name.split('.').next() == Some(module))
+}
+
+/// The edit that takes a setting out of its file.
+fn take_out(setting: &Setting) -> Edit {
+    let (file, line) = (setting.file.clone(), setting.line);
+    match setting.name.split_once('.') {
+        Some((_, name)) if !setting.file.starts_with("/etc/sysctl") => Edit::DropOption {
+            file,
+            line,
+            name: name.to_owned(),
+        },
+        _ => Edit::DropLine { file, line },
+    }
+}
+
+fn finding(setting: &Setting, severity: Severity, seen: String, why: &str, fix: Fix) -> Finding {
     Finding {
         rule: "misprint",
-        severity: Severity::Slow,
+        severity,
         subject: format!("{}:{}", setting.file, setting.line),
         seen,
         why: why.to_owned(),
-        fix: Fix {
-            files: belongs(&setting.name)
-                .map(|(path, content)| FileFix {
-                    path: path.to_owned(),
-                    content: content.to_owned(),
-                })
-                .into_iter()
-                .collect(),
-            commands: vec![format!("sed -i '{}d' {}   # the line that does nothing", setting.line, setting.file)],
-            effective: "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot".to_owned(),
-..Fix::default()
-},
+        fix,
         gain: "the setting that was meant is in force".to_owned(),
     }
 }
@@ -106,73 +110,113 @@ fn finding(setting: &Setting, seen: String, why: &str) -> Finding {
 /// Names that no kernel knows, and quotation marks that make a line void.
 pub fn names(facts: &Facts) -> Vec<Finding> {
     let all = facts.sysctl.iter().chain(&facts.modules);
-    all.filter_map(|setting| {
-        if unknown(setting) {
-            let seen = format!(
-                "{} = {}: there is no such parameter",
-                setting.name, setting.value
-            );
-            return Some(finding(
-                setting,
-                seen,
-                "The kernel ignores it without a word.",
-            ));
-        }
-        setting.value.starts_with('"').then(|| {
-            let seen = format!("{} stands in quotation marks", setting.name);
-            finding(
-                setting,
-                seen,
-                "modprobe takes the marks as part of the line and ignores it.",
-            )
+    all.filter(|setting| ours(setting))
+        .filter_map(|setting| {
+            if unknown(setting) {
+                let seen = format!(
+                    "{} = {}: there is no such parameter",
+                    setting.name, setting.value
+                );
+                let why = "The kernel ignores it without a word.";
+                return Some(match meant(&setting.name) {
+                    Some(mut fix) => {
+                        fix.edits.insert(0, take_out(setting));
+                        finding(setting, Severity::Slow, seen, why, fix)
+                    }
+                    // A later kernel may know it: nothing is deleted that might be right.
+                    None => {
+                        let module = setting.name.split('.').next().unwrap_or_default();
+                        let fix = Fix {
+                            advice: vec![format!("what this kernel knows: modinfo -p {module}")],
+                            effective: "when the name is right".to_owned(),
+                            ..Fix::default()
+                        };
+                        let seen = format!("{}: not a parameter that is known here", setting.name);
+                        finding(setting, Severity::Hint, seen, why, fix)
+                    }
+                });
+            }
+            setting.quoted.then(|| {
+                let mut fix = meant(&setting.name).unwrap_or_else(|| Fix {
+                    effective: "when the module is loaded the next time".to_owned(),
+                    ..Fix::default()
+                });
+                // Only where it is read does the line itself become right; elsewhere `places` takes it out.
+                if setting.place == Place::Read {
+                    let (file, line) = (setting.file.clone(), setting.line);
+                    fix.edits.insert(0, Edit::Unquote { file, line });
+                }
+                finding(
+                    setting,
+                    Severity::Slow,
+                    format!("{} stands in quotation marks", setting.name),
+                    "modprobe takes the marks as part of the line and ignores it.",
+                    fix,
+                )
+            })
         })
-    })
-    .collect()
+        .collect()
 }
 
-/// Files where nobody looks, and slots set where they come too late.
+/// Files that nothing reads, and slots set where they come too late.
 pub fn places(facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
-    for setting in facts
-        .modules
-        .iter()
-        .filter(|s| s.file == "/etc/modprobe/d/nfsclient/conf")
-    {
-        let mut found = finding(
-            setting,
-            format!(
-                "{} is set in a place that modprobe does not read",
-                setting.name
+    let unread = facts.sysctl.iter().chain(&facts.modules);
+    for setting in unread.filter(|s| s.place != Place::Read && ours(s) && !unknown(s)) {
+        let reader = match setting.file.starts_with("/etc/sysctl") {
+            true => "sysctl",
+            false => "modprobe",
+        };
+        let mut fix = meant(&setting.name).unwrap_or_else(|| Fix {
+            edits: match (reader, setting.name.split_once('.')) {
+                ("modprobe", Some((module, name))) => KNOWN
+                    .iter()
+                    .filter(|(known, _)| *known == module)
+                    .map(|(known, _)| Edit::ModuleOption {
+                        module: known,
+                        name: name.to_owned(),
+                        value: setting.value.clone(),
+                    })
+                    .collect(),
+                _ => Vec::new(),
+            },
+            effective: "when the module is loaded the next time".to_owned(),
+            ..Fix::default()
+        });
+        match fix.edits.is_empty() {
+            true => fix
+                .advice
+                .push(format!("give {} a name that ends in .conf", setting.file)),
+            false => fix.edits.insert(0, take_out(setting)),
+        }
+        let (seen, why) = match setting.place {
+            Place::Nowhere => (
+                format!(
+                    "{} is set in a place that modprobe does not read",
+                    setting.name
+                ),
+                "The folder is /etc/modprobe.d, and the file's name has to end in .conf.",
             ),
-            "The folder is /etc/modprobe.d, and the file's name has to end in .conf.",
-        );
-        found.fix.commands = vec![format!("rm {}", setting.file)];
-        all.push(found);
-    }
-    for setting in facts
-        .modules
-        .iter()
-        .filter(|s| s.file.starts_with("/etc/modprobe.d/") && !s.file.ends_with(".conf"))
-    {
-        let mut found = finding(
-            setting,
-            format!(
-                "{} is set in a file that modprobe does not read",
-                setting.name
+            _ => (
+                format!(
+                    "{} is set in a file that {reader} does not read",
+                    setting.name
+                ),
+                "Only files whose names end in .conf count.",
             ),
-            "Only files whose names end in .conf count.",
-        );
-        found.fix.commands = vec![format!("mv {0} {0}.conf", setting.file)];
-        found.fix.files.clear();
-        all.push(found);
+        };
+        all.push(finding(setting, Severity::Slow, seen, why, fix));
     }
-    let early = |s: &&Setting| s.name == "sunrpc.tcp_max_slot_table_entries";
+    let early = |s: &&Setting| s.name == "sunrpc.tcp_max_slot_table_entries" && s.in_force();
     let also_module = facts.modules.iter().any(|s| early(&s));
-    for setting in facts.sysctl.iter().filter(early).filter(|_| !also_module) {
+    let late = facts.sysctl.iter().filter(early);
+    for setting in late.filter(|_| !also_module && !facts.sysctl_at_load) {
         all.push(finding(
             setting,
+            Severity::Slow,
             format!("{} is set by sysctl only", setting.name),
             "At the start sysctl files are read before the module sunrpc is loaded, so that the line often has no effect; an option of the module always has.",
+            connection_fix(),
         ));
     }
     all

@@ -4,21 +4,29 @@
 //! by themselves; later ones take 128 KiB, whatever rsize is.
 
 use super::{nfs, on};
+use crate::draft::quoted;
 use crate::facts::{Facts, Mount};
-use crate::finding::{FileFix, Finding, Fix, Severity};
+use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 
 /// Former kernels' rule.
 const TIMES_RSIZE: u64 = 15;
 
-/// Read-ahead of less than four requests.
-pub fn read_ahead(facts: &Facts) -> Vec<Finding> {
-    nfs(facts).filter_map(small).collect()
+/// KiB that a sequential reader of this mount should have under way.
+fn wanted(mount: &Mount) -> Option<u64> {
+    let rsize = mount.number("rsize")? / 1024;
+    Some((rsize * TIMES_RSIZE).clamp(1024, 15_360))
 }
 
-fn small(mount: &Mount) -> Option<Finding> {
-    let (now, device) = (mount.read_ahead?, mount.device.as_ref()?);
+/// Read-ahead of less than four requests.
+pub fn read_ahead(facts: &Facts) -> Vec<Finding> {
+    // One file for all mounts: the most that any wants.
+    let most = nfs(facts).filter_map(wanted).max().unwrap_or_default();
+    nfs(facts).filter_map(|mount| small(mount, most)).collect()
+}
+
+fn small(mount: &Mount, most: u64) -> Option<Finding> {
+    let (now, want) = (mount.read_ahead?, wanted(mount)?);
     let rsize = mount.number("rsize")? / 1024;
-    let want = (rsize * TIMES_RSIZE).clamp(1024, 15_360);
     if now >= (4 * rsize).min(want) {
         return None;
     }
@@ -41,14 +49,25 @@ fn small(mount: &Mount) -> Option<Finding> {
         format!("read-ahead is {now} KiB with rsize={} KiB", rsize),
         "A sequential reader has only this much under way, however many connections and slots there are. Random reads do not gain.",
         Fix {
-            files: vec![FileFix {
-                path: "/etc/nfs.conf.d/read-ahead.conf".to_owned(),
-                content: format!("[nfsrahead]\nnfs={want}\nnfs4={want}\n"),
+            edits: ["nfs", "nfs4"]
+                .map(|key| Edit::Ini {
+                    file: "/etc/nfs.conf.d/read-ahead.conf",
+                    section: "nfsrahead",
+                    key,
+                    value: most.to_string(),
+                })
+                .into(),
+            // By the mount point: the device is another one once it is mounted anew.
+            steps: vec![Step {
+                phase: Phase::Mounted,
+                command: format!(
+                    "echo {want} > /sys/class/bdi/$(mountpoint -d {})/read_ahead_kb",
+                    quoted(&mount.point)
+                ),
             }],
-            commands: vec![format!("echo {want} > /sys/class/bdi/{device}/read_ahead_kb   # now, until it is mounted again")],
             effective: "the command at once; the file for what is mounted afterwards (nfsrahead, in nfs-utils since 2.6.2, reads it)".to_owned(),
-..Fix::default()
-},
+            ..Fix::default()
+        },
         gain,
     ))
 }

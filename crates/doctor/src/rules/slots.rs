@@ -2,45 +2,126 @@
 
 use super::{of_server, on, servers};
 use crate::facts::{Facts, LIMITS, Mount, Protocol};
-use crate::finding::{FileFix, Finding, Fix, Severity};
+use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
+use crate::settings::Setting;
 
 /// What an NFSv3 or NFSv4.0 client may have under way on a connection.
 fn slots(facts: &Facts) -> u64 {
     facts.max_slots.unwrap_or(65_536)
 }
 
-fn module_fix(path: &str, module: &str, name: &str, value: u64, now: &str) -> Fix {
+/// The sysctl and the parameter of NFSv3's slots.
+const CONNECTION: &str = "tcp_max_slot_table_entries";
+/// The parameter of NFSv4.1's.
+const SESSION: &str = "max_session_slots";
+/// When a change of either is in force.
+const LATER: &str =
+    "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot";
+
+/// 128 a connection: as the module's option, and in sysctl's files where they set something else, because some systems
+/// apply those after the module's options.
+pub fn connection_fix() -> Fix {
+    let value = LIMITS.per_connection.to_string();
     Fix {
-        files: vec![FileFix {
-            path: path.to_owned(),
-            content: format!("options {module} {name}={value}\n"),
-        }],
-        commands: vec![now.to_owned()],
-        effective: "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot".to_owned(),
-..Fix::default()
+        edits: vec![
+            Edit::ModuleOption {
+                module: "sunrpc",
+                name: CONNECTION.to_owned(),
+                value: value.clone(),
+            },
+            Edit::Sysctl {
+                name: "sunrpc.tcp_max_slot_table_entries",
+                value: value.clone(),
+                or_add: false,
+            },
+        ],
+        // Without the module there is no such sysctl.
+        steps: [
+            "modprobe sunrpc".to_owned(),
+            format!("sysctl -w sunrpc.{CONNECTION}={value}"),
+        ]
+        .map(|command| Step {
+            phase: Phase::Kernel,
+            command,
+        })
+        .into(),
+        effective: LATER.to_owned(),
+        ..Fix::default()
+    }
 }
+
+/// 180 a session.
+pub fn session_fix() -> Fix {
+    let value = LIMITS.per_session.to_string();
+    Fix {
+        edits: vec![Edit::ModuleOption {
+            module: "nfs",
+            name: SESSION.to_owned(),
+            value: value.clone(),
+        }],
+        steps: [
+            "modprobe nfs".to_owned(),
+            format!("echo {value} > /sys/module/nfs/parameters/{SESSION}"),
+        ]
+        .map(|command| Step {
+            phase: Phase::Kernel,
+            command,
+        })
+        .into(),
+        effective: LATER.to_owned(),
+        ..Fix::default()
+    }
+}
+
+/// Mounts, and lines of fstab, of protocols of which `wanted` is true.
+fn first<'f>(facts: &'f Facts, wanted: fn(Protocol) -> bool) -> Option<&'f Mount> {
+    let all = facts.mounts.iter().chain(&facts.lines);
+    all.into_iter().find(|m| wanted(m.protocol))
+}
+
+/// Lines in force that set something else than `value`: what holds after the next start.
+fn configured<'f>(
+    facts: &'f Facts,
+    name: &'f str,
+    value: u64,
+) -> impl Iterator<Item = &'f Setting> {
+    let all = facts.sysctl.iter().chain(&facts.modules);
+    all.filter(move |s| s.in_force() && s.name == name && s.value != value.to_string())
+}
+
+fn at_next_start(rule: &'static str, setting: &Setting, why: &str, fix: Fix) -> Finding {
+    Finding {
+        rule,
+        severity: Severity::Slow,
+        subject: format!("{}:{}", setting.file, setting.line),
+        seen: format!(
+            "{} = {} from the next start on",
+            setting.name, setting.value
+        ),
+        why: why.to_owned(),
+        fix,
+        gain: "the requests under way that the server takes, after a restart too".to_owned(),
+    }
 }
 
 /// NFSv3 slots a connection away from 128.
 pub fn per_connection(facts: &Facts) -> Vec<Finding> {
-    let Some(set) = facts.max_slots else {
+    let Some(mount) = first(facts, |p| matches!(p, Protocol::Nfs3 | Protocol::Nfs40)) else {
         return Vec::new();
     };
-    let Some(mount) = facts
-        .mounts
-        .iter()
-        .find(|m| matches!(m.protocol, Protocol::Nfs3 | Protocol::Nfs40))
+    let fix = connection_fix;
+    let Some(set) = facts
+        .max_slots
+        .filter(|set| *set != LIMITS.per_connection && mount.line.is_none())
     else {
-        return Vec::new();
-    };
-    let fix = || {
-        module_fix(
-            "/etc/modprobe.d/sunrpc.conf",
-            "sunrpc",
-            "tcp_max_slot_table_entries",
+        let why = "A server takes 128 requests a connection: fewer slots cost throughput, and more wait in its socket.";
+        return configured(
+            facts,
+            "sunrpc.tcp_max_slot_table_entries",
             LIMITS.per_connection,
-            "sysctl -w sunrpc.tcp_max_slot_table_entries=128   # until the next start",
         )
+        .map(|setting| at_next_start("slots", setting, why, fix()))
+        .collect();
     };
     let most = facts
         .mounts
@@ -66,7 +147,7 @@ pub fn per_connection(facts: &Facts) -> Vec<Finding> {
             _ => Severity::Hint,
         };
         let seen = format!("sunrpc.tcp_max_slot_table_entries is {set}{used}");
-        let why = "A server takes 128 requests a connection. What is sent beyond waits in its socket, in front of other users' requests, and counts against the 10,000 of all clients. The setting belongs into modprobe.d: sysctl.conf is read before the module is loaded and has no effect then.";
+        let why = "A server takes 128 requests a connection. What is sent beyond waits in its socket, in front of other users' requests, and counts against the 10,000 of all clients. The setting belongs into modprobe.d: sysctl.conf is often read before the module is loaded and has no effect then.";
         return vec![on(
             "slots",
             severity,
@@ -83,19 +164,19 @@ pub fn per_connection(facts: &Facts) -> Vec<Finding> {
 
 /// NFSv4.1 session slots below 180.
 pub fn per_session(facts: &Facts) -> Vec<Finding> {
-    let Some(mount) = facts.mounts.iter().find(|m| m.protocol == Protocol::Nfs41) else {
+    let Some(mount) = first(facts, |p| p == Protocol::Nfs41) else {
         return Vec::new();
     };
-    let Some(set) = facts.session_slots.filter(|set| *set != LIMITS.per_session) else {
-        return Vec::new();
+    let fix = session_fix;
+    let Some(set) = facts
+        .session_slots
+        .filter(|set| *set != LIMITS.per_session && mount.line.is_none())
+    else {
+        let why = "An NFSv4.1 session has this many requests under way; the server grants 180.";
+        return configured(facts, "nfs.max_session_slots", LIMITS.per_session)
+            .map(|setting| at_next_start("session-slots", setting, why, fix()))
+            .collect();
     };
-    let fix = module_fix(
-        "/etc/modprobe.d/nfsclient.conf",
-        "nfs",
-        "max_session_slots",
-        LIMITS.per_session,
-        "systool -v -m nfs | grep max_session_slots   # after the mount: shows the value in force (without systool: cat /sys/module/nfs/parameters/max_session_slots)",
-    );
     let low = set < LIMITS.per_session;
     let why = match low {
         true => {
@@ -117,7 +198,7 @@ pub fn per_session(facts: &Facts) -> Vec<Finding> {
         mount,
         format!("nfs.max_session_slots is {set}"),
         why,
-        fix,
+        fix(),
         gain,
     )]
 }
@@ -125,8 +206,8 @@ pub fn per_session(facts: &Facts) -> Vec<Finding> {
 /// What all mounts of a server may have under way together.
 pub fn total(facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
-    for server in servers(facts) {
-        let Some(mount) = of_server(facts, server).next() else {
+    for (server, protocol) in servers(facts) {
+        let Some(mount) = of_server(facts, server).find(|m| m.protocol == protocol) else {
             continue;
         };
         let under_way = possible(facts, mount);
@@ -140,8 +221,8 @@ pub fn total(facts: &Facts) -> Vec<Finding> {
             format!("this client alone may have {under_way} requests under way at {server}"),
             "A server takes 10,000 from all its clients together; what is beyond is slowed down for everyone.",
             Fix {
-                commands: vec![format!(
-                    "# over all clients: nconnect × min(tcp_max_slot_table_entries, 128) × clients ≤ {}",
+                advice: vec![format!(
+                    "over all clients: nconnect × min(tcp_max_slot_table_entries, 128) × clients ≤ {}",
                     LIMITS.total
                 )],
                 effective: "when set as above".to_owned(),
