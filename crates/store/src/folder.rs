@@ -15,9 +15,10 @@
 //! again. The identity in both descriptions and in the superblock must be the
 //! same: a log that belongs to another aggregate would be replayed into this one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -133,12 +134,15 @@ impl Folder {
             (log, LOG_IDENTITY, LOG_MAGIC),
         ] {
             let Some(dir) = dir else { continue };
-            fs::create_dir_all(dir).map_err(|e| refuse(dir, e))?;
+            let mut own = DirBuilder::new();
+            let made = own.recursive(true).mode(0o700).create(dir);
+            made.map_err(|e| refuse(dir, e))?;
             // The description in the making comes first: with it the folder is
             // recognised as Weir's, and without it nothing else may be there. If
             // there is one, it may be another server's that is making it now.
             let begun = dir.join(new_name(name));
-            match OpenOptions::new().write(true).create_new(true).open(&begun) {
+            let mut own = OpenOptions::new();
+            match own.write(true).create_new(true).mode(0o600).open(&begun) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(refuse(dir, e)),
                 _ => {}
             }
@@ -296,7 +300,9 @@ fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreE
 fn write_synced(path: &Path, identity: &Identity) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(identity)?;
     text.push('\n');
-    let mut file = File::create(path)?;
+    let mut own = OpenOptions::new();
+    own.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = own.open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     match path.parent() {
@@ -314,6 +320,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
         .truncate(false)
         .read(true)
         .write(true)
+        .mode(0o600)
         .open(&path)
         .map_err(|e| refuse(&path, e))?;
     // SAFETY: the descriptor is open for as long as `file` exists.

@@ -49,7 +49,10 @@ fn main() -> ExitCode {
             logging::abort_on_panic();
             serve::run(args)
         }
-        cli::Command::Check(args) => check::run(args),
+        cli::Command::Check(args) => {
+            os::own_files_only();
+            check::run(args)
+        }
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
         cli::Command::Doctor(args) => return weir_doctor::run(args),

@@ -5,7 +5,9 @@
 //! exported), the event loops, rpcbind, the lines that say so. Stopping begins with the control plane, goes backwards
 //! from there, and ends with a consistency point, so that the next start has no log to replay.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,7 @@ const NETWORK_SHARE: u64 = 8;
 
 /// Serves until a signal ends it.
 pub fn run(args: &Serve) -> Result<()> {
+    let mask = os::own_files_only();
     let descriptors = os::raise_descriptor_limit().context("the limit on open files")?;
     if descriptors < 16_384 {
         tracing::warn!(
@@ -121,7 +124,7 @@ pub fn run(args: &Serve) -> Result<()> {
             exports: &storage.node().exports(),
             locks: registration.has_locks(),
         };
-        announce(&ready, args)?;
+        announce(&ready, args, mask)?;
         let signal = tokio::select! {
             _ = term.recv() => "SIGTERM",
             _ = int.recv() => "SIGINT",
@@ -158,13 +161,15 @@ fn memory(args: &Serve) -> Result<Size> {
     Ok(memory)
 }
 
-/// Prints what a user needs next and writes the ready file.
-fn announce(ready: &Ready<'_>, args: &Serve) -> Result<()> {
+/// Prints what a user needs next and writes the ready file, which may be read by those whom the user's `mask` lets.
+fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
     // Nobody may be listening to standard output; that is no reason to stop serving.
     let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
+        let mode = Permissions::from_mode(0o666 & !mask);
         std::fs::write(path, format!("{}\n", ready.address))
+            .and_then(|()| std::fs::set_permissions(path, mode))
             .with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -40,6 +40,47 @@ pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, folder.join(name))?;
     File::open(folder)?.sync_all()
+}
+
+/// Closes a folder of the server's, and what is in it, to all other users: it holds the data, the keys and who may do what.
+/// Folders within are not entered; nobody gets to them any more.
+///
+/// # Errors
+/// The folder or a file in it is another user's.
+pub fn close_to_others(folder: &Path) -> Result<()> {
+    close(folder)?;
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            close(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn close(path: &Path) -> Result<()> {
+    const OTHERS: u32 = 0o077;
+    let place = || path.display().to_string();
+    let mode = fs::symlink_metadata(path)
+        .with_context(place)?
+        .permissions()
+        .mode()
+        & 0o7777;
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !OTHERS)).with_context(|| {
+        format!(
+            "other users may read {} (mode {mode:04o}), and it could not be closed to them; \
+             make it the server's own (chown), or serve a folder within it",
+            place()
+        )
+    })?;
+    tracing::warn!(
+        "{} was open to other users (mode {mode:04o}), and is not any more",
+        place()
+    );
+    Ok(())
 }
 
 /// The secret that `folder`'s file handles are sealed with; made at the first start.
@@ -107,6 +148,34 @@ mod tests {
         );
         fs::write(folder.path().join(HANDLE_KEY), "short").unwrap();
         assert!(handle_key(folder.path(), &SeededRng::new(3)).is_err());
+    }
+
+    #[test]
+    fn a_folder_is_closed_to_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            let path = folder.path().join(name);
+            fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+        };
+        let set = |name: &str, mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(folder.path().join(name), mode).unwrap();
+        };
+        fs::create_dir(folder.path().join("within")).unwrap();
+        for (name, open) in [("a", 0o644), ("b", 0o600), ("c", 0o777)] {
+            fs::write(folder.path().join(name), "x").unwrap();
+            set(name, open);
+        }
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        let elsewhere = fs::metadata("/etc/passwd").unwrap().permissions().mode();
+        set("within", 0o755);
+        set(".", 0o2775);
+        close_to_others(folder.path()).unwrap();
+        assert_eq!(mode("."), 0o2700);
+        assert_eq!((mode("a"), mode("b"), mode("c")), (0o600, 0o600, 0o700));
+        assert_eq!(mode("within"), 0o755);
+        let now = fs::metadata("/etc/passwd").unwrap().permissions().mode();
+        assert_eq!(now, elsewhere, "what a link leads to is not the folder's");
     }
 
     #[test]

@@ -94,6 +94,11 @@ impl Storage {
         }
         location.log_most = (memory.0 / LOG_SHARE).min(LOG_MOST) / BLOCK_SIZE as u64;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
+        // It is ours, and this process has it for itself.
+        state::close_to_others(&args.data)?;
+        args.log_dir
+            .as_deref()
+            .map_or(Ok(()), state::close_to_others)?;
         let log = Arc::clone(aggregate.log());
         let options = EngineOptions {
             inodes: usize::try_from(inodes)?,
