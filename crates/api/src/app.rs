@@ -2,8 +2,10 @@
 //!
 //! The order of the checks is the order of their cost to us and of what they give away: where the request comes from,
 //! whose token it carries, whether there is such a path, whether the role suffices; only then is a body read, and never
-//! more of it than [`MAX_BODY`].
+//! more of it than [`body::MAX_BODY`]. Of a request that does not pass the gate nothing is read behind its head.
 
+use crate::body::{self, MAX_BODIES, Unread};
+use crate::connections::Slot;
 use crate::error::{ApiError, ApiResult};
 use crate::gate;
 use crate::handlers;
@@ -12,28 +14,17 @@ use crate::query::{Query, unescape};
 use crate::route::{self, Action, Api, NoRoute, Route, Verb};
 use crate::{lro, openapi};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use weir_control::{Actor, Control, Role, Status};
 use weir_ontap::{Cluster, Clusters};
-
-/// Bytes of a body. The largest that means anything, an export policy of long rules, is a tenth of it.
-pub const MAX_BODY: usize = 256 << 10;
-/// Bytes of all bodies that are being read or worked on.
-const MAX_BODIES: usize = 8 << 20;
-/// A body has to arrive within this.
-const BODY_TIME: Duration = Duration::from_secs(30);
-/// Of a body that is refused for its size, so much is read and thrown away, for no longer than [`BODY_TIME`]: a client
-/// that is still sending would otherwise see its connection break instead of the answer.
-const MAX_DISCARD: u64 = 1 << 30;
 
 /// Metrics as text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
@@ -129,44 +120,62 @@ pub fn router(state: AppState, gate: Gate) -> Router {
 async fn serve(State((app, gate)): State<(AppState, Gate)>, request: Request) -> Response {
     let path = request.uri().path();
     let ontap = path == "/api" || path.starts_with("/api/");
-    match answer(&app, gate, request).await {
-        Ok(response) => response,
-        Err(e) if ontap => ontap_response(&Reply::refused(&Refusal::general(&e))),
+    let (head, body) = request.into_parts();
+    let actor = match admit(&app, gate, &head).await {
+        Ok(actor) => actor,
         Err(e) => {
-            if e.code() >= 500 && e.status != Status::Unimplemented {
-                tracing::warn!(reason = %e.reason, "{}", e.message);
-            }
-            e.into_response()
+            let mut refusal = error_response(e, ontap);
+            let close = HeaderValue::from_static("close");
+            refusal.headers_mut().insert(header::CONNECTION, close);
+            return refusal;
+        }
+    };
+    if let Some(slot) = head.extensions.get::<Arc<Slot>>() {
+        slot.passed();
+    }
+    let body = Unread::new(&head.headers, body);
+    match answer(&app, actor, &head, body).await {
+        Ok(response) => response,
+        Err(e) => error_response(e, ontap),
+    }
+}
+
+/// An error in the form of the API that was asked.
+fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
+    if ontap {
+        return ontap_response(&Reply::refused(&Refusal::general(&e)));
+    }
+    if e.code() >= 500 {
+        tracing::warn!(reason = %e.reason, "{}", e.message);
+    }
+    e.into_response()
+}
+
+/// Who asks.
+///
+/// # Errors
+/// PERMISSION_DENIED: a browser, for another site's page; UNAUTHENTICATED.
+async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
+    let from = head.extensions.get::<Ends>().map(|e| e.remote.ip());
+    gate::same_origin(&head.headers)?;
+    match gate {
+        Gate::Loopback => {
+            gate::same_machine(&head.headers)?;
+            Ok(Actor {
+                address: from,
+                ..Actor::local()
+            })
+        }
+        Gate::Tokens => {
+            let token = gate::token(head)?;
+            let actor = app.control().authenticate(&token, from).await;
+            actor.map_err(ApiError::refused)
         }
     }
 }
 
-async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Response> {
-    let (head, body) = request.into_parts();
-    // Whoever waits to be told to go on has sent nothing, and is not told to.
-    let waits = head.headers.contains_key(header::EXPECT);
-    let body = Unread {
-        body: Some(body),
-        discard: !waits,
-    };
+async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> ApiResult<Response> {
     let ends = head.extensions.get::<Ends>().copied();
-    let from = ends.map(|e| e.remote.ip());
-    let actor = match gate {
-        Gate::Loopback => {
-            gate::same_machine(&head)?;
-            Actor {
-                address: from,
-                ..Actor::local()
-            }
-        }
-        Gate::Tokens => {
-            let token = gate::token(&head)?;
-            app.control()
-                .authenticate(&token, from)
-                .await
-                .map_err(ApiError::refused)?
-        }
-    };
     let verb = Verb::of(&head.method);
     let path = head.uri.path();
     if verb == Some(Verb::Get) {
@@ -183,7 +192,7 @@ async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Respo
         let (bytes, _held) = match verb {
             None | Some(Verb::Get) => (Bytes::new(), None),
             // Clients send bodies with DELETE as well.
-            Some(_) => read(app, &head.headers, body).await?,
+            Some(_) => body::read(&app.0.bodies, &head.headers, body).await?,
         };
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
         let asked = ontap_call(verb, rest, query, &bytes)?;
@@ -204,7 +213,7 @@ async fn answer(app: &AppState, gate: Gate, request: Request) -> ApiResult<Respo
         }
         let enums = query.enums()?;
         let (bytes, _held) = if matched.route.has_body() {
-            read(app, &head.headers, body).await?
+            body::read(&app.0.bodies, &head.headers, body).await?
         } else {
             (Bytes::new(), None)
         };
@@ -287,123 +296,6 @@ fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
     SocketAddr::new(ip.to_canonical(), nfs.port())
 }
 
-/// A body that was not read: when the request is answered without it, what the client still sends is thrown away, so
-/// that it gets to read the answer.
-struct Unread {
-    body: Option<Body>,
-    discard: bool,
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        let Some(body) = self.body.take() else {
-            return;
-        };
-        if self.discard && !http_body_ended(&body) && tokio::runtime::Handle::try_current().is_ok()
-        {
-            tokio::spawn(discard(body));
-        }
-    }
-}
-
-fn http_body_ended(body: &Body) -> bool {
-    use axum::body::HttpBody as _;
-    body.is_end_stream()
-}
-
-async fn discard(body: Body) {
-    let mut stream = body.into_data_stream();
-    let drained = async {
-        let mut seen = 0u64;
-        while let Some(Ok(chunk)) = stream.next().await {
-            seen = seen.saturating_add(chunk.len() as u64);
-            if seen > MAX_DISCARD {
-                break;
-            }
-        }
-    };
-    // Whatever the client does, nobody waits for it any longer than this.
-    drop(tokio::time::timeout(BODY_TIME, drained).await);
-}
-
-fn too_large() -> Box<ApiError> {
-    let mut e = ApiError::new(
-        Status::InvalidArgument,
-        "PAYLOAD_TOO_LARGE",
-        format!("Request payload size exceeds the limit: {MAX_BODY} bytes."),
-    );
-    e.http = Some(StatusCode::PAYLOAD_TOO_LARGE.as_u16());
-    e
-}
-
-/// Reads a body, and holds its share of what all bodies may have.
-async fn read<'a>(
-    app: &'a AppState,
-    headers: &axum::http::HeaderMap,
-    mut body: Unread,
-) -> ApiResult<(Bytes, Option<SemaphorePermit<'a>>)> {
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|n| n > MAX_BODY as u64) {
-        return Err(too_large());
-    }
-    let Some(inner) = body.body.take() else {
-        return Ok((Bytes::new(), None));
-    };
-    let mut stream = inner.into_data_stream();
-    let mut held: Option<SemaphorePermit<'a>> = None;
-    let mut out: Vec<u8> = Vec::new();
-    let reading = async {
-        while let Some(chunk) = stream.next().await {
-            let chunk = chunk.map_err(|e| {
-                ApiError::new(
-                    Status::InvalidArgument,
-                    "BROKEN_BODY",
-                    format!("The body of the request broke off: {e}"),
-                )
-            })?;
-            if out.len().saturating_add(chunk.len()) > MAX_BODY {
-                return Err(too_large());
-            }
-            let permits = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-            let more = app.0.bodies.try_acquire_many(permits).map_err(|_| {
-                ApiError::new(
-                    Status::Unavailable,
-                    "TOO_BUSY",
-                    "Too many requests are being read; try again",
-                )
-            })?;
-            match &mut held {
-                Some(h) => h.merge(more),
-                None => held = Some(more),
-            }
-            out.extend_from_slice(&chunk);
-        }
-        Ok(())
-    };
-    let result = tokio::time::timeout(BODY_TIME, reading).await;
-    match result {
-        Ok(Ok(())) => Ok((Bytes::from(out), held)),
-        Ok(Err(e)) => {
-            drop(Unread {
-                body: Some(Body::from_stream(stream)),
-                discard: true,
-            });
-            Err(e)
-        }
-        Err(_) => {
-            let mut e = ApiError::new(
-                Status::DeadlineExceeded,
-                "SLOW_BODY",
-                "The body of the request did not arrive in time",
-            );
-            e.http = Some(StatusCode::REQUEST_TIMEOUT.as_u16());
-            Err(e)
-        }
-    }
-}
-
 /// A request to ONTAP's interface; `path` is what stands behind `api/`.
 ///
 /// # Errors
@@ -446,7 +338,11 @@ pub(crate) fn ontap_call(
 ///
 /// # Errors
 /// There is none.
-pub(crate) async fn ontap(app: &AppState, actor: Actor, call: Call) -> ApiResult<Reply> {
+pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiResult<Reply> {
+    if call.verb == Some(Verb::Get) {
+        // Whatever command a path turns out to be, GET only reads.
+        actor.role = Role::Viewer;
+    }
     let Some(surface) = app.0.ontap.clone() else {
         return Err(ApiError::unimplemented("ONTAP's own interface"));
     };
@@ -488,9 +384,11 @@ fn ontap_response(reply: &Reply) -> Response {
         r.headers_mut().insert(header::LOCATION, location);
     }
     if status == StatusCode::UNAUTHORIZED {
+        // Not Basic, though it is taken: ONTAP's clients send it unasked, and a browser that is asked for it keeps it, and
+        // sends it along with what other sites' pages want from here.
         r.headers_mut().insert(
             header::WWW_AUTHENTICATE,
-            HeaderValue::from_static("Basic realm=\"weir\""),
+            HeaderValue::from_static(crate::error::CHALLENGE),
         );
     }
     r

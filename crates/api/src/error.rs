@@ -38,6 +38,9 @@ pub struct ApiError {
     pub domain: &'static str,
 }
 
+/// With what a client without credentials is challenged.
+pub(crate) const CHALLENGE: &str = "Bearer realm=\"weir\"";
+
 /// The domain of errors that belong to no API in particular.
 pub const OWN_DOMAIN: &str = "weir";
 
@@ -176,7 +179,7 @@ impl IntoResponse for ApiError {
         if self.status == Status::Unauthenticated {
             r.headers_mut().insert(
                 axum::http::header::WWW_AUTHENTICATE,
-                axum::http::HeaderValue::from_static("Bearer realm=\"weir\""),
+                axum::http::HeaderValue::from_static(CHALLENGE),
             );
         }
         r

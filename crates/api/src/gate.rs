@@ -1,9 +1,13 @@
 //! Who may ask, and from where.
 //!
-//! Without tokens, the listener is on a loopback address, and whoever can connect is trusted. But browsers connect too,
-//! on behalf of whatever page they show: a page can post to 127.0.0.1, and a name that its owner first resolves to
+//! Without tokens, the listener is on a loopback address, and everyone who can connect is trusted. But browsers connect
+//! too, on behalf of the page they show: a page can post to 127.0.0.1, and a name that its owner first resolves to
 //! himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers always
 //! send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
+//!
+//! With tokens, a page of another site has none of its own, but a browser adds what it keeps for this server (Basic's
+//! password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
+//! certificate binds the name that the browser believes in, which a rebound name is not, and credentials are kept by name.
 
 use crate::app::role;
 use crate::error::{ApiError, ApiResult};
@@ -89,28 +93,41 @@ pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
     Err(e)
 }
 
-/// Refuses what a browser sends on behalf of somebody else's page.
+/// Refuses what a browser sends on behalf of another site's page.
 ///
 /// # Errors
 /// PERMISSION_DENIED.
-pub fn same_machine(head: &Parts) -> ApiResult<()> {
-    let host = text(&head.headers, header::HOST);
-    let named = host.is_some_and(|h| !is_here(authority_host(h)));
-    let origin = text(&head.headers, header::ORIGIN);
-    let foreign = origin.is_some_and(|o| {
-        o.split_once("://")
-            .is_none_or(|(_, rest)| Some(rest) != host)
+pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
+    let host = text(headers, header::HOST);
+    let foreign = text(headers, header::ORIGIN).is_some_and(|origin| {
+        let named = origin.split_once("://").map(|(_, rest)| rest);
+        !matches!((named, host), (Some(named), Some(host)) if named.eq_ignore_ascii_case(host))
     });
-    let cross = text(&head.headers, HeaderName::from_static("sec-fetch-site"))
+    let cross = text(headers, HeaderName::from_static("sec-fetch-site"))
         .is_some_and(|s| s != "same-origin" && s != "none");
-    if !named && !foreign && !cross {
-        return Ok(());
+    match foreign || cross {
+        false => Ok(()),
+        true => Err(foreign_origin(
+            "This server replies to no request that a browser sends for another site's page",
+        )),
     }
-    Err(ApiError::new(
-        Status::PermissionDenied,
-        "FOREIGN_ORIGIN",
-        "This listener answers requests that name it by address or as localhost, and none that a browser sends for another site's page",
-    ))
+}
+
+/// Refuses what names this listener, which is on a loopback address, by a name that may be anybody's.
+///
+/// # Errors
+/// PERMISSION_DENIED.
+pub fn same_machine(headers: &HeaderMap) -> ApiResult<()> {
+    match text(headers, header::HOST).is_none_or(|h| is_here(authority_host(h))) {
+        true => Ok(()),
+        false => Err(foreign_origin(
+            "This listener replies to requests that name it by address or as localhost",
+        )),
+    }
+}
+
+fn foreign_origin(message: &str) -> Box<ApiError> {
+    ApiError::new(Status::PermissionDenied, "FOREIGN_ORIGIN", message)
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -186,8 +203,16 @@ mod tests {
                 ],
                 true,
             ),
+            (
+                &[("host", "127.0.0.1:8049"), ("sec-fetch-site", "same-site")],
+                false,
+            ),
+            // An origin without a host to compare it with.
+            (&[("origin", "http://127.0.0.1:8049")], false),
         ] {
-            assert_eq!(same_machine(&head(headers)).is_ok(), ok, "{headers:?}");
+            let headers = head(headers).headers;
+            let passes = same_origin(&headers).and_then(|()| same_machine(&headers));
+            assert_eq!(passes.is_ok(), ok, "{headers:?}");
         }
     }
 

@@ -608,6 +608,7 @@ impl Asked<'_> {
             error.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let status = match reply.status {
+            403 => Status::PermissionDenied,
             404 => Status::NotFound,
             409 => Status::FailedPrecondition,
             500.. => Status::Internal,

@@ -6,11 +6,14 @@
 
 mod admin;
 mod app;
+mod body;
+mod connections;
 pub mod error;
 mod fields;
 pub mod filestore;
 pub mod filter;
 mod gate;
+mod grpc;
 mod handlers;
 pub mod json;
 mod listen;
@@ -25,9 +28,11 @@ pub mod query;
 mod replications;
 pub mod route;
 pub mod schema;
+mod stream;
 pub mod throughput;
 mod tls;
 
-pub use app::{AppState, Ends, Gate, MAX_BODY, Metrics, router};
+pub use app::{AppState, Ends, Gate, Metrics, router};
+pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
 pub use tls::Tls;

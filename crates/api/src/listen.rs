@@ -1,31 +1,30 @@
-//! The listener: connections, their limits, their end.
+//! The listener: connections, what they speak, their end.
 //!
-//! A connection may be slow, silent or one of thousands; none of these may keep others from being answered. So each
-//! has a time for its handshake and for each request's head, the number of connections is bounded (those beyond it
-//! wait in the kernel's queue), and what a head may hold is bounded as well. Bodies are bounded where they are read.
+//! A connection may be slow, silent or one of thousands; none of these may keep others from being answered: who holds one
+//! for how long is decided in [`crate::connections`], and kept to in [`crate::stream`]. What a head may hold is bounded
+//! here, bodies where they are read. HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
 
 use crate::app::{AppState, Ends, Gate, router};
+use crate::connections::{Connections, HEAD_TIME, Slot};
+use crate::grpc;
+use crate::stream::Timed;
 use crate::tls::Tls;
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-/// Connections at once.
-const MAX_CONNECTIONS: usize = 512;
-/// A request's head has to arrive within this, from the end of the request before: also how long a connection may be
-/// idle. Clients that poll do so every ten seconds.
-const HEAD_TIME: Duration = Duration::from_secs(60);
 /// A handshake has to be over within this.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Bytes of a request's head.
@@ -92,19 +91,14 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let router = router(state, gate);
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Arc::new(Connections::default());
     let (ending, ended) = watch::channel(false);
     tokio::pin!(shutdown);
     loop {
-        // The permit comes first: without one, nothing is accepted.
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            a = accepted => a,
+            a = listener.accept() => a,
         };
         let (stream, remote) = match accepted {
             Ok(a) => a,
@@ -115,15 +109,23 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(slot) = connections.admit(remote.ip(), gate == Gate::Loopback) else {
+            tracing::debug!("an API connection too many, from {remote}");
+            continue;
+        };
         let connection = Connection {
             router: router.clone(),
             tls: tls.clone(),
             ended: ended.clone(),
             remote,
+            slot: Arc::clone(&slot),
         };
         tokio::spawn(async move {
-            connection.run(stream).await;
-            drop(permit);
+            tokio::select! {
+                biased;
+                () = slot.evicted() => tracing::debug!("the API connection from {remote} gives way to another"),
+                () = connection.run(stream) => {}
+            }
         });
     }
     drop(listener);
@@ -139,6 +141,7 @@ struct Connection {
     tls: Option<tokio_rustls::TlsAcceptor>,
     ended: watch::Receiver<bool>,
     remote: SocketAddr,
+    slot: Arc<Slot>,
 }
 
 impl Connection {
@@ -156,7 +159,7 @@ impl Connection {
         };
         match self.tls.clone() {
             None => self.speak(stream, ends).await,
-            Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+            Some(tls) => match timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
                 Ok(Ok(stream)) => self.speak(stream, ends).await,
                 Ok(Err(e)) => tracing::debug!("TLS with {}: {e}", ends.remote),
                 Err(_) => tracing::debug!("TLS with {}: too slow", ends.remote),
@@ -164,18 +167,36 @@ impl Connection {
         }
     }
 
-    async fn speak<S>(mut self, stream: S, ends: Ends)
+    async fn speak<S>(mut self, mut stream: S, ends: Ends)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let router = self.router.clone();
+        self.slot.ready();
+        let ahead = tokio::select! {
+            ahead = timeout(HEAD_TIME, opening(&mut stream)) => ahead,
+            // Nothing was asked for yet.
+            _ = self.ended.changed() => return,
+        };
+        let Ok(Ok(ahead)) = ahead else {
+            return;
+        };
+        if ahead == grpc::PREFACE {
+            return grpc::refuse(stream).await;
+        }
+        let (router, slot) = (self.router.clone(), Arc::clone(&self.slot));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            let working = slot.work();
             request.extensions_mut().insert(ends);
-            router.clone().oneshot(request.map(axum::body::Body::new))
+            request.extensions_mut().insert(Arc::clone(&slot));
+            let reply = router.clone().oneshot(request.map(axum::body::Body::new));
+            async move {
+                let reply = reply.await;
+                drop(working);
+                reply
+            }
         });
+        let stream = Timed::new(stream, ahead, Arc::clone(&self.slot));
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME)
             .max_buf_size(MAX_HEAD)
             .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
@@ -194,4 +215,16 @@ impl Connection {
             }
         }
     }
+}
+
+/// What the peer sends first, as far as it takes to tell HTTP/2 from HTTP/1.
+async fn opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut read = Vec::with_capacity(grpc::PREFACE.len());
+    while grpc::PREFACE.starts_with(&read) && read.len() < grpc::PREFACE.len() {
+        let left = grpc::PREFACE.len() - read.len();
+        if stream.take(left as u64).read_buf(&mut read).await? == 0 {
+            break;
+        }
+    }
+    Ok(read)
 }

@@ -115,6 +115,7 @@ fn refused(failure: Failure) -> Box<ApiError> {
         Reason::State => (Status::FailedPrecondition, "REPLICATION_STATE"),
         Reason::Busy => (Status::Aborted, "TRANSFER_IN_PROGRESS"),
         Reason::Unsupported => (Status::Unimplemented, "NOT_IMPLEMENTED"),
+        Reason::Denied => (Status::PermissionDenied, "ROLE_INSUFFICIENT"),
         Reason::Failed => (Status::Internal, "REPLICATION_FAILED"),
     };
     ApiError::new(status, reason, failure.message)

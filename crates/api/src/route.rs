@@ -25,7 +25,8 @@ impl Verb {
     /// From the method's name.
     pub fn of(method: &axum::http::Method) -> Option<Verb> {
         match method.as_str() {
-            "GET" => Some(Verb::Get),
+            // A reply to HEAD is one to GET without its body, which the listener leaves out.
+            "GET" | "HEAD" => Some(Verb::Get),
             "POST" => Some(Verb::Post),
             "PATCH" => Some(Verb::Patch),
             "DELETE" => Some(Verb::Delete),

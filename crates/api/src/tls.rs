@@ -1,5 +1,6 @@
 //! The certificate that the listener shows.
 
+use crate::grpc;
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -57,7 +58,8 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, private)
             .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // In the order of preference: only who offers nothing else gets HTTP/2.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), grpc::ALPN.to_vec()];
         Ok(Tls {
             config: Arc::new(config),
             certificate: certificate.to_owned(),
@@ -77,8 +79,8 @@ impl Tls {
             let pair = KeyPair::generate().map_err(invalid)?;
             let params = CertificateParams::new(names.to_vec()).map_err(invalid)?;
             let made = params.self_signed(&pair).map_err(invalid)?;
-            write(&key, &pair.serialize_pem(), 0o600)?;
-            write(&certificate, &made.pem(), 0o644)?;
+            write(&key, &pair.serialize_pem())?;
+            write(&certificate, &made.pem())?;
         }
         Tls::given(&certificate, &key)
     }
@@ -89,14 +91,14 @@ impl Tls {
 }
 
 /// Writes a file so that it is there as a whole or not at all.
-fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+fn write(path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write as _;
     let new = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(mode)
+        .mode(0o600)
         .open(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

@@ -44,7 +44,7 @@ async fn the_end_waits_for_answers_and_not_for_idle_connections() {
     let mut idle = TcpStream::connect(address).await.unwrap();
     let mut busy = TcpStream::connect(address).await.unwrap();
     // Half a request: its answer is owed when the end comes.
-    let head = "POST /v1/projects/p/locations/l/storagePools?storagePoolId=p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{";
+    let head = "POST /v1/projects/p/locations/l/storagePools?storagePoolId=p HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{";
     busy.write_all(head.as_bytes()).await.unwrap();
     // Answered, so that both connections are known to be accepted.
     idle.write_all(b"GET /v1/projects/p/locations HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -61,4 +61,43 @@ async fn the_end_waits_for_answers_and_not_for_idle_connections() {
     assert!(text.starts_with("HTTP/1.1 400"), "{text}");
     serving.await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// A library that speaks gRPC, over plain TCP: told in its own protocol, while the same port serves HTTP/1.
+#[tokio::test]
+async fn callers_over_grpc_are_told_to_use_rest() {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(
+        listener,
+        api.state.clone(),
+        Access::Loopback,
+        std::future::pending(),
+    ));
+    let mut caller = TcpStream::connect(address).await.unwrap();
+    // In two pieces, the first of which could be POST's. Then SETTINGS, HEADERS of a call, GOAWAY.
+    caller.write_all(b"P").await.unwrap();
+    tokio::task::yield_now().await;
+    caller
+        .write_all(b"RI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    caller
+        .write_all(b"\0\0\x01\x01\x05\0\0\0\x01\x82\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0")
+        .await
+        .unwrap();
+    let mut got = Vec::new();
+    caller.read_to_end(&mut got).await.unwrap();
+    let text = String::from_utf8_lossy(&got);
+    assert!(text.contains("grpc-status\u{2}12"), "{text}");
+    assert!(text.contains("transport='rest'"), "{text}");
+    let mut other = TcpStream::connect(address).await.unwrap();
+    other
+        .write_all(b"PUT / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    other.read_to_string(&mut text).await.unwrap();
+    assert!(text.starts_with("HTTP/1.1 404"), "{text}");
 }

@@ -49,6 +49,7 @@ impl Node {
             .method(method)
             .uri(format!("/api/{path}"))
             .header("host", "127.0.0.1:8049")
+            .header("content-type", "application/json")
             .body(body)
             .unwrap();
         let service = router(self.api.state.clone(), Gate::Loopback);
@@ -610,6 +611,7 @@ async fn what_is_wrong_changes_nothing() {
         .method("POST")
         .uri("/api/private/cli")
         .header("host", "127.0.0.1:8049")
+        .header("content-type", "application/json")
         .body(Body::from("{"))
         .unwrap();
     let (status, body) = n.api.send(Gate::Loopback, request).await;

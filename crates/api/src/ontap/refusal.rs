@@ -130,6 +130,7 @@ impl Refusal {
             Reason::Invalid => (400, VALUE),
             Reason::State | Reason::Busy => (409, GENERIC),
             Reason::Unsupported => (400, NOT_HERE),
+            Reason::Denied => (403, NOT_AUTHORIZED),
             Reason::Failed => (500, GENERIC),
         };
         Refusal::new(status, code, failure.message)
@@ -156,6 +157,7 @@ impl Refusal {
             401 => NOBODY,
             403 => NOT_AUTHORIZED,
             404 => NO_API,
+            415 => NO_JSON,
             _ => GENERIC,
         };
         let message = match e.code() {

@@ -74,6 +74,7 @@ impl Api {
             .method(method)
             .uri(path)
             .header("host", "127.0.0.1:8049")
+            .header("content-type", "application/json")
             .body(body.into())
             .unwrap();
         self.send(Gate::Loopback, request).await

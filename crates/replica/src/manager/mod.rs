@@ -69,6 +69,8 @@ pub enum Reason {
     Busy,
     /// Not something that this server does.
     Unsupported,
+    /// Not something that this user may do.
+    Denied,
     /// It could not be done: a disk, a peer, a limit.
     Failed,
 }

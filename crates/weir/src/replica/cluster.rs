@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_control::{
-    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, SnapshotChange,
-    SnapshotOf, Status as GrpcStatus, Within,
+    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, Role,
+    SnapshotChange, SnapshotOf, Status as GrpcStatus, Within,
 };
 use weir_ontap::cluster::{
     Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Throttle, Volume,
@@ -51,6 +51,7 @@ fn refusal(refusal: &Refusal) -> Failure {
         GrpcStatus::FailedPrecondition => Reason::State,
         GrpcStatus::Aborted | GrpcStatus::Unavailable => Reason::Busy,
         GrpcStatus::Unimplemented => Reason::Unsupported,
+        GrpcStatus::PermissionDenied => Reason::Denied,
         _ => Reason::Failed,
     };
     Failure::new(reason, refusal.message.clone())
@@ -628,6 +629,7 @@ impl Cluster for AsUser {
     }
 
     fn change(&self, change: Change) -> Result<(), Failure> {
+        self.allowed(&change)?;
         match change {
             // Mutations of the control plane, which keeps the audit log itself.
             Change::SnapshotCreate { .. }
@@ -645,6 +647,27 @@ impl Cluster for AsUser {
 }
 
 impl AsUser {
+    /// Checks the user's role. A paired node may read everything for as long as it is paired, which is more than an editor's
+    /// token grants and outlives it: who has access is for administrators, as tokens are.
+    fn allowed(&self, change: &Change) -> Answer<()> {
+        let least = match change {
+            Change::PeerCreate { .. } | Change::PeerDelete(_) => Role::Admin,
+            _ => Role::Editor,
+        };
+        if self.actor.role >= least {
+            return Ok(());
+        }
+        let (verb, _) = change.subject();
+        Err(Failure::new(
+            Reason::Denied,
+            format!(
+                "\"{verb}\" takes the role {}; this request has the role {}.",
+                least.as_str(),
+                self.actor.role.as_str()
+            ),
+        ))
+    }
+
     /// Carries out what the control plane knows nothing of, with a line in its audit log.
     fn audited(&self, change: Change) -> Answer<()> {
         let (verb, target) = change.subject();
