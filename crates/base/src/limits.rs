@@ -1,6 +1,8 @@
 //! Every limit of the system that a user can run into, in one file, with the
 //! relations between them checked when it is compiled.
 
+pub mod net;
+
 /// Bytes in a block: the unit of the device, the cache, trees and checksums.
 pub const BLOCK_SIZE: usize = 4096;
 

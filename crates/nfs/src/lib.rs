@@ -24,8 +24,8 @@ pub mod xdr;
 pub use nlm::HostStore;
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
-pub use service::{Arrival, Config, ConnInfo, Handled, Later, Service};
-pub use service::{MAX_RECORD, MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
+pub use service::{Arrival, Begin, Config, ConnInfo, Handled, Later, Service};
+pub use service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 
 /// Decodes the arguments of any call that the service knows, by program, version
 /// and procedure: whether they decode, or `None` if there is no such call. For

@@ -1,136 +1,357 @@
-//! Record marking (RFC 5531 §11): whole messages out of a byte stream.
+//! Record marking (RFC 5531 §11): from a socket's bytes to whole messages, without copying what arrives whole.
 //!
-//! Almost every client sends a message as one fragment. Such a record is handed
-//! on where it lies in the connection's buffer; only a message in several
-//! fragments is gathered in a buffer of the assembler's own. A record's length
-//! is bounded before anything is reserved for it, and the bound counts all of
-//! its fragments.
+//! Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one read: they are
+//! handed out as slices of the caller's receive buffer and never copied. Large calls (WRITE of
+//! 64 KiB to 1 MiB) span several reads: the part that came with the first read is copied once
+//! into a buffer, and later reads go straight into that buffer ([`Inbox::spare`]), with the
+//! receive buffer as the second part of the same `readv` for whatever follows the record.
+//!
+//! **What a record costs.** A mark announces up to 2 GiB in four bytes. Were memory taken for what is announced, some
+//! kilobytes from a stranger would use up all that connections may hold. So a buffer is at most
+//! [`RECORD_GROWTH`] times as large as what has arrived: a record of 1 MiB that comes slowly is moved to a larger buffer a few
+//! times, which costs a third of a copy; one that comes fast, once. And beyond [`SMALL_RECORD`] nothing is taken until the
+//! [`Receiver`] has seen the head of the message and agreed; if it does not, the record is read past, so that
+//! the stream can be followed on.
+//!
+//! Fragments change nothing of that: the bounds are on the record, whose fragments are gathered in one buffer.
+//!
+//! Nothing is allocated at a record boundary, which is where an idle connection rests.
+
+use std::mem::MaybeUninit;
+
+use weir_base::limits::net::{MAX_FRAGMENTS, RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
 
 /// Bit of the fragment header that marks the last fragment.
 const LAST: u32 = 1 << 31;
 /// Length of a fragment header in bytes.
 pub const MARK_BYTES: usize = 4;
 
-/// Most fragments of one record. A record of the largest size in TCP segments
-/// of the smallest usual size is below this; empty fragments without end are not.
-const MAX_FRAGMENTS: u32 = 4096;
-
-/// A record that is refused; the stream cannot be followed any further.
+/// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordError {
+pub enum Flow {
+    /// The next record.
+    Continue,
+    /// Nothing for now: the connection has enough in flight.
+    Pause,
+    /// The peer broke the protocol; the connection is to be closed.
+    Close(&'static str),
+}
+
+/// Whether memory is taken for a large record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit {
+    /// Yes.
+    Take,
+    /// Not now: ask again with the next [`Inbox::accept`].
+    Wait,
+    /// Never: it is read past, then [`Receiver::skipped`] is called.
+    Skip,
+    /// The connection is to be closed.
+    Close(&'static str),
+}
+
+/// Who takes the records of a connection.
+pub trait Receiver {
+    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than [`SMALL_RECORD`], and
+    /// which begins with `head` (at least [`RECORD_HEAD`] bytes). A record in fragments is asked about again when it
+    /// turns out to be larger.
+    fn admit(&mut self, head: &[u8], bytes: usize) -> Admit;
+
+    /// A whole record, without its marks.
+    fn record(&mut self, message: &[u8]) -> Flow;
+
+    /// The end of a record that was not admitted.
+    fn skipped(&mut self) -> Flow;
+}
+
+/// Why a connection cannot be followed any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
     /// A record longer than the limit: the bytes announced so far.
     TooLong(usize),
     /// A record in more fragments than any sender has use for.
     TooManyFragments,
+    /// The receiver of records refused one.
+    Refused(&'static str),
 }
 
-impl std::fmt::Display for RecordError {
+impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            RecordError::TooLong(n) => {
+            Broken::TooLong(n) => {
                 write!(f, "RPC record of {n} bytes or more exceeds the limit")
             }
-            RecordError::TooManyFragments => {
+            Broken::TooManyFragments => {
                 write!(f, "RPC record in more than {MAX_FRAGMENTS} fragments")
             }
+            Broken::Refused(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for RecordError {}
+impl std::error::Error for Broken {}
 
-/// What the front of the buffer holds.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// One whole message. `consumed` bytes of the buffer are done with.
-    Record {
-        /// The message without its record marks.
-        message: &'a [u8],
-        /// Bytes to drop from the front of the buffer.
-        consumed: usize,
-    },
-    /// More bytes are needed.
-    More {
-        /// Bytes to drop from the front of the buffer now.
-        consumed: usize,
-        /// Bytes that the rest of the buffer must reach before it is worth
-        /// asking again; at most the record limit and a mark.
-        want: usize,
-    },
-}
-
-/// Assembles the records of one connection.
-#[derive(Debug)]
-pub struct Assembler {
-    limit: usize,
-    gathered: Vec<u8>,
+/// The record that has begun.
+#[derive(Default)]
+struct Open {
+    /// Bytes of the message announced so far, in all its fragments.
+    announced: usize,
+    /// Bytes of the current fragment that are still to come.
+    left: usize,
+    /// The current fragment is the last.
+    last: bool,
     fragments: u32,
-    finished: bool,
+    /// Bytes that the receiver has agreed to.
+    admitted: usize,
+    /// It is read past.
+    skip: bool,
 }
 
-impl Assembler {
-    /// An assembler for records of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Assembler {
+impl Open {
+    /// Whether the receiver has to agree before more is taken than the head.
+    fn to_ask(&self) -> bool {
+        !self.skip && self.announced > SMALL_RECORD && self.admitted < self.announced
+    }
+}
+
+/// One connection's position in its stream of records.
+pub struct Inbox {
+    limit: usize,
+    /// The bytes of the next mark that have arrived.
+    mark: [u8; MARK_BYTES],
+    marked: usize,
+    open: Option<Open>,
+    /// What has arrived of the open record, without marks.
+    held: Vec<u8>,
+    waits: bool,
+}
+
+impl Inbox {
+    /// An inbox that refuses records longer than `limit` bytes.
+    pub fn new(limit: usize) -> Inbox {
+        Inbox {
             limit,
-            gathered: Vec::new(),
-            fragments: 0,
-            finished: false,
+            mark: [0; MARK_BYTES],
+            marked: 0,
+            open: None,
+            held: Vec::new(),
+            waits: false,
         }
     }
 
-    /// Bytes that this assembler holds of an unfinished record.
+    /// Bytes of memory held for the record under assembly.
     pub fn held(&self) -> usize {
-        self.gathered.capacity()
+        self.held.capacity()
     }
 
-    /// Looks at the front of `buf`, which starts where the last step ended.
-    pub fn step<'a>(&'a mut self, buf: &'a [u8]) -> Result<Step<'a>, RecordError> {
-        if self.finished {
-            self.finished = false;
-            self.fragments = 0;
-            self.gathered = Vec::new();
+    /// Bytes beyond [`Inbox::held`] that the receiver has agreed to for the record under assembly.
+    pub fn promised(&self) -> usize {
+        let open = self.open.as_ref().filter(|open| !open.skip);
+        open.map_or(0, |open| open.admitted.saturating_sub(self.held.capacity()))
+    }
+
+    /// True when the peer has begun a record and not finished it.
+    pub fn partial(&self) -> bool {
+        self.marked > 0 || self.open.is_some()
+    }
+
+    /// True when the record under assembly waits for the receiver to agree to it.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Bytes that are announced of the record under assembly and have not been taken.
+    pub fn rest(&self) -> usize {
+        let open = self.open.as_ref();
+        open.map_or(0, |open| open.announced.saturating_sub(self.held.len()))
+    }
+
+    /// Bytes that come next and are read past.
+    pub fn skips(&self) -> usize {
+        let open = self.open.as_ref().filter(|open| open.skip);
+        open.map_or(0, |open| open.left)
+    }
+
+    /// Where the kernel may put what comes next of the record under assembly; empty unless there is one.
+    pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        let room = match &self.open {
+            Some(open) if !open.skip && !self.held.is_empty() => match open.to_ask() {
+                true => RECORD_HEAD.saturating_sub(self.held.len()).min(open.left),
+                false => open.left,
+            },
+            _ => 0,
+        };
+        if room > 0 && self.held.len() == self.held.capacity() {
+            self.grow(0, self.held.len() + room);
         }
-        let mut consumed = 0;
+        let spare = self.held.spare_capacity_mut();
+        let len = spare.len().min(room);
+        &mut spare[..len]
+    }
+
+    /// Takes note of `n` bytes that were written to [`Inbox::spare`].
+    ///
+    /// # Safety
+    /// The first `n` bytes of the slice last returned by `spare` must have been initialised.
+    pub unsafe fn filled(&mut self, n: usize) {
+        if let Some(open) = &mut self.open {
+            open.left -= n;
+        }
+        // SAFETY: the caller initialised these `n` bytes, and `spare` reserved them.
+        unsafe { self.held.set_len(self.held.len() + n) };
+    }
+
+    /// Makes room for `more` bytes, and beyond that as far as what will have arrived allows, up to `want` in all.
+    fn grow(&mut self, more: usize, want: usize) {
+        let arrived = self.held.len() + more;
+        if arrived > self.held.capacity() || more == 0 {
+            let to = (arrived * RECORD_GROWTH).max(RECORD_HEAD).min(want);
+            self.held.reserve_exact(to.max(arrived) - self.held.len());
+        }
+    }
+
+    /// Takes the bytes of the next mark from `rest`; `None` if it is not whole yet. The count is what was taken.
+    fn mark(&mut self, rest: &[u8]) -> (usize, Option<u32>) {
+        let mut taken = 0;
+        for (to, from) in self.mark[self.marked..].iter_mut().zip(rest) {
+            *to = *from;
+            taken += 1;
+        }
+        self.marked += taken;
+        if self.marked < MARK_BYTES {
+            return (taken, None);
+        }
+        self.marked = 0;
+        (taken, Some(u32::from_be_bytes(self.mark)))
+    }
+
+    /// A fragment begins.
+    fn begin(&mut self, mark: u32) -> Result<(), Broken> {
+        let open = self.open.get_or_insert_default();
+        open.left = (mark & !LAST) as usize;
+        open.last = mark & LAST != 0;
+        open.announced += open.left;
+        open.fragments += 1;
+        if open.announced > self.limit {
+            return Err(Broken::TooLong(open.announced));
+        }
+        if open.fragments > MAX_FRAGMENTS {
+            return Err(Broken::TooManyFragments);
+        }
+        Ok(())
+    }
+
+    /// Runs `input` through the inbox and hands each whole record to `to`.
+    ///
+    /// Returns how many bytes were consumed: all of them unless `to` answered [`Flow::Pause`] or [`Admit::Wait`], in which
+    /// case the caller keeps the rest and presents it again. Must be
+    /// called once after [`Inbox::filled`], with an empty `input` if nothing else came.
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing that comes after it can be told.
+    pub fn accept(&mut self, input: &[u8], to: &mut impl Receiver) -> Result<usize, Broken> {
+        let mut at = 0;
+        self.waits = false;
         loop {
-            let rest = buf.get(consumed..).unwrap_or(&[]);
-            let Some((mark, body)) = rest.split_first_chunk::<MARK_BYTES>() else {
-                return Ok(Step::More {
-                    consumed,
-                    want: MARK_BYTES,
-                });
+            let rest = input.get(at..).unwrap_or_default();
+            let flow = match &mut self.open {
+                None => {
+                    if self.marked == 0
+                        && let Some((mark, body)) = rest.split_first_chunk::<MARK_BYTES>()
+                    {
+                        let mark = u32::from_be_bytes(*mark);
+                        let len = (mark & !LAST) as usize;
+                        if mark & LAST != 0
+                            && len <= self.limit
+                            && let Some(message) = body.get(..len)
+                        {
+                            at += MARK_BYTES + len;
+                            match to.record(message) {
+                                Flow::Continue => continue,
+                                Flow::Pause => return Ok(at),
+                                Flow::Close(why) => return Err(Broken::Refused(why)),
+                            }
+                        }
+                    }
+                    let (taken, mark) = self.mark(rest);
+                    at += taken;
+                    match mark {
+                        Some(mark) => self.begin(mark)?,
+                        None => return Ok(at),
+                    }
+                    continue;
+                }
+                Some(open) if open.left == 0 && !open.last => {
+                    let (taken, mark) = self.mark(rest);
+                    at += taken;
+                    match mark {
+                        Some(mark) => self.begin(mark)?,
+                        None => return Ok(at),
+                    }
+                    continue;
+                }
+                Some(open) if open.skip => {
+                    let past = open.left.min(rest.len());
+                    open.left -= past;
+                    at += past;
+                    match open.left {
+                        0 if open.last => {
+                            self.open = None;
+                            to.skipped()
+                        }
+                        0 => continue,
+                        _ => return Ok(at),
+                    }
+                }
+                Some(open) => {
+                    let to_ask = open.to_ask();
+                    if to_ask && self.held.len() >= RECORD_HEAD {
+                        match to.admit(&self.held, open.announced) {
+                            Admit::Take => open.admitted = open.announced,
+                            Admit::Wait => {
+                                self.waits = true;
+                                return Ok(at);
+                            }
+                            Admit::Skip => {
+                                open.skip = true;
+                                self.held = Vec::new();
+                            }
+                            Admit::Close(why) => return Err(Broken::Refused(why)),
+                        }
+                        continue;
+                    }
+                    let want = match to_ask {
+                        true => RECORD_HEAD - self.held.len(),
+                        false => open.left,
+                    };
+                    let take = want.min(open.left).min(rest.len());
+                    open.left -= take;
+                    let (left, last) = (open.left, open.last);
+                    if take > 0 {
+                        let want = match to_ask {
+                            true => RECORD_HEAD,
+                            false => self.held.len() + take + left,
+                        };
+                        self.grow(take, want);
+                        self.held.extend_from_slice(&rest[..take]);
+                        at += take;
+                    }
+                    match left {
+                        0 if last => {
+                            let flow = to.record(&self.held);
+                            self.held = Vec::new();
+                            self.open = None;
+                            flow
+                        }
+                        _ if at == input.len() && take < want => return Ok(at),
+                        _ => continue,
+                    }
+                }
             };
-            let mark = u32::from_be_bytes(*mark);
-            let len = (mark & !LAST) as usize;
-            let total = self.gathered.len().saturating_add(len);
-            if total > self.limit {
-                return Err(RecordError::TooLong(total));
-            }
-            let Some(fragment) = body.get(..len) else {
-                return Ok(Step::More {
-                    consumed,
-                    want: MARK_BYTES + len,
-                });
-            };
-            consumed += MARK_BYTES + len;
-            let last = mark & LAST != 0;
-            if last && self.fragments == 0 {
-                return Ok(Step::Record {
-                    message: fragment,
-                    consumed,
-                });
-            }
-            self.fragments += 1;
-            if self.fragments > MAX_FRAGMENTS {
-                return Err(RecordError::TooManyFragments);
-            }
-            self.gathered.extend_from_slice(fragment);
-            if last {
-                self.finished = true;
-                return Ok(Step::Record {
-                    message: &self.gathered,
-                    consumed,
-                });
+            match flow {
+                Flow::Continue => {}
+                Flow::Pause => return Ok(at),
+                Flow::Close(why) => return Err(Broken::Refused(why)),
             }
         }
     }
@@ -139,85 +360,244 @@ impl Assembler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn fragment(data: &[u8], last: bool) -> Vec<u8> {
-        let mut v = ((data.len() as u32) | if last { LAST } else { 0 })
-            .to_be_bytes()
-            .to_vec();
-        v.extend_from_slice(data);
-        v
+    /// Large enough that a record of it has to be asked about.
+    const LARGE: usize = 10 * SMALL_RECORD;
+
+    fn mark(len: usize, last: bool) -> [u8; 4] {
+        (len as u32 | if last { LAST } else { 0 }).to_be_bytes()
     }
 
-    /// Feeds `stream` as it would arrive in pieces, and returns the messages.
-    fn run(limit: usize, stream: &[u8], piece: usize) -> Result<Vec<Vec<u8>>, RecordError> {
-        let mut a = Assembler::new(limit);
-        let (mut buf, mut out) = (Vec::new(), Vec::new());
-        for part in stream.chunks(piece) {
-            buf.extend_from_slice(part);
-            loop {
-                match a.step(&buf)? {
-                    Step::Record { message, consumed } => {
-                        out.push(message.to_vec());
-                        buf.drain(..consumed);
-                    }
-                    Step::More { consumed, want } => {
-                        assert!(want > buf.len() - consumed, "asked for what is there");
-                        assert!(want <= limit + MARK_BYTES);
-                        buf.drain(..consumed);
-                        break;
-                    }
-                }
+    /// A stream of records of the given sizes, each cut into fragments of at most `cut`.
+    fn stream(sizes: &[usize], cut: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        for (i, &size) in sizes.iter().enumerate() {
+            let record: Vec<u8> = (0..size).map(|j| (i * 31 + j * 7) as u8).collect();
+            let pieces: Vec<&[u8]> = if size == 0 {
+                vec![&[]]
+            } else {
+                record.chunks(cut).collect()
+            };
+            for (k, piece) in pieces.iter().enumerate() {
+                bytes.extend_from_slice(&mark(piece.len(), k + 1 == pieces.len()));
+                bytes.extend_from_slice(piece);
+            }
+            records.push(record);
+        }
+        (bytes, records)
+    }
+
+    /// Keeps what it is given. `flow` and `admit` are what it says.
+    struct Kept {
+        records: Vec<Vec<u8>>,
+        skipped: usize,
+        asked: Vec<usize>,
+        flow: Flow,
+        admit: Box<dyn FnMut(&[u8], usize) -> Admit>,
+    }
+
+    impl Kept {
+        fn new(admit: impl FnMut(&[u8], usize) -> Admit + 'static) -> Kept {
+            Kept {
+                records: Vec::new(),
+                skipped: 0,
+                asked: Vec::new(),
+                flow: Flow::Continue,
+                admit: Box::new(admit),
             }
         }
-        Ok(out)
+    }
+
+    impl Receiver for Kept {
+        fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
+            assert!(head.len() >= RECORD_HEAD && bytes > SMALL_RECORD);
+            self.asked.push(bytes);
+            (self.admit)(head, bytes)
+        }
+        fn record(&mut self, message: &[u8]) -> Flow {
+            self.records.push(message.to_vec());
+            self.flow
+        }
+        fn skipped(&mut self) -> Flow {
+            self.skipped += 1;
+            self.flow
+        }
+    }
+
+    /// Reads `chunk` as a connection does: first what has room in the record under assembly.
+    fn read(inbox: &mut Inbox, chunk: &[u8], to: &mut Kept) -> Result<usize, Broken> {
+        let spare = inbox.spare();
+        let direct = spare.len().min(chunk.len());
+        for (to, from) in spare.iter_mut().zip(chunk) {
+            to.write(*from);
+        }
+        // SAFETY: `direct` bytes were written just above.
+        unsafe { inbox.filled(direct) };
+        Ok(direct + inbox.accept(&chunk[direct..], to)?)
+    }
+
+    /// Every way of cutting the stream into reads gives the same records, whether the bytes come
+    /// through the receive buffer or through `spare`.
+    #[test]
+    fn any_cut_of_the_stream_gives_the_same_records() {
+        for cut in [5, 64, 10_000] {
+            let (bytes, records) = stream(&[1, 0, 40, 300, 4, 7, 0, 129], cut);
+            for step in 1..bytes.len() {
+                let mut inbox = Inbox::new(4096);
+                let mut kept = Kept::new(|_, _| Admit::Close("none is large"));
+                for chunk in bytes.chunks(step) {
+                    assert_eq!(read(&mut inbox, chunk, &mut kept), Ok(chunk.len()));
+                }
+                assert_eq!(kept.records, records, "cut {cut} step {step}");
+                assert!(!inbox.partial());
+                assert_eq!(inbox.held(), 0);
+            }
+        }
     }
 
     #[test]
-    fn one_fragment_is_not_copied() {
-        let stream = fragment(b"hello", true);
-        let mut a = Assembler::new(100);
-        let Ok(Step::Record { message, consumed }) = a.step(&stream) else {
-            panic!()
-        };
-        assert_eq!((message, consumed), (&b"hello"[..], 9));
-        assert_eq!(message.as_ptr(), stream[4..].as_ptr());
-        assert_eq!(a.held(), 0);
+    fn pause_keeps_the_rest_for_later() {
+        let (bytes, records) = stream(&[10, 20, 30], 100);
+        let mut inbox = Inbox::new(4096);
+        let mut kept = Kept::new(|_, _| Admit::Take);
+        kept.flow = Flow::Pause;
+        let (mut at, mut calls) = (0, 0);
+        while at < bytes.len() {
+            at += inbox.accept(&bytes[at..], &mut kept).unwrap();
+            calls += 1;
+        }
+        assert_eq!(calls, 3);
+        assert_eq!(kept.records, records);
+    }
+
+    /// However a record of many bytes arrives and is cut into fragments, what is held is bounded by what has arrived, and
+    /// by its head until it is admitted.
+    #[test]
+    fn memory_follows_what_has_arrived() {
+        for cut in [100, 3000, usize::MAX] {
+            let (bytes, records) = stream(&[8, LARGE + 5, 8, 2 * LARGE], cut);
+            for step in [7, 700, RECORD_HEAD, RECORD_HEAD + 1, 9000, 3 * LARGE] {
+                let mut inbox = Inbox::new(4 * LARGE);
+                let mut refusals = 0;
+                let mut kept = Kept::new(move |_, _| {
+                    refusals += 1;
+                    match refusals % 3 {
+                        0 => Admit::Take,
+                        _ => Admit::Wait,
+                    }
+                });
+                let (mut backlog, mut arrived) = (Vec::new(), 0);
+                for chunk in bytes.chunks(step) {
+                    let done = kept.records.len();
+                    arrived += chunk.len();
+                    backlog.extend_from_slice(chunk);
+                    // As a connection does: refused, it comes again.
+                    for _ in 0..3 * MAX_FRAGMENTS {
+                        let used = inbox.accept(&backlog, &mut kept).unwrap();
+                        backlog.drain(..used);
+                        if !inbox.waits() {
+                            break;
+                        }
+                        if cut == usize::MAX {
+                            assert!(inbox.held() <= RECORD_HEAD, "step {step}");
+                        }
+                    }
+                    assert!(backlog.is_empty());
+                    if kept.records.len() > done {
+                        arrived = chunk.len();
+                    }
+                    let most = (arrived * RECORD_GROWTH).max(RECORD_HEAD);
+                    assert!(inbox.held() <= most, "cut {cut} step {step}");
+                }
+                assert!(kept.records == records, "cut {cut} step {step}");
+                if cut == usize::MAX && step < LARGE {
+                    assert_eq!(kept.asked, [[LARGE + 5; 3], [2 * LARGE; 3]].concat());
+                }
+                assert_eq!((inbox.held(), inbox.promised()), (0, 0));
+            }
+        }
+    }
+
+    /// A large record that is not admitted takes no memory, and what follows it is understood, in fragments or not.
+    #[test]
+    fn what_is_not_admitted_is_read_past() {
+        for cut in [100, 3000, usize::MAX] {
+            let (bytes, records) = stream(&[8, LARGE, 9], cut);
+            for step in [1, 7, 5000] {
+                let mut inbox = Inbox::new(2 * LARGE);
+                let mut kept = Kept::new(|_, _| Admit::Skip);
+                for chunk in bytes.chunks(step) {
+                    assert_eq!(read(&mut inbox, chunk, &mut kept), Ok(chunk.len()));
+                    let most = if cut == usize::MAX {
+                        RECORD_HEAD
+                    } else {
+                        SMALL_RECORD
+                    };
+                    assert!(inbox.held() <= most && inbox.promised() == 0);
+                }
+                assert_eq!(kept.records, [&records[0][..], &records[2][..]]);
+                assert_eq!(kept.skipped, 1, "cut {cut} step {step}");
+                assert!(!inbox.partial());
+            }
+        }
+    }
+
+    /// The first fragments of a record may be small: the head that decides is the record's.
+    #[test]
+    fn fragments_hide_nothing() {
+        let mut bytes = [&mark(4, false)[..], b"head"].concat();
+        bytes.extend_from_slice(&mark(LARGE, true));
+        bytes.resize(bytes.len() + 4000, 7);
+        let mut inbox = Inbox::new(2 * LARGE);
+        let mut kept = Kept::new(|head, bytes| {
+            assert!(head.starts_with(b"head\x07") && bytes == LARGE + 4);
+            Admit::Close("no")
+        });
+        let refused = inbox.accept(&bytes, &mut kept);
+        assert_eq!(refused, Err(Broken::Refused("no")));
+        assert_eq!(kept.asked, [LARGE + 4]);
     }
 
     #[test]
-    fn the_limit_counts_all_fragments() {
-        let mut s = fragment(b"12345", false);
-        s.extend(fragment(b"6789", true));
-        assert_eq!(run(9, &s, 3), Ok(vec![b"123456789".to_vec()]));
-        assert_eq!(run(8, &s, 3), Err(RecordError::TooLong(9)));
-        assert_eq!(
-            run(8, &[0xff; 4], 1),
-            Err(RecordError::TooLong(0x7fff_ffff))
-        );
+    fn what_is_agreed_to_is_promised_until_it_is_there() {
+        let (bytes, _) = stream(&[LARGE], usize::MAX);
+        let mut inbox = Inbox::new(LARGE);
+        let mut kept = Kept::new(|_, _| Admit::Take);
+        for chunk in bytes.chunks(1500) {
+            read(&mut inbox, chunk, &mut kept).unwrap();
+            if !kept.asked.is_empty() && inbox.partial() {
+                assert_eq!(inbox.held() + inbox.promised(), LARGE);
+            }
+        }
+        assert_eq!((inbox.held(), inbox.promised()), (0, 0));
+        assert_eq!(kept.records.len(), 1);
+    }
+
+    #[test]
+    fn oversized_records_are_refused_before_any_memory_is_held() {
+        let mut kept = Kept::new(|_, _| Admit::Take);
+        let mut inbox = Inbox::new(1000);
+        let error = inbox.accept(&mark(1001, true), &mut kept).unwrap_err();
+        assert_eq!(error, Broken::TooLong(1001));
+        assert_eq!(inbox.held(), 0);
+
+        let mut inbox = Inbox::new(1000);
+        let mut bytes = mark(600, false).to_vec();
+        bytes.extend_from_slice(&[0; 600]);
+        bytes.extend_from_slice(&mark(401, true));
+        let error = inbox.accept(&bytes, &mut kept).unwrap_err();
+        assert_eq!(error, Broken::TooLong(1001));
     }
 
     #[test]
     fn endless_empty_fragments_end() {
-        let s = fragment(b"", false).repeat(MAX_FRAGMENTS as usize + 1);
-        assert_eq!(run(8, &s, 64), Err(RecordError::TooManyFragments));
-    }
-
-    proptest! {
-        #[test]
-        fn any_split_gives_the_same_messages(
-            messages in proptest::collection::vec(
-                proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..4), 0..6),
-            piece in 1usize..40,
-        ) {
-            let mut stream = Vec::new();
-            for m in &messages {
-                for (i, f) in m.iter().enumerate() {
-                    stream.extend(fragment(f, i + 1 == m.len()));
-                }
-            }
-            let want: Vec<Vec<u8>> = messages.iter().map(|m| m.concat()).collect();
-            prop_assert_eq!(run(100, &stream, piece), Ok(want));
-        }
+        let mut inbox = Inbox::new(1000);
+        let bytes: Vec<u8> = std::iter::repeat_n(mark(0, false), 5000)
+            .flatten()
+            .collect();
+        let mut kept = Kept::new(|_, _| Admit::Take);
+        let error = inbox.accept(&bytes, &mut kept).unwrap_err();
+        assert_eq!(error, Broken::TooManyFragments);
     }
 }

@@ -74,6 +74,16 @@ pub enum Credential {
     Sys(Creds),
 }
 
+impl Credential {
+    /// The caller's ids, if any are given.
+    pub fn creds(&self) -> Option<&Creds> {
+        match self {
+            Credential::None => None,
+            Credential::Sys(creds) => Some(creds),
+        }
+    }
+}
+
 /// The head of a call.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {

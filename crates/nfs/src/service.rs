@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use weir_base::limits::MAX_IO;
+use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Lsn, Rng, Time};
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
@@ -37,12 +37,10 @@ pub const NFS_PROGRAM: u32 = 100_003;
 pub const MOUNT_PROGRAM: u32 = 100_005;
 /// Program number of the network lock manager (RFC 1813 Appendix II).
 pub const NLM_PROGRAM: u32 = 100_021;
+/// Number of the procedure WRITE (RFC 1813 §3.3.7).
+const WRITE: u32 = 7;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
-
-/// Longest record worth reading: a WRITE of the largest size, with the largest
-/// header, credential and handle.
-pub const MAX_RECORD: usize = MAX_IO + 2048;
 
 /// How long a call waits for the name of its client, where an export rule depends on it. Long enough for a
 /// resolver that works; a client that is told to come back (JUKEBOX) does so after about as long.
@@ -102,6 +100,22 @@ impl From<Time> for Arrival {
 
 /// A reply that is not there yet.
 pub type Later = Pin<Box<dyn Future<Output = Handled> + Send>>;
+
+/// Whether a large record may be read, see [`Service::poll_begin`].
+pub enum Begin {
+    /// Yes; with the credit that it takes if its volume is limited, which is returned when that is dropped.
+    Go(Option<HeldBytes>),
+    /// No; this is the reply to it.
+    Refuse(ReplyBuf),
+    /// No; the connection is to be closed.
+    Close(&'static str),
+}
+
+impl Begin {
+    fn refuse(xid: u32, why: Refusal) -> Begin {
+        Begin::Refuse(refusal(xid, why))
+    }
+}
 
 /// What became of a call.
 pub enum Handled {
@@ -288,30 +302,60 @@ impl Service {
         }
     }
 
-    /// Whether memory may be taken for a record of `bytes` of which only `head` is there: for a WRITE to a limited volume
-    /// it takes credit, which is returned. Pending: not now; the task of `cx` is woken when it is worth asking again.
+    /// Whether memory may be taken for a record of `bytes` of which only `head` is there, see [`Begin`]. Pending: not now;
+    /// the task of `cx` is woken when it is worth asking again.
+    ///
+    /// Only a WRITE is that long, and nobody can make up a file handle. So who shows one of an export that admits him
+    /// is a client, and nobody else can have memory taken.
     pub fn poll_begin(
         &self,
         conn: &ConnInfo,
         head: &[u8],
         bytes: usize,
         cx: &Context<'_>,
-    ) -> Poll<Option<HeldBytes>> {
-        let volume = match rpc::message(head) {
-            Message::Call(call) if call.program == NFS_PROGRAM && call.procedure == 7 => {
-                let handle = v3::types::handle(&mut Reader::new(call.args)).ok();
-                handle.and_then(|handle| self.vfs.file_id(handle).ok())
-            }
-            _ => None,
+    ) -> Poll<Begin> {
+        let call = match rpc::message(head) {
+            Message::Call(call) => call,
+            Message::Refuse(xid, why) => return Poll::Ready(Begin::refuse(xid, why)),
+            Message::Reply(..) => return Poll::Ready(Begin::Close("a reply that is too long")),
+            Message::Nonsense => return Poll::Ready(Begin::Close("not an RPC message")),
         };
-        match volume {
-            Some(file) => {
-                let client = conn.peer.ip();
-                let bytes = bytes + HELD_OVERHEAD;
-                self.vfs.throttle.poll_begin(file.volume, client, bytes, cx)
+        let refuse = |why| Poll::Ready(Begin::refuse(call.xid, why));
+        match version_of(call.program) {
+            None => return refuse(Refusal::ProgUnavail),
+            Some(v) if v != call.version => {
+                return refuse(Refusal::ProgMismatch { low: v, high: v });
             }
-            None => Poll::Ready(None),
+            Some(_) if (call.program, call.procedure) != (NFS_PROGRAM, WRITE) => {
+                return refuse(Refusal::GarbageArgs);
+            }
+            Some(_) => {}
         }
+        let Ok(handle) = v3::types::handle(&mut Reader::new(call.args)) else {
+            return refuse(Refusal::GarbageArgs);
+        };
+        let caller = match call.credential() {
+            Ok(caller) => caller,
+            Err(why) => return refuse(why),
+        };
+        let table = self.vfs.exports();
+        let caller = caller.creds();
+        let volume = match self.vfs.admit(&table, handle, &conn.client(), caller) {
+            Ok((subject, _)) => subject.export.volume.id(),
+            Err(why) => {
+                let mut head = ReplyBuf::start(64);
+                rpc::put_accepted(&mut head, call.xid);
+                head.put_u32(v3::status::Status::from(why) as u32);
+                Failure::of(WRITE).put_absent(&mut head);
+                return Poll::Ready(Begin::Refuse(ReplyBuf::whole(head, None)));
+            }
+        };
+        if bytes < LARGE_WRITE {
+            return Poll::Ready(Begin::Go(None));
+        }
+        let (client, bytes) = (conn.peer.ip(), bytes + HELD_OVERHEAD);
+        let credit = self.vfs.throttle.poll_begin(volume, client, bytes, cx);
+        credit.map(Begin::Go)
     }
 
     fn call(
@@ -403,10 +447,7 @@ impl Service {
             vfs: &self.vfs,
             table: &table,
             client: conn.client(),
-            caller: match &caller {
-                Credential::None => None,
-                Credential::Sys(creds) => Some(creds),
-            },
+            caller: caller.creds(),
             procedure: call.procedure,
             cx,
             out: &mut head,
@@ -544,10 +585,14 @@ fn finish(ticket: Option<Ticket>, reply: ReplyBuf, lsn: Option<Lsn>, done: bool)
     Handled::Reply(reply, lsn)
 }
 
-fn refuse(xid: u32, why: Refusal) -> Handled {
+fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
     let mut head = ReplyBuf::start(64);
     rpc::put_refusal(&mut head, xid, why);
-    Handled::Reply(ReplyBuf::whole(head, None), None)
+    ReplyBuf::whole(head, None)
+}
+
+fn refuse(xid: u32, why: Refusal) -> Handled {
+    Handled::Reply(refusal(xid, why), None)
 }
 
 /// A call whose volume could not do what it stopped for.

@@ -32,6 +32,13 @@ struct Slot {
 #[derive(Clone, Default)]
 pub struct Admissions([Cell<Option<Slot>>; SLOTS]);
 
+impl Admissions {
+    /// Whether the connection has ever been admitted to an export.
+    pub fn any(&self) -> bool {
+        self.0.iter().any(|slot| slot.get().is_some())
+    }
+}
+
 impl std::fmt::Debug for Admissions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Admissions")

@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
-use weir_base::{Budget, Clock, SystemClock};
+use weir_base::limits::net as limits;
+use weir_base::{Clock, SystemClock};
 
 use crate::announce::Ready;
 use crate::cli::Serve;
-use crate::net::{self, Cores, Settings, Wakeups, limits};
+use crate::net::{self, Cores, Ledger, Settings, Wakeups};
 use crate::plane::{self, Door, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
@@ -84,7 +85,10 @@ pub fn run(args: &Serve) -> Result<()> {
 
     let settings = Settings {
         cores,
-        budget: Budget::new(usize::try_from(network).unwrap_or(usize::MAX)),
+        ledger: Ledger::new(
+            usize::try_from(network).unwrap_or(usize::MAX),
+            usize::try_from(descriptors).unwrap_or(usize::MAX),
+        ),
         stall: args.stall.map_or(limits::STALL, Duration::from_secs),
         clock,
     };

@@ -284,11 +284,17 @@ impl Backend for Protocols {
         head: &[u8],
         bytes: usize,
         cx: &mut Context<'_>,
-    ) -> net::Begin {
+    ) -> net::Begin<ReplyBuf> {
         match self.service.poll_begin(conn, head, bytes, cx) {
-            Poll::Ready(credit) => net::Begin::Go(credit),
+            Poll::Ready(weir_nfs::Begin::Go(credit)) => net::Begin::Go(credit),
+            Poll::Ready(weir_nfs::Begin::Refuse(reply)) => net::Begin::Refuse(reply),
+            Poll::Ready(weir_nfs::Begin::Close(why)) => net::Begin::Close(why),
             Poll::Pending => net::Begin::Wait,
         }
+    }
+
+    fn knows(&self, conn: &ConnInfo) -> bool {
+        conn.admitted.any()
     }
 
     fn crowded(&self) -> bool {

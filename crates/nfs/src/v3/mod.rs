@@ -141,12 +141,12 @@ impl<'a> Op<'a> {
                 self.export.get_or_insert(subject.export);
                 Ok((subject, ino))
             }
-            Err(NoSubject::BadHandle) => Err(Status::BadHandle),
-            Err(NoSubject::Stale) => Err(Status::Stale),
-            Err(NoSubject::Denied) => Err(Status::Acces),
-            Err(NoSubject::Unknown(wait)) => {
-                self.unknown = Some(wait);
-                Err(Status::Jukebox)
+            Err(why) => {
+                let status = Status::from(why);
+                if let NoSubject::Unknown(wait) = why {
+                    self.unknown = Some(wait);
+                }
+                Err(status)
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `nfsstat3` (RFC 1813 §2.6).
 
+use weir_vfs::NoSubject;
 use weir_vfs::volume::FsError;
 
 /// Status of an NFSv3 call.
@@ -58,6 +59,17 @@ impl From<FsError> for Status {
             FsError::Access => Status::Acces,
             FsError::NotSupported => Status::NotSupp,
             FsError::Delay | FsError::Busy => Status::Jukebox,
+        }
+    }
+}
+
+impl From<NoSubject> for Status {
+    fn from(why: NoSubject) -> Status {
+        match why {
+            NoSubject::BadHandle => Status::BadHandle,
+            NoSubject::Stale => Status::Stale,
+            NoSubject::Denied => Status::Acces,
+            NoSubject::Unknown(_) => Status::Jukebox,
         }
     }
 }

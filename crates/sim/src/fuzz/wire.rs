@@ -1,6 +1,7 @@
 //! Targets of what clients send: records, RPC heads, arguments.
 
-use weir_nfs::record::{Assembler, Step};
+use weir_base::limits::net::{RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
+use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
 use weir_nfs::rpc::{self, Message};
 
 use super::Target;
@@ -74,7 +75,7 @@ fn argument_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Largest record that the target's assembler takes.
+/// Largest record that the target takes.
 const LIMIT: usize = 1 << 16;
 
 /// The first byte chooses how the stream is cut into reads; records must not depend on it.
@@ -87,33 +88,47 @@ fn record(input: &[u8]) {
     assert_eq!(whole, pieces, "records depend on how the stream was cut");
 }
 
-/// The records of `stream`, read `step` bytes at a time, and whether the stream was refused.
-fn assemble(stream: &[u8], step: usize) -> (Vec<Vec<u8>>, bool) {
-    let mut assembler = Assembler::new(LIMIT);
-    let mut records = Vec::new();
-    let mut buffer: Vec<u8> = Vec::new();
-    for piece in stream.chunks(step) {
-        buffer.extend_from_slice(piece);
-        loop {
-            let consumed = match assembler.step(&buffer) {
-                Ok(Step::Record { message, consumed }) => {
-                    assert!(message.len() <= LIMIT);
-                    records.push(message.to_vec());
-                    assert!(consumed > 0);
-                    consumed
-                }
-                Ok(Step::More { consumed, want }) => {
-                    assert!(want <= LIMIT + 4 && want > buffer.len() - consumed);
-                    buffer.drain(..consumed);
-                    break;
-                }
-                Err(_) => return (records, true),
-            };
-            buffer.drain(..consumed);
-        }
-        assert!(assembler.held() <= 2 * LIMIT);
+/// Takes every record.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Records {
+    whole: Vec<Vec<u8>>,
+    broken: bool,
+}
+
+impl Receiver for Records {
+    fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
+        assert!(head.len() >= RECORD_HEAD && bytes > SMALL_RECORD && bytes <= LIMIT);
+        Admit::Take
     }
-    (records, false)
+
+    fn record(&mut self, message: &[u8]) -> Flow {
+        assert!(message.len() <= LIMIT);
+        self.whole.push(message.to_vec());
+        Flow::Continue
+    }
+
+    fn skipped(&mut self) -> Flow {
+        unreachable!("all are taken")
+    }
+}
+
+/// The records of `stream`, read `step` bytes at a time.
+fn assemble(stream: &[u8], step: usize) -> Records {
+    let mut inbox = Inbox::new(LIMIT);
+    let mut records = Records::default();
+    let mut arrived = 0;
+    for piece in stream.chunks(step) {
+        arrived += piece.len();
+        match inbox.accept(piece, &mut records) {
+            Ok(used) => assert_eq!(used, piece.len()),
+            Err(_) => {
+                records.broken = true;
+                break;
+            }
+        }
+        assert!(inbox.held() <= (arrived * RECORD_GROWTH).clamp(RECORD_HEAD, LIMIT));
+    }
+    records
 }
 
 fn record_seeds() -> Vec<Vec<u8>> {

@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
+use weir_base::limits::net;
 
 /// A request of the largest size, with what it takes besides.
 const LARGEST: usize = weir_base::limits::MAX_IO + (8 << 10);
@@ -33,12 +34,15 @@ pub struct CreditLimits {
 }
 
 impl CreditLimits {
-    /// The credit out of a budget of `network` bytes for everything that connections hold: half of it may wait for
-    /// limits, and an eighth for those of one client; but a client can always have a request of the largest size waiting.
+    /// The credit out of a budget of `network` bytes for everything that connections hold (see [`net`]); but a client can
+    /// always have a request of the largest size waiting.
     pub fn of_budget(network: usize) -> CreditLimits {
+        let parts = |count| network / net::PARTS * count;
         CreditLimits {
-            total: network / 2,
-            client: (network / 8).max(2 << 20).min(network / 2),
+            total: parts(net::HELD),
+            client: parts(net::HELD_PER_CLIENT)
+                .max(2 << 20)
+                .min(parts(net::HELD)),
         }
     }
 }

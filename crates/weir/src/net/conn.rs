@@ -4,7 +4,6 @@
 //! socket, others wait for the log or the device, and more requests may be read. Each `poll`
 //! goes round: take what became ready (log, device), write, read and run, until nothing moves.
 
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::net::TcpStream as StdStream;
@@ -16,14 +15,16 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use weir_base::{Lsn, Reservation};
+use weir_base::Lsn;
+use weir_base::limits::net as limits;
+use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
 use super::core::{Core, Stalled, Watch};
-use super::inbox::{Flow, Inbox};
+use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Begin, Handled, Pending, limits};
+use super::{Answer, Backend, Begin, Handled, Pending};
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -123,9 +124,9 @@ impl<R: Reply> Traffic<R> {
             && self.held.is_none()
     }
 
-    /// True when no more requests may be taken on.
-    fn full(&self) -> bool {
-        self.bytes() >= limits::CONNECTION_IN_FLIGHT
+    /// True when no more requests may be taken on, `most` bytes being allowed under way.
+    fn full(&self, most: usize) -> bool {
+        self.bytes() >= most
             || self
                 .waiting
                 .as_ref()
@@ -196,6 +197,100 @@ impl<R: Reply> Traffic<R> {
     }
 }
 
+/// What a connection's records come to.
+struct Serving<'a, 'c, B: Backend> {
+    core: &'a Core<B>,
+    info: &'a ConnInfo,
+    traffic: &'a mut Traffic<B::Reply>,
+    holding: &'a mut Holding,
+    watch: &'a Rc<Watch>,
+    /// The credit that the request under assembly takes up.
+    credit: &'a mut Option<HeldBytes>,
+    /// The reply to the request that is read past.
+    refusal: &'a mut Option<B::Reply>,
+    cx: &'a mut Context<'c>,
+    now: Arrival,
+    durable: Lsn,
+    /// Bytes that may be under way.
+    most: usize,
+    /// Bytes promised to the request under assembly.
+    promised: usize,
+}
+
+impl<B: Backend> Serving<'_, '_, B> {
+    fn next(&self) -> Flow {
+        match self.traffic.full(self.most) {
+            true => Flow::Pause,
+            false => Flow::Continue,
+        }
+    }
+}
+
+impl<B: Backend> Receiver for Serving<'_, '_, B> {
+    fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
+        let credit = match self.core.backend.begin(self.info, head, bytes, self.cx) {
+            Begin::Go(credit) => credit,
+            Begin::Wait => return Admit::Wait,
+            Begin::Refuse(reply) => {
+                *self.refusal = Some(reply);
+                return Admit::Skip;
+            }
+            Begin::Close(why) => return Admit::Close(why),
+        };
+        let more = bytes.saturating_sub(head.len() + self.promised);
+        if !self.holding.promise(more) {
+            // Asked a second time: memory that was freed in between wakes nobody.
+            self.core.wait_for_memory(self.watch);
+            if !self.holding.promise(more) {
+                return Admit::Wait;
+            }
+        }
+        self.holding.waits_no_more();
+        self.promised += more;
+        *self.credit = credit;
+        Admit::Take
+    }
+
+    fn record(&mut self, message: &[u8]) -> Flow {
+        let backend = &self.core.backend;
+        self.watch.requests.set(self.watch.requests.get() + 1);
+        // It is there. If it has to wait, the credit that it came in with is its own.
+        let lent = self.credit.take().map(HeldBytes::lend);
+        let handled = backend.handle(self.info, message, self.now);
+        drop(lent);
+        match handled {
+            Handled::Reply(reply, after) => {
+                if after.is_some_and(|lsn| lsn > self.durable) {
+                    self.durable = backend.durable();
+                }
+                self.traffic.answer(reply, after, self.durable);
+            }
+            Handled::Later(work) => {
+                self.traffic
+                    .wait(work, message.len() + limits::PENDING_OVERHEAD);
+            }
+            Handled::Held(work) => {
+                self.traffic.hold(work, message.len());
+                // What came with it in one read is no exception from the credit.
+                if !backend.may_read(self.info, self.cx) {
+                    return Flow::Pause;
+                }
+            }
+            Handled::Drop => {}
+            Handled::Close(why) => return Flow::Close(why),
+        }
+        self.next()
+    }
+
+    fn skipped(&mut self) -> Flow {
+        self.watch.requests.set(self.watch.requests.get() + 1);
+        if let Some(reply) = self.refusal.take() {
+            self.traffic.answer(reply, None, self.durable);
+        }
+        self.next()
+    }
+}
+
 /// One connection. Resolves when it is over; dropping it closes the socket.
 pub(super) struct Conn<B: Backend> {
     core: Rc<Core<B>>,
@@ -207,16 +302,17 @@ pub(super) struct Conn<B: Backend> {
     traffic: Traffic<B::Reply>,
     /// The credit that the request under assembly takes up.
     incoming: Option<HeldBytes>,
-    /// True when the backlog begins with a request that there is no credit for.
-    refused: bool,
+    /// The reply to the request that is read past.
+    refusal: Option<B::Reply>,
     intake: Intake,
     /// True when the last round ended with waiting for the peer to send.
     reading: bool,
-    charge: Option<Reservation>,
+    holding: Holding,
     watch: Rc<Watch>,
 }
 
 impl<B: Backend> Conn<B> {
+    /// Serves `stream`. An error if it is lost already, or if there are too many connections.
     pub fn new(core: Rc<Core<B>>, stream: StdStream) -> io::Result<Conn<B>> {
         let info = ConnInfo::new(
             core.connection_number(),
@@ -224,9 +320,12 @@ impl<B: Backend> Conn<B> {
             stream.local_addr()?,
         );
         let stream = TcpStream::from_std(stream)?;
+        let holding = core.ledger.connect(info.peer.ip());
+        let holding = holding.ok_or_else(|| io::Error::other("too many connections"))?;
         tracing::debug!(peer = %info.peer, "connected");
         Ok(Conn {
-            watch: core.watch(),
+            watch: core.watch(&holding),
+            holding,
             core,
             stream,
             info,
@@ -234,10 +333,9 @@ impl<B: Backend> Conn<B> {
             backlog: Vec::new(),
             traffic: Traffic::new(),
             incoming: None,
-            refused: false,
+            refusal: None,
             intake: Intake::Open,
             reading: false,
-            charge: None,
         })
     }
 
@@ -270,7 +368,7 @@ impl<B: Backend> Conn<B> {
                 }
             });
             drop(pieces);
-            self.moved(written);
+            self.watch.sent.set(self.watch.sent.get() + written as u64);
             self.traffic.outbox.advance(written);
             match done {
                 Ok(()) => {}
@@ -292,31 +390,23 @@ impl<B: Backend> Conn<B> {
         self.traffic.held = None;
     }
 
-    /// Counts progress for the sweeper.
-    fn moved(&self, bytes: usize) {
-        if bytes > 0 {
-            self.watch
-                .progress
-                .set(self.watch.progress.get().wrapping_add(1));
-        }
-    }
-
     /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more. With `only_begun`, nothing
-    /// is read beyond the request that memory was taken for already.
-    fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool) -> Poll<io::Result<()>> {
+    /// is read beyond the request that memory was taken for already; with `short`, not much.
+    fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool, room: Room) -> Poll<io::Result<()>> {
         match self.stream.poll_read_ready(cx) {
             Poll::Ready(ready) => ready?,
             Poll::Pending => return Poll::Pending,
         }
         let core = Rc::clone(&self.core);
         let mut buffer = core.receive.borrow_mut();
-        let spare = self.inbox.spare();
-        let direct = spare.len();
         let beyond = match () {
-            () if only_begun => 0,
-            () if core.backend.crowded() => buffer.len().min(limits::CROWDED_READ),
+            () if only_begun => self.inbox.skips(),
+            () if room != Room::Ample || core.backend.crowded() => limits::CROWDED_READ,
             () => buffer.len(),
         };
+        let beyond = beyond.min(buffer.len());
+        let spare = self.inbox.spare();
+        let direct = spare.len();
         let parts = [
             libc::iovec {
                 iov_base: spare.as_mut_ptr().cast(),
@@ -327,7 +417,7 @@ impl<B: Backend> Conn<B> {
                 iov_len: beyond,
             },
         ];
-        let room = direct + beyond;
+        let capacity = direct + beyond;
         // Without an open fragment the first part is empty and left out.
         let parts = if direct > 0 { &parts[..] } else { &parts[1..] };
         let fd = self.stream.as_raw_fd();
@@ -340,7 +430,7 @@ impl<B: Backend> Conn<B> {
             read = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
             end = read == 0;
             // A short read means an empty socket, see `flush`.
-            if !end && read < room {
+            if !end && read < capacity {
                 Err(io::ErrorKind::WouldBlock.into())
             } else {
                 Ok(())
@@ -362,89 +452,47 @@ impl<B: Backend> Conn<B> {
             self.close();
             return Poll::Ready(Ok(()));
         }
-        self.moved(read);
+        self.watch
+            .received
+            .set(self.watch.received.get() + read as u64);
         let placed = read.min(direct);
         // SAFETY: the kernel filled the parts in order, so the first `placed` bytes of `spare`.
         unsafe { self.inbox.filled(placed) };
         let rest = buffer.get(..read - placed).unwrap_or_default();
         if read > 0 {
-            let used = self.run(rest, cx);
+            let used = self.run(rest, cx, room);
             self.backlog = rest.get(used..).unwrap_or_default().to_vec();
         }
         Poll::Ready(Ok(()))
     }
 
     /// Runs the whole records in `input`; what is left of it may not be run yet.
-    fn run(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
-        let Conn {
-            core,
-            info,
-            inbox,
-            traffic,
-            incoming,
-            refused,
-            ..
-        } = self;
-        *refused = false;
-        let credit = Cell::new(incoming.take());
-        let now = Arrival {
-            time: core.clock.now(),
-            monotonic: u64::try_from(core.clock.monotonic().as_nanos()).ok(),
+    fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
+        let backend = &self.core.backend;
+        let promised = self.inbox.promised();
+        let mut serving = Serving {
+            core: &self.core,
+            info: &self.info,
+            traffic: &mut self.traffic,
+            holding: &mut self.holding,
+            watch: &self.watch,
+            credit: &mut self.incoming,
+            refusal: &mut self.refusal,
+            cx,
+            now: Arrival {
+                time: self.core.clock.now(),
+                monotonic: u64::try_from(self.core.clock.monotonic().as_nanos()).ok(),
+            },
+            durable: backend.durable(),
+            most: in_flight(room),
+            promised,
         };
-        let backend = &core.backend;
-        let mut durable = backend.durable();
-        // Asked by turns: before a record, and after it.
-        let cx = RefCell::new(cx);
-        let mut begin =
-            |head: &[u8], bytes: usize| match backend.begin(info, head, bytes, *cx.borrow_mut()) {
-                Begin::Go(with) => {
-                    credit.set(with);
-                    true
-                }
-                Begin::Wait => {
-                    *refused = true;
-                    false
-                }
-            };
-        let mut each = |record: &[u8]| {
-            // It is there. If it has to wait, the credit that it came in with is its own.
-            let lent = credit.take().map(HeldBytes::lend);
-            let handled = backend.handle(info, record, now);
-            drop(lent);
-            let mut paused = false;
-            match handled {
-                Handled::Reply(reply, after) => {
-                    if after.is_some_and(|lsn| lsn > durable) {
-                        durable = backend.durable();
-                    }
-                    traffic.answer(reply, after, durable);
-                }
-                Handled::Later(work) => {
-                    traffic.wait(work, record.len() + limits::PENDING_OVERHEAD);
-                }
-                Handled::Held(work) => {
-                    traffic.hold(work, record.len());
-                    // What came with it in one read is no exception from the credit.
-                    paused = !backend.may_read(info, *cx.borrow_mut());
-                }
-                Handled::Drop => {}
-                Handled::Close(why) => return Flow::Close(why),
-            }
-            if paused || traffic.full() {
-                Flow::Pause
-            } else {
-                Flow::Continue
-            }
-        };
-        let outcome = backend.together(|| inbox.accept(input, &mut begin, &mut each));
-        match outcome {
-            Ok(used) => {
-                self.incoming = credit.into_inner();
-                used
-            }
+        match backend.together(|| self.inbox.accept(input, &mut serving)) {
+            Ok(used) => used,
             Err(error) => {
-                tracing::warn!(peer = %info.peer, "connection closed: {error}");
+                tracing::warn!(peer = %self.info.peer, "connection closed: {error}");
                 self.intake = Intake::Closed;
+                self.incoming = None;
                 self.inbox = Inbox::new(limits::MAX_RECORD);
                 input.len()
             }
@@ -454,45 +502,50 @@ impl<B: Backend> Conn<B> {
     /// Reads and runs requests if there is room for more. `true` if something moved.
     fn take_requests(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.reading = false;
-        if matches!(self.intake, Intake::Closed) || self.traffic.full() {
+        self.holding.waits_no_more();
+        if matches!(self.intake, Intake::Closed) || self.traffic.full(limits::CONNECTION_IN_FLIGHT)
+        {
             return Ok(false);
         }
+        // What is begun has its memory and its credit and comes in: left half read, it would hold both for ever, and with
+        // enough connections all of them.
         let mut only_begun = false;
+        let begun = |inbox: &mut Inbox| !inbox.spare().is_empty() || inbox.skips() > 0;
         if !self.core.backend.may_read(&self.info, cx) {
-            // What is begun has its credit and comes in: left half read, it would hold the credit for ever, and with enough
-            // connections all of it.
-            only_begun = !self.inbox.spare().is_empty();
-            if !only_begun {
+            only_begun = true;
+            if !begun(&mut self.inbox) {
                 self.watch.paused.set(Some(self.stream.as_raw_fd()));
                 return Ok(false);
             }
         }
         self.watch.paused.set(None);
-        if !only_begun && self.core.short_of_memory() {
-            // It must not wait for what it holds itself and has only not given back yet.
+        let mut room = self.holding.room();
+        if room != Room::Ample {
+            // It must not wait for what it holds itself and has only not accounted for yet.
             self.settle();
             self.core.wait_for_memory(&self.watch);
-            if self.core.short_of_memory() {
-                // What memory was taken for already may come in: it is what gives memory back.
-                only_begun = !self.inbox.spare().is_empty();
-                if !only_begun {
+            room = self.holding.room();
+            if room == Room::None || (room == Room::Short && self.traffic.full(in_flight(room))) {
+                only_begun = true;
+                if !begun(&mut self.inbox) {
                     return Ok(false);
                 }
             }
         }
-        if !only_begun && !self.backlog.is_empty() {
+        if !only_begun && (!self.backlog.is_empty() || self.inbox.waits()) {
             let mut input = std::mem::take(&mut self.backlog);
-            match self.run(&input, cx) {
+            match self.run(&input, cx, room) {
                 0 => {}
                 used => input = input.split_off(used.min(input.len())),
             }
             self.backlog = input;
-            if self.refused {
+            let waits = self.inbox.waits();
+            if waits {
                 self.watch.paused.set(Some(self.stream.as_raw_fd()));
             }
-            return Ok(!self.refused);
+            return Ok(!waits);
         }
-        match self.fill(cx, only_begun) {
+        match self.fill(cx, only_begun, room) {
             Poll::Ready(done) => done.map(|()| true),
             Poll::Pending => {
                 self.reading = true;
@@ -538,34 +591,33 @@ impl<B: Backend> Conn<B> {
         Ok(false)
     }
 
-    /// Brings the charge to the budget in line with what is held.
+    /// Brings the ledger in line with what is held.
     fn settle(&mut self) {
-        let held = self.traffic.memory() + self.inbox.held() + self.backlog.capacity();
-        match &mut self.charge {
-            None if held == 0 => {}
-            None => self.charge = self.core.budget.try_reserve(held),
-            Some(charge) if charge.bytes() < held => {
-                // Refused growth is not accounted, but then the budget is used up and this
-                // connection is not read from until it holds less.
-                let _ = charge.grow(held - charge.bytes());
-            }
-            Some(charge) => {
-                if charge.bytes() > held {
-                    charge.shrink_to(held);
-                    self.core.wakeups.memory_released();
-                }
-                if held == 0 {
-                    self.charge = None;
-                }
-            }
+        let used = self.traffic.memory() + self.inbox.held() + self.backlog.capacity();
+        if self.holding.set(used, self.inbox.promised()) {
+            self.core.wakeups.memory_released();
         }
+        self.watch
+            .holds
+            .set(self.holding.bytes() + self.holding.waits_for());
+        if self.holding.is_stranger() && self.core.backend.knows(&self.info) {
+            self.holding.admitted();
+        }
+    }
+}
+
+/// Bytes that a connection may have under way.
+fn in_flight(room: Room) -> usize {
+    match room {
+        Room::Ample => limits::CONNECTION_IN_FLIGHT,
+        Room::Short | Room::None => limits::SHORT_IN_FLIGHT,
     }
 }
 
 impl<B: Backend> Drop for Conn<B> {
     fn drop(&mut self) {
         self.watch.paused.set(None);
-        if self.charge.take().is_some() {
+        if self.holding.set(0, 0) {
             self.core.wakeups.memory_released();
         }
         self.core.backend.disconnected(&self.info);
@@ -578,16 +630,8 @@ impl<B: Backend> Future for Conn<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if this.watch.dropped.get() {
-            let what = match this.watch.waits.get() {
-                _ if this.watch.paused.get().is_some() => {
-                    tracing::debug!(peer = %this.info.peer, "gone while its requests waited");
-                    return Poll::Ready(());
-                }
-                Stalled::Reading => "left a request unfinished",
-                _ => "took no answers",
-            };
-            tracing::warn!(peer = %this.info.peer, "connection dropped: the peer {what} for too long");
+        if let Some(why) = this.watch.dropped.get() {
+            tracing::warn!(peer = %this.info.peer, "connection dropped: the peer {why}");
             return Poll::Ready(());
         }
         match this.advance(cx) {
@@ -608,6 +652,11 @@ impl<B: Backend> Future for Conn<B> {
         let waits = match () {
             () if !this.traffic.outbox.is_empty() => Stalled::Writing,
             () if this.reading && this.inbox.partial() => Stalled::Reading,
+            () if this.inbox.waits() && this.holding.waits_for() > 0 => {
+                this.watch.backlog.set(this.backlog.len());
+                this.watch.rest.set(this.inbox.rest());
+                Stalled::Waiting
+            }
             () => Stalled::No,
         };
         this.watch.waits.set(waits);

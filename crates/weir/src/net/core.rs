@@ -1,6 +1,6 @@
 //! The event loops, one per core, and what the connections of one core share.
 //!
-//! Everything here except [`Wakeups`] and the budget belongs to one thread. A connection that
+//! Everything here except [`Wakeups`] and the ledger belongs to one thread. A connection that
 //! waits for the intent log or for memory leaves its waker in its core's list, with the log
 //! sequence number that it waits for; the log thread (or whoever gives memory back) only rings the
 //! core's bell once per event, and the core wakes the connections whose number has come.
@@ -24,10 +24,12 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::LocalSet;
-use weir_base::{Budget, Clock, Lsn};
+use weir_base::limits::net as limits;
+use weir_base::{Clock, Lsn};
 
+use super::Backend;
 use super::conn::Conn;
-use super::{Backend, limits};
+use super::ledger::{Account, Holding, Ledger};
 
 /// Times that a core looks for the log's progress before it sleeps: some 100 µs when
 /// nobody else wants the processor, two writes of a fast device.
@@ -41,8 +43,8 @@ const SKIPS: u32 = 32;
 pub struct Settings {
     /// Number of event loops, one thread each; at least 1.
     pub cores: usize,
-    /// Bytes that all connections together may hold.
-    pub budget: Arc<Budget>,
+    /// What all connections together may hold.
+    pub ledger: Arc<Ledger>,
     /// How long a peer may stall.
     pub stall: Duration,
     /// The source of time for requests.
@@ -107,51 +109,155 @@ const NEVER: Lsn = Lsn(u64::MAX);
 pub(super) enum Stalled {
     /// Nothing: it moves, or it is at rest.
     No,
-    /// The peer takes no answers.
+    /// The peer takes no replies.
     Writing,
     /// The peer has begun a request and does not go on.
     Reading,
+    /// Nothing: its large request waits for memory, and could go on.
+    Waiting,
 }
 
 /// What the sweeper sees of a connection.
 pub(super) struct Watch {
-    /// Counts reads and writes that moved bytes.
-    pub progress: Cell<u64>,
+    /// Bytes that were read, and that the peer has taken.
+    pub received: Cell<u64>,
+    pub sent: Cell<u64>,
+    /// Requests that came in whole.
+    pub requests: Cell<u64>,
     /// What the connection waits for the peer to do.
     pub waits: Cell<Stalled>,
-    /// Set by the sweeper: the connection is to end.
-    pub dropped: Cell<bool>,
+    /// Bytes that its end would free, or that it waits for.
+    pub holds: Cell<usize>,
+    /// Of the request that waits for memory, bytes that have been read and that are still to be.
+    pub backlog: Cell<usize>,
+    pub rest: Cell<usize>,
+    /// Set by the sweeper: the connection is to end, for this reason.
+    pub dropped: Cell<Option<&'static str>>,
     /// The socket, while it is not read from: that the peer is gone then shows in no read.
     pub paused: Cell<Option<RawFd>>,
     /// The connection's task.
     pub waker: RefCell<Option<Waker>>,
+    account: Arc<Account>,
+    /// Set when the connection is to end for another.
+    closed: Arc<AtomicBool>,
     /// True while the connection stands in its core's list of waiting ones.
     listed: Cell<bool>,
     /// It is to be woken when the log is durable up to here.
     due: Cell<Lsn>,
-    /// It is to be woken when memory was given back.
+    /// It is to be woken when memory was freed.
     hungry: Cell<bool>,
-    seen: Cell<u64>,
+    /// The state at the last sweep.
+    seen: Cell<Seen>,
+    /// How long it has waited for the same request, or for the peer to take replies.
     age: Cell<Duration>,
+    /// How far the peer is behind the least rate meanwhile.
+    behind: Cell<Duration>,
+}
+
+/// See [`Watch::sweep`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    waits: Stalled,
+    requests: u64,
+    /// Bytes moved in the direction that is waited for.
+    moved: u64,
 }
 
 impl Watch {
+    fn new(holding: &Holding) -> Watch {
+        Watch {
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            requests: Cell::new(0),
+            waits: Cell::new(Stalled::No),
+            holds: Cell::new(0),
+            backlog: Cell::new(0),
+            rest: Cell::new(0),
+            dropped: Cell::new(None),
+            paused: Cell::new(None),
+            waker: RefCell::new(None),
+            account: Arc::clone(holding.account()),
+            closed: Arc::clone(holding.closed()),
+            listed: Cell::new(false),
+            due: Cell::new(NEVER),
+            hungry: Cell::new(false),
+            seen: Cell::new(Seen {
+                waits: Stalled::No,
+                requests: 0,
+                moved: 0,
+            }),
+            age: Cell::new(Duration::ZERO),
+            behind: Cell::new(Duration::ZERO),
+        }
+    }
+
+    /// Called every [`limits::SWEEP`]. A peer that is waited for falls behind by the time that has passed, and catches up
+    /// by what the bytes that it moved take at the least rate: so neither a byte now and then nor much in the past excuses it.
     fn sweep(&self, limit: Duration) {
         if self.paused.get().is_some_and(hung_up) {
-            self.dropped.set(true);
-            self.wake();
-            return;
+            return self.drop_because("is gone while its requests waited");
         }
-        if self.waits.get() == Stalled::No || self.seen.get() != self.progress.get() {
-            self.seen.set(self.progress.get());
+        if self.closed.load(Ordering::Relaxed) {
+            return self.drop_because("is a stranger, and there are too many connections");
+        }
+        let waits = self.waits.get();
+        let now = Seen {
+            waits,
+            requests: match waits {
+                Stalled::Reading => self.requests.get(),
+                _ => 0,
+            },
+            moved: match waits {
+                Stalled::Writing => self.sent.get(),
+                Stalled::Waiting => self.arrived(),
+                _ => self.received.get(),
+            },
+        };
+        let enough = self.rest.get().min(limits::WAITING_BYTES) as u64;
+        let at_rest = match waits {
+            Stalled::No => true,
+            Stalled::Waiting => now.moved >= enough,
+            _ => false,
+        };
+        let seen = self.seen.replace(now);
+        if at_rest || (seen.waits, seen.requests) != (waits, now.requests) {
             self.age.set(Duration::ZERO);
+            self.behind.set(Duration::ZERO);
             return;
         }
+        let moved = now.moved.saturating_sub(seen.moved);
+        let caught_up = Duration::from_millis(moved * 1000 / limits::LEAST_RATE);
         self.age.set(self.age.get() + limits::SWEEP);
-        if self.age.get() >= limit {
-            self.dropped.set(true);
-            self.wake();
+        self.behind
+            .set((self.behind.get() + limits::SWEEP).saturating_sub(caught_up));
+        if self.behind.get() >= limit {
+            self.drop_because(match waits {
+                Stalled::Writing => "took no answers for too long",
+                _ => "left a request unfinished for too long",
+            });
         }
+    }
+
+    /// Bytes that have arrived of what is not read on from.
+    fn arrived(&self) -> u64 {
+        self.backlog.get() as u64 + self.paused.get().map_or(0, readable)
+    }
+
+    /// Whether it is closed if others wait for its memory: the peer is slow, or has taken long and its address holds
+    /// much.
+    fn is_in_the_way(&self, ledger: &Ledger) -> bool {
+        let own = self.account.wanted() > 0;
+        let moves = self.waits.get() == Stalled::No || self.dropped.get().is_some();
+        if moves || !(own || ledger.is_short()) {
+            return false;
+        }
+        let greedy = own || self.account.is_greedy(ledger);
+        self.behind.get() >= limits::SLOW || (greedy && self.age.get() >= limits::OLD)
+    }
+
+    fn drop_because(&self, why: &'static str) {
+        self.dropped.set(Some(why));
+        self.wake();
     }
 
     fn wake(&self) {
@@ -173,10 +279,21 @@ fn hung_up(fd: RawFd) -> bool {
     ready > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
+/// Bytes that could be read from a socket.
+fn readable(fd: RawFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one integer to where it is told.
+    let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
+    match result {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// What the connections of one core share.
 pub(super) struct Core<B: Backend> {
     pub backend: Arc<B>,
-    pub budget: Arc<Budget>,
+    pub ledger: Arc<Ledger>,
     pub clock: Arc<dyn Clock>,
     pub wakeups: Wakeups,
     /// Where requests are read to. Borrowed only within one call of a connection's `poll`.
@@ -194,6 +311,23 @@ pub(super) struct Core<B: Backend> {
 }
 
 impl<B: Backend> Core<B> {
+    /// The event loop with this index, of those that `wakeups` was made for.
+    pub fn new(settings: &Settings, wakeups: Wakeups, backend: Arc<B>, index: usize) -> Core<B> {
+        Core {
+            backend,
+            ledger: Arc::clone(&settings.ledger),
+            clock: Arc::clone(&settings.clock),
+            wakeups,
+            receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),
+            index,
+            connections: Cell::new(0),
+            waiting: RefCell::default(),
+            looking: Cell::new(false),
+            watched: RefCell::default(),
+            draining: Cell::new(false),
+        }
+    }
+
     /// Wakes the connection when the log is durable up to `due`, or has failed; only the last
     /// call counts.
     pub fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
@@ -207,7 +341,7 @@ impl<B: Backend> Core<B> {
         }
     }
 
-    /// Wakes the connection when memory was given back. Look at the budget after this.
+    /// Wakes the connection when memory was freed. Read the ledger after this.
     pub fn wait_for_memory(&self, who: &Rc<Watch>) {
         who.hungry.set(true);
         self.list(who);
@@ -262,30 +396,14 @@ impl<B: Backend> Core<B> {
         turn * self.wakeups.bells.len() as u64 + self.index as u64
     }
 
-    /// True when there is no memory for one more request of the largest size.
-    pub fn short_of_memory(&self) -> bool {
-        self.budget.available() < limits::MAX_RECORD.min(self.budget.total() / 2)
-    }
-
-    pub fn watch(&self) -> Rc<Watch> {
-        let watch = Rc::new(Watch {
-            progress: Cell::new(0),
-            waits: Cell::new(Stalled::No),
-            dropped: Cell::new(false),
-            paused: Cell::new(None),
-            waker: RefCell::new(None),
-            listed: Cell::new(false),
-            due: Cell::new(NEVER),
-            hungry: Cell::new(false),
-            seen: Cell::new(0),
-            age: Cell::new(Duration::ZERO),
-        });
+    pub fn watch(&self, holding: &Holding) -> Rc<Watch> {
+        let watch = Rc::new(Watch::new(holding));
         self.watched.borrow_mut().push(Rc::downgrade(&watch));
         watch
     }
 
     /// Answers the core's bell for ever.
-    async fn answer_bell(&self) {
+    pub async fn answer_bell(&self) {
         let Some(bell) = self.bell() else {
             return;
         };
@@ -335,25 +453,51 @@ impl<B: Backend> Core<B> {
         }
     }
 
-    /// Looks for stalled peers for ever.
+    /// Searches for stalled peers for ever.
     async fn sweep(&self, stall: Duration) {
         let mut tick = tokio::time::interval(limits::SWEEP);
         loop {
             tick.tick().await;
-            let limit = match self.short_of_memory() {
-                true => stall.min(limits::STALL_SHORT_OF_MEMORY),
-                false => stall,
-            };
-            self.watched
-                .borrow_mut()
-                .retain(|watch| match watch.upgrade() {
-                    Some(watch) => {
-                        watch.sweep(limit);
-                        true
-                    }
-                    None => false,
-                });
+            self.sweep_once(stall);
         }
+    }
+
+    /// Drops the peers that have fallen behind by `stall`, and those that are in the way of others.
+    pub fn sweep_once(&self, stall: Duration) {
+        let ledger = &*self.ledger;
+        let short = ledger.is_short();
+        let mut in_the_way = Vec::new();
+        self.watched
+            .borrow_mut()
+            .retain(|watch| match watch.upgrade() {
+                Some(watch) => {
+                    watch.sweep(match short || watch.account.wanted() > 0 {
+                        true => stall.min(limits::STALL_SHORT_OF_MEMORY),
+                        false => stall,
+                    });
+                    if watch.is_in_the_way(ledger) {
+                        in_the_way.push(watch);
+                    }
+                    true
+                }
+                None => false,
+            });
+        // The oldest first, and no more than what others wait for.
+        in_the_way.sort_by_key(|watch| std::cmp::Reverse(watch.age.get()));
+        let mut freed = 0;
+        for watch in in_the_way {
+            if freed < ledger.wanted().max(watch.account.wanted()) {
+                freed += watch.holds.get();
+                watch.drop_because("held memory that others wait for");
+            }
+        }
+    }
+
+    /// What the sweeper sees of the connections that are alive.
+    #[cfg(test)]
+    pub fn watched(&self) -> Vec<Rc<Watch>> {
+        let watched = self.watched.borrow();
+        watched.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn wake_all(&self) {
@@ -393,19 +537,7 @@ impl Cores {
             let thread = std::thread::Builder::new()
                 .name(format!("weir-net-{index}"))
                 .spawn(move || {
-                    let core = Rc::new(Core {
-                        backend,
-                        budget: settings.budget,
-                        clock: settings.clock,
-                        wakeups,
-                        receive: RefCell::new(vec![0; limits::RECEIVE_BUFFER].into()),
-                        index,
-                        connections: Cell::new(0),
-                        waiting: RefCell::default(),
-                        looking: Cell::new(false),
-                        watched: RefCell::default(),
-                        draining: Cell::new(false),
-                    });
+                    let core = Rc::new(Core::new(&settings, wakeups, backend, index));
                     let tasks = LocalSet::new();
                     tasks.block_on(&runtime, run(core, settings.stall, receiver, stopped));
                 })?;

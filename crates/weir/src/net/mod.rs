@@ -22,19 +22,22 @@
 //! and to win nothing for this kind of load; it can come behind the same interface when it is measured to pay.
 //!
 //! # Bounds
+//! They are constants in [`weir_base::limits::net`], which says how they belong together; [`ledger`] counts.
 //! - A connection at rest holds no buffer: requests are read into its core's buffer.
 //! - A connection with more than [`limits::CONNECTION_IN_FLIGHT`] bytes under way is not read from.
-//! - What all connections hold is charged to one [`Budget`]; when it is used up, nobody new is read from
-//!   until answers have left.
+//! - What all connections hold is charged to one budget, and to a part of it for each address. When either is used up,
+//!   only small calls are read, some at a time, and no large request is begun.
+//! - A request costs what has arrived of it. A large one is read only if its head names a file of an export that admits
+//!   the peer.
 //! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
-//! - A peer that does not take its answers, or stops within a request, is dropped after
-//!   [`limits::STALL`] (sooner when memory is short).
+//! - A peer that does not take its replies, or does not go on with a request, at the least rate, is dropped after
+//!   [`limits::STALL`] (sooner when memory is short, and at once if it is in the way of others).
+//! - Connections are bounded by the memory and by the address; strangers give way to clients.
 
 mod conn;
 mod core;
 mod datagram;
-mod inbox;
-pub mod limits;
+mod ledger;
 mod listener;
 mod outbox;
 mod pacer;
@@ -47,11 +50,14 @@ use std::pin::Pin;
 use std::task::Context;
 
 use weir_base::Lsn;
+#[allow(unused_imports)] // For the documentation.
+use weir_base::limits::net as limits;
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
 pub use core::{Cores, Settings, Wakeups};
 pub use datagram::datagrams;
+pub use ledger::Ledger;
 pub use listener::{accept, listen};
 pub use outbox::{Pieces, Reply};
 pub use pacer::pace;
@@ -79,11 +85,15 @@ pub enum Handled<R> {
 }
 
 /// Whether a large request may be read.
-pub enum Begin {
+pub enum Begin<R> {
     /// Yes; the memory is accounted to the client's credit until the request is there.
     Go(Option<HeldBytes>),
     /// Not now.
     Wait,
+    /// No: it is read past without taking memory, and gets this reply.
+    Refuse(R),
+    /// No: no such message is that long.
+    Close(&'static str),
 }
 
 /// The protocol service behind the connections.
@@ -105,10 +115,21 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
-    /// Whether memory may be taken for a large request of which only `head` is there, of `bytes` in all. If not, the
-    /// task of `cx` is woken when it is worth asking again.
-    fn begin(&self, _conn: &ConnInfo, _head: &[u8], _bytes: usize, _cx: &mut Context<'_>) -> Begin {
+    /// Whether memory may be taken for a large request of which only `head` is there, of `bytes` in all. At
+    /// [`Begin::Wait`], the task of `cx` is woken when it is worth asking again.
+    fn begin(
+        &self,
+        _conn: &ConnInfo,
+        _head: &[u8],
+        _bytes: usize,
+        _cx: &mut Context<'_>,
+    ) -> Begin<Self::Reply> {
         Begin::Go(None)
+    }
+
+    /// Whether the peer has been admitted to an export.
+    fn knows(&self, _conn: &ConnInfo) -> bool {
+        true
     }
 
     /// True when so much waits for limits that requests should be looked at before much of them is read.

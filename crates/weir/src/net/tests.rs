@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_base::{Budget, Lsn, SystemClock};
+use weir_base::{Lsn, SystemClock};
 
+use super::core::Core;
 use super::*;
 
 struct Bytes(Vec<u8>);
@@ -34,6 +36,7 @@ fn marked(body: &[u8]) -> Vec<u8> {
 
 /// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for
 /// [`Stub::release`], `l<u64>` for that and then for the log number; `b<u64>` answers that many bytes; `d` drops; `x` closes.
+/// A large request that begins with `?` is refused.
 #[derive(Default)]
 struct Stub {
     durable: AtomicU64,
@@ -80,6 +83,23 @@ impl Backend for Stub {
         }
     }
 
+    fn begin(
+        &self,
+        _conn: &ConnInfo,
+        head: &[u8],
+        _bytes: usize,
+        _cx: &mut Context<'_>,
+    ) -> Begin<Bytes> {
+        match head.first() {
+            Some(b'?') => Begin::Refuse(Bytes(marked(b"refused"))),
+            _ => Begin::Go(None),
+        }
+    }
+
+    fn knows(&self, _conn: &ConnInfo) -> bool {
+        self.handled.load(Ordering::SeqCst) > 0
+    }
+
     fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
@@ -96,7 +116,7 @@ impl Backend for Stub {
 struct Server {
     stub: Arc<Stub>,
     wakeups: Wakeups,
-    budget: Arc<Budget>,
+    ledger: Arc<Ledger>,
     address: SocketAddr,
     cores: Option<Cores>,
 }
@@ -105,10 +125,10 @@ impl Server {
     fn start(budget: usize, stall: Duration) -> Server {
         let stub = Arc::new(Stub::default());
         let wakeups = Wakeups::new(2);
-        let budget = Budget::new(budget);
+        let ledger = Ledger::new(budget, 1 << 20);
         let settings = Settings {
             cores: 2,
-            budget: Arc::clone(&budget),
+            ledger: Arc::clone(&ledger),
             stall,
             clock: Arc::new(SystemClock::new()),
         };
@@ -126,7 +146,7 @@ impl Server {
         Server {
             stub,
             wakeups,
-            budget,
+            ledger,
             address,
             cores: Some(cores),
         }
@@ -321,7 +341,7 @@ fn a_peer_that_reads_nothing_is_bounded_and_dropped() {
             Ok(n) => at = (at + n) % ask.len(),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 // The server neither reads nor was able to send: it must end this by itself.
-                assert!(server.budget.used() <= limits::CONNECTION_IN_FLIGHT + (2 << 20));
+                assert!(server.ledger.used() <= limits::CONNECTION_IN_FLIGHT + (2 << 20));
                 std::thread::yield_now();
             }
             Err(e) => break e,
@@ -331,7 +351,7 @@ fn a_peer_that_reads_nothing_is_bounded_and_dropped() {
         dropped.kind(),
         std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe
     ));
-    while server.budget.used() > 0 || server.stub.gone.load(Ordering::SeqCst) < 1 {
+    while server.ledger.used() > 0 || server.stub.gone.load(Ordering::SeqCst) < 1 {
         std::thread::yield_now();
     }
 }
@@ -365,7 +385,7 @@ fn a_tight_budget_delays_but_does_not_lock_up() {
             });
         }
     });
-    while server.budget.used() > 0 {
+    while server.ledger.used() > 0 {
         std::thread::yield_now();
     }
 }
@@ -395,4 +415,266 @@ fn stopping_lets_answers_under_way_leave() {
         );
         assert!(ended(&mut c));
     });
+}
+
+/// One event loop that only runs when a test has it run, and sweeps when a test says so.
+struct ByHand {
+    runtime: tokio::runtime::Runtime,
+    tasks: tokio::task::LocalSet,
+    core: Rc<Core<Stub>>,
+    listener: std::net::TcpListener,
+}
+
+impl ByHand {
+    fn new(budget: usize, descriptors: usize) -> ByHand {
+        let settings = Settings {
+            cores: 1,
+            ledger: Ledger::new(budget, descriptors),
+            stall: limits::STALL,
+            clock: Arc::new(SystemClock::new()),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let stub = Arc::new(Stub::default());
+        let core = Rc::new(Core::new(&settings, Wakeups::new(1), stub, 0));
+        let tasks = tokio::task::LocalSet::new();
+        let bell = Rc::clone(&core);
+        tasks.spawn_local(async move { bell.answer_bell().await });
+        ByHand {
+            runtime,
+            tasks,
+            core,
+            listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+        }
+    }
+
+    /// A connection from 127.0.0.`from`; `None` if the server does not take it.
+    fn connect(&self, from: u8) -> Option<TcpStream> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let socket = socket.unwrap();
+        let source = SocketAddr::from(([127, 0, 0, from], 0));
+        socket.bind(&source.into()).unwrap();
+        let server = self.listener.local_addr().unwrap();
+        socket.connect(&server.into()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let _context = self.runtime.enter();
+        let conn = super::conn::Conn::new(Rc::clone(&self.core), stream).ok()?;
+        self.tasks.spawn_local(conn);
+        Some(socket.into())
+    }
+
+    /// Runs the loop until `done` is `Some`.
+    fn until<T>(&self, mut done: impl FnMut() -> Option<T>) -> T {
+        let end = Duration::from_secs(30);
+        self.tasks.block_on(&self.runtime, async {
+            tokio::time::timeout(end, async {
+                loop {
+                    if let Some(value) = done() {
+                        return value;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await
+            .expect("it never came to that")
+        })
+    }
+
+    /// Sends `bytes`, however the loop has to run for it.
+    fn send(&self, stream: &mut TcpStream, bytes: &[u8]) {
+        let mut at = 0;
+        self.until(|| {
+            match stream.write(&bytes[at..]) {
+                Ok(n) => at += n,
+                Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock),
+            }
+            (at == bytes.len()).then_some(())
+        });
+    }
+
+    /// The next reply, or `None` if the server has closed the connection.
+    fn reply(&self, stream: &mut TcpStream) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.until(|| {
+            let wanted = match bytes.first_chunk::<4>() {
+                Some(mark) => 4 + (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize,
+                None => 4,
+            };
+            if bytes.len() > 4 && bytes.len() == wanted {
+                return Some(Some(bytes.split_off(4)));
+            }
+            let mut buffer = vec![0; wanted - bytes.len()];
+            match stream.read(&mut buffer) {
+                Ok(0) => Some(None),
+                Ok(n) => {
+                    bytes.extend_from_slice(&buffer[..n]);
+                    None
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => None,
+                Err(_) => Some(None),
+            }
+        })
+    }
+
+    /// Waits until the server has read all that was sent to it, and waits for more.
+    fn quiet(&self, received: u64) {
+        let sum = || {
+            self.core
+                .watched()
+                .iter()
+                .map(|w| w.received.get())
+                .sum::<u64>()
+        };
+        self.until(|| (sum() == received).then_some(()));
+    }
+
+    /// Sweeps, and has what follows from it happen.
+    fn sweep(&self) {
+        self.core.sweep_once(limits::STALL);
+        self.tasks.block_on(&self.runtime, async {
+            for _ in 0..30 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
+
+/// The first bytes of a request of `bytes`.
+fn begun(letter: u8, bytes: u32, sent: usize) -> Vec<u8> {
+    let mut out = (bytes | 0x8000_0000).to_be_bytes().to_vec();
+    out.resize(4 + sent, letter);
+    out
+}
+
+const BEGUN: usize = 2048;
+
+#[test]
+fn what_strangers_announce_costs_next_to_nothing() {
+    let by_hand = ByHand::new(4 << 20, 1 << 20);
+    let mut many: Vec<_> = (0..200).map(|_| by_hand.connect(1).unwrap()).collect();
+    for c in &mut many {
+        by_hand.send(c, &begun(b'?', 1_000_000, BEGUN));
+    }
+    by_hand.quiet(200 * (BEGUN as u64 + 4));
+    assert_eq!(by_hand.core.ledger.used(), 0);
+    let mut client = by_hand.connect(1).unwrap();
+    let large = vec![b'e'; 1 << 20];
+    by_hand.send(&mut client, &[marked(b"esmall"), marked(&large)].concat());
+    assert_eq!(by_hand.reply(&mut client).unwrap(), b"esmall");
+    assert!(by_hand.reply(&mut client).unwrap() == large);
+    // Who goes on gets a reply, and is understood on.
+    by_hand.send(&mut many[7], &vec![b'?'; 1_000_000 - BEGUN]);
+    by_hand.send(&mut many[7], &marked(b"enext"));
+    assert_eq!(by_hand.reply(&mut many[7]).unwrap(), b"refused");
+    assert_eq!(by_hand.reply(&mut many[7]).unwrap(), b"enext");
+}
+
+/// A client's large requests, begun and left, those that wait for memory included: they go as soon as one that is
+/// really sent, from the same address, needs the memory.
+#[test]
+fn what_is_begun_and_left_goes_when_others_need_its_memory() {
+    let by_hand = ByHand::new(8 << 20, 1 << 20);
+    let mut left: Vec<_> = (0..40).map(|_| by_hand.connect(1).unwrap()).collect();
+    for c in &mut left {
+        by_hand.send(c, &begun(b'e', 1_000_000, BEGUN));
+    }
+    let used = by_hand.core.ledger.used();
+    assert!(used < 40 * 4 * BEGUN, "{used}");
+    // Its part of 4 MiB is promised. Another address does not notice; the same waits until the sweeper has been by.
+    let large = vec![b'e'; 1 << 20];
+    for (from, sweeps) in [(2, 0), (1, 4)] {
+        let mut client = by_hand.connect(from).unwrap();
+        by_hand.send(&mut client, &marked(b"esmall"));
+        assert_eq!(by_hand.reply(&mut client).unwrap(), b"esmall");
+        let request = marked(&large);
+        let mut sent = match sweeps {
+            0 => 0,
+            _ => client.write(&request).unwrap(),
+        };
+        for _ in 0..sweeps {
+            // A byte now and then is no progress.
+            for c in &mut left {
+                let _ = c.write(b"e");
+            }
+            by_hand.sweep();
+            sent += client.write(&request[sent..]).unwrap_or(0);
+        }
+        by_hand.send(&mut client, &request[sent..]);
+        assert!(by_hand.reply(&mut client).unwrap() == large);
+    }
+}
+
+#[test]
+fn a_peer_has_to_keep_the_least_rate() {
+    let by_hand = ByHand::new(64 << 20, 1 << 20);
+    let (mut trickles, mut slow) = (by_hand.connect(1).unwrap(), by_hand.connect(2).unwrap());
+    let mut received = 2 * (BEGUN as u64 + 4);
+    by_hand.send(&mut trickles, &begun(b'e', 1_000_000, BEGUN));
+    by_hand.send(&mut slow, &begun(b'e', 1_000_000, BEGUN));
+    by_hand.quiet(received);
+    by_hand.sweep();
+    let ticks = limits::STALL.as_secs() as usize;
+    for _ in 0..ticks - 1 {
+        by_hand.send(&mut trickles, b"e");
+        by_hand.send(&mut slow, &[b'e'; limits::LEAST_RATE as usize]);
+        received += 1 + limits::LEAST_RATE;
+        by_hand.quiet(received);
+        by_hand.sweep();
+    }
+    by_hand.sweep();
+    assert_eq!(by_hand.reply(&mut trickles), None);
+    let sent = BEGUN + (ticks - 1) * limits::LEAST_RATE as usize;
+    by_hand.send(&mut slow, &vec![b'e'; 1_000_000 - sent]);
+    assert_eq!(by_hand.reply(&mut slow).unwrap().len(), 1_000_000);
+}
+
+/// Peers that take a byte of their replies now and then are closed when others need the memory.
+#[test]
+fn replies_that_nobody_takes_go_when_others_need_their_memory() {
+    let by_hand = ByHand::new(16 << 20, 1 << 20);
+    let mut greedy: Vec<_> = (0..8).map(|_| by_hand.connect(1).unwrap()).collect();
+    for c in &mut greedy {
+        by_hand.send(c, &command(b'b', 1 << 20).repeat(64));
+    }
+    // Another address is served meanwhile, in small and in large.
+    let mut other = by_hand.connect(2).unwrap();
+    by_hand.send(
+        &mut other,
+        &[marked(b"esmall"), command(b'b', 1 << 20)].concat(),
+    );
+    assert_eq!(by_hand.reply(&mut other).unwrap(), b"esmall");
+    assert_eq!(by_hand.reply(&mut other).unwrap().len(), 1 << 20);
+    assert!(by_hand.core.ledger.used() <= 12 << 20);
+    let mut same = by_hand.connect(1).unwrap();
+    by_hand.send(&mut same, &marked(b"esmall"));
+    for _ in 0..15 {
+        for c in &mut greedy {
+            let _ = c.read(&mut [0; 1]);
+        }
+        by_hand.sweep();
+    }
+    assert_eq!(by_hand.reply(&mut same).unwrap(), b"esmall");
+}
+
+#[test]
+fn strangers_give_way_to_new_connections() {
+    let by_hand = ByHand::new(64 << 20, limits::OWN_DESCRIPTORS + 18);
+    let mut first = by_hand.connect(1).unwrap();
+    let idle: Vec<_> = (0..100)
+        .map(|_| {
+            by_hand.sweep();
+            by_hand.connect(1)
+        })
+        .collect();
+    assert!(idle.iter().all(Option::is_some));
+    assert_eq!(by_hand.reply(&mut first), None);
+    let mut client = by_hand.connect(1).unwrap();
+    by_hand.send(&mut client, &marked(b"ehere"));
+    assert_eq!(by_hand.reply(&mut client).unwrap(), b"ehere");
+    by_hand.sweep();
+    assert_eq!(by_hand.core.watched().len(), 12);
 }

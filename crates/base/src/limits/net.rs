@@ -1,0 +1,154 @@
+//! The bounds of the network side: what peers may make the server hold, and for how long.
+//!
+//! **Memory.** Connections share one budget, an eighth of `--memory`. It is divided in sixteenths: one address may hold
+//! [`PER_ADDRESS`] of it, requests that wait for limits on throughput [`HELD`], and the last [`RESERVE`] is for small
+//! calls alone, so that GETATTR is served whatever large requests and replies take up.
+//!
+//! **Records.** A record costs what has arrived of it, times [`RECORD_GROWTH`] at most, never what its mark announces. A
+//! record beyond [`SMALL_RECORD`] can only be a WRITE; memory for it is taken when its first [`RECORD_HEAD`] bytes show a
+//! file handle of an export that admits the peer, and as long as all that is announced fits the budget and the address's part.
+//!
+//! **Time.** Both directions have a least rate. A peer may fall behind it by [`STALL`], or by
+//! [`STALL_SHORT_OF_MEMORY`] when memory is short; what is oldest and slow is closed sooner if others wait for its memory.
+
+use std::time::Duration;
+
+use super::{MAX_IO, MAX_NAME, MAX_SYMLINK};
+
+/// Most bytes that an RPC message has before its arguments: six words, and a credential and a verifier of at most 400
+/// bytes with their flavours and lengths (RFC 5531 §8.2, §9).
+pub const MAX_CALL_HEADER: usize = 24 + 2 * (8 + 400);
+
+/// Most bytes of an encoded file handle with its length (RFC 1813 §2.4).
+pub const MAX_HANDLE: usize = 4 + 64;
+
+/// Longest RPC record in bytes: a WRITE of the largest size with its header.
+pub const MAX_RECORD: usize = MAX_IO + 4096;
+
+/// Longest RPC record in bytes that is no WRITE. The longest are SYMLINK and the lock manager's calls, which carry three
+/// opaque fields of 1 KiB.
+pub const SMALL_RECORD: usize = 8 << 10;
+
+/// Bytes of a record that tell what it is: the header of a call and the file handle of a WRITE.
+pub const RECORD_HEAD: usize = 1024;
+
+/// Memory for a record under assembly is at most so many times what has arrived of it (and at least [`RECORD_HEAD`]).
+pub const RECORD_GROWTH: usize = 4;
+
+/// Most fragments of one record. A record of the largest size in TCP segments of the smallest usual size is below this;
+/// empty fragments without end are not.
+pub const MAX_FRAGMENTS: u32 = 4096;
+
+/// WRITEs from this many bytes on take credit of their client before they are read, if their volume is limited.
+pub const LARGE_WRITE: usize = 64 << 10;
+
+/// Bytes of a core's receive buffer. Eyeballed against the L2 cache (256 KiB to 2 MiB) and
+/// the size of a socket's receive queue under load; the system call is amortised long before.
+pub const RECEIVE_BUFFER: usize = 256 << 10;
+
+/// Bytes read at a time while memory is short or much waits for limits: enough for some calls, and for the beginning of
+/// a WRITE, which says whether the rest may be taken.
+pub const CROWDED_READ: usize = 8 << 10;
+
+/// Bytes that a connection may have under way (replies not yet taken by the kernel, requests
+/// that wait) before it is no longer read from: some READs of the largest size, and more
+/// than a Linux client's 128 slots need at the usual sizes.
+pub const CONNECTION_IN_FLIGHT: usize = 4 << 20;
+
+/// The same while memory is short; one reply may go beyond it.
+pub const SHORT_IN_FLIGHT: usize = 64 << 10;
+
+/// Requests of one connection that may wait for a device at once. Linux clients send at most
+/// 128 at a time; beyond that the connection is no longer read from.
+pub const CONNECTION_PENDING: usize = 256;
+
+/// What a waiting request is charged beyond the bytes of its call.
+pub const PENDING_OVERHEAD: usize = 4096;
+
+/// Reads of one connection before the others of its core have their turn.
+pub const TURN: usize = 8;
+
+/// The parts that the budget is divided in.
+pub const PARTS: usize = 16;
+
+/// Parts of the budget that one address may hold: an IPv4 address, or the 64 bits of an IPv6 address that a network is
+/// given. Half: one client alone keeps its speed, and nobody alone takes the room of all others.
+pub const PER_ADDRESS: usize = 8;
+
+/// Parts of the budget that are for small calls alone.
+pub const RESERVE: usize = 4;
+
+/// Parts of the reserve that one address may hold beyond [`PER_ADDRESS`].
+pub const RESERVE_PER_ADDRESS: usize = 4;
+
+/// Parts of the budget that requests may hold which wait for limits on throughput.
+pub const HELD: usize = 8;
+
+/// The same for those of one client.
+pub const HELD_PER_CLIENT: usize = 2;
+
+/// Bytes of the budget for each connection that there may be. One at rest costs about as much, of other memory.
+pub const BUDGET_PER_CONNECTION: usize = 1024;
+
+/// Parts of all connections that one address may have.
+pub const CONNECTIONS_PER_ADDRESS: usize = 12;
+
+/// Descriptors that are kept for the server's own files and for connections to others.
+pub const OWN_DESCRIPTORS: usize = 256;
+
+/// How far a peer may fall behind [`LEAST_RATE`] in taking replies, or in sending the rest of a request, before it is
+/// dropped. Linux clients retransmit after 60 s of silence (`timeo=600`).
+pub const STALL: Duration = Duration::from_secs(60);
+
+/// The same while memory is short.
+pub const STALL_SHORT_OF_MEMORY: Duration = Duration::from_secs(5);
+
+/// Bytes a second that a peer has to move while a request or a reply is under way: a slow line of a telephone.
+pub const LEAST_RATE: u64 = 4 << 10;
+
+/// A connection that is so far behind [`LEAST_RATE`] is closed if others wait for its memory, the oldest first.
+pub const SLOW: Duration = Duration::from_secs(2);
+
+/// A request that has been under way for so long is closed if others wait for its memory and its address holds more
+/// than its equal part.
+pub const OLD: Duration = Duration::from_secs(5);
+
+/// Bytes of a large request that have to be in the socket (or all of the rest, if that is less) while it waits for memory;
+/// otherwise its peer counts as slow. Below what the kernel holds of a connection that is not read from.
+pub const WAITING_BYTES: usize = 32 << 10;
+
+/// How often stalled peers are searched for.
+pub const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long replies under way may take to leave when the server stops.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+const _: () = {
+    assert!(MAX_RECORD >= MAX_IO + MAX_CALL_HEADER + MAX_HANDLE + 20);
+    assert!(CONNECTION_IN_FLIGHT >= MAX_RECORD);
+    assert!(RECORD_HEAD >= MAX_CALL_HEADER + MAX_HANDLE);
+    assert!(
+        SMALL_RECORD >= MAX_CALL_HEADER + MAX_HANDLE + 2 * (MAX_NAME + 8) + 64 + MAX_SYMLINK + 8,
+        "SYMLINK is a small call"
+    );
+    assert!(
+        SMALL_RECORD >= MAX_CALL_HEADER + 4 * (1024 + 8) + 64,
+        "so are the lock manager's"
+    );
+    assert!(CROWDED_READ >= RECORD_HEAD && CROWDED_READ <= RECEIVE_BUFFER);
+    assert!(SMALL_RECORD < LARGE_WRITE && LARGE_WRITE < MAX_RECORD);
+    assert!(SHORT_IN_FLIGHT >= SMALL_RECORD && SHORT_IN_FLIGHT < CONNECTION_IN_FLIGHT);
+    assert!(
+        PER_ADDRESS + RESERVE < PARTS,
+        "when one address holds all it may, others still have room for large requests"
+    );
+    assert!(
+        HELD + RESERVE < PARTS,
+        "requests that wait for limits leave room for others"
+    );
+    assert!(HELD_PER_CLIENT < HELD && HELD_PER_CLIENT < PER_ADDRESS);
+    assert!(RESERVE_PER_ADDRESS < PARTS && CONNECTIONS_PER_ADDRESS < PARTS);
+    assert!(SLOW.as_secs() < STALL_SHORT_OF_MEMORY.as_secs());
+    assert!(STALL_SHORT_OF_MEMORY.as_secs() < STALL.as_secs());
+    assert!(SWEEP.as_millis() <= SLOW.as_millis() / 2);
+};

@@ -1,0 +1,508 @@
+//! What connections hold, in all and by address, and who may hold more.
+//!
+//! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests that wait, replies that
+//! the peer has not taken. *Promised* is what records under assembly may still take up. Small calls are read as long as
+//! used memory leaves room, whatever is promised; a large record is begun only if all that is used and promised
+//! leaves room for all of it, so that what is begun can come to its end and give memory back.
+//!
+//! Both are counted for the whole server and for each address, with relaxed atomics: a connection settles once a turn, so
+//! the sums lag behind by what each event loop's current connection took in one read.
+//!
+//! The number of connections is bounded, too, in all and by address. Beyond it, the oldest connection that has not been
+//! admitted to an export is closed for a new one, so that strangers cannot keep clients out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::limits::net as limits;
+
+const RELAXED: Ordering = Ordering::Relaxed;
+
+/// What counts as one address: all of an IPv4 address, the network half of an IPv6 address (RFC 4291 §2.5.1).
+type Address = u128;
+
+fn address_of(peer: IpAddr) -> Address {
+    match peer.to_canonical() {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits() >> 64 << 64,
+    }
+}
+
+/// What one address holds.
+#[derive(Default)]
+pub struct Account {
+    used: AtomicUsize,
+    promised: AtomicUsize,
+    /// Bytes that its connections wait for because of its part of the budget.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Entry {
+    account: Arc<Account>,
+    /// Without those that are to be closed.
+    connections: usize,
+    /// Connections that have not been admitted to an export, by age.
+    strangers: BTreeMap<u64, Arc<AtomicBool>>,
+}
+
+#[derive(Default)]
+struct Connections {
+    by_address: HashMap<Address, Entry>,
+    /// Without those that are to be closed.
+    count: usize,
+    closing: usize,
+    /// The number of the next one.
+    next: u64,
+}
+
+/// How much a connection may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Whatever comes.
+    Ample,
+    /// A few small calls at a time.
+    Short,
+    /// Nothing until memory is freed.
+    None,
+}
+
+/// See the module's head.
+pub struct Ledger {
+    total: usize,
+    most_connections: usize,
+    used: AtomicUsize,
+    promised: AtomicUsize,
+    /// Bytes that connections wait for because of the whole budget.
+    waiting: AtomicUsize,
+    /// Addresses that have connections.
+    addresses: AtomicUsize,
+    connections: Mutex<Connections>,
+}
+
+fn parts(of: usize, count: usize) -> usize {
+    of / limits::PARTS * count
+}
+
+impl Ledger {
+    /// For connections that may hold `total` bytes, where `descriptors` files may be open.
+    pub fn new(total: usize, descriptors: usize) -> Arc<Ledger> {
+        assert!(
+            parts(total, limits::PER_ADDRESS) >= limits::MAX_RECORD,
+            "a WRITE of the largest size fits in an address's part of {total} bytes"
+        );
+        let most_connections = descriptors
+            .saturating_sub(limits::OWN_DESCRIPTORS)
+            // An eighth more may be on their way out.
+            .saturating_mul(8)
+            .div_euclid(9)
+            .min(total / limits::BUDGET_PER_CONNECTION)
+            .max(1);
+        Arc::new(Ledger {
+            total,
+            most_connections,
+            used: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            addresses: AtomicUsize::new(0),
+            connections: Mutex::default(),
+        })
+    }
+
+    /// Bytes of memory that connections hold.
+    pub fn used(&self) -> usize {
+        self.used.load(RELAXED)
+    }
+
+    fn reserve(&self) -> usize {
+        parts(self.total, limits::RESERVE)
+    }
+
+    fn per_address(&self) -> usize {
+        parts(self.total, limits::PER_ADDRESS)
+    }
+
+    /// Counts a connection that has just begun; `None` if there are too many that may not be closed for it.
+    pub fn connect(self: &Arc<Self>, peer: IpAddr) -> Option<Holding> {
+        let address = address_of(peer);
+        let mut connections = self.connections.lock();
+        let most = self.most_connections;
+        if connections.closing > most / 8 {
+            return None;
+        }
+        if connections.count >= most {
+            // From the address that has most of them.
+            let by_address = connections.by_address.iter();
+            let (crowd, _) = by_address.max_by_key(|(_, entry)| entry.strangers.len())?;
+            let crowd = *crowd;
+            connections.close_oldest(crowd)?;
+        }
+        let entry = connections.by_address.get(&address);
+        let part = (most * limits::CONNECTIONS_PER_ADDRESS).div_ceil(limits::PARTS);
+        if entry.is_some_and(|entry| entry.connections >= part) {
+            connections.close_oldest(address)?;
+        }
+        let Connections {
+            by_address,
+            count,
+            next,
+            ..
+        } = &mut *connections;
+        let entry = by_address.entry(address).or_default();
+        let (number, closed) = (*next, Arc::new(AtomicBool::new(false)));
+        entry.strangers.insert(number, Arc::clone(&closed));
+        entry.connections += 1;
+        *next += 1;
+        *count += 1;
+        let account = Arc::clone(&entry.account);
+        self.addresses.store(by_address.len(), RELAXED);
+        Some(Holding {
+            ledger: Arc::clone(self),
+            account,
+            address,
+            number,
+            closed,
+            stranger: true,
+            used: 0,
+            promised: 0,
+            waiting: Waiting::default(),
+        })
+    }
+
+    /// True when connections wait for memory, or large requests would have to.
+    pub fn is_short(&self) -> bool {
+        self.waiting.load(RELAXED) > 0 || self.used() > self.total - self.reserve()
+    }
+
+    /// Bytes that have to be freed for what waits.
+    pub fn wanted(&self) -> usize {
+        let reserve = self.used().saturating_sub(self.total - self.reserve());
+        self.waiting.load(RELAXED).max(reserve)
+    }
+
+    /// What each address could hold if all held the same.
+    fn equal_part(&self) -> usize {
+        (self.total - self.reserve()) / self.addresses.load(RELAXED).max(1)
+    }
+}
+
+impl Connections {
+    /// Has the oldest connection of an address closed that has not been admitted to an export.
+    fn close_oldest(&mut self, address: Address) -> Option<()> {
+        let entry = self.by_address.get_mut(&address)?;
+        let (_, closed) = entry.strangers.pop_first()?;
+        closed.store(true, RELAXED);
+        entry.connections -= 1;
+        self.count -= 1;
+        self.closing += 1;
+        Some(())
+    }
+
+    /// A connection has ended.
+    fn end(&mut self, address: Address, number: u64, closed: bool) {
+        if closed {
+            self.closing -= 1;
+            return;
+        }
+        self.count -= 1;
+        let entry = self.by_address.get_mut(&address);
+        debug_assert!(entry.is_some(), "an address has its connections");
+        if let Some(entry) = entry {
+            entry.connections -= 1;
+            entry.strangers.remove(&number);
+            if entry.connections == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+impl Account {
+    /// Bytes that its connections wait for and that have to be freed by others of them.
+    pub fn wanted(&self) -> usize {
+        self.waiting.load(RELAXED)
+    }
+
+    /// Whether it holds more than it could if all addresses held the same.
+    pub fn is_greedy(&self, ledger: &Ledger) -> bool {
+        self.used.load(RELAXED) + self.promised.load(RELAXED) > ledger.equal_part()
+    }
+}
+
+/// Bytes that a connection waits for.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    /// Because of the whole budget.
+    all: usize,
+    /// Because of its address's part.
+    own: usize,
+}
+
+/// What one connection holds.
+pub struct Holding {
+    ledger: Arc<Ledger>,
+    account: Arc<Account>,
+    address: Address,
+    number: u64,
+    closed: Arc<AtomicBool>,
+    stranger: bool,
+    used: usize,
+    promised: usize,
+    waiting: Waiting,
+}
+
+/// Moves a count in `all` and `own` from `from` to `to`. Returns whether it fell.
+fn shift(all: &AtomicUsize, own: &AtomicUsize, from: &mut usize, to: usize) -> bool {
+    let before = std::mem::replace(from, to);
+    match to.checked_sub(before) {
+        Some(0) => false,
+        Some(more) => {
+            all.fetch_add(more, RELAXED);
+            own.fetch_add(more, RELAXED);
+            false
+        }
+        None => {
+            all.fetch_sub(before - to, RELAXED);
+            own.fetch_sub(before - to, RELAXED);
+            true
+        }
+    }
+}
+
+impl Holding {
+    /// The address's account.
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Set when the connection is to be closed for another.
+    pub fn closed(&self) -> &Arc<AtomicBool> {
+        &self.closed
+    }
+
+    /// Bytes of memory and promised.
+    pub fn bytes(&self) -> usize {
+        self.used + self.promised
+    }
+
+    /// Sets what is held. Returns whether it became less.
+    pub fn set(&mut self, used: usize, promised: usize) -> bool {
+        let Holding {
+            ledger, account, ..
+        } = self;
+        let less = shift(&ledger.used, &account.used, &mut self.used, used);
+        let kept = shift(
+            &ledger.promised,
+            &account.promised,
+            &mut self.promised,
+            promised,
+        );
+        less | kept
+    }
+
+    /// Adds `bytes` to what is promised if there is room for them. If not, the connection counts as waiting for them until
+    /// [`Holding::waits_no_more`].
+    pub fn promise(&mut self, bytes: usize) -> bool {
+        let promised = self.promised;
+        self.set(self.used, promised + bytes);
+        let sum = |used: &AtomicUsize, promised: &AtomicUsize| {
+            used.load(RELAXED) + promised.load(RELAXED)
+        };
+        let (ledger, account) = (&*self.ledger, &*self.account);
+        let all = sum(&ledger.used, &ledger.promised) + ledger.reserve() <= ledger.total;
+        let own = sum(&account.used, &account.promised) <= ledger.per_address();
+        if all && own {
+            return true;
+        }
+        self.set(self.used, promised);
+        self.wait(bytes, !own);
+        false
+    }
+
+    /// How much may be read. The connection counts as waiting if nothing may.
+    pub fn room(&mut self) -> Room {
+        let (ledger, account) = (&*self.ledger, &*self.account);
+        let (all, own) = (ledger.used(), account.used.load(RELAXED));
+        let (reserve, part) = (ledger.reserve(), ledger.per_address());
+        if all + reserve <= ledger.total && own < part {
+            return Room::Ample;
+        }
+        let few = own < part + parts(reserve, limits::RESERVE_PER_ADDRESS);
+        if all + limits::MAX_RECORD.min(reserve / 2) <= ledger.total && few {
+            return Room::Short;
+        }
+        self.wait(limits::CONNECTION_IN_FLIGHT, !few);
+        Room::None
+    }
+
+    fn wait(&mut self, bytes: usize, own: bool) {
+        self.waits_no_more();
+        self.waiting = match own {
+            true => Waiting { own: bytes, all: 0 },
+            false => Waiting { all: bytes, own: 0 },
+        };
+        self.ledger.waiting.fetch_add(self.waiting.all, RELAXED);
+        self.account.waiting.fetch_add(self.waiting.own, RELAXED);
+    }
+
+    /// Bytes that the connection waits for.
+    pub fn waits_for(&self) -> usize {
+        self.waiting.all + self.waiting.own
+    }
+
+    /// The connection does not wait for memory.
+    pub fn waits_no_more(&mut self) {
+        let Waiting { all, own } = std::mem::take(&mut self.waiting);
+        if all + own > 0 {
+            self.ledger.waiting.fetch_sub(all, RELAXED);
+            self.account.waiting.fetch_sub(own, RELAXED);
+        }
+    }
+
+    /// True until the peer has been admitted to an export.
+    pub fn is_stranger(&self) -> bool {
+        self.stranger
+    }
+
+    /// The peer has been admitted to an export.
+    pub fn admitted(&mut self) {
+        self.stranger = false;
+        if let Some(entry) = self
+            .ledger
+            .connections
+            .lock()
+            .by_address
+            .get_mut(&self.address)
+        {
+            entry.strangers.remove(&self.number);
+        }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.set(0, 0);
+        self.waits_no_more();
+        let mut connections = self.ledger.connections.lock();
+        connections.end(self.address, self.number, self.closed.load(RELAXED));
+        let addresses = connections.by_address.len();
+        self.ledger.addresses.store(addresses, RELAXED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn ip(n: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, n])
+    }
+
+    #[test]
+    fn one_address_has_its_part_and_others_theirs() {
+        let ledger = Ledger::new(64 * MIB, 1 << 20);
+        let mut a = ledger.connect(ip(1)).unwrap();
+        let mut again = ledger.connect(ip(1)).unwrap();
+        let mut b = ledger.connect(ip(2)).unwrap();
+        assert!(a.promise(30 * MIB) && again.promise(2 * MIB));
+        assert!(!again.promise(MIB), "half of the budget is its part");
+        assert_eq!((again.account().wanted(), ledger.wanted()), (MIB, 0));
+        assert!(b.promise(16 * MIB));
+        assert!(!b.promise(MIB), "a quarter is for small calls");
+        assert_eq!((b.account().wanted(), ledger.wanted()), (0, MIB));
+        assert!(ledger.is_short());
+        // Promises take no memory, so that small calls are read as before.
+        assert_eq!((again.room(), b.room()), (Room::Ample, Room::Ample));
+        drop(a);
+        assert!(b.promise(MIB));
+        b.waits_no_more();
+        assert!(!ledger.is_short());
+        drop((again, b));
+        let left = (&ledger.used, &ledger.promised, &ledger.waiting);
+        assert_eq!(
+            (
+                left.0.load(RELAXED),
+                left.1.load(RELAXED),
+                left.2.load(RELAXED)
+            ),
+            (0, 0, 0)
+        );
+        assert!(ledger.connections.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn memory_in_use_makes_reading_careful_and_then_stops_it() {
+        let ledger = Ledger::new(64 * MIB, 1 << 20);
+        let mut greedy = ledger.connect(ip(1)).unwrap();
+        let mut neighbour = ledger.connect(ip(1)).unwrap();
+        let mut other = ledger.connect(ip(2)).unwrap();
+        greedy.set(32 * MIB, 0);
+        assert_eq!((neighbour.room(), other.room()), (Room::Short, Room::Ample));
+        greedy.set(36 * MIB, 0);
+        assert_eq!((neighbour.room(), other.room()), (Room::None, Room::Ample));
+        assert!(neighbour.account().wanted() > 0 && !ledger.is_short());
+        greedy.set(49 * MIB, 0);
+        assert_eq!(other.room(), Room::Short);
+        greedy.set(64 * MIB, 0);
+        assert_eq!(other.room(), Room::None);
+        assert!(ledger.is_short() && greedy.account().is_greedy(&ledger));
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_address() {
+        let ledger = Ledger::new(64 * MIB, 1 << 20);
+        let connect = |text: &str| ledger.connect(text.parse().unwrap()).unwrap();
+        let (mut a, mut b) = (connect("2001:db8::1"), connect("2001:db8::2"));
+        let (mut c, mut d) = (connect("2001:db8:0:1::1"), connect("::ffff:10.0.0.1"));
+        let mut e = connect("10.0.0.1");
+        a.set(33 * MIB, 0);
+        assert_eq!(b.room(), Room::Short);
+        a.set(0, 0);
+        d.set(33 * MIB, 0);
+        assert_eq!((c.room(), e.room()), (Room::Ample, Room::Short));
+    }
+
+    #[test]
+    fn strangers_make_room_for_new_connections_and_clients_do_not() {
+        let ledger = Ledger::new(64 * MIB, limits::OWN_DESCRIPTORS + 18);
+        assert_eq!(ledger.most_connections, 16);
+        let mut client = ledger.connect(ip(1)).unwrap();
+        client.admitted();
+        let closed = |h: &Holding| h.closed().load(RELAXED);
+        let connect = |n| ledger.connect(ip(n)).unwrap();
+        let mut strangers: Vec<_> = (0..11).map(|_| connect(1)).collect();
+        assert!(!strangers.iter().any(closed));
+        // Three quarters are for one address.
+        let more = connect(1);
+        assert!(closed(&strangers[0]) && !closed(&strangers[1]));
+        drop(strangers.remove(0));
+        let others: Vec<_> = (0..4).map(|_| connect(2)).collect();
+        assert!(!others.iter().any(closed) && !strangers.iter().any(closed));
+        // All are taken: the address with most strangers gives one up.
+        let mut last = connect(3);
+        assert!(closed(&strangers[0]) && !closed(&client) && !closed(&last));
+        let again = [connect(4), connect(5)];
+        assert!(
+            ledger.connect(ip(6)).is_none(),
+            "what is to close has to close"
+        );
+        last.admitted();
+        drop((strangers, others, more, again));
+        let clients = |from: u8| (0..7).map(move |n| ip(from + n));
+        let mut held: Vec<_> = [10, 20]
+            .into_iter()
+            .flat_map(clients)
+            .map(|ip| ledger.connect(ip).unwrap())
+            .collect();
+        held.iter_mut().for_each(Holding::admitted);
+        assert!(ledger.connect(ip(9)).is_none(), "all are clients'");
+        drop((held, last, client));
+        let left = ledger.connections.lock();
+        assert!(left.by_address.is_empty() && left.count == 0 && left.closing == 0);
+    }
+}
