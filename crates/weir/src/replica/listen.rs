@@ -1,20 +1,69 @@
 //! Where paired nodes come in.
+//!
+//! Anybody can connect and say nothing. So connections that have not shown a known certificate are few, and the oldest of
+//! the address that has most of them gives way to a new one: whoever holds many keeps out only himself.
 
-use std::net::{TcpListener, TcpStream};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
-use super::{Replication, peers, serve};
+use super::peers::{self, Peer};
+use super::{Replication, serve};
 
-/// Connections at once. A node needs one for each transfer, so this is several busy nodes.
+/// Connections of paired nodes at once. A node needs one for each transfer, so this is several busy nodes.
 const MOST: usize = 512;
 /// Whoever connects has to have shown who it is within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections at once that have not.
+const STRANGERS: usize = 32;
+
+/// Connections that have not shown who they are, the oldest first.
+#[derive(Default)]
+struct Strangers(Mutex<VecDeque<Stranger>>);
+
+struct Stranger {
+    from: IpAddr,
+    /// Notified when it is to give way.
+    leave: Arc<Notify>,
+}
+
+impl Strangers {
+    /// One more, for which another gives way if there are too many.
+    fn enter(&self, from: IpAddr) -> Arc<Notify> {
+        let mut list = self.0.lock();
+        if list.len() >= STRANGERS {
+            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+            for stranger in &*list {
+                *counts.entry(stranger.from).or_default() += 1;
+            }
+            let most = list.iter().map(|stranger| counts[&stranger.from]).max();
+            let oldest = list.iter().position(|s| Some(counts[&s.from]) == most);
+            if let Some(stranger) = oldest.and_then(|oldest| list.remove(oldest)) {
+                stranger.leave.notify_one();
+            }
+        }
+        let leave = Arc::new(Notify::new());
+        list.push_back(Stranger {
+            from,
+            leave: Arc::clone(&leave),
+        });
+        leave
+    }
+
+    /// It has shown who it is, or left.
+    fn leave(&self, who: &Arc<Notify>) {
+        self.0.lock().retain(|s| !Arc::ptr_eq(&s.leave, who));
+    }
+}
 
 /// Accepts for as long as the service runs.
 pub fn start(service: &Arc<Replication>, listener: TcpListener) -> Result<()> {
@@ -42,14 +91,16 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Arc<S
     };
     let mut stop = service.stop.subscribe();
     let open = Arc::new(AtomicUsize::new(0));
+    let strangers = Arc::new(Strangers::default());
     loop {
         let accepted = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => stream,
+        let accepted = accepted.and_then(|(stream, from)| Ok((stream.into_std()?, from)));
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a peer could not be let in");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -60,15 +111,22 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Arc<S
             tracing::warn!("more than {MOST} replication connections; one was turned away");
             continue;
         }
-        open.fetch_add(1, Ordering::AcqRel);
-        let (left, config) = (Open(Arc::clone(&open)), Arc::clone(&config));
+        let leave = strangers.enter(from.ip().to_canonical());
+        let (open, config) = (Arc::clone(&open), Arc::clone(&config));
+        let known = Arc::clone(&strangers);
         let begun = service.spawn("weir-sender", move |service| {
-            let _left = left;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             if let Ok(runtime) = runtime {
-                runtime.block_on(welcome(service, stream, config));
+                runtime.block_on(async {
+                    let greeted = welcome(service, stream, config, &leave).await;
+                    known.leave(&leave);
+                    if let Some((tls, peer)) = greeted {
+                        let _open = Open::new(open);
+                        serve::converse(service, Box::new(tls), Some(&peer)).await;
+                    }
+                });
             }
         });
         if let Err(error) = begun {
@@ -79,22 +137,34 @@ async fn accept(service: &Arc<Replication>, listener: TcpListener, config: Arc<S
 
 struct Open(Arc<AtomicUsize>);
 
+impl Open {
+    fn new(count: Arc<AtomicUsize>) -> Open {
+        count.fetch_add(1, Ordering::AcqRel);
+        Open(count)
+    }
+}
+
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-async fn welcome(service: &Arc<Replication>, stream: TcpStream, config: Arc<ServerConfig>) {
+/// The connection, once the peer has shown who it is.
+async fn welcome(
+    service: &Arc<Replication>,
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    leave: &Notify,
+) -> Option<(TlsStream<tokio::net::TcpStream>, Peer)> {
     let from = stream.peer_addr();
     let prepared = peers::prepare(&stream).and_then(|()| tokio::net::TcpStream::from_std(stream));
-    let Ok(stream) = prepared else {
-        return;
-    };
+    let stream = prepared.ok()?;
     let mut stop = service.stop.subscribe();
     let greeted = tokio::select! {
         biased;
-        _ = stop.wait_for(|stop| *stop) => return,
+        _ = stop.wait_for(|stop| *stop) => return None,
+        () = leave.notified() => return None,
         greeted = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)) => greeted,
     };
     let Ok(Ok(tls)) = greeted else {
@@ -102,13 +172,33 @@ async fn welcome(service: &Arc<Replication>, stream: TcpStream, config: Arc<Serv
             ?from,
             "a connection without a known certificate was refused"
         );
-        return;
+        return None;
     };
     let shown = tls.get_ref().1.peer_certificates();
-    let peer = shown.and_then(|chain| service.peers.of(chain.first()?));
     // It may have been deleted since its certificate was looked at.
-    if let Some(peer) = peer {
-        service.peers.seen(&peer.name, Ok(()));
-        serve::converse(service, Box::new(tls), Some(&peer)).await;
+    let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
+    service.peers.seen(&peer.name, Ok(()));
+    Some((tls, peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn who_holds_many_connections_keeps_out_only_himself() {
+        let strangers = Strangers::default();
+        let enter = |n: u8| strangers.enter([10, 0, 0, n].into());
+        let left = |who: &Arc<Notify>| who.notified().now_or_never().is_some();
+        let peer = enter(1);
+        let many: Vec<_> = (0..STRANGERS * 3).map(|_| enter(2)).collect();
+        assert!(!left(&peer), "its address has only this one");
+        let stayed = many.iter().filter(|who| !left(who)).count();
+        assert_eq!(stayed, STRANGERS - 1);
+        assert!(!left(&many[many.len() - 1]));
+        strangers.leave(&peer);
+        many.iter().for_each(|who| strangers.leave(who));
+        assert!(strangers.0.lock().is_empty());
     }
 }
