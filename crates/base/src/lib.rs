@@ -12,6 +12,7 @@ mod ids;
 pub mod limits;
 mod priority;
 mod rng;
+mod siphash;
 
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
@@ -19,3 +20,4 @@ pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
 pub use limits::BLOCK_SIZE;
 pub use priority::{attentive, background, first_at_disks, give_way, prompt};
 pub use rng::{Rng, SeededRng, SystemRng};
+pub use siphash::SipKey;

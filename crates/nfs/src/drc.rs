@@ -5,17 +5,28 @@
 //! there; so replies of such calls are kept and given again. (Juszczak,
 //! "Improving the Performance and Correctness of an NFS Server", 1989.)
 //!
-//! A call is known by the client's address, its transaction id, and checksums
-//! over the arguments and over the credential. The port takes no part: a client
-//! that comes back may have another. The checksums keep a client that counts
-//! its ids from the start again from being given another call's reply. A call
+//! A call is known by the client's address, its transaction id, its procedure, and a keyed hash of 128 bits over these and
+//! over credential and arguments: nobody can make up a call that passes for another's, and a client that counts its
+//! ids from the start again is not given another call's reply. A call
 //! that is still running is dropped, since its first copy will be answered.
+//!
+//! **The port.** knfsd and NFS-Ganesha make the client's port part of the key, which suits Linux clients: they come back
+//! from the port that they had. Others (libnfs, most libraries) take any port, and for them no repetition would ever be
+//! recognised. Without the port, on the other hand, two clients behind one address that count alike could get each
+//! other's replies. So a call from another port is a repetition only if the connection of the first has ended, which it has
+//! when a client comes back; as long as it is open, the call is somebody else's. After a restart all have ended.
 //!
 //! Replies are kept with the log position that makes them true, so that a
 //! replay waits for the disk exactly as the first reply did. Only successes are
 //! kept: a failed call changed nothing and can run again. What is kept is
 //! bounded in bytes and in age, oldest out first; what is running is bounded by
 //! the connections.
+//!
+//! **Restarts.** The key is part of the log record of what the call did, and is kept over consistency points
+//! (`weir_volume::DoneCall`), so that after a crash the cache knows exactly the calls that were done. Of their
+//! replies it knows what a client cannot do without: the success, and the handle of what was made. Attributes are
+//! optional in NFSv3 (RFC 1813 §2.6), and those of then are gone. The secret of the hash is derived from that of file handles, which outlives
+//! the server.
 
 mod replies;
 
@@ -23,13 +34,14 @@ use crate::failure::Failure;
 use crate::keyed::Keyed;
 use crate::reply::ReplyBuf;
 use crate::rpc::Call;
+use crate::service::{ConnInfo, Line};
 use parking_lot::Mutex;
-use replies::Replies;
-use std::collections::HashSet;
-use std::hash::{BuildHasher, Hash, Hasher};
+use replies::{Origin, Replies};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Lsn, Time};
+use weir_base::{Ino, Lsn, SipKey, Time, VolumeId};
+use weir_vfs::volume::{CallKey, DoneCall};
 
 /// Locks that the cache is split into; a power of two. Eyeballed: several times
 /// the cores of the machines this runs on.
@@ -39,55 +51,44 @@ const SHARDS: usize = 16;
 /// or so; knfsd keeps replies for 120 s as well.
 const MAX_AGE: i64 = 120;
 
-/// What a call is known by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Key {
-    client: IpAddr,
-    xid: u32,
-    procedure: u32,
-    args_len: usize,
-    args_crc: u32,
-    cred_crc: u32,
+/// Seconds for which calls of before a restart are known. Linux clients that have tried in vain for long try again every
+/// five minutes.
+const MAX_AGE_RECOVERED: i64 = 600;
+
+/// What a call is known by: the client's address as one of IPv6 (16 bytes), transaction id (4), procedure (4), hash (16).
+fn key_of(secret: SipKey, client: IpAddr, call: &Call<'_>) -> CallKey {
+    let client = match client.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let mut key = [0; CallKey::LEN];
+    let (head, check) = key.split_at_mut(24);
+    head[..16].copy_from_slice(&client.octets());
+    head[16..20].copy_from_slice(&call.xid.to_be_bytes());
+    head[20..].copy_from_slice(&call.procedure.to_be_bytes());
+    let cred = call.stable_cred();
+    let mut lengths = [0; 8];
+    lengths[..4].copy_from_slice(&call.flavour.to_be_bytes());
+    lengths[4..].copy_from_slice(&(cred.len() as u32).to_be_bytes());
+    let hash = secret.hash128(&[head, &lengths, cred, call.args]);
+    check.copy_from_slice(&hash.to_le_bytes());
+    CallKey(key)
 }
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.client {
-            IpAddr::V4(a) => state.write_u64(u64::from(a.to_bits())),
-            IpAddr::V6(a) => {
-                let bits = a.to_bits();
-                state.write_u64(bits as u64);
-                state.write_u64((bits >> 64) as u64);
-            }
-        }
-        state.write_u64(u64::from(self.xid) << 32 | u64::from(self.args_crc));
-        state.write_u64(u64::from(self.cred_crc) << 32 | u64::from(self.procedure));
-    }
+fn procedure(key: &CallKey) -> u32 {
+    let [.., a, b, c, d] = *key.0.first_chunk::<24>().unwrap_or(&[0; 24]);
+    u32::from_be_bytes([a, b, c, d])
 }
 
-impl Key {
-    fn of(client: IpAddr, call: &Call<'_>) -> Key {
-        Key {
-            client: client.to_canonical(),
-            xid: call.xid,
-            procedure: call.procedure,
-            args_len: call.args.len(),
-            args_crc: crc32c::crc32c(call.args),
-            cred_crc: crc32c::crc32c_append(call.flavour, call.stable_cred()),
-        }
-    }
-
-    fn shard(&self) -> usize {
-        // The low bits of transaction ids count up; mixing in the checksum
-        // spreads clients that start at the same one.
-        (self.xid ^ self.args_crc.rotate_left(7)) as usize % SHARDS
-    }
+/// Bits of the key's own hash, for tables.
+fn hash(key: &CallKey) -> u64 {
+    u64::from_le_bytes(*key.0.last_chunk::<8>().unwrap_or(&[0; 8]))
 }
 
 #[derive(Default)]
 struct Shard {
-    /// Calls that are running: a few.
-    running: HashSet<Key, Keyed>,
+    /// Calls that are running: a few, with the connections that they came over.
+    running: HashMap<CallKey, Line, Keyed>,
     kept: Replies,
 }
 
@@ -95,52 +96,82 @@ struct Shard {
 pub(crate) enum Seen {
     /// Nothing: run it, and give the ticket the reply.
     New(Ticket),
+    /// Somebody else's, which looks the same, is running: run it, its reply is not kept.
+    Twin,
     /// It is running.
     Running,
     /// It was answered with this.
     Answered(ReplyBuf, Option<Lsn>),
+    /// It was done before the server's last start, to this inode.
+    Recovered(VolumeId, Ino),
 }
 
 /// The cache.
 pub(crate) struct Drc {
     shards: [Mutex<Shard>; SHARDS],
-    hash: Keyed,
+    secret: SipKey,
     /// Bytes a shard may keep.
     limit: usize,
 }
 
 impl Drc {
-    /// A cache that keeps at most `bytes` of replies.
-    pub(crate) fn new(bytes: usize) -> Arc<Drc> {
+    /// A cache that keeps at most `bytes` of replies, of which keys are made with `secret`.
+    pub(crate) fn new(bytes: usize, secret: SipKey) -> Arc<Drc> {
         Arc::new(Drc {
             shards: Default::default(),
-            hash: Keyed::default(),
+            secret,
             limit: bytes / SHARDS,
         })
     }
 
-    fn shard(&self, key: &Key) -> &Mutex<Shard> {
-        // `Key::shard` is below SHARDS.
-        &self.shards[key.shard()]
+    /// Takes note, at the start, of what was done before it.
+    pub(crate) fn recover(&self, mut calls: Vec<DoneCall>, now: Time) {
+        // How long the server was away nobody counts.
+        let newest = calls.iter().map(|call| call.secs).max();
+        calls.retain(|call| newest.is_some_and(|newest| newest - call.secs <= MAX_AGE));
+        calls.sort_by_key(|call| call.secs);
+        let at = now.secs + (MAX_AGE_RECOVERED - MAX_AGE);
+        for call in calls {
+            let mut shard = self.shard(&call.key).lock();
+            let origin = Origin::Recovered(call.volume, call.ino);
+            shard.kept.push(call.key, at, &[], (None, origin));
+            shard.kept.trim(self.limit, now.secs);
+        }
     }
 
-    /// Looks a call up and marks it as running if it is new.
-    pub(crate) fn begin(self: &Arc<Self>, client: IpAddr, call: &Call<'_>, now: Time) -> Seen {
-        let key = Key::of(client, call);
-        let hash = self.hash.hash_one(key);
+    fn shard(&self, key: &CallKey) -> &Mutex<Shard> {
+        // Other bits than tables use.
+        let [.., a, _, _, _, _, _, _, _, _] = key.0;
+        &self.shards[usize::from(a) % SHARDS]
+    }
+
+    /// Finds a call, or marks it as running if it is new.
+    pub(crate) fn begin(self: &Arc<Self>, conn: &ConnInfo, call: &Call<'_>, now: Time) -> Seen {
+        let key = key_of(self.secret, conn.peer.ip(), call);
         let mut shard = self.shard(&key).lock();
         shard.kept.trim(self.limit, now.secs);
-        if let Some(found) = shard.kept.get(hash, &key) {
-            let reply = ReplyBuf::whole(found.reply.to_vec(), Some(found.failure));
-            return Seen::Answered(reply, found.lsn);
+        if let Some(found) = shard.kept.get(&key) {
+            match found.origin {
+                Origin::Recovered(volume, ino) => return Seen::Recovered(*volume, *ino),
+                Origin::Connection(first) if first.may_repeat_on(conn) => {
+                    let failure = Failure::of(procedure(&key));
+                    let reply = ReplyBuf::whole(found.reply.to_vec(), Some(failure));
+                    return Seen::Answered(reply, found.lsn);
+                }
+                Origin::Connection(_) => {}
+            }
         }
-        if !shard.running.insert(key) {
-            return Seen::Running;
+        if let Some(first) = shard.running.get(&key) {
+            return match first.may_repeat_on(conn) {
+                true => Seen::Running,
+                false => Seen::Twin,
+            };
         }
+        shard.running.insert(key, conn.line());
+        drop(shard);
         Seen::New(Ticket {
             drc: Arc::clone(self),
             key,
-            hash,
             now: now.secs,
             kept: false,
         })
@@ -157,22 +188,26 @@ impl Drc {
 /// as never seen.
 pub(crate) struct Ticket {
     drc: Arc<Drc>,
-    key: Key,
-    hash: u64,
+    key: CallKey,
     now: i64,
     kept: bool,
 }
 
 impl Ticket {
+    /// What the call is known by.
+    pub(crate) fn key(&self) -> CallKey {
+        self.key
+    }
+
     /// Keeps the reply of a call that was done.
     pub(crate) fn keep(mut self, reply: &[u8], lsn: Option<Lsn>) {
         self.kept = true;
-        let failure = Failure::of(self.key.procedure);
         let mut shard = self.drc.shard(&self.key).lock();
-        shard.running.remove(&self.key);
-        let key = (self.hash, self.key);
-        shard.kept.push(key, self.now, reply, (lsn, failure));
-        shard.kept.trim(self.drc.limit, self.now);
+        if let Some(line) = shard.running.remove(&self.key) {
+            let origin = Origin::Connection(line);
+            shard.kept.push(self.key, self.now, reply, (lsn, origin));
+            shard.kept.trim(self.drc.limit, self.now);
+        }
     }
 }
 
@@ -201,8 +236,17 @@ mod tests {
         }
     }
 
-    fn client(n: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, n])
+    fn from(n: u8, port: u16) -> ConnInfo {
+        let local = ([10, 0, 0, 99], 2049).into();
+        ConnInfo::new(1, ([10, 0, 0, n], port).into(), local)
+    }
+
+    fn client(n: u8) -> ConnInfo {
+        from(n, 900)
+    }
+
+    fn cache(bytes: usize) -> Arc<Drc> {
+        Drc::new(bytes, SipKey(1, 2))
     }
 
     fn at(secs: i64) -> Time {
@@ -222,12 +266,12 @@ mod tests {
 
     #[test]
     fn running_calls_are_dropped_and_done_ones_replayed() {
-        let d = Drc::new(1 << 20);
+        let d = cache(1 << 20);
         let c = call(1, b"", b"args");
-        let t = ticket(d.begin(client(1), &c, at(0)));
-        assert!(matches!(d.begin(client(1), &c, at(0)), Seen::Running));
+        let t = ticket(d.begin(&client(1), &c, at(0)));
+        assert!(matches!(d.begin(&client(1), &c, at(0)), Seen::Running));
         t.keep(&reply(b"\0\0\0\x01done"), Some(Lsn(9)));
-        let Seen::Answered(r, lsn) = d.begin(client(1), &c, at(1)) else {
+        let Seen::Answered(r, lsn) = d.begin(&client(1), &c, at(1)) else {
             panic!()
         };
         assert_eq!(
@@ -238,8 +282,8 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_another_call() {
-        let d = Drc::new(1 << 20);
-        ticket(d.begin(client(1), &call(1, b"me", b"args"), at(0))).keep(&reply(b"done"), None);
+        let d = cache(1 << 20);
+        ticket(d.begin(&client(1), &call(1, b"me", b"args"), at(0))).keep(&reply(b"done"), None);
         for (n, c) in [
             (2, call(1, b"me", b"args")),
             (1, call(2, b"me", b"args")),
@@ -261,36 +305,97 @@ mod tests {
             ),
         ] {
             assert!(
-                matches!(d.begin(client(n), &c, at(0)), Seen::New(_)),
+                matches!(d.begin(&client(n), &c, at(0)), Seen::New(_)),
                 "{c:?}"
             );
         }
-        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        let mapped = "[::ffff:10.0.0.1]:900".parse().unwrap();
+        let mapped = ConnInfo::new(2, mapped, mapped);
         assert!(matches!(
-            d.begin(mapped, &call(1, b"me", b"args"), at(0)),
+            d.begin(&mapped, &call(1, b"me", b"args"), at(0)),
             Seen::Answered(..)
         ));
     }
 
     #[test]
+    fn the_hash_is_over_fields_and_keyed() {
+        let key = |secret, cred, args| key_of(secret, [10, 0, 0, 1].into(), &call(1, cred, args));
+        let (one, other) = (SipKey(1, 2), SipKey(1, 3));
+        assert_eq!(key(one, b"a", b"b"), key(one, b"a", b"b"));
+        assert_ne!(key(one, b"ab", b"c"), key(one, b"a", b"bc"));
+        assert_ne!(key(one, b"a", b"b"), key(other, b"a", b"b"));
+        let address = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 1]].concat();
+        assert_eq!(key(one, b"a", b"b").0[..16], address);
+        assert_eq!(procedure(&key(one, b"", b"")), 12);
+    }
+
+    /// From another port it is the same call only once the first connection has ended.
+    #[test]
+    fn a_client_may_come_back_from_any_port() {
+        let d = cache(1 << 20);
+        let c = call(1, b"me", b"args");
+        let (first, second) = (from(1, 900), from(1, 50_000));
+        let running = ticket(d.begin(&first, &c, at(0)));
+        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Twin));
+        first.end();
+        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Running));
+        running.keep(&reply(b"done"), None);
+        assert!(matches!(d.begin(&second, &c, at(0)), Seen::Answered(..)));
+
+        let c = call(2, b"me", b"args");
+        let (first, again) = (from(1, 900), from(1, 900));
+        ticket(d.begin(&first, &c, at(0))).keep(&reply(b"done"), None);
+        assert!(matches!(d.begin(&again, &c, at(0)), Seen::Answered(..)));
+        let own = ticket(d.begin(&second, &c, at(0)));
+        own.keep(&reply(b"another's"), None);
+        let Seen::Answered(r, _) = d.begin(&second, &c, at(0)) else {
+            panic!()
+        };
+        assert_eq!(r.message(), b"another's");
+    }
+
+    #[test]
+    fn calls_of_before_the_start_are_known() {
+        let d = cache(1 << 20);
+        let key = |xid| key_of(d.secret, [10, 0, 0, 1].into(), &call(xid, b"me", b"args"));
+        let done = |xid, secs| DoneCall {
+            key: key(xid),
+            volume: VolumeId(7),
+            ino: Ino(u64::from(xid)),
+            secs,
+        };
+        // The server was away for a day.
+        let now = 86_400;
+        d.recover(vec![done(3, 150), done(1, 29), done(2, 30)], at(now));
+        let seen = |xid, now| d.begin(&client(1), &call(xid, b"me", b"args"), at(now));
+        assert!(matches!(seen(3, now), Seen::Recovered(VolumeId(7), Ino(3))));
+        assert!(matches!(
+            seen(2, now + MAX_AGE_RECOVERED),
+            Seen::Recovered(_, Ino(2))
+        ));
+        assert!(matches!(seen(1, now), Seen::New(_)), "too old when it went");
+        assert!(matches!(seen(3, now + MAX_AGE_RECOVERED + 1), Seen::New(_)));
+    }
+
+    #[test]
     fn an_abandoned_call_may_run_again() {
-        let d = Drc::new(1 << 20);
+        let d = cache(1 << 20);
         let c = call(1, b"", b"args");
-        drop(ticket(d.begin(client(1), &c, at(0))));
-        assert!(matches!(d.begin(client(1), &c, at(0)), Seen::New(_)));
+        drop(ticket(d.begin(&client(1), &c, at(0))));
+        assert!(matches!(d.begin(&client(1), &c, at(0)), Seen::New(_)));
     }
 
     #[test]
     fn bounded_in_bytes_and_age() {
         let limit = 64 << 10;
-        let d = Drc::new(limit);
+        let d = cache(limit);
         for xid in 0..10_000 {
-            ticket(d.begin(client(1), &call(xid, b"", b"a"), at(0))).keep(&reply(&[7; 100]), None);
+            ticket(d.begin(&client(1), &call(xid, b"", b"a"), at(0))).keep(&reply(&[7; 100]), None);
             assert!(d.bytes() <= limit);
         }
         let known = |xid, now| {
             matches!(
-                d.begin(client(1), &call(xid, b"", b"a"), at(now)),
+                d.begin(&client(1), &call(xid, b"", b"a"), at(now)),
                 Seen::Answered(..)
             )
         };
@@ -299,12 +404,12 @@ mod tests {
         assert!(known(9_998, MAX_AGE));
         assert!(!known(9_998, MAX_AGE + 1));
         // A running call survives any pressure.
-        let running = ticket(d.begin(client(2), &call(1, b"", b"a"), at(0)));
+        let running = ticket(d.begin(&client(2), &call(1, b"", b"a"), at(0)));
         for xid in 0..10_000 {
-            ticket(d.begin(client(3), &call(xid, b"", b"b"), at(0))).keep(&reply(&[7; 100]), None);
+            ticket(d.begin(&client(3), &call(xid, b"", b"b"), at(0))).keep(&reply(&[7; 100]), None);
         }
         assert!(matches!(
-            d.begin(client(2), &call(1, b"", b"a"), at(0)),
+            d.begin(&client(2), &call(1, b"", b"a"), at(0)),
             Seen::Running
         ));
         drop(running);

@@ -21,15 +21,16 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
-use weir_base::{Clock, Lsn, Rng, Time};
+use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::{Held, HeldBytes};
-use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Admissions, Client, Cx, Protocol, Vfs, Volume};
+use weir_vfs::volume::{DoneCall, FsError, Stop};
+use weir_vfs::{Admissions, Client, Cx, FileId, Place, Protocol, Vfs, Volume};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -57,6 +58,21 @@ pub struct ConnInfo {
     pub local: SocketAddr,
     /// How its last requests were admitted.
     pub admitted: Admissions,
+    /// The peer sends no more.
+    ended: Arc<AtomicBool>,
+}
+
+/// What is remembered of a connection that a call came over.
+pub(crate) struct Line {
+    port: u16,
+    ended: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// Whether the same client may send a call again on `conn`, which comes from the same address.
+    pub(crate) fn may_repeat_on(&self, conn: &ConnInfo) -> bool {
+        self.port == conn.peer.port() || self.ended.load(Ordering::Relaxed)
+    }
 }
 
 impl ConnInfo {
@@ -67,6 +83,19 @@ impl ConnInfo {
             peer,
             local,
             admitted: Admissions::default(),
+            ended: Arc::default(),
+        }
+    }
+
+    /// The peer sends nothing more on this connection: it has ended, or the peer has closed its side.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn line(&self) -> Line {
+        Line {
+            port: self.peer.port(),
+            ended: Arc::clone(&self.ended),
         }
     }
 
@@ -147,6 +176,8 @@ pub struct Config {
     pub rng: Arc<dyn Rng>,
     /// Bytes that the duplicate-request cache may hold.
     pub drc_bytes: usize,
+    /// The calls that were carried out before the start.
+    pub done_calls: Vec<DoneCall>,
     /// Where the hosts that hold locks are written down.
     pub hosts: Arc<dyn HostStore>,
     /// How long after a start locks can only be claimed again, if anyone held
@@ -225,7 +256,9 @@ fn may_be_held(call: &Call<'_>) -> bool {
 impl Service {
     /// A service over `config`.
     pub fn new(config: Config) -> Arc<Service> {
-        let drc = Drc::new(config.drc_bytes);
+        let secret = config.vfs.derive_secret(b"duplicate-request cache");
+        let drc = Drc::new(config.drc_bytes, secret);
+        drc.recover(config.done_calls, config.clock.now());
         let outbox = Arc::new(Outbox::default());
         let locks = LockService::start(nlm::Parts {
             vfs: Arc::clone(&config.vfs),
@@ -374,9 +407,13 @@ impl Service {
         }
         let mut ticket = None;
         if must_run_once(call) {
-            match self.drc.begin(conn.peer.ip(), call, now.time) {
+            match self.drc.begin(conn, call, now.time) {
                 Seen::New(t) => ticket = Some(t),
+                Seen::Twin => {}
                 Seen::Running => return Ok(Handled::Drop),
+                Seen::Recovered(volume, ino) => {
+                    return Ok(Handled::Reply(self.recovered(call, volume, ino), None));
+                }
                 Seen::Answered(reply, lsn) => return Ok(Handled::Reply(reply, lsn)),
             }
         }
@@ -384,6 +421,7 @@ impl Service {
             return Ok(Handled::Drop);
         }
         let mut cx = Cx::new(now.time);
+        cx.call = ticket.as_ref().map(Ticket::key);
         let mut limited = Limited::new(conn.id, now.monotonic);
         let stopped = match self.run(conn, call, &mut cx, &mut limited) {
             Ok(Run::Answered { reply, lsn, done }) => {
@@ -407,6 +445,23 @@ impl Service {
             limited,
             held,
         }))
+    }
+
+    /// The reply to a call that was done before the start: that it was, and the handle of `ino` if it made it.
+    fn recovered(&self, call: &Call<'_>, volume: VolumeId, ino: Ino) -> ReplyBuf {
+        let mut head = ReplyBuf::start(128);
+        rpc::put_accepted(&mut head, call.xid);
+        head.put_u32(v3::status::Status::Ok as u32);
+        // CREATE, MKDIR, SYMLINK, MKNOD: `post_op_fh3` and `post_op_attr` precede the `wcc_data`.
+        if matches!(call.procedure, 8..=11) {
+            let place = Place::Live;
+            let file = FileId { volume, ino, place };
+            v3::types::put_post_op_handle(&mut head, &self.vfs.handle_of(file));
+            v3::types::put_post_op(&mut head, None);
+        }
+        let failure = Failure::of(call.procedure);
+        failure.put_absent(&mut head);
+        ReplyBuf::whole(head, Some(failure))
     }
 
     /// Runs a call once from its start.

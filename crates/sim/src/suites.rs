@@ -35,6 +35,11 @@ pub const SUITES: &[Suite] = &[
         run: crate::nfs::story::crashes,
     },
     Suite {
+        name: "nfs-repeat",
+        about: "calls repeated after power failures: each is carried out exactly once",
+        run: crate::nfs::repeat::story,
+    },
+    Suite {
         name: "failed-write",
         about: "failing writes and flushes: poisoning, reading on, recovery",
         run: crate::faults::failed_write,

@@ -43,6 +43,11 @@ fn what_the_nfs_surface_acknowledged_survives_crashes() {
 }
 
 #[test]
+fn a_call_that_is_repeated_after_a_crash_was_carried_out_once() {
+    run("nfs-repeat", 80);
+}
+
+#[test]
 fn a_failed_write_poisons_and_loses_nothing() {
     run("failed-write", 100);
 }

@@ -14,7 +14,7 @@
 //! number, otherwise a snapshot's identity), 4 zero bytes, hash (8). Inode numbers and
 //! identities of snapshots are never used again, so there is no generation.
 
-use weir_base::{Ino, VolumeId};
+use weir_base::{Ino, SipKey, VolumeId};
 
 /// Bytes of a file handle.
 pub const HANDLE_BYTES: usize = 32;
@@ -63,11 +63,8 @@ pub struct FileId {
 }
 
 /// The secret that handles are made with.
-#[derive(Clone, Copy)]
-pub struct HandleKey {
-    k0: u64,
-    k1: u64,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct HandleKey(SipKey);
 
 /// A handle that this server did not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +73,12 @@ pub struct BadHandle;
 impl HandleKey {
     /// A key from 16 secret bytes.
     pub fn new(secret: [u8; 16]) -> HandleKey {
-        let v = u128::from_le_bytes(secret);
-        HandleKey {
-            k0: v as u64,
-            k1: (v >> 64) as u64,
-        }
+        HandleKey(SipKey::new(secret))
+    }
+
+    /// A secret for another purpose that is kept as long as this one.
+    pub fn derive(&self, purpose: &[u8]) -> SipKey {
+        self.0.derive(purpose)
     }
 
     /// The handle of `id`.
@@ -110,14 +108,7 @@ impl HandleKey {
     }
 
     fn hash(&self, h: &[u8; HANDLE_BYTES]) -> u64 {
-        let words = [0, 8, 16].map(|at| u64::from_le_bytes(eight(h, at)));
-        siphash(self.k0, self.k1, &words, (HASHED as u64) << 56)
-    }
-}
-
-impl std::fmt::Debug for HandleKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HandleKey(secret)")
+        self.0.hash(&h[..HASHED])
     }
 }
 
@@ -131,56 +122,10 @@ fn eight(h: &[u8; HANDLE_BYTES], at: usize) -> [u8; 8] {
     v
 }
 
-/// SipHash-2-4 over whole words and a final word, which carries the length and
-/// the odd bytes.
-fn siphash(k0: u64, k1: u64, words: &[u64], last: u64) -> u64 {
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    for &m in words.iter().chain([&last]) {
-        v[3] ^= m;
-        round(&mut v);
-        round(&mut v);
-        v[0] ^= m;
-    }
-    v[2] ^= 0xff;
-    for _ in 0..4 {
-        round(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-fn round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn siphash_matches_the_papers_vector() {
-        // SipHash paper, Appendix A: key 00..0f, message 00..0e (15 bytes).
-        let (k0, k1) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
-        let last = 0x0f0e_0d0c_0b0a_0908;
-        assert_eq!(
-            siphash(k0, k1, &[0x0706_0504_0302_0100], last),
-            0xa129_ca61_49be_45e5
-        );
-    }
 
     #[test]
     fn every_altered_bit_is_noticed() {

@@ -12,7 +12,7 @@ use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Ino, ManualClock};
+use weir_base::{Ino, ManualClock, SipKey};
 
 /// Why a handle leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,11 @@ impl Vfs {
     /// The exports as they are now.
     pub fn exports(&self) -> Guard<Arc<ExportTable>> {
         self.exports.load()
+    }
+
+    /// A secret for another purpose, which outlives the server as that of handles does.
+    pub fn derive_secret(&self, purpose: &[u8]) -> SipKey {
+        self.key.derive(purpose)
     }
 
     /// The handle of something of `export`.

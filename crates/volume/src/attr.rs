@@ -110,7 +110,7 @@ impl Volume {
             rec.size = size;
         }
         edits.inode(ino, &rec);
-        let lsn = self.core.append(edits)?;
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
         let shrinks = rec.size < st.rec.size;
         let delta = self.touch(&pass, &inode, st, &mut promise);
         if shrinks {

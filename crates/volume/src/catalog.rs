@@ -26,6 +26,8 @@ pub(crate) mod kind {
     pub(crate) const JOB: u8 = 4;
     /// Of the aggregate: the number that the next volume gets (sub 0).
     pub(crate) const NEXT_VOLUME: u8 = 5;
+    /// Of the aggregate: calls that were carried out (sub = number of the record).
+    pub(crate) const CALLS: u8 = 6;
 }
 
 /// Longest name of a volume or snapshot in bytes.

@@ -33,12 +33,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use weir_base::{BLOCK_SIZE, Lsn, Rng, VolumeId};
+use weir_base::{BLOCK_SIZE, Ino, Lsn, Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
 use weir_store::log::{AppendError, Record};
 
 use crate::admission::Totals;
+use crate::calls::{Calls, DoneCall};
 use crate::catalog::Origin;
+use crate::cx::Cx;
 use crate::edit::Edits;
 use crate::engine::EngineOptions;
 use crate::event::Event;
@@ -176,6 +178,8 @@ pub(crate) struct Core {
     heap: u64,
     /// The inodes in memory.
     pub(crate) inodes: Arc<Table>,
+    /// The calls that were carried out last.
+    pub(crate) calls: Calls,
 }
 
 impl Core {
@@ -214,6 +218,7 @@ impl Core {
             memory,
             heap: options.heap.unwrap_or(memory / 8),
             inodes: Table::new(options.inodes),
+            calls: Calls::default(),
             agg,
         })
     }
@@ -273,6 +278,29 @@ impl Core {
             Err(AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
             Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
         }
+    }
+
+    /// Appends what a call did, with what the call is known by; the reply to it names `ino` (0: none).
+    pub(crate) fn append_call(
+        &self,
+        cx: &Cx,
+        volume: VolumeId,
+        mut edits: Edits,
+        ino: Ino,
+    ) -> Result<Lsn, Stop> {
+        let Some(key) = cx.call else {
+            return self.append(edits);
+        };
+        let secs = cx.now.secs;
+        edits.call(ino, &key, secs);
+        let lsn = self.append(edits)?;
+        self.calls.push(DoneCall {
+            key,
+            volume,
+            ino,
+            secs,
+        });
+        Ok(lsn)
     }
 
     /// Whether a large stable write of `epoch` is left to the consistency point instead

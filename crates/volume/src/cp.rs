@@ -179,7 +179,7 @@ fn take(vol: Arc<Volume>) -> Taken {
 
 /// `cut`: where the log is cut; `None`: where it ends now.
 fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
-    let (epoch, (cut, taken, doomed)) = core.gate.advance(|| {
+    let (epoch, (cut, taken, doomed, calls)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace(core.gate.epoch());
         let volumes = core.volumes.read();
@@ -193,7 +193,7 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
             .map(take)
             .collect();
         let cut = cut.unwrap_or_else(|| core.agg.log().cut());
-        (cut, taken, doomed)
+        (cut, taken, doomed, core.calls.take_fresh())
     });
 
     let mut cp = core.agg.begin()?;
@@ -217,6 +217,9 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
     if core.stored_next_volume.swap(next, Ordering::Relaxed) != next {
         let key = Key::new(0, catalog::kind::NEXT_VOLUME, 0);
         edits.put(key, catalog::encode_next_volume(next));
+    }
+    for (key, value) in calls.records() {
+        edits.put(key, value);
     }
     let root = tree::apply(
         &mut cp,

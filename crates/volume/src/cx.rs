@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use weir_base::Time;
 use weir_store::{BlockPtr, Frame, StoreError};
 
+use crate::calls::CallKey;
 use crate::types::{Change, FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume};
 
@@ -20,6 +21,8 @@ use crate::volume::{RootState, Volume};
 pub struct Cx {
     /// The time of the request, which becomes the time stamps.
     pub now: Time,
+    /// What the protocol knows the call by, if it must not be carried out twice: it becomes part of the log record.
+    pub call: Option<CallKey>,
     pins: Vec<(BlockPtr, Frame)>,
     bad: SmallVec<[BlockPtr; 1]>,
     roots: SmallVec<[Arc<RootState>; 1]>,
@@ -38,6 +41,7 @@ impl Cx {
     pub fn new(now: Time) -> Cx {
         Cx {
             now,
+            call: None,
             pins: Vec::new(),
             bad: SmallVec::new(),
             roots: SmallVec::new(),

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use weir_base::{Ino, Time, VolumeId};
 use weir_store::Frame;
 
+use crate::calls::CallKey;
 use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 use crate::codec::{Put, Reader};
 use crate::hash::HashKey;
@@ -36,6 +37,7 @@ mod tag {
     pub(super) const SNAPSHOT_GONE: u8 = 9;
     pub(super) const SNAPSHOT_NAMED: u8 = 10;
     pub(super) const VOLUME_MADE: u8 = 11;
+    pub(super) const CALL: u8 = 12;
 }
 
 /// One edit, decoded.
@@ -62,6 +64,8 @@ pub(crate) enum Edit<'a> {
     Cut { ino: Ino, size: u64 },
     /// The record's volume exists, if it did not before: the first edit of its record.
     VolumeMade { key: HashKey, name: &'a str },
+    /// The record is what this call did, whose reply names `ino`. Changes nothing.
+    Call { ino: Ino, key: CallKey, secs: i64 },
     /// About a snapshot: the only edit of its record.
     Snapshot(SnapshotEdit<'a>),
 }
@@ -140,6 +144,13 @@ impl Edits {
         self.meta.put_u8(tag::CUT);
         self.meta.put_u64(ino.0);
         self.meta.put_u64(size);
+    }
+
+    pub(crate) fn call(&mut self, ino: Ino, key: &CallKey, secs: i64) {
+        self.meta.put_u8(tag::CALL);
+        self.meta.put_u64(ino.0);
+        self.meta.put(&key.0);
+        self.meta.put_i64(secs);
     }
 
     pub(crate) fn volume_made(&mut self, key: HashKey, name: &str) {
@@ -284,6 +295,11 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             ino,
             size: r.u64()?,
         },
+        tag::CALL => Edit::Call {
+            ino,
+            key: CallKey(r.array()?),
+            secs: r.i64()?,
+        },
         tag::VOLUME_MADE => {
             let key = HashKey(ino.0, r.u64()?);
             let name = text(r, MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
@@ -360,6 +376,7 @@ mod tests {
         e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
         e.cut(Ino(9), 12345);
         e.volume_made(HashKey(11, 12), "v-1");
+        e.call(Ino(9), &CallKey([7; CallKey::LEN]), -5);
         let (volume, edits) = decode(&e.meta, e.pages.len()).unwrap();
         assert_eq!(volume, VolumeId(7));
         assert_eq!(
@@ -398,6 +415,11 @@ mod tests {
                     key: HashKey(11, 12),
                     name: "v-1"
                 },
+                Edit::Call {
+                    ino: Ino(9),
+                    key: CallKey([7; CallKey::LEN]),
+                    secs: -5
+                },
             ]
         );
         assert!(decode(&e.meta, 2).is_err());
@@ -416,7 +438,7 @@ mod tests {
                 *b = VERSION;
             }
             if let Some(b) = bytes.get_mut(5) {
-                *b %= 10;
+                *b %= 14;
             }
             let _ = verify_record(&bytes, 0);
         }

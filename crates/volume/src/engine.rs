@@ -18,6 +18,7 @@ use weir_store::node::Key;
 use weir_store::tree::{NodeSource, TreeRoot};
 
 use crate::admission::Promise;
+use crate::calls::{self, DoneCall};
 use crate::catalog::{self, Catalog, Job, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::edit::Edits;
@@ -107,6 +108,11 @@ impl Engine {
     /// What opening took out of the log.
     pub fn recovered(&self) -> Recovered {
         self.recovered
+    }
+
+    /// The calls that were carried out last, in no order, also before the last start.
+    pub fn done_calls(&self) -> Vec<DoneCall> {
+        self.core.calls.list()
     }
 
     /// The aggregate.
@@ -370,6 +376,7 @@ struct Read {
     volumes: Vec<(VolumeId, VolumeRec, BTreeMap<u32, SnapshotRec>)>,
     jobs: Jobs,
     next_volume: u32,
+    calls: Vec<(u64, u64, Vec<DoneCall>)>,
 }
 
 impl Read {
@@ -386,6 +393,10 @@ impl Read {
                 list.insert(rec.number, rec);
             }
             catalog::kind::JOB => self.jobs.restore(id, key.sub, Job::decode(value)?),
+            catalog::kind::CALLS => {
+                let (next, calls) = calls::decode(key.sub, value)?;
+                self.calls.push((key.sub, next, calls));
+            }
             catalog::kind::NEXT_VOLUME => {
                 self.next_volume = catalog::decode_next_volume(value)?;
             }
@@ -458,6 +469,7 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
             core.note_changed(id);
         }
     }
+    core.calls.restore(read.calls);
     core.next_volume.store(next, Ordering::Relaxed);
     core.backlog.store(!read.jobs.is_empty(), Ordering::Release);
     *core.jobs.lock() = read.jobs;

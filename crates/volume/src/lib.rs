@@ -9,6 +9,7 @@
 
 mod admission;
 mod attr;
+mod calls;
 mod catalog;
 pub mod check;
 mod codec;
@@ -43,6 +44,7 @@ mod split;
 mod types;
 mod volume;
 
+pub use calls::{CallKey, DoneCall, KEPT as KEPT_CALLS};
 pub use catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 pub use cx::Cx;
 pub use difference::{Difference, Part};

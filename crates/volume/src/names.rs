@@ -334,7 +334,7 @@ impl Volume {
         }
         edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
-        let lsn = self.core.append(edits)?;
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
 
         let inode = Arc::new(Inode::new(ino, new.rec));
         let attr = {
@@ -410,7 +410,7 @@ impl Volume {
         edits.inode(ino, &rec);
         edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
-        let lsn = self.core.append(edits)?;
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
 
         if let Some((inode, st)) = locked.get_mut(ino) {
             self.touch(&pass, inode, st, &mut promise);
@@ -503,7 +503,7 @@ impl Volume {
             edits.del_entry(dir, hit.cookie);
             log_unlinked(&mut edits, hit.ino, &rec);
             edits.inode(dir, &dir_rec);
-            let lsn = self.core.append(edits)?;
+            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
 
             let attr = match locked.get_mut(hit.ino) {
                 Some((inode, st)) => {

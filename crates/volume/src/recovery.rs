@@ -18,6 +18,7 @@ use weir_store::log;
 use weir_store::{Class, Frame, StoreError};
 
 use crate::admission::Promise;
+use crate::calls::DoneCall;
 use crate::core::Core;
 use crate::cx::Cx;
 use crate::delta::{Charge, ENTRY_BYTES, Page};
@@ -78,6 +79,12 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         for edit in edits {
             match edit {
                 Edit::VolumeMade { .. } => {}
+                Edit::Call { ino, key, secs } => core.calls.push(DoneCall {
+                    key,
+                    volume: id,
+                    ino,
+                    secs,
+                }),
                 Edit::Snapshot(edit) => vol.replay_snapshot(edit),
                 edit => vol.apply(edit, &mut pages)?,
             }
@@ -197,7 +204,7 @@ impl Volume {
                     }
                 }
             }
-            Edit::Snapshot(_) | Edit::VolumeMade { .. } => {}
+            Edit::Snapshot(_) | Edit::VolumeMade { .. } | Edit::Call { .. } => {}
             Edit::Cut { size, .. } => {
                 let mut cx = Cx::new(Time::EPOCH);
                 let tail = loop {

@@ -177,7 +177,7 @@ impl Volume {
             if !same_dir {
                 edits.inode(to_dir, &to_rec);
             }
-            let lsn = self.core.append(edits)?;
+            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
 
             if let Some((inode, st)) = locked.get_mut(hit.ino) {
                 self.touch(&pass, inode, st, &mut promise);

@@ -127,6 +127,7 @@ impl Storage {
             clock: Arc::clone(clock),
             rng,
             drc_bytes: usize::try_from(drc)?,
+            done_calls: engine.done_calls(),
             hosts: Arc::new(LockHosts::of_folder(&args.data)),
             grace: GRACE,
             name: os::host_name(),
@@ -313,5 +314,7 @@ impl Backend for Protocols {
         Some(Box::pin(net::pace(throttle, event_loop, clock)))
     }
 
-    fn disconnected(&self, _conn: &ConnInfo) {}
+    fn ended(&self, conn: &ConnInfo) {
+        conn.end();
+    }
 }

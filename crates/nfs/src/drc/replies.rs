@@ -8,14 +8,15 @@
 //! foresees; and the table leads from a call's hash to its place in the queue, in 16 bytes
 //! an entry, so that it stays in the processor's caches.
 //!
-//! The hash is keyed and has 64 bits. Should two calls share one, the later takes the
+//! The hash is half of the key's. Should two calls share one, the later takes the
 //! place, and the earlier counts as never seen.
 
-use super::{Key, MAX_AGE};
-use crate::failure::Failure;
+use super::{MAX_AGE, hash};
 use crate::keyed::Keyed;
+use crate::service::Line;
 use std::collections::{HashMap, VecDeque};
-use weir_base::Lsn;
+use weir_base::{Ino, Lsn, VolumeId};
+use weir_vfs::volume::CallKey;
 
 /// What an entry costs besides its reply: its place in the queue and in the table, with the
 /// room that both keep for growing.
@@ -24,14 +25,21 @@ const OVERHEAD: usize = 192;
 /// Bytes of replies that are allocated together.
 const CHUNK: usize = 8 << 10;
 
+/// Where a call came from.
+pub(super) enum Origin {
+    /// Over this connection.
+    Connection(Line),
+    /// It is known from the log: what it was done to.
+    Recovered(VolumeId, Ino),
+}
+
 /// One answered call.
 struct Kept {
-    key: Key,
-    hash: u64,
+    key: CallKey,
     /// The second from which on it is kept.
     at: i64,
     lsn: Option<Lsn>,
-    failure: Failure,
+    origin: Origin,
     /// Where its reply stands: the number of the chunk, and the bytes in there.
     chunk: u64,
     begin: u32,
@@ -42,7 +50,7 @@ struct Kept {
 pub(super) struct Found<'a> {
     pub(super) reply: &'a [u8],
     pub(super) lsn: Option<Lsn>,
-    pub(super) failure: Failure,
+    pub(super) origin: &'a Origin,
 }
 
 /// The kept replies of one shard.
@@ -64,9 +72,9 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// The reply to the call that is known by `key`, which has this hash.
-    pub(super) fn get(&self, hash: u64, key: &Key) -> Option<Found<'_>> {
-        let number = *self.index.get(&hash)?;
+    /// The reply to the call that is known by `key`.
+    pub(super) fn get(&self, key: &CallKey) -> Option<Found<'_>> {
+        let number = *self.index.get(&hash(key))?;
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let kept = self.order.get(at).filter(|kept| kept.key == *key)?;
         let chunk = usize::try_from(kept.chunk.checked_sub(self.first_chunk)?).ok()?;
@@ -74,17 +82,17 @@ impl Replies {
         Some(Found {
             reply: reply.get(kept.begin as usize..kept.end as usize)?,
             lsn: kept.lsn,
-            failure: kept.failure,
+            origin: &kept.origin,
         })
     }
 
     /// Keeps a reply from the second `at` on.
     pub(super) fn push(
         &mut self,
-        (hash, key): (u64, Key),
+        key: CallKey,
         at: i64,
         reply: &[u8],
-        (lsn, failure): (Option<Lsn>, Failure),
+        (lsn, origin): (Option<Lsn>, Origin),
     ) {
         let room = |chunk: &Vec<u8>| chunk.capacity() - chunk.len();
         if self.chunks.back().is_none_or(|c| room(c) < reply.len()) {
@@ -100,16 +108,15 @@ impl Replies {
         chunk.extend_from_slice(reply);
         self.order.push_back(Kept {
             key,
-            hash,
             at,
             lsn,
-            failure,
+            origin,
             chunk: self.first_chunk + (self.chunks.len() - 1) as u64,
             begin,
             end: begin + reply.len() as u32,
         });
         let number = self.first + (self.order.len() - 1) as u64;
-        self.index.insert(hash, number);
+        self.index.insert(hash(&key), number);
         self.bytes += OVERHEAD + reply.len();
     }
 
@@ -119,8 +126,9 @@ impl Replies {
         };
         self.bytes -= OVERHEAD + (kept.end - kept.begin) as usize;
         // A later call with the same hash has taken the place.
-        if self.index.get(&kept.hash) == Some(&self.first) {
-            self.index.remove(&kept.hash);
+        let hash = hash(&kept.key);
+        if self.index.get(&hash) == Some(&self.first) {
+            self.index.remove(&hash);
         }
         self.first += 1;
         let oldest = self.order.front().map(|next| next.chunk);
@@ -153,18 +161,16 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
 
-    fn key(xid: u32) -> Key {
-        Key {
-            client: IpAddr::from([10, 0, 0, 1]),
-            xid,
-            procedure: 12,
-            args_len: 8,
-            args_crc: 0,
-            cred_crc: 0,
-        }
+    /// A call's key with this hash.
+    fn key(xid: u32, hash: u64) -> CallKey {
+        let mut key = [0; CallKey::LEN];
+        key[..4].copy_from_slice(&xid.to_le_bytes());
+        key[CallKey::LEN - 8..].copy_from_slice(&hash.to_le_bytes());
+        CallKey(key)
     }
+
+    const LOG: Origin = Origin::Recovered(VolumeId(1), Ino(2));
 
     /// Replies of all lengths, some longer than a chunk: each is found unchanged until it is
     /// evicted, and the memory behind them does not grow.
@@ -175,14 +181,14 @@ mod tests {
             |n: u32| vec![n as u8; (n as usize * 7919) % 300 + usize::from(n % 97 == 0) * CHUNK];
         let limit = 64 << 10;
         for n in 0..20_000 {
-            r.push((u64::from(n), key(n)), 0, &text(n), (None, Failure::of(12)));
+            r.push(key(n, n.into()), 0, &text(n), (None, LOG));
             r.trim(limit, 0);
             assert!(r.bytes <= limit && r.index.len() == r.order.len());
         }
         let kept = r.order.len() as u32;
         assert!(kept > 50);
         for n in 0..20_000 {
-            let found = r.get(u64::from(n), &key(n)).map(|f| f.reply.to_vec());
+            let found = r.get(&key(n, n.into())).map(|f| f.reply.to_vec());
             assert_eq!(found, (n >= 20_000 - kept).then(|| text(n)), "{n}");
         }
         assert!(r.chunks.len() <= 2 * limit / CHUNK);
@@ -191,13 +197,13 @@ mod tests {
     #[test]
     fn of_two_with_one_hash_the_later_is_known() {
         let mut r = Replies::default();
-        r.push((7, key(1)), 0, b"one", (None, Failure::of(12)));
-        r.push((7, key(2)), 1, b"two", (Some(Lsn(3)), Failure::of(12)));
-        assert!(r.get(7, &key(1)).is_none());
+        r.push(key(1, 7), 0, b"one", (None, LOG));
+        r.push(key(2, 7), 1, b"two", (Some(Lsn(3)), LOG));
+        assert!(r.get(&key(1, 7)).is_none());
         r.trim(usize::MAX, MAX_AGE + 1);
-        let found = r.get(7, &key(2)).unwrap();
+        let found = r.get(&key(2, 7)).unwrap();
         assert_eq!((found.reply, found.lsn), (&b"two"[..], Some(Lsn(3))));
         r.trim(usize::MAX, MAX_AGE + 2);
-        assert!(r.get(7, &key(2)).is_none() && r.index.is_empty() && r.bytes == 0);
+        assert!(r.get(&key(2, 7)).is_none() && r.index.is_empty() && r.bytes == 0);
     }
 }

@@ -83,6 +83,7 @@ impl Server {
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             rng: Arc::new(weir_base::SeededRng::new(7)),
             drc_bytes: 1 << 20,
+            done_calls: running.engine.done_calls(),
             hosts: Arc::new(Hosts::default()),
             grace: Duration::from_secs(1),
             name: "weir".into(),
@@ -94,7 +95,8 @@ impl Server {
             service,
             aggregate: Arc::clone(running.engine.aggregate()),
             conn: ConnInfo::new(1, address("10.0.0.1:900")?, address("10.0.0.99:2049")?),
-            xid: Cell::new(1),
+            // Never one of an earlier life: its calls are known.
+            xid: Cell::new((running.engine.durable().0 as u32) << 12),
         })
     }
 

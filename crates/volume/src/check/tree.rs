@@ -217,6 +217,12 @@ impl Visitor for CatalogVisitor<'_, '_> {
             }
             return;
         }
+        if key.ino == 0 && key.kind == catalog::kind::CALLS {
+            if crate::calls::decode(key.sub, value).is_none() {
+                self.check.inode_fault(0, "malformed record of calls");
+            }
+            return;
+        }
         let Some(id) = volume_of(key.ino) else {
             return self.check.inode_fault(key.ino, "impossible volume number");
         };

@@ -387,6 +387,7 @@ impl<B: Backend> Conn<B> {
     /// none has been begun.
     fn close(&mut self) {
         self.intake = Intake::Closed;
+        self.core.backend.ended(&self.info);
         self.traffic.held = None;
     }
 
@@ -620,7 +621,7 @@ impl<B: Backend> Drop for Conn<B> {
         if self.holding.set(0, 0) {
             self.core.wakeups.memory_released();
         }
-        self.core.backend.disconnected(&self.info);
+        self.core.backend.ended(&self.info);
         tracing::debug!(peer = %self.info.peer, "disconnected");
     }
 }

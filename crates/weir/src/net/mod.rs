@@ -151,6 +151,6 @@ pub trait Backend: Send + Sync + 'static {
     /// True when the log has failed: what is not durable now never will be.
     fn log_failed(&self) -> bool;
 
-    /// The connection is over.
-    fn disconnected(&self, conn: &ConnInfo);
+    /// The peer sends no more, or the connection is over: called at least once.
+    fn ended(&self, conn: &ConnInfo);
 }

@@ -108,7 +108,7 @@ impl Backend for Stub {
         self.failed.load(Ordering::SeqCst)
     }
 
-    fn disconnected(&self, _conn: &ConnInfo) {
+    fn ended(&self, _conn: &ConnInfo) {
         self.gone.fetch_add(1, Ordering::SeqCst);
     }
 }
