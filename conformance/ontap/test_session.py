@@ -49,10 +49,10 @@ Path        Type  Path        State   Status         Progress  Healthy Updated
 SVM:vol_test
             XDP  SVM:vol_test_dst
                               Snapmirrored
-                                      Quiesced       -         """) + "(true |false)" + re.escape("""   -
+                                      Quiesced       -         """) + "false" + re.escape("""   -
                  SVM:vol_test_1_dst
                               Snapmirrored
-                                      Quiesced       -         """) + "(true |false)" + re.escape("""   -
+                                      Quiesced       -         """) + "false" + re.escape("""   -
 2 entries were displayed.
 """))
         self.says("snapmirror show -fields throttle", """\

@@ -214,7 +214,8 @@ fn a_destination_shows_its_last_complete_snapshot_and_changes_nothing() {
     s.write(&file, 0, b"later");
     let young = s.create(&root, b"young", 0o644);
     let live = s.getattr(&root);
-    s.engine.resync("vol1", "one").unwrap();
+    let one = s.volume.snapshot("one").unwrap().identity;
+    s.engine.resync("vol1", one).unwrap();
     for restarted in [false, true] {
         if restarted {
             s.cold_start();

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_replica::model::{
-    ABORTED, LastTransfer, MirrorState, Path, Policy, Relationship, Rule, Status, Transfer,
+    ABORTED, Copied, LastTransfer, MirrorState, Path, Policy, Relationship, Rule, Status, Transfer,
     TransferKind, system_policies,
 };
 use weir_replica::schedule::named;
@@ -36,7 +36,8 @@ pub struct State {
     /// All that was asked for, in order, refused or not.
     pub changes: Vec<Change>,
     next: u64,
-    moves: bool,
+    /// Transfers move on whenever relationships are listed.
+    pub moves: bool,
 }
 
 /// The cluster.
@@ -185,7 +186,13 @@ impl State {
                 end: NOW,
                 error: None,
             });
-            r.newest = Some((name.clone(), NOW - 60));
+            r.newest = Some(Copied {
+                name: name.clone(),
+                taken: NOW - 60,
+                id: "00000000-0000-0000-0000-000000000001/1/1/1.000000000"
+                    .parse()
+                    .unwrap(),
+            });
             r.exported = r.newest.clone();
             r.state = MirrorState::Snapmirrored;
             r.status = match r.status {
@@ -333,7 +340,10 @@ impl State {
                 let Some(t) = r.transfer.take() else {
                     return Err(state("No transfer to abort."));
                 };
-                r.status = Status::Idle;
+                r.status = match r.status {
+                    Status::Quiescing => Status::Quiesced,
+                    _ => Status::Idle,
+                };
                 r.last = Some(LastTransfer {
                     uuid: t.uuid,
                     snapshot: t.snapshot,

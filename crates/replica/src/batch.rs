@@ -186,6 +186,96 @@ pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Un
     }
 }
 
+/// What a dishonest or mistaken sender does to a payload: see [`forge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// Attributes of an inode are not what they are.
+    Attributes,
+    /// A block has other contents, with a checksum to match.
+    Contents,
+    /// The last difference is left out.
+    Omission,
+}
+
+/// Changes a payload so that it is as sound as before but says something else: for tests. Whether it did, that is whether
+/// there was something to change.
+pub fn forge(payload: &mut Vec<u8>, how: Forgery) -> bool {
+    struct Op {
+        kind: u8,
+        at: usize,
+        end: usize,
+        pages: usize,
+    }
+    let read = |payload: &[u8]| {
+        let length = payload.get(17..PREFIX)?.first_chunk::<4>()?;
+        let end = PREFIX + u32::from_le_bytes(*length) as usize;
+        let (mut at, mut ops) = (PREFIX, Vec::new());
+        while at < end {
+            let kind = *payload.get(at)?;
+            let (size, own) = match kind {
+                PUT => {
+                    let value = payload.get(at + 18..)?.first_chunk::<2>()?;
+                    (put_size(usize::from(u16::from_le_bytes(*value))), 0)
+                }
+                GONE => (GONE_SIZE, 0),
+                _ => {
+                    let puts = payload.get(at + 18..)?.first_chunk::<4>()?;
+                    let blocks = u32::from_le_bytes(*puts).count_ones() as usize;
+                    (data_size(blocks), blocks)
+                }
+            };
+            ops.push(Op {
+                kind,
+                at,
+                end: at + size,
+                pages: own,
+            });
+            at += size;
+        }
+        Some((ops, end))
+    };
+    let Some((ops, end)) = read(payload) else {
+        return false;
+    };
+    match how {
+        Forgery::Attributes => {
+            // Behind the key, whose ninth byte is the kind of record, and the length: version, kind, mode.
+            let inode = |op: &&Op| op.kind == PUT && payload.get(op.at + 9) == Some(&0);
+            let mode = ops.iter().find(inode).map(|op| op.at + 22);
+            let byte = mode.and_then(|at| payload.get_mut(at));
+            byte.map(|byte| *byte ^= 1).is_some()
+        }
+        Forgery::Contents => {
+            let Some(first) = ops.iter().find(|op| op.pages > 0) else {
+                return false;
+            };
+            let sum = first.at + data_size(0);
+            let Some(page) = payload.get_mut(end..end + BLOCK_SIZE) else {
+                return false;
+            };
+            page.iter_mut().for_each(|byte| *byte ^= 0x55);
+            let crc = crc32c::crc32c(page).to_le_bytes();
+            payload
+                .get_mut(sum..sum + 4)
+                .map(|at| at.copy_from_slice(&crc))
+                .is_some()
+        }
+        Forgery::Omission => {
+            let Some(last) = ops.last() else {
+                return false;
+            };
+            let kept = payload.len() - last.pages * BLOCK_SIZE;
+            payload.truncate(kept);
+            payload.drain(last.at..last.end);
+            let length = ((last.at - PREFIX) as u32).to_le_bytes();
+            payload
+                .get_mut(17..PREFIX)
+                .map(|at| at.copy_from_slice(&length))
+                .is_some()
+        }
+    }
+}
+
 /// The digest of a transfer after another payload. It depends on every payload before and their order.
 pub(crate) fn digest(before: u64, payload: &[u8]) -> u64 {
     let sum = u64::from(crc32c::crc32c(payload)) << 32 | payload.len() as u64;

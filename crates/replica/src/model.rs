@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+pub use weir_volume::SnapshotIdentity;
+
 /// The least throttle, KB/s.
 pub const THROTTLE_LEAST: u64 = 4;
 /// The greatest throttle: 2 TB/s in KB/s.
@@ -191,6 +193,17 @@ pub struct LastTransfer {
 /// What stands as the error of a transfer that was aborted.
 pub const ABORTED: &str = "Transfer aborted.";
 
+/// A snapshot that a destination has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Its name at the destination.
+    pub name: String,
+    /// When it was taken at the source, seconds since 1970.
+    pub taken: i64,
+    /// Which it is, whatever it is called.
+    pub id: SnapshotIdentity,
+}
+
 /// A running transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
@@ -259,10 +272,10 @@ pub struct Relationship {
     pub healthy: bool,
     /// Why not.
     pub unhealthy_reason: Option<String>,
-    /// The newest snapshot that the destination holds, with its time at the source.
-    pub newest: Option<(String, i64)>,
+    /// The newest snapshot that the destination holds.
+    pub newest: Option<Copied>,
     /// The snapshot that readers of the destination see.
-    pub exported: Option<(String, i64)>,
+    pub exported: Option<Copied>,
     /// What a client's program wants kept with it, as given; empty is nothing.
     #[serde(default)]
     pub annotation: String,
@@ -291,10 +304,14 @@ impl Relationship {
         }
     }
 
-    /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken.
+    /// Seconds by which the destination is behind: since the newest snapshot that it holds was taken. `None` for what is no
+    /// copy: not yet, or not any more.
     pub fn lag(&self, now: i64) -> Option<u64> {
-        let (_, taken) = self.newest.as_ref()?;
-        Some(u64::try_from(now - taken).unwrap_or(0))
+        if self.state != MirrorState::Snapmirrored {
+            return None;
+        }
+        let newest = self.newest.as_ref()?;
+        Some(u64::try_from(now - newest.taken).unwrap_or(0))
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use weir_volume::Volume;
+use weir_volume::{FsError, Volume};
 
-use crate::receive::{Received, Receiver};
+use crate::batch::{self, Forgery};
+use crate::receive::{Received, Receiver, Wanted};
 use crate::send::{SendOptions, SendStep, Sender};
 use crate::transfer::{Nanos, TransferError};
-use crate::wire::Decoder;
+use crate::wire::{Decoder, End, Frame, Kind, Message};
 
 /// See the module's head.
 pub struct Pipe {
@@ -16,9 +17,47 @@ pub struct Pipe {
     pub sender: Sender,
     /// The destination's side.
     pub receiver: Receiver,
+    /// What becomes of frames on their way.
+    pub forger: Forger,
     forth: Decoder,
     back: Decoder,
     out: Vec<u8>,
+}
+
+/// Makes frames say something else than the source has said, in such a way that the stream is sound in itself: nothing but
+/// a comparison of the trees can tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forger {
+    /// Done to the next payload that it can be done to.
+    pub how: Option<Forgery>,
+    /// It was done.
+    pub forged: bool,
+}
+
+impl Forger {
+    /// Changes a frame that is on its way to `receiver`.
+    ///
+    /// # Errors
+    /// The source has sent something malformed.
+    pub fn pass(
+        &mut self,
+        frame: &mut Frame<'_>,
+        receiver: &Receiver,
+    ) -> Result<(), TransferError> {
+        match (frame.kind, self.how) {
+            (Kind::Records, Some(how)) if batch::forge(frame.payload.to_mut(), how) => {
+                (self.how, self.forged) = (None, true);
+            }
+            (Kind::End, _) if self.forged => {
+                let mut end = End::decode(&frame.payload)?;
+                end.digest = receiver.digest();
+                frame.payload.to_mut().clear();
+                end.put(frame.payload.to_mut());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// How far a pipe was run.
@@ -34,7 +73,7 @@ pub enum Ran {
 }
 
 impl Pipe {
-    /// A transfer of `target` as the difference to `base` from one volume into another.
+    /// A transfer of `target` as the difference to `base`, by their names at the source, from one volume into another.
     ///
     /// # Errors
     /// As [`Sender::new`] and [`Receiver::new`].
@@ -46,9 +85,14 @@ impl Pipe {
         options: SendOptions,
         now: Nanos,
     ) -> Result<Pipe, TransferError> {
+        let named = |name| from.snapshot(name).ok_or(FsError::NotFound);
+        let target = named(target)?.identity;
+        let base = base.map(named).transpose()?.map(|s| s.identity);
+        let wanted = Wanted { base, target };
         Ok(Pipe {
             sender: Sender::new(from, base, target, options, now)?,
-            receiver: Receiver::new(to, now)?,
+            receiver: Receiver::new(to, wanted, now)?,
+            forger: Forger::default(),
             forth: Decoder::new(),
             back: Decoder::new(),
             out: Vec::new(),
@@ -66,14 +110,19 @@ impl Pipe {
     ) -> Result<Ran, TransferError> {
         self.out.clear();
         let step = self.sender.step(&mut self.out, now)?;
-        if step != SendStep::Wait {
+        if !matches!(step, SendStep::Wait | SendStep::Working) {
             on_way(&mut self.out);
         }
         self.forth.feed(&self.out);
         self.out.clear();
         let mut ran = Ran::More;
-        while let Some(frame) = self.forth.frame()? {
-            if let Received::Done { snapshot } = self.receiver.frame(&frame, &mut self.out, now)? {
+        while let Some(mut frame) = self.forth.frame()? {
+            self.forger.pass(&mut frame, &self.receiver)?;
+            let mut received = self.receiver.frame(&frame, &mut self.out, now)?;
+            while received == Received::Proving {
+                received = self.receiver.prove(&mut self.out, now)?;
+            }
+            if let Received::Done { snapshot } = received {
                 ran = Ran::Done { snapshot };
             }
         }

@@ -10,13 +10,13 @@
 //! again, and with it the checkpoint that the try has left. A source that is itself a copy cannot be given a
 //! snapshot; there the one that its readers see takes that place, and so a cascade follows its head.
 //!
-//! **Letting go.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
+//! **Retention.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
 //! Of snapshots of their own, relationships keep the newest that both sides have, and no other, on either side.
 
 use serde::{Deserialize, Serialize};
 
 use crate::manager::{Job, Task};
-use crate::model::TransferKind;
+use crate::model::{SnapshotIdentity, TransferKind};
 use crate::retention::{self, ALL, Held, SM_CREATED};
 use crate::schedule;
 
@@ -27,8 +27,8 @@ pub struct Snapshot {
     pub name: String,
     /// `snapmirror-label`; empty is none.
     pub label: String,
-    /// Hexadecimal; the same wherever it was copied to.
-    pub id: String,
+    /// The same wherever it was copied to.
+    pub id: SnapshotIdentity,
     /// When it was taken, seconds since 1970.
     pub created: i64,
 }
@@ -48,10 +48,10 @@ pub struct Volume {
     pub data_protection: bool,
     /// Oldest first.
     pub snapshots: Vec<Snapshot>,
-    /// Of a copy: the id of the snapshot that its readers see.
-    pub exported: Option<String>,
-    /// Names of snapshots that copies of this volume need for their next transfers.
-    pub needed: Vec<String>,
+    /// Of a copy: the snapshot that its readers see.
+    pub exported: Option<SnapshotIdentity>,
+    /// Snapshots that copies of this volume need for their next transfers.
+    pub needed: Vec<SnapshotIdentity>,
 }
 
 /// What the names of own snapshots begin with, whosesoever.
@@ -109,7 +109,7 @@ fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
         .iter()
         .map(|s| Held {
             name: s.name.clone(),
-            id: u128::from_str_radix(&s.id, 16).unwrap_or_default(),
+            id: s.id,
             label: match s.label.as_str() {
                 _ if s.own(&job.relationship) => Some(SM_CREATED.to_owned()),
                 "" => None,
@@ -131,7 +131,7 @@ pub struct Plan {
     pub copies: Vec<Held>,
 }
 
-/// Plans a transfer. `partial` is the id of the snapshot that an earlier try has begun to copy.
+/// Plans a transfer. `partial` is the snapshot that an earlier try has begun to copy.
 ///
 /// # Errors
 /// Why there is nothing that could be done, in ONTAP's words where it has some.
@@ -139,7 +139,7 @@ pub fn plan(
     job: &Job,
     source: &Volume,
     destination: &Volume,
-    partial: Option<&str>,
+    partial: Option<SnapshotIdentity>,
 ) -> Result<Plan, String> {
     let Task::Transfer(kind) = job.task else {
         return Err("This is no transfer.".to_owned());
@@ -147,8 +147,7 @@ pub fn plan(
     let from = held(job, source, &source.snapshots);
     let to = held(job, source, &destination.snapshots);
     let base = retention::common(&from, &to).cloned();
-    let seen = destination.exported.as_deref();
-    let is_seen = |held: &Held| seen.is_some_and(|seen| Some(held.id) == number(seen));
+    let is_seen = |held: &Held| destination.exported == Some(held.id);
     let back = match (&base, kind) {
         (None, _)
             if !to.is_empty() || kind == TransferKind::Update || kind == TransferKind::Resync =>
@@ -176,8 +175,8 @@ pub fn plan(
     let newer = from
         .get(behind.map_or(0, |at| at + 1)..)
         .unwrap_or_default();
-    let own = own(job, source).and_then(|s| number(&s.id));
-    let chosen: Vec<u128> = match &job.source_snapshot {
+    let own = own(job, source).map(|s| s.id);
+    let chosen: Vec<SnapshotIdentity> = match &job.source_snapshot {
         Some(name) => {
             let named = from.iter().find(|held| held.name == *name);
             let named = named.ok_or_else(|| {
@@ -193,10 +192,9 @@ pub fn plan(
             named.map(|h| h.id).chain(own.filter(|_| mirrors)).collect()
         }
     };
-    let begun = partial.and_then(number);
     let copies: Vec<Held> = newer
         .iter()
-        .filter(|h| chosen.contains(&h.id) || begun == Some(h.id))
+        .filter(|h| chosen.contains(&h.id) || partial == Some(h.id))
         .cloned()
         .collect();
     if let (Some(name), true) = (&job.source_snapshot, copies.is_empty()) {
@@ -210,10 +208,6 @@ pub fn plan(
     Ok(Plan { base, back, copies })
 }
 
-fn number(id: &str) -> Option<u128> {
-    u128::from_str_radix(id, 16).ok()
-}
-
 /// Names of snapshots to let go after a transfer: at the destination, and at the source.
 pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>, Vec<String>) {
     let from = held(job, source, &source.snapshots);
@@ -221,23 +215,20 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
     let newest = retention::common(&from, &to).map(|held| held.id);
     let spare = |held: &Held| Some(held.id) != newest;
     let own = |held: &Held| held.name.starts_with(&prefix(&job.relationship));
-    let mut at_destination: Vec<String> = match job.task {
+    let mut at_destination: Vec<&Held> = match job.task {
         Task::Transfer(TransferKind::Restore) => Vec::new(),
         _ => {
             let mirrored = job.policy.rules.iter().any(|rule| rule.label == ALL);
             let dropped = retention::to_drop(&job.policy, &from, &to);
             // Without the rule that mirrors, own snapshots are nothing that anybody asked to keep.
             let surplus = to.iter().filter(|h| own(h) && spare(h) && !mirrored);
-            dropped
-                .into_iter()
-                .chain(surplus)
-                .map(|h| h.name.clone())
-                .collect()
+            dropped.into_iter().chain(surplus).collect()
         }
     };
+    at_destination.retain(|held| !destination.needed.contains(&held.id));
+    let mut at_destination: Vec<String> = at_destination.iter().map(|h| h.name.clone()).collect();
     at_destination.sort_unstable();
     at_destination.dedup();
-    at_destination.retain(|name| !destination.needed.contains(name));
     let at_source = from
         .iter()
         .filter(|h| own(h) && spare(h) && newest.is_some());
@@ -269,12 +260,16 @@ mod tests {
         }
     }
 
+    fn numbered(n: &str) -> SnapshotIdentity {
+        let text = format!("00000000-0000-0000-0000-000000000001/1/{n}/{n}.000000000");
+        text.parse().unwrap()
+    }
+
     /// `daily3` is labelled daily, `sm5` is this relationship's own, `other7` another one's; the number is id and time.
     fn volume(names: &[&str], exported: Option<&str>) -> Volume {
-        let id = |name: &str| {
+        fn id(name: &str) -> &str {
             name.trim_start_matches(|c: char| !c.is_ascii_digit())
-                .to_owned()
-        };
+        }
         let one = |name: &&str| {
             let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
             Snapshot {
@@ -287,7 +282,7 @@ mod tests {
                     "sm" | "other" => SM_CREATED.to_owned(),
                     label => label.to_owned(),
                 },
-                id: id(name),
+                id: numbered(id(name)),
                 created: id(name).parse().unwrap(),
             }
         };
@@ -295,7 +290,7 @@ mod tests {
             size: None,
             data_protection: exported.is_some(),
             snapshots: names.iter().map(one).collect(),
-            exported: exported.map(id),
+            exported: exported.map(|name| numbered(id(name))),
             needed: Vec::new(),
         }
     }
@@ -377,7 +372,7 @@ mod tests {
             &job("MirrorLatest", TransferKind::Update),
             &source,
             &copy,
-            Some("80"),
+            Some(numbered("80")),
         );
         assert_eq!(names(&again.unwrap()), ["sm80", "sm100"]);
     }
@@ -427,7 +422,7 @@ mod tests {
         );
         // And what it has, the copy above may not let go.
         let mut middle = volume(&["other50", "other60"], Some("other60"));
-        middle.needed = vec!["snapmirror.2_50.other50".to_owned()];
+        middle.needed = vec![numbered("50")];
         let head = volume(&["other50", "other60"], None);
         let mut above = job;
         above.relationship = "2".to_owned();

@@ -1,18 +1,36 @@
 //! The destination's side of a transfer.
+//!
+//! Nothing is begun on a base that does not hold the same at both ends, and nothing is shown to clients before the
+//! destination's own tree was compared with the source's ([`weir_volume::ContentHash`]): a transfer that has ended well has
+//! been proven. What fails the proof is discarded, and clients go on seeing the snapshot before.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_volume::{FsError, Incoming, Mark, Position, Receive, Volume};
+use weir_volume::{
+    ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, SnapshotIdentity, Volume,
+};
 
 use crate::batch::{self, Unapplied};
-use crate::transfer::{Nanos, Phase, Progress, TransferError};
+use crate::transfer::{Difference, Nanos, Phase, Progress, TransferError};
 use crate::wire::{
     Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
 };
 
 /// What was received waits no longer for a consistency point, whatever the rate.
 const AGE: Duration = Duration::from_secs(3);
+
+/// Differing records that are hashed in a step: some milliseconds.
+const HASH_STEP: usize = 16_384;
+
+/// What the destination has asked the source for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The difference to this snapshot; `None`: to nothing.
+    pub base: Option<SnapshotIdentity>,
+    /// The snapshot.
+    pub target: SnapshotIdentity,
+}
 
 /// What a frame did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +44,8 @@ pub enum Received {
     Data(u64),
     /// Nothing to be noted.
     Nothing,
+    /// All has come, and is being compared: call [`Receiver::prove`] until it returns something else.
+    Proving,
     /// The snapshot is complete and durable, and is what clients see.
     Done {
         /// Its identity in the destination volume.
@@ -37,7 +57,18 @@ enum State {
     /// Nothing was offered yet.
     Idle,
     Data(Box<Receive>),
+    /// All has come.
+    Proving(Box<Proof>),
+    /// The snapshot was there before the transfer: its number, and what it holds here.
+    There(u32, ContentHash),
     Over,
+}
+
+struct Proof {
+    receive: Receive,
+    walk: ContentWalk,
+    /// What the source has.
+    content: ContentHash,
 }
 
 /// The destination's side of one transfer.
@@ -47,6 +78,7 @@ enum State {
 /// ends the transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
 pub struct Receiver {
     volume: Arc<Volume>,
+    wanted: Wanted,
     state: State,
     digest: u64,
     acked: u64,
@@ -56,16 +88,22 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives into `volume`, which must be protected ([`weir_volume::Engine::protect`]).
+    /// Receives `wanted`, and nothing else, into `volume`, which must be protected
+    /// ([`weir_volume::Engine::protect`]).
     ///
     /// # Errors
     /// `Volume(Invalid)` if it is not.
-    pub fn new(volume: &Arc<Volume>, now: Nanos) -> Result<Receiver, TransferError> {
+    pub fn new(
+        volume: &Arc<Volume>,
+        wanted: Wanted,
+        now: Nanos,
+    ) -> Result<Receiver, TransferError> {
         if !volume.protected() {
             return Err(FsError::Invalid.into());
         }
         Ok(Receiver {
             volume: Arc::clone(volume),
+            wanted,
             state: State::Idle,
             digest: 0,
             acked: 0,
@@ -86,14 +124,38 @@ impl Receiver {
         now: Nanos,
     ) -> Result<Received, TransferError> {
         let result = self.take(frame, out, now);
+        match &result {
+            // It has ended the transfer itself.
+            Err(TransferError::Refused(_)) if frame.kind == Kind::Refusal => {
+                self.state = State::Over;
+                result
+            }
+            _ => self.ended(result, out),
+        }
+    }
+
+    /// Goes on comparing what has come with what the source has; appends replies to `out`. Blocks the thread for some
+    /// milliseconds, at the end for a consistency point.
+    ///
+    /// # Errors
+    /// The transfer is over, as in [`Receiver::frame`]; `Different` if the proof has failed: what came is discarded.
+    pub fn prove(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<Received, TransferError> {
+        let result = self.compare(out, now);
+        self.ended(result, out)
+    }
+
+    /// Tells the source why a transfer has ended.
+    fn ended(
+        &mut self,
+        result: Result<Received, TransferError>,
+        out: &mut Vec<u8>,
+    ) -> Result<Received, TransferError> {
         if let Err(error) = &result {
             self.state = State::Over;
             let reason = match error {
-                TransferError::Refused(refusal) if frame.kind == Kind::Refusal => {
-                    return Err(TransferError::Refused(refusal.clone()));
-                }
                 TransferError::Refused(refusal) => refusal.reason,
                 TransferError::Wire(_) | TransferError::Corrupt(_) => Reason::Corrupt,
+                TransferError::Different(_) => Reason::Different,
                 TransferError::Volume(FsError::NoSpace) => Reason::NoSpace,
                 TransferError::Volume(FsError::Busy) => Reason::Busy,
                 TransferError::Volume(_) | TransferError::Source(_) => Reason::Io,
@@ -143,9 +205,17 @@ impl Receiver {
             }
             (Kind::End, State::Data(_)) => {
                 let end = End::decode(&frame.payload)?;
-                self.finish(end, out, now)
+                self.complete(end)
             }
-            (Kind::Pace, State::Data(_)) => {
+            (Kind::End, State::There(snapshot, content)) => {
+                let (snapshot, content) = (*snapshot, *content);
+                let end = End::decode(&frame.payload)?;
+                self.equal(false, end.content, content)?;
+                self.over(now);
+                Done { snapshot }.frame(out)?;
+                Ok(Received::Done { snapshot })
+            }
+            (Kind::Pace, State::Data(_) | State::There(..)) => {
                 self.pace = Pace::decode(&frame.payload)?;
                 Ok(Received::Nothing)
             }
@@ -163,8 +233,23 @@ impl Receiver {
         out: &mut Vec<u8>,
         now: Nanos,
     ) -> Result<Received, TransferError> {
+        let refuse = |reason, text: &str| {
+            let text = text.to_owned();
+            TransferError::Refused(Refusal { reason, text })
+        };
+        let base = begin.base.map(|base| base.identity);
+        let offered = Wanted {
+            base,
+            target: begin.target,
+        };
+        if offered != self.wanted {
+            return Err(refuse(
+                Reason::Other,
+                "the source offers another snapshot than the one that it was asked for",
+            ));
+        }
         let incoming = Incoming {
-            base: begin.base,
+            base,
             target: begin.target,
             name: begin.name.clone(),
             label: begin.label.clone(),
@@ -173,27 +258,39 @@ impl Receiver {
             key: begin.key,
         };
         self.progress.total = begin.total;
+        let source = begin.base.map(|base| base.content);
         self.begin = Some(begin);
-        let refuse = |reason, text: &str| {
-            let text = text.to_owned();
-            TransferError::Refused(Refusal { reason, text })
+        let nothing_common = || {
+            refuse(
+                Reason::NoCommonSnapshot,
+                "the destination does not have the snapshot that the transfer builds on",
+            )
         };
+        // The end of an earlier attempt was lost on its way.
+        if let Some(there) = self.volume.snapshot_with(incoming.target) {
+            let content = self.volume.content_walk(incoming.target)?.finish()?;
+            self.state = State::There(there.id, content);
+            let nothing = Resume {
+                position: Position::END,
+                digest: 0,
+                logical: 0,
+                wire: 0,
+            };
+            nothing.frame(out)?;
+            self.progress.data_began.get_or_insert(now);
+            return Ok(Received::Began { resumed: 0 });
+        }
+        if let (Some(base), Some(source)) = (base, source) {
+            let own = match self.volume.content_walk(base) {
+                Ok(walk) => walk.finish()?,
+                Err(FsError::NotFound) => return Err(nothing_common()),
+                Err(e) => return Err(e.into()),
+            };
+            self.equal(true, source, own)?;
+        }
         let receive = match self.volume.receive(&incoming) {
             Ok(receive) => receive,
-            // The end of an earlier attempt was lost on its way.
-            Err(FsError::Exists) => {
-                let found = self.volume.snapshot_with(incoming.target);
-                let snapshot = found.map(|s| s.id).ok_or(FsError::Stale)?;
-                self.over(now);
-                Done { snapshot }.frame(out)?;
-                return Ok(Received::Done { snapshot });
-            }
-            Err(FsError::CrossDevice) => {
-                return Err(refuse(
-                    Reason::NoCommonSnapshot,
-                    "the destination does not have the snapshot that the transfer builds on",
-                ));
-            }
+            Err(FsError::CrossDevice) => return Err(nothing_common()),
             Err(FsError::Invalid) => {
                 return Err(refuse(
                     Reason::NotProtected,
@@ -223,12 +320,32 @@ impl Receiver {
         })
     }
 
-    fn finish(
-        &mut self,
-        end: End,
-        out: &mut Vec<u8>,
-        now: Nanos,
-    ) -> Result<Received, TransferError> {
+    /// Refuses what does not hold the same at both ends.
+    fn equal(
+        &self,
+        base: bool,
+        source: ContentHash,
+        own: ContentHash,
+    ) -> Result<(), TransferError> {
+        if source == own {
+            return Ok(());
+        }
+        let identity = match base {
+            true => self.wanted.base.unwrap_or(self.wanted.target),
+            false => self.wanted.target,
+        };
+        let named = self.volume.snapshot_with(identity).map(|s| s.name);
+        let offered = self.begin.as_ref().map(|begin| begin.name.clone());
+        Err(TransferError::Different(Difference {
+            name: named.or(offered).unwrap_or_default(),
+            base,
+            source_content: source,
+            destination: own,
+        }))
+    }
+
+    /// All has come: makes it durable, so that the tree is what it is to be, and begins to compare.
+    fn complete(&mut self, end: End) -> Result<Received, TransferError> {
         let State::Data(mut receive) = std::mem::replace(&mut self.state, State::Over) else {
             return Err(WireError::Malformed("a message at the wrong time").into());
         };
@@ -245,7 +362,33 @@ impl Receiver {
             wire: self.progress.wire,
         };
         receive.commit(mark)?;
-        let snapshot = receive.finish()?;
+        receive.checkpoint()?;
+        self.state = State::Proving(Box::new(Proof {
+            walk: receive.content_walk()?,
+            receive: *receive,
+            content: end.content,
+        }));
+        Ok(Received::Proving)
+    }
+
+    fn compare(&mut self, out: &mut Vec<u8>, now: Nanos) -> Result<Received, TransferError> {
+        let State::Proving(proof) = &mut self.state else {
+            return Err(WireError::Malformed("there is nothing to compare").into());
+        };
+        let Some(own) = proof.walk.advance(HASH_STEP)? else {
+            return Ok(Received::Proving);
+        };
+        let State::Proving(proof) = std::mem::replace(&mut self.state, State::Over) else {
+            return Err(WireError::Malformed("there is nothing to compare").into());
+        };
+        let Proof {
+            receive, content, ..
+        } = *proof;
+        if let Err(different) = self.equal(false, content, own) {
+            receive.discard()?;
+            return Err(different);
+        }
+        let snapshot = receive.finish(own)?;
         self.over(now);
         Done { snapshot }.frame(out)?;
         Ok(Received::Done { snapshot })
@@ -288,6 +431,11 @@ impl Receiver {
     /// What the source said last that it waits for.
     pub fn pace(&self) -> Pace {
         self.pace
+    }
+
+    /// Digest of what was received.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How far it is.

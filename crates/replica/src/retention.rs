@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::Policy;
+use crate::model::{Policy, SnapshotIdentity};
 
 /// The label of snapshots that transfers take for themselves.
 pub const SM_CREATED: &str = "sm_created";
@@ -21,7 +21,7 @@ pub struct Held {
     /// Its name: the same on both sides.
     pub name: String,
     /// What tells it from another of the same name: the same on both sides.
-    pub id: u128,
+    pub id: SnapshotIdentity,
     /// `snapmirror-label`, or [`SM_CREATED`].
     pub label: Option<String>,
 }
@@ -35,7 +35,7 @@ fn named_by(policy: &Policy, snapshot: &Held) -> bool {
 
 /// The newest snapshot that both sides have. Both lists are oldest first.
 pub fn common<'h>(source: &'h [Held], destination: &[Held]) -> Option<&'h Held> {
-    let there: BTreeSet<u128> = destination.iter().map(|held| held.id).collect();
+    let there: BTreeSet<SnapshotIdentity> = destination.iter().map(|held| held.id).collect();
     source.iter().rev().find(|held| there.contains(&held.id))
 }
 
@@ -58,7 +58,7 @@ pub fn takes_own(policy: &Policy) -> bool {
 /// Which copies to let go, oldest first.
 pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) -> Vec<&'h Held> {
     let needed = common(source, destination).map(|held| held.id);
-    let at_source: BTreeSet<u128> = source.iter().map(|held| held.id).collect();
+    let at_source: BTreeSet<SnapshotIdentity> = source.iter().map(|held| held.id).collect();
     let mirrors_all = policy.rules.iter().any(|rule| rule.label == ALL);
     let mut drop = BTreeSet::new();
     for rule in policy.rules.iter().filter(|rule| rule.label != ALL) {
@@ -93,6 +93,9 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
 
 #[cfg(test)]
 mod tests {
+    use weir_base::{Time, VolumeId};
+    use weir_store::superblock::AggregateId;
+
     use super::*;
     use crate::model::system_policies;
 
@@ -103,13 +106,22 @@ mod tests {
             .unwrap()
     }
 
+    fn numbered(n: u32) -> SnapshotIdentity {
+        SnapshotIdentity {
+            aggregate: AggregateId([1; 16]),
+            volume: VolumeId(1),
+            snapshot: n,
+            birth: Time::EPOCH,
+        }
+    }
+
     /// `daily3` has the label `daily`; a bare number none; `sm4` is a transfer's own.
     fn held(names: &[&str]) -> Vec<Held> {
         let one = |name: &&str| {
             let label = name.trim_end_matches(|c: char| c.is_ascii_digit());
             Held {
                 name: (*name).to_owned(),
-                id: name.bytes().fold(0, |id, byte| id << 8 | u128::from(byte)),
+                id: numbered(name.bytes().fold(0, |id, byte| id << 8 | u32::from(byte))),
                 label: match label {
                     "" => None,
                     "sm" => Some(SM_CREATED.to_owned()),
@@ -184,7 +196,36 @@ mod tests {
     #[test]
     fn names_alone_make_nothing_common() {
         let mut destination = held(&["daily1"]);
-        destination[0].id += 1;
+        destination[0].id.snapshot += 1;
         assert_eq!(common(&held(&["daily1"]), &destination), None);
+    }
+
+    /// Volumes of one aggregate differ in a few low bits, and so do a volume's snapshots: whatever is added up, one of
+    /// another volume's is met. Each field alone makes another snapshot.
+    #[test]
+    fn a_snapshot_of_the_copys_own_is_no_common_one() {
+        let of = |volume, snapshot, birth| SnapshotIdentity {
+            volume: VolumeId(volume),
+            snapshot,
+            birth: Time {
+                secs: birth,
+                nanos: 0,
+            },
+            ..numbered(0)
+        };
+        let one = |id| Held {
+            name: "x".to_owned(),
+            id,
+            label: None,
+        };
+        for a in 1..8 {
+            for b in (1..8).filter(|b| *b != a) {
+                let source: Vec<Held> = (1..12).map(|n| one(of(a, n, 5))).collect();
+                let own: Vec<Held> = (1..12).map(|n| one(of(b, n, 5))).collect();
+                assert_eq!(common(&source, &own), None);
+            }
+        }
+        // An aggregate that was restored from an older image gives out the number again.
+        assert_eq!(common(&[one(of(1, 3, 5))], &[one(of(1, 3, 6))]), None);
     }
 }

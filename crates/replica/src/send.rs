@@ -1,5 +1,9 @@
 //! The source's side of a transfer.
 //!
+//! Beside the difference, its records are gone through once more for the hash by which the destination proves at the end
+//! that it has what the source has ([`weir_volume::ContentWalk`]): from the tree, not from what was sent, a little with each
+//! frame, so that it is there when the last data are.
+//!
 //! The difference is read ahead by [`AHEAD_BLOCKS`] blocks, which are fetched together, so that the disk sees long
 //! reads; that, and the frame under construction, is all the memory that a transfer takes. A frame is no longer than
 //! what a throttle gives out at once.
@@ -8,13 +12,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_base::BLOCK_SIZE;
-use weir_volume::{BlockRef, Outgoing, Position, Sent, Volume};
+use weir_volume::{
+    BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, SnapshotIdentity, Volume,
+};
 
 use crate::batch::{self, GONE_SIZE, Ops, PREFIX, data_size, put_size};
 use crate::throttle::PIECE;
 use crate::transfer::{Nanos, Phase, Progress, TransferError};
 use crate::wire::{
-    self, Ack, Begin, Done, End, Frame, HEADER, Kind, Message, Reason, Refusal, Resume, WireError,
+    self, Ack, Base, Begin, Done, End, Frame, HEADER, Kind, Message, Reason, Refusal, Resume,
+    WireError,
 };
 
 /// Blocks that are read at once: 1 MiB.
@@ -22,6 +29,12 @@ const AHEAD_BLOCKS: usize = 256;
 
 /// Bytes of records that are read ahead.
 const AHEAD_BYTES: usize = 256 << 10;
+
+/// Differing records that are hashed with each frame: more than a frame holds.
+const HASH_AHEAD: usize = 1024;
+
+/// Differing records that are hashed in a step once all has been sent: some milliseconds.
+const HASH_STEP: usize = 16_384;
 
 /// Bytes of a payload.
 const ROOM: usize = PIECE as usize - HEADER;
@@ -43,6 +56,8 @@ pub enum SendStep {
     Data(u64),
     /// `out` has something more that no throttle counts.
     Control,
+    /// There is nothing to send yet; the next step goes on working.
+    Working,
     /// There is nothing to send before the other side has spoken.
     Wait,
     /// The transfer has ended well.
@@ -71,6 +86,11 @@ pub struct Sender {
     outgoing: Outgoing,
     options: SendOptions,
     state: State,
+    /// What the transfer builds on, and what that holds here.
+    base: Option<Base>,
+    /// On the way to what the snapshot holds here.
+    walk: ContentWalk,
+    content: Option<ContentHash>,
     /// Read, and not sent.
     queue: VecDeque<Sent>,
     pages: VecDeque<weir_volume::Frame>,
@@ -81,20 +101,29 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `target` as its difference to `base`, both snapshots of `volume` by name; without a base, all of it.
+    /// Sends `target` as its difference to `base`, both snapshots of `volume`; without a base, all of it.
     /// Both are held: they cannot be deleted meanwhile. Blocks, if they are very new until a consistency point has made
-    /// them.
+    /// them; and for as long as hashing the whole base takes if its hash is not known
+    /// ([`weir_volume::Volume::content_walk`]).
     ///
     /// # Errors
     /// `Volume(NotFound)` if there is no such snapshot, `Volume(Invalid)` if the base is newer.
     pub fn new(
         volume: &Arc<Volume>,
-        base: Option<&str>,
-        target: &str,
+        base: Option<SnapshotIdentity>,
+        target: SnapshotIdentity,
         options: SendOptions,
         now: Nanos,
     ) -> Result<Sender, TransferError> {
         let mut outgoing = Outgoing::new(volume, base, target)?;
+        let base = match base {
+            Some(identity) => Some(Base {
+                identity,
+                content: volume.content_walk(identity)?.finish()?,
+            }),
+            None => None,
+        };
+        let walk = volume.content_walk(target)?;
         let total = match options.count {
             true => Some(count(&mut outgoing)?),
             false => None,
@@ -103,6 +132,9 @@ impl Sender {
             outgoing,
             options,
             state: State::Begin,
+            base,
+            walk,
+            content: None,
             queue: VecDeque::new(),
             pages: VecDeque::new(),
             read_all: false,
@@ -123,7 +155,7 @@ impl Sender {
             State::Begin => {
                 let incoming = self.outgoing.incoming();
                 let begin = Begin {
-                    base: incoming.base,
+                    base: self.base,
                     target: incoming.target,
                     name: incoming.name.clone(),
                     label: incoming.label.clone(),
@@ -160,8 +192,12 @@ impl Sender {
             self.read_ahead()?;
         }
         if self.queue.is_empty() {
+            let Some(content) = self.hash(HASH_STEP)? else {
+                return Ok(SendStep::Working);
+            };
             let end = End {
                 digest: self.digest,
+                content,
             };
             end.frame(out)?;
             self.state = State::Ended;
@@ -180,7 +216,16 @@ impl Sender {
         self.progress.logical += payload.len() as u64;
         let bytes = wire::end_frame(out, begin, Kind::Records, self.options.compress)?;
         self.progress.wire += bytes as u64;
+        self.hash(HASH_AHEAD)?;
         Ok(SendStep::Data(bytes as u64))
+    }
+
+    /// What the snapshot holds, once that is known.
+    fn hash(&mut self, records: usize) -> Result<Option<ContentHash>, TransferError> {
+        if self.content.is_none() {
+            self.content = self.walk.advance(records)?;
+        }
+        Ok(self.content)
     }
 
     /// Reads on, and the blocks of what was read.
@@ -288,8 +333,7 @@ impl Sender {
                 self.state = State::Data;
                 Ok(())
             }
-            // It had everything already, or has it now.
-            (Kind::Done, State::Offered | State::Ended) => {
+            (Kind::Done, State::Ended) => {
                 Done::decode(&frame.payload)?;
                 self.state = State::Done;
                 self.progress.phase = Phase::Done;

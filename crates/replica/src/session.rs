@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use weir_volume::{ContentHash, SnapshotIdentity};
+
 use crate::plan::Volume;
 
 /// A question of the destination's node.
@@ -27,6 +29,13 @@ pub enum Ask {
         /// Their names.
         names: Vec<String>,
     },
+    /// What a snapshot holds: compared before anything is built upon it.
+    Content {
+        /// Of which.
+        volume: Named,
+        /// The snapshot.
+        snapshot: SnapshotIdentity,
+    },
     /// Send a snapshot.
     Send {
         /// Of which.
@@ -36,9 +45,9 @@ pub enum Ask {
         /// Where to: `svm:volume` at the node that asks.
         destination: String,
         /// As a difference to this one; `None`: as a whole.
-        base: Option<String>,
+        base: Option<SnapshotIdentity>,
         /// This one.
-        target: String,
+        target: SnapshotIdentity,
         /// The relationship's throttle, KB/s.
         throttle: Option<u64>,
         /// Compressed.
@@ -60,6 +69,10 @@ pub struct Named {
 pub enum Told {
     /// This is there.
     Volume(Volume),
+    /// That is what it holds.
+    Content(ContentHash),
+    /// It takes longer; the answer is still to come.
+    Working,
     /// That was done.
     Done,
     /// The transfer's frames follow.

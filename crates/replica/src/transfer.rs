@@ -1,7 +1,7 @@
 //! What sender and receiver of a transfer have in common.
 
 use crate::wire::{Message, Reason, Refusal, WireError};
-use weir_volume::FsError;
+use weir_volume::{ContentHash, FsError};
 
 /// Nanoseconds of a clock that never goes back; whoever drives a transfer hands them in.
 pub type Nanos = u64;
@@ -25,6 +25,27 @@ pub enum TransferError {
     /// What arrived is not what was sent.
     #[error("what arrived is not what was sent: {0}")]
     Corrupt(&'static str),
+    /// A snapshot does not hold the same at both ends. It will not by trying again.
+    #[error("{0}")]
+    Different(Difference),
+}
+
+/// A snapshot that does not hold the same at both ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "snapshot \"{name}\"{of} does not hold the same at both ends: the source has {source_content}, the destination \
+     {destination}",
+    of = if *.base { ", on which the transfer builds," } else { "" }
+)]
+pub struct Difference {
+    /// Its name at the source.
+    pub name: String,
+    /// It is what the transfer was to build on, not what it has brought.
+    pub base: bool,
+    /// By the source's tree.
+    pub source_content: ContentHash,
+    /// By the destination's.
+    pub destination: ContentHash,
 }
 
 /// Where a transfer is.

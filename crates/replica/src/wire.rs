@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use weir_base::Time;
-use weir_volume::{Position, SnapshotIdentity};
+use weir_volume::{ContentHash, Position, SnapshotIdentity};
 
 /// Most bytes of a frame's payload, before compression and after.
 pub const MAX_PAYLOAD: usize = 1 << 20;
@@ -21,11 +21,11 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Bytes before a frame's payload.
 pub const HEADER: usize = 16;
 
-/// What this program speaks.
-pub const VERSION: u16 = 1;
+/// What this program speaks. Version 1 knew snapshots by another identity, and compared nothing at the end.
+pub const VERSION: u16 = 2;
 
 /// The oldest version that it understands.
-pub const OLDEST: u16 = 1;
+pub const OLDEST: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"WEIRREPL";
 const COMPRESSED: u8 = 1;
@@ -268,11 +268,20 @@ pub struct Hello {
     pub node: [u8; 16],
 }
 
+/// What a transfer builds on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// The snapshot.
+    pub identity: SnapshotIdentity,
+    /// What it holds at the source: the transfer goes on only if it holds the same at the destination.
+    pub content: ContentHash,
+}
+
 /// What a transfer brings: the first frame of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
     /// What it is the difference to; `None`: nothing, all is sent.
-    pub base: Option<SnapshotIdentity>,
+    pub base: Option<Base>,
     /// The snapshot.
     pub target: SnapshotIdentity,
     /// Its name.
@@ -309,6 +318,8 @@ pub struct Resume {
 pub struct End {
     /// Digest of all that was sent.
     pub digest: u64,
+    /// What the snapshot holds at the source, by its tree: the destination compares its own tree with it.
+    pub content: ContentHash,
 }
 
 /// The snapshot has arrived, and is what clients of the destination see.
@@ -367,6 +378,8 @@ pub enum Reason {
     Corrupt = 6,
     /// Ended on request.
     Aborted = 7,
+    /// A snapshot does not hold the same at both ends.
+    Different = 8,
 }
 
 struct Bytes<'a>(&'a [u8]);
@@ -399,10 +412,10 @@ impl<'a> Bytes<'a> {
         String::from_utf8(self.take(length)?.to_vec()).ok()
     }
     fn identity(&mut self) -> Option<SnapshotIdentity> {
-        Some(SnapshotIdentity {
-            volume: self.array()?,
-            id: self.u32()?,
-        })
+        SnapshotIdentity::decode(&self.array()?)
+    }
+    fn content(&mut self) -> Option<ContentHash> {
+        self.array().map(|bytes| ContentHash::decode(&bytes))
     }
     fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
@@ -418,8 +431,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
-    out.extend_from_slice(&identity.volume);
-    out.extend_from_slice(&identity.id.to_le_bytes());
+    out.extend_from_slice(&identity.encode());
 }
 
 /// A message with a frame of its own.
@@ -515,7 +527,8 @@ impl Message for Begin {
         match &self.base {
             Some(base) => {
                 out.push(1);
-                put_identity(out, base);
+                put_identity(out, &base.identity);
+                out.extend_from_slice(&base.content.encode());
             }
             None => out.push(0),
         }
@@ -533,7 +546,10 @@ impl Message for Begin {
         let mut r = Bytes(payload);
         let base = match r.u8()? {
             0 => None,
-            1 => Some(r.identity()?),
+            1 => Some(Base {
+                identity: r.identity()?,
+                content: r.content()?,
+            }),
             _ => return None,
         };
         let target = r.identity()?;
@@ -583,11 +599,12 @@ impl Message for End {
     const KIND: Kind = Kind::End;
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.digest.to_le_bytes());
+        out.extend_from_slice(&self.content.encode());
     }
     fn read(payload: &[u8]) -> Option<End> {
         let mut r = Bytes(payload);
-        let digest = r.u64()?;
-        r.end(End { digest })
+        let (digest, content) = (r.u64()?, r.content()?);
+        r.end(End { digest, content })
     }
 }
 
@@ -652,6 +669,7 @@ impl Message for Refusal {
             5 => Reason::Io,
             6 => Reason::Corrupt,
             7 => Reason::Aborted,
+            8 => Reason::Different,
             _ => Reason::Other,
         };
         let text = r.text()?;

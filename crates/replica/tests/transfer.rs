@@ -5,7 +5,9 @@ mod common;
 
 use common::{Machine, change, create, dump, finish, now, run, transfer, write};
 use weir_base::{Rng, SeededRng};
+use weir_replica::batch::Forgery;
 use weir_replica::pipe::{Pipe, Ran};
+use weir_replica::receive::{Receiver, Wanted};
 use weir_replica::send::SendOptions;
 use weir_replica::transfer::{Phase, TransferError};
 use weir_replica::wire::Reason;
@@ -217,7 +219,9 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     let refused = Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0);
     assert!(refused.is_err());
     // The other way round: the copy's changes go to the source.
-    engine.resync("src", "one").unwrap();
+    engine
+        .resync("src", src.snapshot("one").unwrap().identity)
+        .unwrap();
     let back = transfer(&dst, Some("one"), "mine", &src).unwrap();
     assert!(back.logical < 4000, "{back:?}");
     assert_eq!(
@@ -231,7 +235,9 @@ fn a_break_and_a_resync_go_back_to_what_was_complete() {
     engine.break_off("src").unwrap();
     change(&src, &rng, 30);
     src.snapshot_take("three", "", now()).unwrap();
-    engine.resync("dst", "mine").unwrap();
+    engine
+        .resync("dst", dst.snapshot("mine").unwrap().identity)
+        .unwrap();
     transfer(&src, Some("mine"), "three", &dst).unwrap();
     assert_eq!(
         dump(&dst.serving().unwrap().unwrap()),
@@ -321,4 +327,169 @@ fn a_damaged_stream_never_becomes_visible() {
         dump(&dst.serving().unwrap().unwrap()),
         dump(&src.open_snapshot("two").unwrap())
     );
+}
+
+/// A stream that is sound in itself, but is not of the source's tree: nothing but the comparison at the end can tell.
+#[test]
+fn what_fails_the_proof_is_not_shown() {
+    let rng = SeededRng::new(60);
+    let machine = Machine::new(61);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    change(&src, &rng, 40);
+    src.snapshot_take("one", "", now()).unwrap();
+    let first = dst.mirror().unwrap();
+    for how in [Forgery::Attributes, Forgery::Contents, Forgery::Omission] {
+        let mut pipe = Pipe::new(&src, None, "one", &dst, SendOptions::default(), 0).unwrap();
+        pipe.forger.how = Some(how);
+        let failed = finish(&mut pipe);
+        assert!(pipe.forger.forged, "{how:?}");
+        assert!(
+            matches!(failed, Err(TransferError::Different(_))),
+            "{how:?}: {failed:?}"
+        );
+        drop(pipe);
+        assert_eq!(
+            dst.mirror().unwrap(),
+            first,
+            "{how:?}: all of it is discarded"
+        );
+        assert!(matches!(dst.serving(), Err(Stop::Fail(FsError::Access))));
+    }
+    transfer(&src, None, "one", &dst).unwrap();
+    let one = dump(&src.open_snapshot("one").unwrap());
+    change(&src, &rng, 40);
+    src.snapshot_take("two", "", now()).unwrap();
+    for how in [Forgery::Attributes, Forgery::Contents, Forgery::Omission] {
+        let mut pipe =
+            Pipe::new(&src, Some("one"), "two", &dst, SendOptions::default(), 0).unwrap();
+        pipe.forger.how = Some(how);
+        let failed = finish(&mut pipe);
+        assert!(pipe.forger.forged, "{how:?}");
+        let Err(TransferError::Different(found)) = failed else {
+            panic!("{how:?}: {failed:?}");
+        };
+        assert_eq!((found.name.as_str(), found.base), ("two", false));
+        drop(pipe);
+        // The last good one is all that the destination has, and what clients see.
+        assert_eq!(dst.mirror().unwrap().partial, None);
+        assert_eq!(dump(&dst.serving().unwrap().unwrap()), one, "{how:?}");
+        assert_eq!(dst.snapshots().len(), 1);
+    }
+    transfer(&src, Some("one"), "two", &dst).unwrap();
+    assert_eq!(
+        dump(&dst.serving().unwrap().unwrap()),
+        dump(&src.open_snapshot("two").unwrap())
+    );
+    drop((src, dst));
+    engine.shutdown().unwrap();
+    drop(engine);
+    let report = machine.check();
+    assert!(report.clean(), "{report}");
+}
+
+/// Two aggregates that were made from one image give out the same identities, at the same moment even.
+#[test]
+fn a_base_that_is_not_the_same_is_not_built_upon() {
+    let (one, other, third) = (Machine::new(70), Machine::new(70), Machine::new(71));
+    let (a, b, c) = (one.format(), other.format(), third.format());
+    let (x, y) = (one.volume(&a, "src"), other.volume(&b, "src"));
+    let dst = third.destination(&c, "dst");
+    create(&x, x.root(), "file");
+    create(&y, y.root(), "else");
+    for vol in [&x, &y] {
+        vol.snapshot_take("one", "", now()).unwrap();
+        create(vol, vol.root(), "later");
+        vol.snapshot_take("two", "", now()).unwrap();
+    }
+    let identity = |vol: &weir_volume::Volume| vol.snapshot("one").unwrap().identity;
+    assert_eq!(
+        identity(&x),
+        identity(&y),
+        "the generators were seeded alike"
+    );
+    transfer(&x, None, "one", &dst).unwrap();
+    let seen = dump(&dst.serving().unwrap().unwrap());
+    let failed = transfer(&y, Some("one"), "two", &dst);
+    let Err(TransferError::Different(found)) = failed else {
+        panic!("{failed:?}");
+    };
+    assert!(
+        found.base && found.source_content != found.destination,
+        "{found}"
+    );
+    // Neither is what is there taken for what is offered under its identity.
+    let failed = transfer(&y, None, "one", &dst);
+    assert!(
+        matches!(failed, Err(TransferError::Different(_))),
+        "{failed:?}"
+    );
+    assert_eq!(dump(&dst.serving().unwrap().unwrap()), seen);
+    transfer(&x, Some("one"), "two", &dst).unwrap();
+}
+
+/// Another snapshot than the one that was asked for is not taken, whatever the source says.
+#[test]
+fn only_what_was_asked_for_is_received() {
+    let machine = Machine::new(80);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    for name in ["one", "two"] {
+        create(&src, src.root(), name);
+        src.snapshot_take(name, "", now()).unwrap();
+    }
+    let mut pipe = Pipe::new(&src, None, "one", &dst, SendOptions::default(), 0).unwrap();
+    let wanted = Wanted {
+        base: None,
+        target: src.snapshot("two").unwrap().identity,
+    };
+    pipe.receiver = Receiver::new(&dst, wanted, 0).unwrap();
+    let refused = finish(&mut pipe);
+    assert!(
+        matches!(refused, Err(TransferError::Refused(_))),
+        "{refused:?}"
+    );
+}
+
+/// What is computed from a difference is what is computed from everything; it is kept, and comes back after a restart.
+#[test]
+fn hashes_of_contents_are_incremental_and_lasting() {
+    let rng = SeededRng::new(90);
+    let machine = Machine::new(91);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    let mut before = None;
+    for round in 0..5 {
+        change(&src, &rng, 30);
+        let name = format!("s{round}");
+        src.snapshot_take(&name, "", now()).unwrap();
+        transfer(&src, before.as_deref(), &name, &dst).unwrap();
+        before = Some(name);
+    }
+    let known = |vol: &weir_volume::Volume| -> Vec<_> {
+        let all = vol.snapshots().into_iter();
+        all.map(|s| vol.content(s.identity).expect("it is known"))
+            .collect()
+    };
+    let hashes = known(&src);
+    assert_eq!(hashes, known(&dst));
+    drop((src, dst));
+    engine.shutdown().unwrap();
+    drop(engine);
+    let engine = machine.open();
+    let (src, dst) = (engine.volume("src").unwrap(), engine.volume("dst").unwrap());
+    assert_eq!((known(&src), known(&dst)), (hashes.clone(), hashes.clone()));
+    // A clone of the newest has the same records, and nothing that is known of it.
+    let name = before.unwrap();
+    engine.clone_volume("src", &name, "clone").unwrap();
+    let clone = engine.volume("clone").unwrap();
+    clone.snapshot_take("as it is", "", now()).unwrap();
+    let identity = clone.snapshot("as it is").unwrap().identity;
+    assert_eq!(clone.content(identity), None);
+    let whole = clone.content_walk(identity).unwrap().finish().unwrap();
+    assert_eq!(Some(&whole), hashes.last());
+    assert_eq!(clone.content(identity), Some(whole));
 }

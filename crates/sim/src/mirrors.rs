@@ -1,8 +1,9 @@
 //! Stories of replication: a source and a destination, transfers between them, and power failures on either side.
 //!
-//! Steps change the source, take and delete snapshots on both sides, transfer, break off and make a copy again. A
-//! transfer is cut short after any number of frames, by a crash of either machine at any write to its disks, or by
-//! damage to the stream. After each step clients of the destination see its newest complete snapshot and nothing else;
+//! Steps change the source, take and delete snapshots on both sides, transfer, break off, change both sides on their own,
+//! and make either the other's copy again. A transfer is cut short after any number of frames, by a crash of either machine
+//! at any write to its disks, or by damage to the stream; and a stream may be sound and say something else than the source
+//! has, which must not be taken for a success. What the planner finds common is what the model says. After each step clients of the destination see its newest complete snapshot and nothing else;
 //! every snapshot on either side holds what the model says; offline verification is clean after each crash. A transfer
 //! that was cut short goes on no further back than what was known to be durable. At the end everything is deleted, and
 //! the space must be what it was.
@@ -10,7 +11,11 @@
 use std::sync::Arc;
 
 use weir_base::SeededRng;
+use weir_replica::batch::Forgery;
+use weir_replica::manager::{Job, Task};
+use weir_replica::model::{Path, TransferKind, system_policies};
 use weir_replica::pipe::{Pipe, Ran};
+use weir_replica::plan;
 use weir_replica::send::SendOptions;
 use weir_replica::transfer::TransferError;
 use weir_volume::{CreateHow, Engine, FsError, SetAttr, Stability, Stop, Volume};
@@ -105,10 +110,45 @@ impl Side {
         Ok(())
     }
 
+    /// What the planner knows of a side.
+    fn described(&self) -> Checked<plan::Volume> {
+        let vol = self.vol()?;
+        let snapshots = vol.snapshots();
+        let mirror = vol.mirror();
+        let exported = mirror.as_ref().and_then(|m| m.exported);
+        let exported = snapshots.iter().find(|s| Some(s.id) == exported);
+        Ok(plan::Volume {
+            size: None,
+            data_protection: mirror.is_some(),
+            exported: exported.map(|s| s.identity),
+            snapshots: snapshots
+                .iter()
+                .map(|s| plan::Snapshot {
+                    name: s.name.clone(),
+                    label: s.label.clone(),
+                    id: s.identity,
+                    created: s.created.secs,
+                })
+                .collect(),
+            needed: Vec::new(),
+        })
+    }
+
+    /// Goes back to a snapshot and becomes a copy.
+    fn go_back(&mut self, name: &str) -> Checked {
+        let there = self.vol()?.snapshot(name);
+        let there = there.ok_or_else(|| format!("{name} is gone"))?.identity;
+        let result = self.engine()?.resync(self.volume, there);
+        result.map_err(|e| format!("resync of {} to {name}: {e}", self.volume))?;
+        let at = self.snapshots.iter().position(|(n, _)| n == name);
+        self.snapshots.truncate(at.map_or(0, |at| at + 1));
+        Ok(())
+    }
+
     /// Deletes all that was made; the space must be what it was.
     fn end(mut self) -> Checked {
         let engine = self.engine()?;
-        if self.volume == VOLUME {
+        if self.volume == VOLUME && !self.vol()?.protected() {
             let vol = self.vol()?;
             for s in vol.snapshots() {
                 vol.snapshot_delete(&s.name).map_err(|e| e.to_string())?;
@@ -143,6 +183,8 @@ struct Story<'a> {
     exported: Option<String>,
     /// Bytes of the transfer to this snapshot that are durable.
     durable: (String, u64),
+    /// Something of what has arrived of the transfer may not be what the source has.
+    tainted: bool,
     serial: u32,
     diary: &'a mut Vec<String>,
 }
@@ -168,6 +210,7 @@ fn tell(choices: &Choices, diary: &mut Vec<String>) -> Checked {
         broken: false,
         exported: None,
         durable: (String::new(), 0),
+        tainted: false,
         serial: 0,
         diary,
     };
@@ -219,15 +262,17 @@ impl Story<'_> {
     }
 
     fn step(&mut self) -> Checked {
-        match self.choices.weighted(&[14, 6, 10, 3, 3, 2, 2, 2, 2]) {
+        match self.choices.weighted(&[14, 6, 10, 3, 3, 2, 2, 3, 2, 3, 2]) {
             0 => self.write(false),
-            1 => self.snapshot(),
+            1 => self.snapshot(false),
             2 => self.transfer(),
             3 => self.delete(false),
             4 => self.delete(true),
             5 if !self.broken => self.break_off(),
             5 | 6 if self.broken => self.resync(),
             7 if self.broken => self.write(true),
+            9 if self.broken => self.snapshot(true),
+            10 if self.broken => self.reverse(),
             8 => {
                 let crash_source = self.choices.chance(1, 2);
                 self.note(format!("crash, source: {crash_source}"));
@@ -288,15 +333,18 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn snapshot(&mut self) -> Checked {
+    fn snapshot(&mut self, at_copy: bool) -> Checked {
         self.serial += 1;
         let name = format!("s{}", self.serial);
-        let vol = self.src.vol()?;
-        let made = vol.snapshot_take(&name, "", self.src.machine.now());
+        let side = match at_copy {
+            true => &mut self.dst,
+            false => &mut self.src,
+        };
+        let made = side.vol()?.snapshot_take(&name, "", side.machine.now());
         made.map_err(|e| format!("snapshot: {e}"))?;
-        let files = self.src.files.clone();
-        self.src.snapshots.push((name.clone(), files));
-        self.note(format!("snapshot {name}"));
+        let files = side.files.clone();
+        side.snapshots.push((name.clone(), files));
+        self.note(format!("snapshot {name}, copy: {at_copy}"));
         Ok(())
     }
 
@@ -322,14 +370,14 @@ impl Story<'_> {
     }
 
     fn break_off(&mut self) -> Checked {
-        let result = self.dst.engine()?.break_off(COPY);
+        let result = self.dst.engine()?.break_off(self.dst.volume);
         match (&self.exported, result) {
             (None, Err(FsError::Invalid)) => Ok(()),
             (Some(name), Ok(())) => {
                 let files = self.dst.content(name).cloned().unwrap_or_default();
                 self.dst.files = files;
                 self.broken = true;
-                self.durable = (String::new(), 0);
+                self.begin_anew();
                 self.note("break".into());
                 Ok(())
             }
@@ -337,24 +385,89 @@ impl Story<'_> {
         }
     }
 
+    /// Nothing is left of what a transfer may have brought.
+    fn begin_anew(&mut self) {
+        self.durable = (String::new(), 0);
+        self.tainted = false;
+    }
+
+    /// Names of the snapshots that both have, in the source's order.
+    fn common(&self) -> Vec<String> {
+        let names = self.src.snapshots.iter().map(|(name, _)| name);
+        names
+            .filter(|name| self.dst.content(name).is_some())
+            .cloned()
+            .collect()
+    }
+
+    /// What the planner would do to make the destination a copy again is what the model says.
+    fn planned(&self) -> Checked {
+        let policy = system_policies().into_iter();
+        let policy = policy.filter(|p| p.name == "MirrorAllSnapshots").last();
+        let job = Job {
+            id: 1,
+            relationship: "r".to_owned(),
+            task: Task::Transfer(TransferKind::Resync),
+            source: Path::local("s", "from"),
+            destination: Path::local("s", "to"),
+            policy: policy.ok_or("there is no such policy")?,
+            source_snapshot: None,
+            throttle: None,
+            anew: false,
+            serial: 1,
+        };
+        let (from, to) = (self.src.described()?, self.dst.described()?);
+        let planned = plan::plan(&job, &from, &to, None);
+        let common = self.common().pop();
+        let base = match &planned {
+            Ok(planned) => planned.base.as_ref().map(|held| held.name.clone()),
+            Err(_) => None,
+        };
+        if base != common {
+            return Err(format!("{planned:?} is planned, {common:?} is common"));
+        }
+        let Ok(planned) = planned else {
+            return Ok(());
+        };
+        let names = self.src.snapshots.iter().map(|(name, _)| name);
+        let newer = names
+            .skip_while(|name| Some(*name) != common.as_ref())
+            .skip(1);
+        match planned.copies.iter().map(|held| &held.name).eq(newer) {
+            true => Ok(()),
+            false => Err(format!("{planned:?} leaves something out")),
+        }
+    }
+
     fn resync(&mut self) -> Checked {
-        // Any snapshot that both have.
-        let both: Vec<String> = (self.dst.snapshots.iter())
-            .filter(|(name, _)| self.src.content(name).is_some())
-            .map(|(name, _)| name.clone())
-            .collect();
+        self.planned()?;
+        let both = self.common();
         if both.is_empty() {
             return Ok(());
         }
         let name = self.choices.pick(&both).clone();
-        let result = self.dst.engine()?.resync(COPY, &name);
-        result.map_err(|e| format!("resync to {name}: {e}"))?;
-        let at = self.dst.snapshots.iter().position(|(n, _)| *n == name);
-        self.dst.snapshots.truncate(at.map_or(0, |at| at + 1));
-        self.exported = Some(name.clone());
-        self.broken = false;
-        self.durable = (String::new(), 0);
+        self.dst.go_back(&name)?;
         self.note(format!("resync to {name}"));
+        self.exported = Some(name);
+        self.broken = false;
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// The source becomes the copy of what was its copy.
+    fn reverse(&mut self) -> Checked {
+        self.planned()?;
+        let both = self.common();
+        if both.is_empty() {
+            return Ok(());
+        }
+        let name = self.choices.pick(&both).clone();
+        self.src.go_back(&name)?;
+        std::mem::swap(&mut self.src, &mut self.dst);
+        self.note(format!("the other way round, from {name}"));
+        self.exported = Some(name);
+        self.broken = false;
+        self.begin_anew();
         Ok(())
     }
 
@@ -379,10 +492,11 @@ impl Story<'_> {
             _ => choices.pick(newer).clone(),
         };
         if target != self.durable.0 {
+            self.begin_anew();
             self.durable = (target.clone(), 0);
         }
         self.note(format!("transfer {target} onto {:?}", self.exported));
-        let fate = choices.below(5);
+        let fate = choices.below(6);
         match fate {
             0 => {
                 let at = self.src.machine.world.counts().events + choices.between(1, 40);
@@ -395,15 +509,21 @@ impl Story<'_> {
             _ => {}
         }
         let damaged = (fate == 2).then(|| choices.below(12));
-        let ran = self.attempt(&target, damaged);
+        let forgeries = [Forgery::Attributes, Forgery::Contents, Forgery::Omission];
+        let forged = (fate == 3).then(|| *choices.pick(&forgeries));
+        let ran = self.attempt(&target, damaged, forged);
         let arrived = |story: &mut Self| {
             story.dst.snapshots.push((target.clone(), files.clone()));
             story.exported = Some(target.clone());
-            story.durable = (String::new(), 0);
+            story.begin_anew();
         };
         match ran? {
             Ok(true) => arrived(self),
             Ok(false) => self.note("cut short".into()),
+            Err(TransferError::Different(found)) if self.tainted => {
+                self.note(format!("not proven: {found}"));
+                self.begin_anew();
+            }
             Err(e) if damaged.is_some() => self.note(format!("damaged: {e}")),
             Err(e) if self.src.crashed() || self.dst.crashed() => {
                 self.note(format!("the power failed: {e}"));
@@ -431,6 +551,7 @@ impl Story<'_> {
         &mut self,
         target: &str,
         damaged: Option<u64>,
+        forged: Option<Forgery>,
     ) -> Checked<Result<bool, TransferError>> {
         let choices = self.choices;
         let (src, dst) = (self.src.vol()?, self.dst.vol()?);
@@ -443,6 +564,7 @@ impl Story<'_> {
             Ok(pipe) => pipe,
             Err(e) => return Ok(Err(e)),
         };
+        pipe.forger.how = forged;
         let known = self.durable.1;
         let mut frame = 0;
         for _ in 0..choices.between(1, 6) {
@@ -454,11 +576,18 @@ impl Story<'_> {
                     }
                     frame += 1;
                 });
+                self.tainted |= pipe.forger.forged;
                 let progress = pipe.receiver.progress();
                 if frame > 1 && progress.resumed < known && ran.is_ok() {
                     return Err(format!("went on at {} of {known}", progress.resumed));
                 }
                 match ran {
+                    // Leaving out what is the same but for its place on the device leaves out nothing.
+                    Ok(Ran::Done { .. })
+                        if pipe.forger.forged && forged != Some(Forgery::Omission) =>
+                    {
+                        return Err(format!("{forged:?} was taken for {target}"));
+                    }
                     Ok(Ran::Done { .. }) => return Ok(Ok(true)),
                     Ok(Ran::More) => {}
                     Err(e) => return Ok(Err(e)),

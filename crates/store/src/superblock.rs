@@ -34,7 +34,7 @@ const MAX_BYTES: usize = SUPER_BLOCKS as usize * BLOCK_SIZE;
 pub const MAX_GROUPS: usize = (MAX_BYTES - HEADER) / INDEX_REF;
 
 /// Identity of an aggregate, chosen at random when it is created.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct AggregateId(pub [u8; 16]);
 
 impl fmt::Display for AggregateId {

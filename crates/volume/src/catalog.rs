@@ -10,8 +10,9 @@ use weir_store::node::Key;
 use weir_store::tree::{ROOT_SIZE, TreeRoot};
 
 use crate::codec::{Put, Reader};
+use crate::content::ContentHash;
 use crate::hash::HashKey;
-use crate::mirror::SnapshotIdentity;
+use crate::identity::SnapshotIdentity;
 
 /// The name under which the aggregate's own tree marks its nodes.
 pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
@@ -36,11 +37,25 @@ pub const MAX_VOLUME_NAME: usize = 255;
 /// Longest label of a snapshot in bytes.
 pub const MAX_LABEL: usize = 255;
 
-/// Volumes without snapshots were once written without what belongs to those.
-const FIRST_VERSION: u8 = 1;
+/// Of jobs and of the aggregate's own record.
 const VERSION: u8 = 2;
-/// Of volumes and snapshots that have to do with replication.
-const REPLICATED: u8 = 3;
+/// Of volumes and snapshots. Versions 1 to 3 knew snapshots by another identity, and nothing of their contents.
+const RECORD_VERSION: u8 = 4;
+
+/// Flags of a volume: it is the destination of a replication.
+const MIRROR: u8 = 1;
+
+/// Flags of a snapshot: it was received; the hash of its contents is known.
+const RECEIVED: u8 = 1;
+const HASHED: u8 = 2;
+
+/// Why a record of a volume or a snapshot that does not decode is none of this version, for people.
+pub(crate) fn outdated(bytes: &[u8]) -> Option<String> {
+    let version = *bytes.first().filter(|v| **v != RECORD_VERSION)?;
+    Some(format!(
+        "it is of version {version}, this program reads version {RECORD_VERSION}: another version of Weir has written it"
+    ))
+}
 
 /// A transfer is the difference to something.
 const HAS_BASE: u8 = 1;
@@ -101,15 +116,11 @@ pub(crate) struct TransferRec {
 }
 
 fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
-    out.put(&identity.volume);
-    out.put_u32(identity.id);
+    out.put(&identity.encode());
 }
 
 fn read_identity(r: &mut Reader<'_>) -> Option<SnapshotIdentity> {
-    Some(SnapshotIdentity {
-        volume: r.array()?,
-        id: r.u32()?,
-    })
+    SnapshotIdentity::decode(&r.array()?)
 }
 
 impl MirrorRec {
@@ -168,10 +179,8 @@ impl VolumeRec {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(230 + self.name.len());
-        out.put_u8(match self.mirror {
-            Some(_) => REPLICATED,
-            None => VERSION,
-        });
+        out.put_u8(RECORD_VERSION);
+        out.put_u8(if self.mirror.is_some() { MIRROR } else { 0 });
         out.put(&self.root.encode());
         out.put_u64(self.key.0);
         out.put_u64(self.key.1);
@@ -193,43 +202,39 @@ impl VolumeRec {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<VolumeRec> {
         let mut r = Reader::new(bytes);
-        let version = r.u8()?;
-        if !matches!(version, FIRST_VERSION | VERSION | REPLICATED) {
+        if r.u8()? != RECORD_VERSION {
             return None;
         }
+        let flags = r.u8().filter(|flags| flags & !MIRROR == 0)?;
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let key = HashKey(r.u64()?, r.u64()?);
         let (next_ino, limit, used) = (r.u64()?, r.u64()?, r.u64()?);
         let next_snapshot = r.u32()?;
-        let mut rec = VolumeRec {
+        let dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
+        let dead_blocks = r.u64()?;
+        let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
+        let generation = Generation(r.u64()?);
+        let mirror = match flags & MIRROR {
+            0 => None,
+            _ => Some(MirrorRec::decode(&mut r)?),
+        };
+        Some(VolumeRec {
             root,
             key,
             next_ino,
             limit,
             used,
             next_snapshot,
-            dead: TreeRoot::EMPTY,
-            dead_blocks: 0,
-            origin: None,
-            mirror: None,
-            name: String::new(),
-        };
-        if version != FIRST_VERSION {
-            rec.dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
-            rec.dead_blocks = r.u64()?;
-            let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
-            let generation = Generation(r.u64()?);
-            rec.origin = (volume.0 != 0).then_some(Origin {
+            dead,
+            dead_blocks,
+            origin: (volume.0 != 0).then_some(Origin {
                 volume,
                 snapshot,
                 generation,
-            });
-        }
-        if version == REPLICATED {
-            rec.mirror = Some(MirrorRec::decode(&mut r)?);
-        }
-        rec.name = name(r.rest())?;
-        Some(rec)
+            }),
+            mirror,
+            name: name(r.rest())?,
+        })
     }
 }
 
@@ -256,6 +261,8 @@ pub(crate) struct SnapshotRec {
     pub(crate) unique: u64,
     /// It was received: where it was first made.
     pub(crate) source: Option<SnapshotIdentity>,
+    /// Of its contents, if it was computed.
+    pub(crate) content: Option<ContentHash>,
 }
 
 impl SnapshotRec {
@@ -265,10 +272,9 @@ impl SnapshotRec {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(90 + self.name.len() + self.label.len());
-        out.put_u8(match self.source {
-            Some(_) => REPLICATED,
-            None => VERSION,
-        });
+        out.put_u8(RECORD_VERSION);
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        out.put_u8(flag(self.source.is_some(), RECEIVED) | flag(self.content.is_some(), HASHED));
         out.put_u32(self.id);
         out.put(&self.root.encode());
         out.put_u64(self.generation.0);
@@ -280,6 +286,9 @@ impl SnapshotRec {
         if let Some(source) = &self.source {
             put_identity(&mut out, source);
         }
+        if let Some(content) = &self.content {
+            out.put(&content.encode());
+        }
         out.put_u16(self.label.len() as u16);
         out.put(self.label.as_bytes());
         out.put(self.name.as_bytes());
@@ -288,10 +297,10 @@ impl SnapshotRec {
 
     pub(crate) fn decode(number: u64, bytes: &[u8]) -> Option<SnapshotRec> {
         let mut r = Reader::new(bytes);
-        let version = r.u8()?;
-        if !matches!(version, VERSION | REPLICATED) {
+        if r.u8()? != RECORD_VERSION {
             return None;
         }
+        let flags = r.u8().filter(|f| f & !(RECEIVED | HASHED) == 0)?;
         let id = r.u32()?;
         let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let generation = Generation(r.u64()?);
@@ -300,9 +309,13 @@ impl SnapshotRec {
             nanos: r.u32()?,
         };
         let (next_ino, used, unique) = (r.u64()?, r.u64()?, r.u64()?);
-        let source = match version {
-            REPLICATED => Some(read_identity(&mut r)?),
-            _ => None,
+        let source = match flags & RECEIVED {
+            0 => None,
+            _ => Some(read_identity(&mut r)?),
+        };
+        let content = match flags & HASHED {
+            0 => None,
+            _ => Some(ContentHash::decode(&r.array()?)),
         };
         let label = usize::from(r.u16()?);
         let label = label_of(r.bytes(label)?)?;
@@ -316,6 +329,7 @@ impl SnapshotRec {
             used,
             unique,
             source,
+            content,
             label,
             name: name(r.rest())?,
         })
@@ -518,6 +532,8 @@ impl Catalog {
 
 #[cfg(test)]
 mod tests {
+    use weir_store::superblock::AggregateId;
+
     use super::*;
 
     #[test]
@@ -543,8 +559,10 @@ mod tests {
         });
         assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
         let identity = |id| SnapshotIdentity {
-            volume: [id as u8; 16],
-            id,
+            aggregate: AggregateId([id as u8; 16]),
+            volume: VolumeId(id + 1),
+            snapshot: id,
+            birth: Time { secs: -1, nanos: 2 },
         };
         for base in [None, Some(identity(3))] {
             v.mirror = Some(MirrorRec {
@@ -575,25 +593,30 @@ mod tests {
             used: 8,
             unique: 10,
             source: None,
+            content: None,
         };
-        assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s.clone()));
-        s.source = Some(identity(2));
-        assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s));
+        let content = ContentHash::decode(&[7; ContentHash::LEN]);
+        for (source, content) in [
+            (None, None),
+            (Some(identity(2)), None),
+            (None, Some(content)),
+            (Some(identity(2)), Some(content)),
+        ] {
+            (s.source, s.content) = (source, content);
+            assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s.clone()));
+            assert_eq!(outdated(&s.encode()), None);
+        }
     }
 
-    /// As written before there were snapshots.
     #[test]
-    fn a_volume_of_the_first_version_is_read() {
-        let mut bytes = vec![1];
-        bytes.put(&TreeRoot::EMPTY.encode());
-        for n in [1, 2, 3, 4, 5] {
-            bytes.put_u64(n);
+    fn records_of_earlier_versions_are_refused_by_name() {
+        for version in 1..RECORD_VERSION {
+            let bytes = [version; 300];
+            assert_eq!(VolumeRec::decode(&bytes), None);
+            assert_eq!(SnapshotRec::decode(1, &bytes), None);
+            let why = outdated(&bytes).unwrap();
+            assert!(why.contains(&format!("version {version}, this")), "{why}");
         }
-        bytes.put_u32(1);
-        bytes.put(b"vol1");
-        let rec = VolumeRec::decode(&bytes).unwrap();
-        assert_eq!((rec.name.as_str(), rec.limit, rec.used), ("vol1", 4, 5));
-        assert_eq!((rec.next_snapshot, rec.dead_blocks), (1, 0));
     }
 
     #[test]

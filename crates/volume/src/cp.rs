@@ -343,6 +343,13 @@ fn merge(
             s.label.clone_from(label);
         }
     }
+    for (id, content) in &changes.hashed {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.content = Some(*content);
+        }
+    }
     for id in &changes.gone {
         jobs.drop_snapshot(&vol, &mut catalog, cp, src, edits, *id)?;
     }
@@ -426,7 +433,9 @@ impl Merging<'_> {
             return Ok(());
         }
         self.merge(|merge| merge.receive(&mut taken.batch))?;
-        if let (Some(incoming), Some((id, name))) = (&taken.batch.arriving, &taken.arrived) {
+        if let (Some((incoming, content)), Some((id, name))) =
+            (&taken.batch.arriving, &taken.arrived)
+        {
             let generation = self.cp.generation();
             let made = Made {
                 id: *id,
@@ -437,6 +446,7 @@ impl Merging<'_> {
             self.catalog.make_snapshot(made, generation);
             if let Some(rec) = self.catalog.snapshots.get_mut(id) {
                 rec.source = Some(incoming.target);
+                rec.content = Some(*content);
                 rec.next_ino = incoming.next_ino;
             }
             self.cp.divide()?;

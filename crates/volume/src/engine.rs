@@ -406,6 +406,15 @@ impl Read {
     }
 }
 
+/// What is wrong with a record of the aggregate's tree, for people.
+fn malformed(key: Key, value: &[u8]) -> String {
+    let versioned = [catalog::kind::VOLUME, catalog::kind::SNAPSHOT].contains(&key.kind);
+    match catalog::outdated(value).filter(|_| versioned) {
+        Some(why) => format!("the record {key} of the aggregate cannot be read: {why}"),
+        None => format!("the record {key} of the aggregate is malformed"),
+    }
+}
+
 /// Makes the volumes of the aggregate's tree.
 fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
     let src = core.agg.source();
@@ -420,13 +429,12 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
         &mut |key, value| match read.take(key, value) {
             Some(()) => ControlFlow::Continue(()),
             None => {
-                bad = Some(key);
+                bad = Some(malformed(key, value));
                 ControlFlow::Break(())
             }
         },
     )?;
-    if let Some(key) = bad {
-        let what = format!("the record {key} of the aggregate is malformed");
+    if let Some(what) = bad {
         return Err(StoreError::Format(what.into()));
     }
     let mut next = read.next_volume.max(1);
@@ -499,7 +507,7 @@ impl Volume {
             dirty: Mutex::default(),
             segment: AtomicU64::new(1),
             sealed: Mutex::default(),
-            snaps: Mutex::new(Snaps::new(rec.next_snapshot, core.uuid_of(id))),
+            snaps: Mutex::new(Snaps::new(rec.next_snapshot, (core.agg.id(), id))),
             admin: Mutex::new(()),
             hold: AtomicU64::new(0),
             dead_blocks: AtomicU64::new(rec.dead_blocks),

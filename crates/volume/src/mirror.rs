@@ -6,11 +6,10 @@
 //! What is seen keeps the volume's own file-system identity and inode numbers, so handles stay good from one
 //! snapshot to the next, and beyond a break.
 //!
-//! **Identity.** A snapshot that was received is known by where it was first made: that volume's identity and the
-//! snapshot's there. It keeps that through any number of copies, so what two volumes have in common is told without
-//! looking at names, which may change, also when a relationship is turned round.
+//! **Identity.** A snapshot that was received is known by where it was first made ([`SnapshotIdentity`]). It keeps that
+//! through any number of copies, so what two volumes have in common is found without names, which may change,
+//! also when a relationship is turned round. That both hold the same under it is compared ([`crate::content`]).
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,29 +18,12 @@ use weir_base::Time;
 use crate::catalog::MirrorRec;
 use crate::cx::Cx;
 use crate::engine::Engine;
+use crate::identity::SnapshotIdentity;
 use crate::lifecycle::refusal;
 use crate::receive::{Receiving, TakenBatch};
 use crate::record::ROOT_INO;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, Volume};
-
-/// Where a snapshot was first made. Two snapshots with the same identity have the same content.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SnapshotIdentity {
-    /// The volume, see [`Volume::uuid`].
-    pub volume: [u8; 16],
-    /// The snapshot's identity there.
-    pub id: u32,
-}
-
-impl fmt::Display for SnapshotIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.volume {
-            write!(f, "{byte:02x}")?;
-        }
-        write!(f, ".{}", self.id)
-    }
-}
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -196,8 +178,14 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`.
-    pub fn hold_snapshot(self: &Arc<Self>, name: &str) -> Result<SnapshotHold, FsError> {
-        let id = self.snaps.lock().hold_named(name)?;
+    pub fn hold_identity(
+        self: &Arc<Self>,
+        identity: SnapshotIdentity,
+    ) -> Result<SnapshotHold, FsError> {
+        let mut snaps = self.snaps.lock();
+        let id = snaps.with_identity(identity).ok_or(FsError::NotFound)?;
+        snaps.hold(id, true);
+        drop(snaps);
         Ok(SnapshotHold {
             volume: Arc::clone(self),
             id,
@@ -288,7 +276,7 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is running, or the volume is being
     /// split from its origin; `ReadOnly`; `Stale`.
-    pub fn resync(&self, volume: &str, snapshot: &str) -> Result<(), FsError> {
+    pub fn resync(&self, volume: &str, snapshot: SnapshotIdentity) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
         vol.writable().map_err(refusal)?;
@@ -297,8 +285,8 @@ impl Engine {
         }
         vol.turn(|receiving| {
             let mut snaps = vol.snaps.lock();
-            snaps.begin_revert(snapshot)?;
-            let (id, _) = snaps.made(snapshot).ok_or(FsError::NotFound)?;
+            let id = snaps.with_identity(snapshot).ok_or(FsError::NotFound)?;
+            snaps.begin_revert_to(id)?;
             snaps.export(Some(id));
             drop(snaps);
             vol.drop_batch(receiving);

@@ -19,6 +19,7 @@ use weir_store::{BlockPtr, Frame, StoreError};
 
 use crate::cx::Cx;
 use crate::data::ptr_of;
+use crate::identity::SnapshotIdentity;
 use crate::mirror::{Position, SnapshotHold};
 use crate::receive::Incoming;
 use crate::record::{Window, kind};
@@ -77,7 +78,7 @@ pub struct Outgoing {
 }
 
 /// Nodes, read for somebody who can wait; not from the memory that is kept back for consistency points.
-struct Source<'a>(&'a Volume);
+pub(crate) struct Source<'a>(pub(crate) &'a Volume);
 
 impl Source<'_> {
     fn cache(&self) -> &Cache {
@@ -120,7 +121,7 @@ fn at(key: Key) -> Position {
 }
 
 impl Outgoing {
-    /// What `target` has that `base` has not, both snapshots of `volume` by name; without a base, all of it. Blocks the
+    /// What `target` has that `base` has not, both snapshots of `volume`; without a base, all of it. Blocks the
     /// thread, if the snapshots are very new until a consistency point has made them: from then on their
     /// content is fixed.
     ///
@@ -128,35 +129,34 @@ impl Outgoing {
     /// `NotFound`; `Invalid` if the base is not older; `ReadOnly`.
     pub fn new(
         volume: &Arc<Volume>,
-        base: Option<&str>,
-        target: &str,
+        base: Option<SnapshotIdentity>,
+        target: SnapshotIdentity,
     ) -> Result<Outgoing, FsError> {
         let mut holds = SmallVec::new();
-        let hold = volume.hold_snapshot(target)?;
+        let hold = volume.hold_identity(target)?;
         let newer = hold.id();
+        let new = volume.open_held(&hold)?.root.load_full();
         holds.push(hold);
-        let (mut old, mut older) = (RootState::new(TreeRoot::EMPTY), None);
+        let mut old = RootState::new(TreeRoot::EMPTY);
         if let Some(base) = base {
-            let hold = volume.hold_snapshot(base)?;
+            let hold = volume.hold_identity(base)?;
             if hold.id() >= newer {
                 return Err(FsError::Invalid);
             }
+            old = volume.open_held(&hold)?.root.load_full();
             holds.push(hold);
-            old = volume.open_snapshot(base)?.root.load_full();
-            older = volume.snapshot(base).map(|s| s.identity);
         }
-        let new = volume.open_snapshot(target)?.root.load_full();
-        let snapshot = volume.snapshot(target).ok_or(FsError::NotFound)?;
-        let next_ino = volume.snaps.lock().made(target);
+        let snapshot = volume.snapshot_with(target).ok_or(FsError::NotFound)?;
+        let next_ino = volume.snaps.lock().next_ino(newer);
         let key = volume.key.get();
         Ok(Outgoing {
             incoming: Incoming {
-                base: older,
-                target: snapshot.identity,
+                base,
+                target,
                 name: snapshot.name,
                 label: snapshot.label,
                 created: snapshot.created,
-                next_ino: next_ino.map_or(0, |(_, next)| next),
+                next_ino: next_ino.ok_or(FsError::NotFound)?,
                 key: (key.0, key.1),
             },
             referenced: snapshot.referenced,

@@ -29,10 +29,12 @@ use weir_store::tree::Edit;
 use weir_store::{Frame, FrameMut};
 
 use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME, MirrorRec, TransferRec};
+use crate::content::ContentHash;
 use crate::cx::Cx;
 use crate::delta::Charge;
 use crate::hash::HashKey;
-use crate::mirror::{Partial, Position, SnapshotIdentity};
+use crate::identity::SnapshotIdentity;
+use crate::mirror::{Partial, Position};
 use crate::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::Volume;
@@ -98,8 +100,8 @@ pub(crate) struct Batch {
     pub(crate) pages: Vec<(u8, Frame)>,
     pub(crate) charge: Charge,
     bytes: u64,
-    /// The transfer has ended: this is the snapshot.
-    pub(crate) arriving: Option<Incoming>,
+    /// The transfer has ended: this is the snapshot, and the hash of its contents.
+    pub(crate) arriving: Option<(Incoming, ContentHash)>,
 }
 
 impl Batch {
@@ -204,7 +206,7 @@ impl Volume {
         let ended = std::mem::take(&mut receiving.ending);
         let mut rec = receiving.rec;
         let mut arrived = None;
-        if let Some(incoming) = &batch.arriving {
+        if let Some((incoming, _)) = &batch.arriving {
             arrived = self.snaps.lock().receive(&incoming.name);
             if let Some((id, _)) = &arrived {
                 rec = Some(MirrorRec {
@@ -541,16 +543,25 @@ impl Receive {
         self.vol.core.cp_now()
     }
 
-    /// Everything has come: the volume is the snapshot, which clients see from now on. Answers its identity in this
-    /// volume. Durable when this returns.
+    /// What it is the difference to.
+    pub(crate) fn base(&self) -> Option<SnapshotIdentity> {
+        self.incoming.base
+    }
+
+    /// Everything has come, and is known to be what the source has ([`Receive::content_walk`]): the volume is the
+    /// snapshot, which clients see from now on. Returns its number in this volume. Durable when this returns.
     ///
     /// # Errors
     /// `ReadOnly`, `NoSpace` if there can be no more snapshots.
-    pub fn finish(self) -> Result<u32, FsError> {
+    pub fn finish(self, content: ContentHash) -> Result<u32, FsError> {
         let vol = &self.vol;
         {
             let mut receiving = vol.mirror.lock();
-            receiving.batch.arriving = Some(self.incoming.clone());
+            assert!(
+                receiving.batch.is_empty(),
+                "what was proven is not all that has come"
+            );
+            receiving.batch.arriving = Some((self.incoming.clone(), content));
             vol.core.note_changed(vol.id);
         }
         vol.core.cp_now()?;

@@ -27,14 +27,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time};
+use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time, VolumeId};
 use weir_store::RootLife;
+use weir_store::superblock::AggregateId;
 use weir_store::tree::TreeRoot;
 
 use crate::catalog::{Catalog, MAX_LABEL, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::content::ContentHash;
 use crate::edit::{Edits, SnapshotEdit};
+use crate::identity::SnapshotIdentity;
 use crate::inode::Inode;
-use crate::mirror::SnapshotIdentity;
+use crate::mirror::SnapshotHold;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, RootState, Volume};
 
@@ -102,6 +105,8 @@ struct Info {
     clones: u32,
     /// It was received: where it was first made.
     source: Option<SnapshotIdentity>,
+    /// Of its contents, if it was computed.
+    content: Option<ContentHash>,
     /// Transfers that send it.
     holds: u32,
 }
@@ -133,15 +138,16 @@ pub(crate) struct Snaps {
     /// When the list was last changed, and how often it has been.
     changed: Time,
     changes: u64,
-    /// The volume's own identity, see [`Volume::uuid`].
-    volume: [u8; 16],
+    /// Where snapshots that are made here are first made.
+    home: (AggregateId, VolumeId),
     /// Of a destination, what clients see; it cannot be deleted.
     exported: Option<u32>,
     /// Views that are kept, the last used one last.
     views: Vec<View>,
-    /// For the next consistency point: renamed ones, removed ones, and the one to
+    /// For the next consistency point: renamed ones, those whose contents' hash is new, removed ones, and the one to
     /// revert to with its new place.
     named: BTreeSet<u32>,
+    hashed: BTreeSet<u32>,
     gone: Vec<u32>,
     gone_views: Vec<Arc<Volume>>,
     revert: Option<(u32, u32)>,
@@ -161,6 +167,7 @@ pub(crate) struct Changes {
     pub(crate) next: u32,
     /// Identity, name, label.
     pub(crate) named: Vec<(u32, String, String)>,
+    pub(crate) hashed: Vec<(u32, ContentHash)>,
     pub(crate) gone: Vec<u32>,
     /// Identity and new place of the snapshot that the volume becomes.
     pub(crate) revert: Option<(u32, u32)>,
@@ -170,9 +177,9 @@ pub(crate) struct Changes {
 }
 
 impl Snaps {
-    pub(crate) fn new(next: u32, volume: [u8; 16]) -> Snaps {
+    pub(crate) fn new(next: u32, home: (AggregateId, VolumeId)) -> Snaps {
         Snaps {
-            volume,
+            home,
             exported: None,
             empty: false,
             next,
@@ -181,6 +188,7 @@ impl Snaps {
             changes: 0,
             views: Vec::new(),
             named: BTreeSet::new(),
+            hashed: BTreeSet::new(),
             gone: Vec::new(),
             gone_views: Vec::new(),
             revert: None,
@@ -195,11 +203,42 @@ impl Snaps {
 
     /// Where a snapshot was first made.
     pub(crate) fn identity(&self, id: u32) -> Option<SnapshotIdentity> {
-        let info = self.list.get(&id)?;
-        Some(info.source.unwrap_or(SnapshotIdentity {
-            volume: self.volume,
-            id,
-        }))
+        self.list.get(&id).map(|info| self.identity_of(id, info))
+    }
+
+    fn identity_of(&self, id: u32, info: &Info) -> SnapshotIdentity {
+        let (aggregate, volume) = self.home;
+        info.source.unwrap_or(SnapshotIdentity {
+            aggregate,
+            volume,
+            snapshot: id,
+            birth: info.created,
+        })
+    }
+
+    /// The hash of a snapshot's contents, if it was computed.
+    pub(crate) fn content(&self, id: u32) -> Option<ContentHash> {
+        self.list.get(&id)?.content
+    }
+
+    /// Notes the hash of a snapshot's contents; whether that is news.
+    pub(crate) fn note_content(&mut self, id: u32, hash: ContentHash) -> bool {
+        let Some(info) = self.list.get_mut(&id).filter(|i| i.content != Some(hash)) else {
+            return false;
+        };
+        // A snapshot does not change.
+        debug_assert!(info.content.is_none(), "two hashes of one snapshot");
+        info.content = Some(hash);
+        self.hashed.insert(id)
+    }
+
+    /// The newest snapshot not after `id` that the tree has and whose contents' hash is known.
+    pub(crate) fn known_content(&self, id: u32) -> Option<(SnapshotIdentity, ContentHash)> {
+        let mut older = self.list.range(..=id).rev();
+        older.find_map(|(id, info)| {
+            info.stored?;
+            Some((self.identity_of(*id, info), info.content?))
+        })
     }
 
     /// The snapshot that was first made there.
@@ -214,17 +253,9 @@ impl Snaps {
         self.exported = id;
     }
 
-    /// A transfer sends the snapshot of this name; answers its identity.
-    pub(crate) fn hold_named(&mut self, name: &str) -> Result<u32, FsError> {
-        let id = self.find(name).ok_or(FsError::NotFound)?;
-        self.hold(id, true);
-        Ok(id)
-    }
-
-    /// The snapshot's identity, and the number below which inodes were there.
-    pub(crate) fn made(&self, name: &str) -> Option<(u32, u64)> {
-        let id = self.find(name)?;
-        self.list.get(&id).map(|info| (id, info.next_ino))
+    /// The number below which inodes were there.
+    pub(crate) fn next_ino(&self, id: u32) -> Option<u64> {
+        self.list.get(&id).map(|info| info.next_ino)
     }
 
     /// One transfer more, or fewer, sends a snapshot.
@@ -268,6 +299,7 @@ impl Snaps {
             stored: Some(rec.into()),
             clones: 0,
             source: rec.source,
+            content: rec.content,
             holds: 0,
         };
         self.note_change(rec.created);
@@ -348,8 +380,13 @@ impl Snaps {
             let info = self.list.get(&id)?;
             Some((id, info.name.clone(), info.label.clone()))
         });
+        let hashed = std::mem::take(&mut self.hashed);
+        let hashed = hashed
+            .into_iter()
+            .filter_map(|id| Some((id, self.content(id)?)));
         Changes {
             named: named.collect(),
+            hashed: hashed.collect(),
             gone: std::mem::take(&mut self.gone),
             revert: self.revert.take(),
             empty: std::mem::take(&mut self.empty),
@@ -375,6 +412,7 @@ impl Snaps {
             let later = self.list.split_off(&id.saturating_add(1));
             for id in later.into_keys() {
                 self.named.remove(&id);
+                self.hashed.remove(&id);
                 self.take_views(id, &mut views);
             }
         }
@@ -392,6 +430,7 @@ impl Snaps {
     fn remove(&mut self, id: u32) {
         self.list.remove(&id);
         self.named.remove(&id);
+        self.hashed.remove(&id);
         self.gone.push(id);
         let mut gone = std::mem::take(&mut self.gone_views);
         self.take_views(id, &mut gone);
@@ -417,6 +456,7 @@ impl Catalog {
             used: self.rec.used,
             unique: 0,
             source: None,
+            content: None,
         };
         self.snapshots.insert(made.id, snapshot);
     }
@@ -541,6 +581,7 @@ impl Volume {
             stored: None,
             clones: 0,
             source: None,
+            content: None,
             holds: 0,
         };
         {
@@ -697,8 +738,16 @@ impl Volume {
     /// # Errors
     /// `NotFound`, `ReadOnly`.
     pub fn open_snapshot(&self, name: &str) -> Result<Arc<Volume>, FsError> {
-        let find = || self.snaps.lock().find(name).ok_or(FsError::NotFound);
-        let id = find()?;
+        let id = self.snaps.lock().find(name).ok_or(FsError::NotFound)?;
+        self.open(id)
+    }
+
+    /// As [`Volume::open_snapshot`], of one that is held.
+    pub(crate) fn open_held(&self, hold: &SnapshotHold) -> Result<Arc<Volume>, FsError> {
+        self.open(hold.id())
+    }
+
+    fn open(&self, id: u32) -> Result<Arc<Volume>, FsError> {
         loop {
             match self.view(id) {
                 Ok(view) => return Ok(view),
@@ -842,10 +891,7 @@ impl Snaps {
             used: info.stored.map_or(0, |s| s.unique) * BLOCK_SIZE as u64,
             referenced: info.stored.map_or(0, |s| s.used) * BLOCK_SIZE as u64,
             clones: info.clones,
-            identity: info.source.unwrap_or(SnapshotIdentity {
-                volume: self.volume,
-                id,
-            }),
+            identity: self.identity_of(id, info),
             held: info.holds > 0 || self.exported == Some(id),
         }
     }

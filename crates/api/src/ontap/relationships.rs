@@ -119,8 +119,8 @@ fn record(r: &Relationship, now: i64, restore: bool) -> Value {
     set("group_type", json!("none"));
     set("backoff_level", json!("none"));
     set("restore", json!(restore));
-    if let Some((name, _)) = &r.exported {
-        set("exported_snapshot", json!(name));
+    if let Some(exported) = &r.exported {
+        set("exported_snapshot", json!(exported.name));
     }
     if let Some(lag) = r.lag(now) {
         set("lag_time", json!(duration(lag)));

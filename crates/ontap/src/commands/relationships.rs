@@ -122,7 +122,7 @@ const FIELDS: &[Field<Shown>] = &[
         },
     ),
     field("newest-snapshot", "Newest Snapshot", |s| {
-        or_dash(s.relationship.newest.as_ref().map(|(name, _)| name.clone()))
+        or_dash(s.relationship.newest.as_ref().map(|n| n.name.clone()))
     }),
     field(
         "newest-snapshot-timestamp",
@@ -132,17 +132,12 @@ const FIELDS: &[Field<Shown>] = &[
                 s.relationship
                     .newest
                     .as_ref()
-                    .map(|(_, at)| value::timestamp(*at)),
+                    .map(|n| value::timestamp(n.taken)),
             )
         },
     ),
     field("exported-snapshot", "Exported Snapshot", |s| {
-        or_dash(
-            s.relationship
-                .exported
-                .as_ref()
-                .map(|(name, _)| name.clone()),
-        )
+        or_dash(s.relationship.exported.as_ref().map(|n| n.name.clone()))
     }),
     field(
         "exported-snapshot-timestamp",
@@ -152,7 +147,7 @@ const FIELDS: &[Field<Shown>] = &[
                 s.relationship
                     .exported
                     .as_ref()
-                    .map(|(_, at)| value::timestamp(*at)),
+                    .map(|n| value::timestamp(n.taken)),
             )
         },
     ),

@@ -28,7 +28,8 @@ mod verbs;
 use std::collections::BTreeMap;
 
 use crate::model::{
-    MirrorState, Path, Policy, PolicyKind, Relationship, Status, TransferKind, system_policies,
+    Copied, MirrorState, Path, Policy, PolicyKind, Relationship, SnapshotIdentity, Status,
+    TransferKind, system_policies,
 };
 use crate::retention::Held;
 use crate::schedule::{self, Schedule};
@@ -384,8 +385,8 @@ pub enum Failure {
 /// How a job came to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The newest snapshot that the destination has now, with its time at the source.
-    pub newest: Option<(String, i64)>,
+    /// The newest snapshot that the destination has now.
+    pub newest: Option<Copied>,
 }
 
 /// What happened to a job.
@@ -399,8 +400,8 @@ pub enum Event {
     Progress(Progress),
     /// All data of a snapshot is there; it is being made the destination's content.
     Finalizing,
-    /// The destination has a further complete snapshot: its name, and when it was taken.
-    Snapshot(String, i64),
+    /// This complete snapshot is what the destination is now: a further one, or the one that a resync went back to.
+    Snapshot(Copied),
     /// It has ended.
     Ended(Result<Done, Failure>),
 }
@@ -496,38 +497,45 @@ impl Manager {
     }
 
     /// Relationships whose destination is here, in the order of their making.
-    pub fn relationships(&self, now: Now) -> Vec<Relationship> {
+    pub fn relationships(&self) -> Vec<Relationship> {
         self.state
             .entries
             .iter()
-            .map(|entry| self.shown(entry, now))
+            .map(|entry| self.shown(entry))
             .collect()
     }
 
     /// One of them.
-    pub fn relationship(&self, destination: &Path, now: Now) -> Option<Relationship> {
+    pub fn relationship(&self, destination: &Path) -> Option<Relationship> {
         let entry = self.state.entry(destination)?;
-        Some(self.shown(entry, now))
+        Some(self.shown(entry))
     }
 
     /// Relationships whose source is here, with what is known of them here.
-    pub fn destinations(&self, now: Now) -> Vec<Relationship> {
+    pub fn destinations(&self) -> Vec<Relationship> {
         let known = self.state.known.iter();
         known
             .map(|known| {
                 let entry = self.state.entries.iter().find(|e| e.uuid == known.uuid);
-                entry.map_or_else(|| known.shown(), |entry| self.shown(entry, now))
+                entry.map_or_else(|| known.shown(), |entry| self.shown(entry))
             })
             .collect()
     }
 
     /// A transfer of a volume of ours has been sent, as far as its snapshot `newest`: from now on the destination is
     /// known here, and needs that snapshot for its next transfer.
-    pub fn served(&mut self, uuid: &str, from: &Path, to: &Path, at: i64, newest: &str) {
+    pub fn served(
+        &mut self,
+        uuid: &str,
+        from: &Path,
+        to: &Path,
+        at: i64,
+        newest: SnapshotIdentity,
+    ) {
         let mut next = self.state.clone();
         next.know(uuid, from, to, Some(at));
         if let Some(known) = next.known.iter_mut().find(|known| known.uuid == uuid) {
-            known.newest = Some(newest.to_owned());
+            known.newest = Some(newest);
         }
         if next != self.state {
             self.state = next;
@@ -535,12 +543,12 @@ impl Manager {
         }
     }
 
-    /// Names of the snapshots of a volume without which relationships would have to begin anew.
-    pub fn needed(&self, path: &Path) -> Vec<String> {
+    /// The snapshots of a volume without which relationships would have to begin anew.
+    pub fn needed(&self, path: &Path) -> Vec<SnapshotIdentity> {
         let copies = self.state.known.iter().filter(|k| k.source == *path);
-        let copies = copies.filter_map(|k| k.newest.clone());
-        let own = self.state.entry(path).and_then(|e| e.newest.clone());
-        copies.chain(own.map(|(name, _)| name)).collect()
+        let copies = copies.filter_map(|k| k.newest);
+        let own = self.state.entry(path).and_then(|e| e.newest.as_ref());
+        copies.chain(own.map(|newest| newest.id)).collect()
     }
 
     /// The source, as it is to be found, of a relationship.
@@ -687,8 +695,8 @@ impl Manager {
         let _ = self.commit(next);
     }
 
-    fn shown(&self, entry: &Entry, now: Now) -> Relationship {
-        let reason = self.unhealthy(entry, now);
+    fn shown(&self, entry: &Entry) -> Relationship {
+        let reason = self.unhealthy(entry);
         Relationship {
             uuid: entry.uuid.clone(),
             source: entry.shown.clone(),
@@ -722,17 +730,10 @@ impl Manager {
         }
     }
 
-    fn unhealthy(&self, entry: &Entry, now: Now) -> Option<String> {
-        if let Some(trouble) = &entry.trouble {
-            return Some(trouble.clone());
-        }
-        let schedule = self.schedule(entry.schedule.as_deref()?)?;
-        let missed = entry.quiesced
-            && entry.state == MirrorState::Snapmirrored
-            && schedule::due(&schedule, Some(entry.scheduled), entry.scheduled, now.wall);
-        missed.then(|| {
-            "Scheduled updates are not made while the relationship is quiesced.".to_owned()
-        })
+    fn unhealthy(&self, entry: &Entry) -> Option<String> {
+        let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();
+        let trouble = entry.trouble.clone();
+        trouble.or_else(|| entry.quiesced.then(quiesced))
     }
 }
 

@@ -5,11 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::uuid;
-use crate::model::{LastTransfer, MirrorState, Path, Policy, Relationship, TransferKind};
+use crate::model::{
+    Copied, LastTransfer, MirrorState, Path, Policy, Relationship, SnapshotIdentity, TransferKind,
+};
 use crate::schedule::Schedule;
 
-/// The form in which it is written.
-const VERSION: u32 = 1;
+/// The form in which it is written. Version 1 knew snapshots by their names only.
+const VERSION: u32 = 2;
+
+/// As much of any version as tells which it is.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
 
 /// Of the hash FNV-1a, 128 bits (draft-eastlake-fnv).
 const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -73,7 +81,7 @@ pub(super) struct Entry {
     pub scheduled: i64,
     pub pending: Option<Pending>,
     pub last: Option<LastTransfer>,
-    pub newest: Option<(String, i64)>,
+    pub newest: Option<Copied>,
     /// Why it is not healthy.
     pub trouble: Option<String>,
     /// Made for a restore only.
@@ -140,7 +148,7 @@ pub(super) struct Known {
     /// When it last copied.
     pub seen: Option<i64>,
     /// The snapshot that it copied last.
-    pub newest: Option<String>,
+    pub newest: Option<SnapshotIdentity>,
 }
 
 impl Known {
@@ -194,9 +202,9 @@ impl State {
     /// # Errors
     /// Damaged, or of a version that is not this one.
     pub fn decode(bytes: &[u8]) -> Result<State, String> {
-        let state: State = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-        match state.version {
-            VERSION => Ok(state),
+        let known: Versioned = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        match known.version {
+            VERSION => serde_json::from_slice(bytes).map_err(|e| e.to_string()),
             other => Err(format!(
                 "it is of version {other}, this program reads {VERSION}"
             )),

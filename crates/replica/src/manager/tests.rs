@@ -63,10 +63,15 @@ fn path(text: &str) -> Path {
     Path::parse(text).unwrap()
 }
 
-fn snapshot(name: &str, id: u128) -> Held {
+fn numbered(n: u32) -> SnapshotIdentity {
+    let text = format!("00000000-0000-0000-0000-000000000001/1/{n}/1.000000000");
+    text.parse().unwrap()
+}
+
+fn snapshot(name: &str, id: u32) -> Held {
     Held {
         name: name.to_owned(),
-        id,
+        id: numbered(id),
         label: None,
     }
 }
@@ -159,7 +164,11 @@ fn started(manager: &mut Manager) -> Vec<Job> {
 
 fn done() -> Event {
     Event::Ended(Ok(Done {
-        newest: Some(("a".to_owned(), START.wall)),
+        newest: Some(Copied {
+            name: "a".to_owned(),
+            taken: START.wall,
+            id: numbered(1),
+        }),
     }))
 }
 
@@ -173,8 +182,8 @@ fn mirrored(disk: &Disk) -> Manager {
     m
 }
 
-fn only(m: &Manager, now: Now) -> Relationship {
-    m.relationship(&path("s:b"), now).unwrap()
+fn only(m: &Manager) -> Relationship {
+    m.relationship(&path("s:b")).unwrap()
 }
 
 fn refused(m: &mut Manager, verb: Verb, facts: &Facts, words: &str) {
@@ -190,7 +199,7 @@ fn a_relationships_life() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
     let now = START.plus(20);
-    let shown = only(&m, now);
+    let shown = only(&m);
     assert_eq!(shown.state, MirrorState::Snapmirrored);
     assert_eq!((shown.status, shown.healthy), (Status::Idle, true));
     assert_eq!(shown.lag(now.wall), Some(20));
@@ -199,11 +208,11 @@ fn a_relationships_life() {
         (first.kind, first.duration_ms),
         (TransferKind::Initialize, 10_000)
     );
-    assert_eq!(m.destinations(now).len(), 1);
+    assert_eq!(m.destinations().len(), 1);
 
     m.change(update("s:b"), &facts(), now).unwrap();
     let job = started(&mut m).remove(0);
-    assert_eq!(only(&m, now).status, Status::Preparing);
+    assert_eq!(only(&m).status, Status::Preparing);
     m.event(job.id, Event::Moving, now.plus(2));
     let progress = Progress {
         bytes: 1 << 20,
@@ -212,17 +221,17 @@ fn a_relationships_life() {
         ..Progress::default()
     };
     m.event(job.id, Event::Progress(progress), now.plus(5));
-    let transfer = only(&m, now).transfer.unwrap();
+    let transfer = only(&m).transfer.unwrap();
     assert_eq!(
         (transfer.bytes, transfer.updated),
         (1 << 20, now.plus(5).wall)
     );
     // A quiesced one ends what runs.
     m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
-    assert_eq!(only(&m, now).status, Status::Quiescing);
+    assert_eq!(only(&m).status, Status::Quiescing);
     m.event(job.id, Event::Finalizing, now.plus(12));
     m.event(job.id, done(), now.plus(13));
-    let last = only(&m, now).last.unwrap();
+    let last = only(&m).last.unwrap();
     assert_eq!(
         (last.setup_ms, last.data_ms, last.finalize_ms),
         (2_000, 10_000, 1_000)
@@ -230,16 +239,16 @@ fn a_relationships_life() {
     assert_eq!((last.bytes, last.wire_bytes), (1 << 20, 1 << 19));
     assert_eq!(last.rate, (1 << 18) / 10, "without what had come before");
     assert_ne!(last.uuid, first.uuid);
-    assert_eq!(only(&m, now).status, Status::Quiesced);
+    assert_eq!(only(&m).status, Status::Quiesced);
     refused(&mut m, update("s:b"), &facts(), "is quiesced");
     m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
 
     m.change(Verb::Break(path("s:b")), &facts(), now).unwrap();
-    assert_eq!(only(&m, now).status, Status::Breaking);
+    assert_eq!(only(&m).status, Status::Breaking);
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Break);
     m.event(job.id, done(), now);
-    assert_eq!(only(&m, now).state, MirrorState::BrokenOff);
+    assert_eq!(only(&m).state, MirrorState::BrokenOff);
     for verb in [update("s:b"), initialize("s:b"), Verb::Break(path("s:b"))] {
         refused(&mut m, verb, &facts(), "must be a data-protection volume");
     }
@@ -259,15 +268,15 @@ fn a_relationships_life() {
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Resync));
     m.event(job.id, done(), now);
-    assert_eq!(only(&m, now).state, MirrorState::Snapmirrored);
+    assert_eq!(only(&m).state, MirrorState::Snapmirrored);
 
     m.change(Verb::Delete(path("s:b")), &facts(), now).unwrap();
-    assert_eq!(m.relationships(now), []);
-    assert_eq!(m.destinations(now).len(), 1, "known until it is released");
+    assert_eq!(m.relationships(), []);
+    assert_eq!(m.destinations().len(), 1, "known until it is released");
     m.orders();
     m.change(Verb::Release(path("s:b")), &facts(), now).unwrap();
     assert!(matches!(m.orders().as_slice(), [Order::Forget { .. }]));
-    assert_eq!(m.destinations(now), []);
+    assert_eq!(m.destinations(), []);
     refused(&mut m, Verb::Release(path("s:b")), &facts(), NO_ENTRIES);
 }
 
@@ -449,13 +458,9 @@ fn a_copy_restores_what_it_was_made_from() {
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Restore));
     assert_eq!((job.destination, job.throttle), (path("s:a"), Some(64)));
-    assert_eq!(m.relationships(START).len(), 2);
+    assert_eq!(m.relationships().len(), 2);
     m.event(job.id, done(), START);
-    assert_eq!(
-        m.relationships(START).len(),
-        1,
-        "it lasted for the transfer"
-    );
+    assert_eq!(m.relationships().len(), 1, "it lasted for the transfer");
 }
 
 #[test]
@@ -470,7 +475,7 @@ fn throttles_hold_from_the_next_transfer_on() {
     m.change(with_throttle("s:b", Some(4096)), &facts(), START)
         .unwrap();
     assert_eq!(m.orders(), [], "nothing happens to what is under way");
-    let shown = only(&m, START);
+    let shown = only(&m);
     assert_eq!(
         (shown.throttle, shown.transfer.unwrap().throttle),
         (Some(4096), Some(8192))
@@ -481,9 +486,9 @@ fn throttles_hold_from_the_next_transfer_on() {
     };
     m.change(abort, &facts(), START).unwrap();
     assert_eq!(m.orders(), [Order::Abort { id: job.id }]);
-    assert_eq!(only(&m, START).status, Status::Aborting);
+    assert_eq!(only(&m).status, Status::Aborting);
     m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
-    let shown = only(&m, START);
+    let shown = only(&m);
     assert_eq!(shown.last.unwrap().error.as_deref(), Some(ABORTED));
     assert_eq!((shown.status, shown.healthy), (Status::Idle, false));
     m.change(update("s:b"), &facts(), START).unwrap();
@@ -493,7 +498,7 @@ fn throttles_hold_from_the_next_transfer_on() {
         (Some(4096), false),
         "from its checkpoint"
     );
-    assert!(only(&m, START).healthy);
+    assert!(!only(&m).healthy, "until one has ended well");
     // The global ones are orders of their own.
     let global = Verb::GlobalThrottle {
         incoming: true,
@@ -534,7 +539,7 @@ fn failures_are_tried_again_less_and_less_often() {
     }
     assert_eq!(tries, TRIES);
     assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300]);
-    let shown = only(&m, now);
+    let shown = only(&m);
     assert_eq!((shown.status, shown.healthy), (Status::Idle, false));
     let reason = "Transfer failed. (connection refused)";
     assert_eq!(shown.unhealthy_reason.as_deref(), Some(reason));
@@ -595,16 +600,31 @@ fn schedules_over_restarts_and_changes_of_the_clock() {
     assert_eq!(runs, 3);
     // Quiesced, it misses runs and says so; resumed, it waits for its next slot.
     m.change(Verb::Quiesce(path("s:b")), &facts(), now).unwrap();
-    assert!(only(&m, now).healthy);
+    let at_rest = only(&m);
+    assert!(!at_rest.healthy, "as long as nothing is copied");
+    assert!(at_rest.unhealthy_reason.unwrap().contains("quiesced"));
     now = now.plus(600);
     m.tick(now);
     assert!(started(&mut m).is_empty());
-    assert!(!only(&m, now).healthy);
     m.change(Verb::Resume(path("s:b")), &facts(), now).unwrap();
     m.tick(now.plus(1));
-    assert!(started(&mut m).is_empty() && only(&m, now).healthy);
+    assert!(started(&mut m).is_empty() && only(&m).healthy);
     m.tick(now.plus(300));
     assert_eq!(started(&mut m).len(), 1);
+}
+
+#[test]
+fn a_journal_of_an_earlier_version_is_refused_by_name() {
+    let disk = Disk::default();
+    drop(mirrored(&disk));
+    let held = disk.0.lock().unwrap().contents.clone().unwrap();
+    let text = String::from_utf8(held).unwrap();
+    assert!(text.contains("00000000-0000-0000-0000-000000000001/1/1/1.000000000"));
+    let earlier = text.replace("\"version\": 2", "\"version\": 1");
+    assert_ne!(earlier, text);
+    let refused = Manager::open(Some(earlier.as_bytes()), Box::new(Disk::default()));
+    let why = refused.err().unwrap();
+    assert!(why.contains("version 1, this program reads 2"), "{why}");
 }
 
 #[test]
@@ -673,7 +693,7 @@ fn a_crash_at_any_write_loses_nothing_that_was_answered() {
                 }
                 now = now.plus(1);
             }
-            for shown in m.relationships(now) {
+            for shown in m.relationships() {
                 let rests = matches!(shown.status, Status::Idle | Status::Quiesced);
                 assert!(rests && shown.transfer.is_none(), "write {stop}: {shown:?}");
             }
@@ -805,7 +825,7 @@ fn random_verbs_against_a_model() {
                 }
             }
             for (n, expected) in &model {
-                let shown = m.relationship(&path(&format!("s:d{n}")), now).unwrap();
+                let shown = m.relationship(&path(&format!("s:d{n}"))).unwrap();
                 assert_eq!(shown.state, expected.state, "seed {seed} step {step}");
                 let rests = matches!(shown.status, Status::Idle | Status::Quiesced);
                 assert_eq!(
@@ -814,7 +834,7 @@ fn random_verbs_against_a_model() {
                     "seed {seed} step {step}: {shown:?}"
                 );
             }
-            assert_eq!(m.relationships(now).len(), model.len());
+            assert_eq!(m.relationships().len(), model.len());
             assert_eq!(
                 disk.open().state,
                 m.state,

@@ -197,10 +197,14 @@ impl Manager {
                 running.updated = now.wall;
             }
             Event::Finalizing => running.enter(Phase::Finalizing, now),
-            Event::Snapshot(name, taken) => {
+            Event::Snapshot(copied) => {
                 let uuid = uuid.clone();
                 if let Some(entry) = self.state.named(&uuid) {
-                    entry.newest = Some((name, taken));
+                    // From here on the destination is a copy that can be read, however the transfer ends.
+                    if !entry.restore {
+                        entry.state = MirrorState::Snapmirrored;
+                    }
+                    entry.newest = Some(copied);
                     entry.anew = false;
                     self.save();
                 }

@@ -524,7 +524,6 @@ fn awake(entry: &Entry) -> Outcome {
 
 fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: Now) -> Outcome {
     let throttle = wanted.throttle.map(in_range).transpose()?;
-    entry.trouble = None;
     entry.begin(
         Work::Transfer(kind),
         wanted.source_snapshot,

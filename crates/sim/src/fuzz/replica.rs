@@ -1,12 +1,13 @@
 //! Targets of what a peer sends: frames, and the records in them.
 
-use weir_base::Time;
+use weir_base::{Time, VolumeId};
 use weir_replica::batch;
 use weir_replica::wire::{
-    Ack, Begin, Decoder, Done, End, HEADER, Hello, Kind, Message, Pace, Reason, Refusal, Resume,
-    put_frame,
+    Ack, Base, Begin, Decoder, Done, End, HEADER, Hello, Kind, Message, Pace, Reason, Refusal,
+    Resume, put_frame,
 };
-use weir_volume::{Position, SnapshotIdentity};
+use weir_store::superblock::AggregateId;
+use weir_volume::{ContentHash, Position, SnapshotIdentity};
 
 use super::Target;
 
@@ -74,11 +75,14 @@ fn frames(input: &[u8]) {
 
 fn frame_seeds() -> Vec<Vec<u8>> {
     let identity = SnapshotIdentity {
-        volume: [7; 16],
-        id: 8,
+        aggregate: AggregateId([7; 16]),
+        volume: VolumeId(6),
+        snapshot: 8,
+        birth: Time { secs: 5, nanos: 4 },
     };
+    let content = ContentHash::decode(&[3; ContentHash::LEN]);
     let begin = Begin {
-        base: Some(identity),
+        base: Some(Base { identity, content }),
         target: identity,
         name: "snapshot".into(),
         label: "daily".into(),
@@ -104,7 +108,7 @@ fn frame_seeds() -> Vec<Vec<u8>> {
         begin.frame(&mut seeds[1]),
         resume.frame(&mut seeds[2]),
         refusal.frame(&mut seeds[3]),
-        End { digest: 1 }.frame(&mut seeds[4]),
+        End { digest: 1, content }.frame(&mut seeds[4]),
         Done { snapshot: 1 }.frame(&mut seeds[5]),
         Ack { logical: 1 }.frame(&mut seeds[6]),
         put_frame(&mut seeds[7], Kind::Control, &[5; 300], Some(1)),

@@ -120,7 +120,7 @@ impl AsUser {
         let until = service.clock.monotonic() + BREAK;
         let mut manager = service.manager.lock();
         loop {
-            let Some(now) = manager.relationship(&destination, service.now()) else {
+            let Some(now) = manager.relationship(&destination) else {
                 return Err(missing());
             };
             if now.state == MirrorState::BrokenOff {
@@ -492,10 +492,6 @@ impl AsUser {
         let view = self.service.control.view();
         for snapshot in volume.snapshots() {
             let known = view.snapshot(&of.name.snapshot(SnapshotOf::Volume, &snapshot.name));
-            let mut id = volume.uuid();
-            for (byte, more) in id.iter_mut().zip(snapshot.id.to_be_bytes()) {
-                *byte ^= more;
-            }
             out.push(Snapshot {
                 path: Path::local(&of.name.place.project, &of.name.id),
                 name: snapshot.name,
@@ -503,7 +499,7 @@ impl AsUser {
                 size: snapshot.used,
                 label: Some(snapshot.label).filter(|label| !label.is_empty()),
                 comment: known.map(|k| k.description.clone()).unwrap_or_default(),
-                uuid: uuid(id),
+                uuid: uuid(snapshot.identity.uuid()),
             });
         }
     }
@@ -547,13 +543,11 @@ impl Cluster for AsUser {
     }
 
     fn relationships(&self) -> Vec<Relationship> {
-        let now = self.service.now();
-        self.service.manager.lock().relationships(now)
+        self.service.manager.lock().relationships()
     }
 
     fn destinations(&self) -> Vec<Relationship> {
-        let now = self.service.now();
-        self.service.manager.lock().destinations(now)
+        self.service.manager.lock().destinations()
     }
 
     fn policies(&self) -> Vec<Policy> {

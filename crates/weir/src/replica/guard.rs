@@ -179,7 +179,7 @@ impl Replication {
                 })
             }
             Mutation::RenameSnapshot { name, .. } | Mutation::DeleteSnapshot(name) => {
-                self.reference(name)
+                self.reference(name, view)
             }
             Mutation::RevertVolume { name, snapshot } => self.ahead(name, snapshot, view),
             _ => None,
@@ -203,15 +203,17 @@ impl Replication {
         })
     }
 
-    fn reference(&self, name: &SnapshotName) -> Option<Hindrance> {
+    fn reference(&self, name: &SnapshotName, view: &View) -> Option<Hindrance> {
         if name.of != SnapshotOf::Volume {
             return None;
         }
         let path = path_of(&name.parent);
         let needed = self.manager.lock().needed(&path);
+        let volume = self.engine.volume(&view.volume(&name.parent)?.key)?;
         let name = name.id.to_string();
+        let id = volume.snapshot(&name)?.identity;
         needed
-            .contains(&name)
+            .contains(&id)
             .then_some(Hindrance::Snapshot { path, name })
     }
 
@@ -226,8 +228,8 @@ impl Replication {
         let all = volume.snapshots();
         let behind = all.iter().skip_while(|s| s.name != to).skip(1);
         let newer: Vec<String> = behind
+            .filter(|s| needed.contains(&s.identity))
             .map(|s| s.name.clone())
-            .filter(|name| needed.contains(name))
             .collect();
         (!newer.is_empty()).then(|| Hindrance::Newer {
             path,

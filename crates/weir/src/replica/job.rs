@@ -2,6 +2,9 @@
 //!
 //! A transfer asks the source what there is, has a snapshot taken if it needs one, plans ([`weir_replica::plan`]), and
 //! then copies one snapshot after the other, each of which is complete, kept and seen by readers before the next begins.
+//! What the destination is to go back to, or to build on, is compared first: nothing of it is given up for a snapshot that
+//! does not hold the same at both ends. Each copy is compared at its end. So what is reported as done has been proven.
+//!
 //! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
 
 use std::collections::VecDeque;
@@ -15,18 +18,18 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use weir_replica::manager::{Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task};
-use weir_replica::model::{Path, TransferKind};
+use weir_replica::model::{Copied, Path, TransferKind};
 use weir_replica::plan::{self, Volume};
-use weir_replica::receive::{Received, Receiver};
+use weir_replica::receive::{Received, Receiver, Wanted};
 use weir_replica::retention::Held;
 use weir_replica::session::{Ask, Named, Told};
-use weir_replica::transfer::{Phase, TransferError};
+use weir_replica::transfer::{Difference, Phase, TransferError};
 use weir_replica::wire::{self, Pace};
 use weir_volume::FsError;
 
 use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
-use super::{Moved, Replication, identity, peers, serve};
+use super::{Moved, Replication, peers, serve};
 
 /// The pipe within a node: as much as a TCP connection holds without being asked.
 const PIPE: usize = 1 << 20;
@@ -36,6 +39,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const REPORT_MS: u64 = 250;
 /// A rate is the mean over about this.
 const RATE_MS: u64 = 3_000;
+/// Differing records of a snapshot that are hashed between two checks for an abort.
+const HASH_STEP: usize = 16_384;
 /// What is left to say to the other side at an abort has to be said within this.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -72,7 +77,9 @@ fn of_transfer(error: TransferError) -> Failure {
         TransferError::Wire(error) => of_wire(error),
         TransferError::Refused(refusal) => match refusal.reason {
             wire::Reason::Aborted => Failure::Aborted,
-            wire::Reason::NoCommonSnapshot | wire::Reason::NotProtected => lasting(refusal),
+            wire::Reason::NoCommonSnapshot
+            | wire::Reason::NotProtected
+            | wire::Reason::Different => lasting(refusal),
             _ => passing(refusal),
         },
         TransferError::Volume(FsError::Invalid) => {
@@ -306,15 +313,14 @@ impl Transfer<'_> {
         }
         let volume = service.engine_volume(&self.key).map_err(passing)?;
         let partial = volume.mirror().and_then(|m| m.partial);
-        let partial = partial.map(|p| identity(p.target));
-        let plan = plan::plan(job, &source, &destination, partial.as_deref()).map_err(lasting)?;
+        let partial = partial.map(|p| p.target);
+        let plan = plan::plan(job, &source, &destination, partial).map_err(lasting)?;
+        if let Some(base) = &plan.base {
+            self.compare(&mut link, &volume, base).await?;
+        }
         if plan.back {
-            let named = |base: &Held| {
-                let mut all = destination.snapshots.iter();
-                all.find(|s| u128::from_str_radix(&s.id, 16).ok() == Some(base.id))
-            };
-            if let Some(base) = plan.base.as_ref().and_then(named) {
-                let back = service.engine.resync(&self.key, &base.name);
+            if let Some(base) = &plan.base {
+                let back = service.engine.resync(&self.key, base.id);
                 back.map_err(|error| match error {
                     FsError::Busy => lasting(
                         "Volumes or transfers depend on later Snapshot copies of the destination.",
@@ -322,6 +328,13 @@ impl Transfer<'_> {
                     error => passing(error),
                 })?;
                 service.adopt(&self.key);
+                let at = volume.snapshot_with(base.id);
+                let at = at.ok_or_else(|| passing("the base is gone already"))?;
+                self.tell(Event::Snapshot(Copied {
+                    name: at.name,
+                    taken: at.created.secs,
+                    id: base.id,
+                }));
             }
         } else if kind == TransferKind::Restore && !destination.data_protection {
             service.engine.protect(&self.key).map_err(lasting)?;
@@ -332,10 +345,14 @@ impl Transfer<'_> {
         let mut base = plan.base;
         let mut before = Before::default();
         for copy in plan.copies {
-            let created = source.snapshots.iter().find(|s| s.name == copy.name);
-            let created = created.map_or(0, |s| s.created);
             before = self.copy(&mut link, base.as_ref(), &copy, before).await?;
-            self.tell(Event::Snapshot(copy.name.clone(), created));
+            let arrived = volume.snapshot_with(copy.id);
+            let arrived = arrived.ok_or_else(|| passing("the copy is gone already"))?;
+            self.tell(Event::Snapshot(Copied {
+                name: arrived.name,
+                taken: arrived.created.secs,
+                id: copy.id,
+            }));
             service.adopt(&self.key);
             base = Some(copy);
         }
@@ -346,10 +363,66 @@ impl Transfer<'_> {
             self.break_off()?;
         }
         let mut all = destination.snapshots.iter();
-        let newest = all.find(|s| Some(&s.id) == destination.exported.as_ref());
+        let newest = all.find(|s| Some(s.id) == destination.exported);
         Ok(Done {
-            newest: newest.map(|s| (s.name.clone(), s.created)),
+            newest: newest.map(|s| Copied {
+                name: s.name.clone(),
+                taken: s.created,
+                id: s.id,
+            }),
         })
+    }
+
+    /// Refuses to go on from a snapshot that both sides have but that does not hold the same here and at the source.
+    async fn compare(
+        &self,
+        link: &mut Link,
+        volume: &Arc<weir_volume::Volume>,
+        base: &Held,
+    ) -> Outcome<()> {
+        let ask = Ask::Content {
+            volume: of(&self.job.source),
+            snapshot: base.id,
+        };
+        let Told::Content(there) = link.ask(&ask).await? else {
+            return Err(passing("the source gave another answer"));
+        };
+        let mut walk = volume.content_walk(base.id).map_err(passing)?;
+        let here = loop {
+            if let Some(here) = walk.advance(HASH_STEP).map_err(passing)? {
+                break here;
+            }
+            // An abort gets its turn.
+            tokio::task::yield_now().await;
+        };
+        match there == here {
+            true => Ok(()),
+            false => Err(self.different(&Difference {
+                name: base.name.clone(),
+                base: true,
+                source_content: there,
+                destination: here,
+            })),
+        }
+    }
+
+    fn different(&self, found: &Difference) -> Failure {
+        let (source, destination) = (&self.job.source, &self.job.destination);
+        tracing::error!(%source, %destination, %found, "a copy is not what its source is");
+        let Difference {
+            name,
+            base,
+            source_content,
+            destination: own,
+        } = found;
+        let kept = match base {
+            true => "Nothing was changed.",
+            false => "It was discarded; the copy stays at the snapshot before.",
+        };
+        lasting(format!(
+            "Snapshot copy \"{name}\" is not the same on {source} (contents {source_content}) and on {destination} \
+             (contents {own}). {kept}"
+        ))
     }
 
     /// What is no longer kept goes. What cannot go now does so after the next transfer.
@@ -391,21 +464,31 @@ impl Transfer<'_> {
             volume: of(&job.source),
             relationship: job.relationship.clone(),
             destination: job.destination.to_string(),
-            base: base.map(|base| base.name.clone()),
-            target: copy.name.clone(),
+            base: base.map(|base| base.id),
+            target: copy.id,
             throttle: job.throttle,
             compress: job.policy.compression,
         };
         link.ask(&send).await?;
         let volume = service.engine_volume(&self.key).map_err(passing)?;
-        let mut receiver = Receiver::new(&volume, service.nanos()).map_err(of_transfer)?;
+        let wanted = Wanted {
+            base: base.map(|base| base.id),
+            target: copy.id,
+        };
+        let receiver = Receiver::new(&volume, wanted, service.nanos());
+        let mut receiver = receiver.map_err(of_transfer)?;
         let mut report = Report::new(self, before);
         let pass = service.incoming.join(None);
         let mut abort = self.abort.clone();
         let outcome = tokio::select! {
             biased;
             _ = abort.wait_for(|abort| *abort) => Err(Failure::Aborted),
-            outcome = receive(service, link, &mut receiver, &pass, &mut report) => outcome,
+            outcome = receive(service, link, &mut receiver, &pass, &mut report) => {
+                outcome.map_err(|why| match why {
+                    Ended::Different(found) => self.different(&found),
+                    Ended::Failed(failure) => failure,
+                })
+            }
         };
         report.now(&receiver, &pass, true);
         if outcome == Err(Failure::Aborted) {
@@ -432,6 +515,18 @@ fn smaller(destination: &Volume, source: &Volume) -> bool {
     }
 }
 
+/// How receiving ends other than well.
+enum Ended {
+    Different(Difference),
+    Failed(Failure),
+}
+
+impl From<LinkError> for Ended {
+    fn from(error: LinkError) -> Ended {
+        Ended::Failed(error.into())
+    }
+}
+
 /// Takes a snapshot in, frame by frame.
 async fn receive(
     service: &Replication,
@@ -439,11 +534,28 @@ async fn receive(
     receiver: &mut Receiver,
     pass: &Pass,
     report: &mut Report<'_>,
-) -> Outcome<()> {
+) -> Result<(), Ended> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     loop {
-        while let Some(frame) = link.incoming.frame().map_err(of_wire)? {
-            let received = receiver.frame(&frame, &mut link.out, service.nanos());
+        while let Some(frame) = link
+            .incoming
+            .frame()
+            .map_err(|e| Ended::Failed(of_wire(e)))?
+        {
+            #[cfg(test)]
+            let frame = {
+                let mut frame = frame;
+                let passed = service.forger.lock().pass(&mut frame, receiver);
+                passed.map_err(|e| Ended::Failed(of_transfer(e)))?;
+                frame
+            };
+            let mut received = receiver.frame(&frame, &mut link.out, service.nanos());
+            while received == Ok(Received::Proving) {
+                report.now(receiver, pass, false);
+                // An abort gets its turn.
+                tokio::task::yield_now().await;
+                received = receiver.prove(&mut link.out, service.nanos());
+            }
             match received {
                 Ok(Received::Data(bytes)) => {
                     report.count(receiver);
@@ -468,7 +580,10 @@ async fn receive(
                 Err(error) => {
                     // The other side is to know why; whether it hears it makes no difference here.
                     let _ = tokio::time::timeout(FAREWELL, link.flush()).await;
-                    return Err(of_transfer(error));
+                    return Err(match error {
+                        TransferError::Different(found) => Ended::Different(found),
+                        error => Ended::Failed(of_transfer(error)),
+                    });
                 }
             }
             report.now(receiver, pass, false);

@@ -15,7 +15,8 @@ use weir_replica::wire::{self, Decoder, Hello, Kind, Message, WireError};
 const CHUNK: usize = 64 << 10;
 /// How much may have come in that was not looked at yet while something is being sent.
 const AHEAD: usize = 1 << 20;
-/// An answer to a question has to come within this. Taking a snapshot waits for a consistency point at worst.
+/// An answer to a question has to come within this, or the word that it is being worked on. Taking a snapshot waits for a
+/// consistency point at worst.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Either kind of stream.
@@ -147,11 +148,14 @@ impl Link {
             None,
         )?;
         self.flush().await?;
-        let answer = tokio::time::timeout(ANSWER, self.control::<Told>()).await;
-        match answer.map_err(|_| LinkError::Silent)?? {
-            Told::Refused(why) => Err(LinkError::Refused(why)),
-            Told::Later(why) => Err(LinkError::Later(why)),
-            told => Ok(told),
+        loop {
+            let answer = tokio::time::timeout(ANSWER, self.control::<Told>()).await;
+            match answer.map_err(|_| LinkError::Silent)?? {
+                Told::Refused(why) => return Err(LinkError::Refused(why)),
+                Told::Later(why) => return Err(LinkError::Later(why)),
+                Told::Working => {}
+                told => return Ok(told),
+            }
         }
     }
 

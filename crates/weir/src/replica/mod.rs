@@ -40,7 +40,7 @@ use weir_replica::manager::{
 use weir_replica::model::Path;
 use weir_replica::plan;
 use weir_replica::retention::Held;
-use weir_volume::{Engine, SnapshotIdentity};
+use weir_volume::Engine;
 
 use crate::state;
 pub use cluster::AsUser;
@@ -97,6 +97,9 @@ pub struct Replication {
     stop: watch::Sender<bool>,
     stopping: AtomicBool,
     threads: AtomicUsize,
+    /// What becomes of frames that come in.
+    #[cfg(test)]
+    forger: Mutex<weir_replica::pipe::Forger>,
 }
 
 /// Counted with each frame, by whoever receives it.
@@ -162,6 +165,8 @@ impl Replication {
             stop: watch::Sender::new(false),
             stopping: AtomicBool::new(false),
             threads: AtomicUsize::new(0),
+            #[cfg(test)]
+            forger: Mutex::default(),
         });
         if let Some(listener) = parts.listener {
             listen::start(&service, listener)?;
@@ -335,13 +340,13 @@ impl Replication {
         Ok(plan::Volume {
             size: Some(found.limit()).filter(|limit| *limit > 0),
             data_protection: mirror.is_some(),
-            exported: exported.map(|s| identity(s.identity)),
+            exported: exported.map(|s| s.identity),
             snapshots: all
                 .iter()
                 .map(|s| plan::Snapshot {
                     name: s.name.clone(),
                     label: s.label.clone(),
-                    id: identity(s.identity),
+                    id: s.identity,
                     created: s.created.secs,
                 })
                 .collect(),
@@ -458,7 +463,7 @@ impl Replication {
 
 fn side(volume: plan::Volume) -> Side {
     let held = |s: plan::Snapshot| Held {
-        id: u128::from_str_radix(&s.id, 16).unwrap_or_default(),
+        id: s.id,
         label: Some(s.label).filter(|label| !label.is_empty()),
         name: s.name,
     };
@@ -467,12 +472,6 @@ fn side(volume: plan::Volume) -> Side {
         data_protection: volume.data_protection,
         snapshots: volume.snapshots.into_iter().map(held).collect(),
     }
-}
-
-/// As the two sides tell each other: volumes have random identities, so adding a snapshot's number to one meets nobody's.
-fn identity(identity: SnapshotIdentity) -> String {
-    let volume = u128::from_be_bytes(identity.volume);
-    format!("{:032x}", volume.wrapping_add(u128::from(identity.id)))
 }
 
 /// This node's identity; made at the first start.

@@ -25,6 +25,10 @@ use super::peers::Peer;
 const IDLE: Duration = Duration::from_secs(600);
 /// Fast enough to keep up with any network that is worth compressing for.
 const LEVEL: i32 = 1;
+/// Differing records of a snapshot that are hashed at once.
+const HASH_STEP: usize = 16_384;
+/// Nanoseconds between reports to the peer that a hash is still being computed.
+const WORKING: u64 = 10_000_000_000;
 /// Nanoseconds between two looks at what limits a transfer.
 const LOOK: u64 = 200_000_000;
 
@@ -128,6 +132,26 @@ async fn answer(
             };
             link.tell(&told).await
         }
+        Ask::Content { volume, snapshot } => {
+            let walk = of(service, &volume)
+                .and_then(|(_, found)| found.content_walk(snapshot).map_err(no));
+            let mut walk = match walk {
+                Ok(walk) => walk,
+                Err(told) => return link.tell(&told).await,
+            };
+            let mut said = service.nanos();
+            loop {
+                match walk.advance(HASH_STEP) {
+                    Ok(Some(hash)) => return link.tell(&Told::Content(hash)).await,
+                    Ok(None) => tokio::task::yield_now().await,
+                    Err(error) => return link.tell(&no(error)).await,
+                }
+                if service.nanos().saturating_sub(said) >= WORKING {
+                    said = service.nanos();
+                    link.tell(&Told::Working).await?;
+                }
+            }
+        }
         Ask::Send {
             volume,
             relationship,
@@ -146,7 +170,7 @@ async fn answer(
                 count: true,
             };
             let now = service.nanos();
-            let sender = match Sender::new(&found, base.as_deref(), &target, options, now) {
+            let sender = match Sender::new(&found, base, target, options, now) {
                 Ok(sender) => sender,
                 Err(TransferError::Volume(error)) => return link.tell(&no(error)).await,
                 Err(error) => return link.tell(&Told::Later(error.to_string())).await,
@@ -158,7 +182,7 @@ async fn answer(
                 to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
                 let at = service.now().wall;
                 let mut manager = service.manager.lock();
-                manager.served(&relationship, &path(&volume), &to, at, &target);
+                manager.served(&relationship, &path(&volume), &to, at, target);
             }
             Ok(())
         }
@@ -210,6 +234,7 @@ async fn send(
                 link.flush().await?;
             }
             SendStep::Control => link.flush().await?,
+            SendStep::Working => tokio::task::yield_now().await,
             SendStep::Wait => {
                 link.flush().await?;
                 link.fill().await?;

@@ -17,6 +17,8 @@ use weir_volume::{CreateHow, Cx, EngineOptions, SetAttr, Stability, Volume};
 use super::*;
 use crate::backend::Node;
 
+mod proof;
+
 /// A node without NFS and HTTP.
 struct Station {
     service: Arc<Replication>,
@@ -198,12 +200,7 @@ impl Station {
 
     fn relationship(&self, to: &str) -> Relationship {
         let path = Path::parse(to).unwrap();
-        let now = self.service.now();
-        self.service
-            .manager
-            .lock()
-            .relationship(&path, now)
-            .unwrap()
+        self.service.manager.lock().relationship(&path).unwrap()
     }
 
     /// Waits until nothing is going on.
@@ -211,7 +208,7 @@ impl Station {
         let mut manager = self.service.manager.lock();
         let path = Path::parse(to).unwrap();
         loop {
-            let now = manager.relationship(&path, self.service.now()).unwrap();
+            let now = manager.relationship(&path).unwrap();
             if matches!(now.status, Status::Idle | Status::Quiesced) {
                 return now;
             }
@@ -347,7 +344,7 @@ fn within_a_node() {
     );
     station.put("a", "three", &noise(4, 50_000));
     station.does("snapmirror resync -destination-path SVM:b");
-    let newest = station.succeeds("SVM:b").newest.unwrap().0;
+    let newest = station.succeeds("SVM:b").newest.unwrap().name;
     let b = station.engine_volume("b");
     assert_eq!(content(&b, &newest, "stray"), None);
     assert_eq!(content(&b, &newest, "three").unwrap(), noise(4, 50_000));
@@ -417,13 +414,7 @@ fn between_two_nodes() {
         .unwrap();
     let one_sided = near.says(create);
     assert!(one_sided.contains("does not know this node"), "{one_sided}");
-    assert_eq!(
-        near.service
-            .manager
-            .lock()
-            .relationships(near.service.now()),
-        []
-    );
+    assert_eq!(near.service.manager.lock().relationships(), []);
     peers.delete("far").unwrap();
     pair(&near, &far);
     near.does(create);
@@ -432,14 +423,7 @@ fn between_two_nodes() {
     let (a, b) = (far.engine_volume("a"), near.engine_volume("b"));
     assert_eq!(same(&a, &b, &["one"]), 1);
     // The source knows its destination by its own name for the peer.
-    assert_eq!(
-        far.service
-            .manager
-            .lock()
-            .destinations(far.service.now())
-            .len(),
-        1
-    );
+    assert_eq!(far.service.manager.lock().destinations().len(), 1);
     let listed = far.says("snapmirror list-destinations");
     assert!(listed.contains("near://SVM/b"), "{listed}");
     // A restart of the source is nothing to a relationship.
@@ -581,13 +565,7 @@ fn a_copy_gives_back_what_it_was_made_from() {
     station.put("a", "one", &noise(2, 100_000));
     station.does("snapmirror restore -source-path SVM:b -destination-path SVM:a");
     let path = Path::parse("SVM:a").unwrap();
-    while station
-        .service
-        .manager
-        .lock()
-        .relationship(&path, station.service.now())
-        .is_some()
-    {
+    while station.service.manager.lock().relationship(&path).is_some() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let a = station.engine_volume("a");
@@ -627,7 +605,7 @@ fn what_a_relationship_needs_stays() {
     station
         .does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest");
     station.does("snapmirror initialize -destination-path SVM:b");
-    let newest = station.succeeds("SVM:b").newest.unwrap().0;
+    let newest = station.succeeds("SVM:b").newest.unwrap().name;
     let state = || {
         let names = |of: &str| -> Vec<String> {
             let all = station.engine_volume(of).snapshots();
