@@ -216,6 +216,8 @@ fn mirror_state(r: &Relationship) -> &'static str {
         }
         (_, Some(_)) => "TRANSFERRING",
         (MirrorState::BrokenOff, None) => "STOPPED",
+        // Before its first transfer has ended there is nothing to break off: it is at rest until resumed.
+        (MirrorState::Uninitialized, None) if r.status == Doing::Quiesced => "STOPPED",
         (_, None) if aborted => "ABORTED",
         (MirrorState::Uninitialized, None) => "PREPARING",
         (MirrorState::Snapmirrored, None) => "MIRRORED",
@@ -588,17 +590,15 @@ impl Asked<'_> {
         self.done("update", id).await
     }
 
-    /// Ends it; both volumes stay, the copy becomes writable if it is not yet.
+    /// Ends it, a running transfer first; both volumes stay, the copy becomes writable if it is not yet and has something
+    /// to show.
     ///
     /// # Errors
-    /// NOT_FOUND; what is refused while a transfer runs.
+    /// NOT_FOUND; a transfer that does not end.
     pub async fn delete(&self, id: &str) -> ApiResult<Value> {
         let seen = self.find(id).await?;
         let (source, destination) = (seen.relationship.source, seen.relationship.destination);
-        let copied = seen.relationship.state == MirrorState::Snapmirrored;
-        if copied {
-            self.change(Change::Break(destination.clone())).await?;
-        }
+        self.stop(id, true).await?;
         self.change(Change::Delete(destination.clone())).await?;
         self.release(&source, &destination).await?;
         let operation = self.recorded("delete", id, Outcome::Deleted).await?;
@@ -634,21 +634,16 @@ impl Asked<'_> {
         let word = match verb {
             Verb::Stop => {
                 let force = body.get("force").and_then(Value::as_bool) == Some(true);
-                if force && r.transfer.is_some() {
-                    let abort = Change::Abort {
-                        destination: destination.clone(),
-                        hard: false,
-                    };
-                    self.change(abort).await?;
-                    self.idle(&destination).await?;
-                }
-                self.change(Change::Break(destination)).await?;
+                self.stop(id, force).await?;
                 "stop"
             }
             Verb::Resume => {
+                if r.status == Doing::Quiesced {
+                    self.change(Change::Resume(destination.clone())).await?;
+                }
                 let change = match (r.state, r.status) {
-                    (_, Doing::Quiesced) if r.state != MirrorState::BrokenOff => {
-                        Change::Resume(destination)
+                    (MirrorState::Snapmirrored, Doing::Quiesced) => {
+                        return self.done("resume", id).await;
                     }
                     (MirrorState::Uninitialized, _) => Change::Initialize {
                         destination,
@@ -682,6 +677,38 @@ impl Asked<'_> {
             }
         };
         self.done(word, id).await
+    }
+
+    /// Brings it to where nothing is copied any more: the destination is broken off or, before the first transfer has
+    /// ended, at rest. `force`: from any state, ending a running transfer.
+    async fn stop(&self, id: &str, force: bool) -> ApiResult<()> {
+        let mut r = self.find(id).await?.relationship;
+        let destination = r.destination.clone();
+        if force && r.transfer.is_some() {
+            // So that neither the schedule nor a further try begins another one.
+            self.change(Change::Quiesce(destination.clone())).await?;
+            let abort = Change::Abort {
+                destination: destination.clone(),
+                hard: false,
+            };
+            match self.change(abort).await {
+                // It has ended by itself meanwhile.
+                Err(why) if why.status == Status::FailedPrecondition => {}
+                outcome => outcome?,
+            }
+            self.idle(&destination).await?;
+            r = self.find(id).await?.relationship;
+        }
+        match r.state {
+            MirrorState::Uninitialized if r.transfer.is_none() => {
+                self.change(Change::Quiesce(destination)).await
+            }
+            MirrorState::BrokenOff if force => match r.status {
+                Doing::Quiesced => self.change(Change::Resume(destination)).await,
+                _ => Ok(()),
+            },
+            _ => self.change(Change::Break(destination)).await,
+        }
     }
 
     /// Waits for a transfer that was aborted to be gone.
