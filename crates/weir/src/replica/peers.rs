@@ -17,6 +17,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -59,6 +60,8 @@ pub struct Peer {
 pub struct Peers {
     folder: PathBuf,
     list: Arc<Mutex<Vec<Peer>>>,
+    /// Changes with each deletion.
+    deleted: watch::Sender<()>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: Arc<CryptoProvider>,
@@ -111,6 +114,7 @@ impl Peers {
         Ok(Peers {
             folder: folder.to_owned(),
             list: Arc::new(Mutex::new(list)),
+            deleted: watch::Sender::new(()),
             fingerprint: fingerprint(own),
             key: private,
             chain,
@@ -179,7 +183,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Takes one away; whether it was there. Connections that it has are not cut.
+    /// Takes one away; whether it was there. Its connections end, with the transfers on them.
     ///
     /// # Errors
     /// It cannot be written down.
@@ -191,8 +195,26 @@ impl Peers {
         if there {
             self.write(&next)?;
             *list = next;
+            self.deleted.send_replace(());
         }
         Ok(there)
+    }
+
+    /// Whether this is a peer still: of this name, with this certificate.
+    pub fn has(&self, peer: &Peer) -> bool {
+        let list = self.list.lock();
+        list.iter()
+            .any(|p| p.name == peer.name && p.fingerprint == peer.fingerprint)
+    }
+
+    /// Waits until this is no peer any more.
+    pub async fn gone(&self, peer: &Peer) {
+        let mut deleted = self.deleted.subscribe();
+        while self.has(peer) {
+            if deleted.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn write(&self, list: &[Peer]) -> Result<(), String> {

@@ -2,6 +2,8 @@
 //!
 //! A paired node may read every volume of this one: pairing is trust between those who run the nodes, as between
 //! clusters of ONTAP that are peered. What it may change are snapshots that it had taken for its own relationships.
+//! Whether it is paired is asked again with each question and each frame, and when a peer is deleted its connections end
+//! where they are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,9 +61,16 @@ pub async fn converse(service: &Arc<Replication>, stream: Box<dyn Stream>, peer:
             .await?;
         }
     };
+    let deleted = async {
+        match peer {
+            Some(peer) => service.peers.gone(peer).await,
+            None => std::future::pending().await,
+        }
+    };
     let ended: Result<(), LinkError> = tokio::select! {
         biased;
         _ = stop.wait_for(|stop| *stop) => return,
+        () = deleted => Err(unpaired()),
         ended = session => ended,
     };
     match (ended, peer) {
@@ -69,6 +78,18 @@ pub async fn converse(service: &Arc<Replication>, stream: Box<dyn Stream>, peer:
         (Err(error), Some(peer)) => {
             tracing::info!(peer = %peer.name, %error, "a replication connection ended");
         }
+    }
+}
+
+fn unpaired() -> LinkError {
+    LinkError::Refused("it is no peer of this node any more".to_owned())
+}
+
+/// Whether who asks may; `None` is this node itself.
+fn allowed(service: &Replication, peer: Option<&Peer>) -> Result<(), LinkError> {
+    match peer.is_none_or(|peer| service.peers.has(peer)) {
+        true => Ok(()),
+        false => Err(unpaired()),
     }
 }
 
@@ -87,6 +108,7 @@ async fn answer(
     peer: Option<&Peer>,
     ask: Ask,
 ) -> Result<(), LinkError> {
+    allowed(service, peer)?;
     match ask {
         Ask::Volume(Named { vserver, volume }) => {
             let told = match service.describe(&vserver, &volume) {
@@ -177,7 +199,7 @@ async fn answer(
             };
             link.tell(&Told::Sending).await?;
             let pass = service.outgoing.join(throttle);
-            send(service, &pass, link, sender).await?;
+            send(service, peer, &pass, link, sender).await?;
             if let Some(mut to) = Path::parse(&destination) {
                 to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
                 let at = service.now().wall;
@@ -207,6 +229,7 @@ fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
 /// Sends a snapshot, frame by frame, and among them what limits it.
 async fn send(
     service: &Replication,
+    peer: Option<&Peer>,
     pass: &Pass,
     link: &mut Link,
     mut sender: Sender,
@@ -217,6 +240,7 @@ async fn send(
     };
     let (mut looked, mut told) = (service.nanos(), Pace::Free);
     loop {
+        allowed(service, peer)?;
         while let Some(frame) = link.incoming.frame()? {
             sender.frame(&frame, service.nanos()).map_err(failed)?;
         }

@@ -174,6 +174,33 @@ fn nothing_is_given_up_for_a_base_that_is_not_the_same() {
     assert_eq!(content(&b, "still", "own").unwrap(), noise(7, 10_000));
 }
 
+#[test]
+fn a_deleted_peer_gets_no_further_byte() {
+    let (near, far) = (Station::new(25), Station::new(26));
+    pair(&near, &far);
+    far.put("a", "one", &noise(1, 4_000_000));
+    near.does(
+        "snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy MirrorLatest -throttle 256 -tries 1",
+    );
+    near.does("snapmirror initialize -destination-path SVM:b");
+    while near
+        .relationship("SVM:b")
+        .transfer
+        .is_none_or(|t| t.bytes == 0)
+    {
+        std::thread::yield_now();
+    }
+    far.does("cluster peer delete -cluster near");
+    let r = near.rests("SVM:b");
+    let last = r.last.unwrap();
+    assert!(last.error.is_some() && last.bytes < 4_000_000, "{last:?}");
+    assert_eq!(r.state, MirrorState::Uninitialized);
+    // And is not let in again.
+    near.does("snapmirror initialize -destination-path SVM:b");
+    let why = near.rests("SVM:b").last.unwrap().error.unwrap();
+    assert!(why.contains("does not know this node"), "{why}");
+}
+
 /// What `:stop` by force is made of: a transfer that is ended in any state leaves a relationship that can be gone on with.
 #[test]
 fn what_was_ended_on_its_way_can_be_stopped_and_resumed() {
