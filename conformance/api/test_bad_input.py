@@ -124,13 +124,33 @@ class BadInput(Case):
         self.refused(404, "NOT_FOUND", "POST", f"{VOLUMES}/base:explode")
         self.refused(405, "UNIMPLEMENTED", "PUT", f"{VOLUMES}/base", {})
         self.refused(400, "INVALID_ARGUMENT", "POST", "projects/p1/locations/-/storagePools", POOL, storagePoolId="n")
-        self.refused(501, "UNIMPLEMENTED", "POST", f"{VOLUMES}/base:restore", {})
-        self.refused(501, "UNIMPLEMENTED", "POST", VOLUMES, {**VOLUME, "kerberosEnabled": True}, volumeId="n")
+        # No 5xx, which gcloud would try again for half a minute; and what to do instead.
+        error = self.refused(400, "FAILED_PRECONDITION", "POST", f"{VOLUMES}/base:restore", {})
+        self.assertIn(":revert", error["message"])
+        self.refused(400, "FAILED_PRECONDITION", "POST", VOLUMES, {**VOLUME, "kerberosEnabled": True}, volumeId="n")
 
     def test_other_sites_pages_are_kept_out(self):
         self.refused(403, "PERMISSION_DENIED", "GET", POOLS, headers={"Host": "evil.example:8049"})
         self.refused(403, "PERMISSION_DENIED", "POST", POOLS, POOL, headers={"Origin": "http://evil.example"},
                      storagePoolId="n")
+
+    def test_only_json(self):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            self.refused(415, "INVALID_ARGUMENT", "POST", POOLS, POOL, headers={"Content-Type": kind}, storagePoolId="n")
+            status, answer = self.server.ask("POST", "/api/private/cli", {"input": "version"}, None, {"Content-Type": kind})
+            self.assertEqual((status, answer["error"]["code"]), (415, "262254"))
+        for kind in ("application/json; charset=utf-8", "application/hal+json"):
+            status, answer = self.server.ask("POST", "/api/private/cli", {"input": "version"}, None, {"Content-Type": kind})
+            self.assertEqual(status, 200, answer)
+
+    def test_head(self):
+        for path in ("/metrics", "/v1/" + POOLS, "/api/cluster", "/openapi/"):
+            connection = self.server.connect()
+            self.addCleanup(connection.close)
+            connection.request("HEAD", path)
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.read()), (200, b""), path)
+            self.assertGreater(int(answer.getheader("Content-Length")), 0)
 
     def test_a_hundred_megabytes(self):
         body = b'{"description": "' + b"x" * 100_000_000 + b'"}'
@@ -140,6 +160,7 @@ class BadInput(Case):
         # The same without a length that gives it away.
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as s:
             s.sendall(f"POST /v1/{POOLS}?storagePoolId=n HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                      "Content-Type: application/json\r\n"
                       "Transfer-Encoding: chunked\r\n\r\n".encode())
             chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
             for _ in range(64):
@@ -148,6 +169,7 @@ class BadInput(Case):
         # And from a client that asks before it sends.
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as s:
             s.sendall(f"POST /v1/{POOLS}?storagePoolId=n HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                      "Content-Type: application/json\r\n"
                       "Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n".encode())
             self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 413 "))
         # And the server's memory never held it.
@@ -173,7 +195,8 @@ class BadInput(Case):
         for _ in range(50):
             with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as s:
                 s.sendall(f"POST /v1/{POOLS}?storagePoolId=n HTTP/1.1\r\nHost: localhost\r\n"
-                          "Content-Length: 1000\r\n\r\n{".encode())
+                          "Content-Type: application/json\r\n"
+                      "Content-Length: 1000\r\n\r\n{".encode())
         self.ok("GET", POOLS)
 
 

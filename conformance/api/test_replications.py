@@ -179,7 +179,7 @@ class NetApp(Replicated):
                                          "destinationVolumeParameters": {**to, "volumeId": "bad"}}, "r"),
                 (409, "ALREADY_EXISTS", {"replicationSchedule": "HOURLY",
                                          "destinationVolumeParameters": {**to, "shareName": "bad"}}, "r"),
-                (501, "UNIMPLEMENTED", {"replicationSchedule": "HOURLY", "clusterLocation": "x",
+                (400, "FAILED_PRECONDITION", {"replicationSchedule": "HOURLY", "clusterLocation": "x",
                                         "destinationVolumeParameters": to}, "r")):
             self.refused(code, status, "POST", place, body, replicationId=query)
             self.assertEqual(self.everything(), before, body)

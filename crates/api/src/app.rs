@@ -45,6 +45,7 @@ impl AppState {
     /// Over a control plane. `nfs` is where clients mount from; with an unspecified address (`0.0.0.0`), they are told
     /// the address at which they reached this listener.
     pub fn new(control: Arc<Control>, nfs: SocketAddr) -> AppState {
+        control.set_render(lro::render(nfs.port()));
         AppState(Arc::new(Inner {
             control,
             nfs,
@@ -177,7 +178,9 @@ async fn admit(app: &AppState, gate: Gate, head: &Parts) -> ApiResult<Actor> {
 async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> ApiResult<Response> {
     let ends = head.extensions.get::<Ends>().copied();
     let verb = Verb::of(&head.method);
-    let path = head.uri.path();
+    let agent = head.headers.get(header::USER_AGENT);
+    let agent = agent.and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let (surface, prefixed, path) = route::surface(head.uri.path(), agent);
     if verb == Some(Verb::Get) {
         if let Some(page) = plain(app, path) {
             return Ok(page);
@@ -200,13 +203,21 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
         return Ok(ontap_response(&reply));
     }
     let matched = route::find(verb, path).map_err(|why| no_route(why, &head.method, path))?;
-    let domain = domain(matched.route, &matched.parts);
+    let other = match matched.route.api {
+        Api::Netapp => surface == Some(weir_control::Surface::Filestore),
+        Api::Filestore => surface == Some(weir_control::Surface::Netapp),
+        Api::Both | Api::Own => false,
+    };
+    if prefixed && other {
+        return Err(no_route(NoRoute::NoPath, &head.method, path));
+    }
+    let domain = domain(matched.route, surface);
     let outcome = async {
         gate::allows(&actor, matched.route)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
         let any = matches!(
             matched.route.action,
-            Action::Ontap | Action::Missing | Action::Unimplemented(_)
+            Action::Ontap | Action::Missing | Action::Unimplemented(..)
         );
         if !any {
             query.only(matched.route.parameters())?;
@@ -222,6 +233,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
             app,
             actor,
             route: matched.route,
+            surface,
             parts: matched.parts,
             query,
             enums,
@@ -247,10 +259,16 @@ fn json(status: StatusCode, value: &Value) -> Response {
     r
 }
 
+/// Of the documents.
+const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<ul>\n\
+    <li><a href=\"/openapi/netapp-v1.json\">NetApp Volumes, v1</a>\n\
+    <li><a href=\"/openapi/filestore-v1.json\">Filestore, v1</a>\n</ul>\n";
+
 /// What is served apart from the APIs: metrics, and the APIs' own description.
 fn plain(app: &AppState, path: &str) -> Option<Response> {
     let (kind, text) = match path {
         "/metrics" => ("text/plain; version=0.0.4", app.0.metrics.as_ref()?()),
+        "/openapi" | "/openapi/" => ("text/html; charset=utf-8", INDEX.to_owned()),
         "/openapi/netapp-v1.json" => ("application/json", openapi::document(Api::Netapp)),
         "/openapi/filestore-v1.json" => ("application/json", openapi::document(Api::Filestore)),
         _ => return None,
@@ -277,13 +295,12 @@ fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiErr
     e
 }
 
-fn domain(route: &Route, parts: &[String]) -> &'static str {
+fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str {
     match route.api {
         Api::Netapp => lro::domain(weir_control::Surface::Netapp),
         Api::Filestore => lro::domain(weir_control::Surface::Filestore),
-        // Operations of both look alike from outside.
-        Api::Both if !parts.is_empty() => lro::domain(weir_control::Surface::Netapp),
-        Api::Both | Api::Own => crate::error::OWN_DOMAIN,
+        Api::Both => lro::domain(surface.unwrap_or(weir_control::Surface::Netapp)),
+        Api::Own => crate::error::OWN_DOMAIN,
     }
 }
 
@@ -344,7 +361,7 @@ pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiRe
         actor.role = Role::Viewer;
     }
     let Some(surface) = app.0.ontap.clone() else {
-        return Err(ApiError::unimplemented("ONTAP's own interface"));
+        return Err(ApiError::unimplemented("ONTAP's own interface", ""));
     };
     waiting(move || surface.answer(&actor, &call)).await
 }
@@ -356,7 +373,7 @@ pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiRe
 pub(crate) fn cluster(app: &AppState, actor: &Actor) -> ApiResult<Arc<dyn Cluster>> {
     match &app.0.ontap {
         Some(surface) => Ok(surface.cluster(actor)),
-        None => Err(ApiError::unimplemented("Replication")),
+        None => Err(ApiError::unimplemented("Replication", "")),
     }
 }
 

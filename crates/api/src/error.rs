@@ -95,18 +95,27 @@ impl ApiError {
         e
     }
 
-    /// The API has it, this server does not.
-    pub fn unimplemented(what: &str) -> Box<ApiError> {
+    /// The API has it, this server does not. `instead` is what to do, as a sentence; empty: there is nothing.
+    ///
+    /// Not UNIMPLEMENTED, which is 501: gcloud takes every 5xx for a passing failure, tries five times in half a minute, and
+    /// then blames the network. A 400 it shows at once, with its message.
+    pub fn unimplemented(what: &str, instead: &str) -> Box<ApiError> {
+        let space = if instead.is_empty() { "" } else { ". " };
         ApiError::new(
-            Status::Unimplemented,
+            Status::FailedPrecondition,
             "NOT_IMPLEMENTED",
-            format!("{what} is not implemented by this server"),
+            format!("{what} is not implemented by this server{space}{instead}"),
         )
     }
 
     /// A refusal of the control plane. Where one field is to blame, its metadata names it.
     pub fn refused(refusal: Refusal) -> Box<ApiError> {
-        let mut e = ApiError::new(refusal.status, refusal.reason, refusal.message);
+        let status = match refusal.status {
+            // As in `unimplemented`.
+            Status::Unimplemented => Status::FailedPrecondition,
+            status => status,
+        };
+        let mut e = ApiError::new(status, refusal.reason, refusal.message);
         for (k, v) in refusal.metadata {
             if k == "field" {
                 e.violations.push(Violation {
@@ -227,6 +236,14 @@ mod tests {
             (Status::Unavailable, 503),
         ] {
             assert_eq!(ApiError::new(s, "X", "").code(), code);
+        }
+        // What gcloud would try again for half a minute.
+        let refused = Refusal::new(Status::Unimplemented, "X", "x");
+        for e in [
+            ApiError::unimplemented("Backup", "Take snapshots"),
+            ApiError::refused(refused),
+        ] {
+            assert_eq!((e.code(), e.status), (400, Status::FailedPrecondition));
         }
     }
 }

@@ -182,7 +182,7 @@ impl Fields {
     /// empty values promise nothing.
     ///
     /// # Errors
-    /// UNIMPLEMENTED.
+    /// FAILED_PRECONDITION.
     pub fn without(&mut self, field: &str) -> ApiResult<()> {
         let asks = |v: &Value| match v {
             Value::Bool(b) => *b,
@@ -193,7 +193,7 @@ impl Fields {
         };
         match self.take(field) {
             Said::Set(v) if asks(&v) => Err({
-                let mut e = ApiError::unimplemented(&format!("'{field}'"));
+                let mut e = ApiError::unimplemented(&format!("'{field}'"), "Leave it out");
                 e.metadata.push(("field".to_owned(), field.to_owned()));
                 e
             }),
@@ -226,7 +226,10 @@ impl Fields {
 
 /// The value is the public API's, but nothing here does it.
 pub fn not_here(field: &str, value: &str) -> Box<ApiError> {
-    let mut e = ApiError::unimplemented(&format!("'{field}: {}'", abbreviate(value)));
+    let mut e = ApiError::unimplemented(
+        &format!("'{field}: {}'", abbreviate(value)),
+        "Leave it out, or take another value",
+    );
     e.metadata.push(("field".to_owned(), field.to_owned()));
     e
 }
@@ -407,7 +410,7 @@ mod tests {
         assert_eq!(f.text("description"), Said::Clear);
         assert_eq!(f.text("shareName"), Said::Nothing);
         assert_eq!(f.count("capacityGib").unwrap(), Said::Set(5));
-        assert_eq!(f.without("kerberosEnabled").unwrap_err().code(), 501);
+        assert_eq!(f.without("kerberosEnabled").unwrap_err().code(), 400);
         assert_eq!(Value::Object(f.rest()), json!({"network": "x"}));
     }
 }

@@ -38,6 +38,7 @@ pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
         .set("protocol", i.protocol.map(protocol_name))
         .set("etag", etag(i.revision))
         .set("fileShares", json!([share(i)]))
+        .set("capacityGb", i.capacity_gb)
         .set("networks", networks(i, ip))
         .set("performanceConfig", i.performance.map(performance))
         .set("tags", Value::Null)
@@ -147,7 +148,7 @@ pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
         tier: required(f.text("tier").value(), "tier")?,
         share_name: required(share.text("name").value(), "fileShares[0].name")?,
         capacity_gb: required(
-            share.count("capacityGb")?.value(),
+            capacity(f.count("capacityGb")?.value(), &mut share)?,
             "fileShares[0].capacityGb",
         )?,
         protocol: f.one_of("protocol", protocol)?.value(),
@@ -192,8 +193,12 @@ pub fn instance_change(
         labels: f.labels()?.or_default(),
         ..InstanceChange::default()
     };
+    // What was read is sent back beside a share that has changed.
+    let now = current.get("capacityGb").and_then(Value::as_u64);
+    let whole = f.count("capacityGb")?.kept("capacityGb")?;
+    let whole = whole.filter(|gb| Some(*gb) != now);
     match f.take("fileShares") {
-        Said::Nothing => {}
+        Said::Nothing => change.capacity_gb = whole,
         said => {
             let mut share = required(one_share(said)?, "fileShares")?;
             let now = current
@@ -211,7 +216,7 @@ pub fn instance_change(
                     "'fileShares[0].name' cannot be changed once the instance exists",
                 ));
             }
-            change.capacity_gb = share.count("capacityGb")?.value();
+            change.capacity_gb = capacity(whole, &mut share)?;
             // Options that are not sent stay: proto3 cannot tell "none" from "not said", and taking "not said" for
             // "none" would open the share to everyone whenever somebody grows it.
             change.export_rules = options(&mut share)?;
@@ -219,6 +224,19 @@ pub fn instance_change(
     }
     change.extra = f.rest();
     Ok(change)
+}
+
+/// The capacity of the one share, which v1beta1 has for the instance as well.
+fn capacity(whole: Option<u64>, share: &mut Fields) -> ApiResult<Option<u64>> {
+    match (whole, share.count("capacityGb")?.value()) {
+        (Some(whole), Some(share)) if whole != share => Err(ApiError::field(
+            "capacityGb",
+            format!(
+                "'capacityGb' is {whole} and 'fileShares[0].capacityGb' is {share}; the one share of an instance has all of it"
+            ),
+        )),
+        (whole, share) => Ok(share.or(whole)),
+    }
 }
 
 fn stale() -> Box<ApiError> {

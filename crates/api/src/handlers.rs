@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Outcome, Place, Resource, SnapshotName, SnapshotOf, Status,
+    Actor, Mutation, Name, Operation, Place, Resource, SnapshotName, SnapshotOf, Status, Surface,
     Target, View, Volume, Within,
 };
 
@@ -33,6 +33,8 @@ pub struct Asked<'a> {
     pub actor: Actor,
     /// What for.
     pub route: &'static Route,
+    /// Which API the client means, where it says so.
+    pub surface: Option<Surface>,
     /// What the stars in the route's path stand for.
     pub parts: Vec<String>,
     /// The query.
@@ -74,21 +76,16 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
             Ok(location(&place.project, &place.location))
         }
         Action::ListOperations => a.operations(),
-        Action::GetOperation => {
-            let op = a.app.control().operation(&a.name()?);
-            let op = op.map_err(ApiError::refused)?;
-            Ok(a.operation_now(&op).await)
-        }
+        Action::GetOperation => Ok(a.operation(&*a.found()?)),
         Action::DeleteOperation => {
-            let name = a.name()?;
+            let name = a.found()?.name.clone();
             let done = a.app.control().delete_operation(&name, &a.actor).await;
             done.map_err(ApiError::refused)?;
             Ok(json!({}))
         }
         // Best effort, says the public API: what is under way here is over before a cancellation could reach it.
         Action::CancelOperation => {
-            let op = a.app.control().operation(&a.name()?);
-            op.map_err(ApiError::refused)?;
+            a.found()?;
             Ok(json!({}))
         }
         Action::ListReplications => a.replications().await,
@@ -120,7 +117,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
             Ok(json!({}))
         }
         Action::Missing => Err(ApiError::not_found(&name_of(a.route, &a.parts))),
-        Action::Unimplemented(what) => Err(ApiError::unimplemented(what)),
+        Action::Unimplemented(what, instead) => Err(ApiError::unimplemented(what, instead)),
         Action::ListTokens => admin::list_tokens(a.app).await,
         Action::CreateToken => admin::create_token(a.app, &a.actor, &a.query, &a.body).await,
         Action::DeleteToken => admin::delete_token(a.app, &a.actor, a.part(0)).await,
@@ -130,18 +127,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
 
 /// A resource as it is intended, in normal form, without figures that only the node knows.
 fn current(view: &View, target: &Target, nfs: SocketAddr) -> ApiResult<Object> {
-    let found = view.resource(target);
-    Ok(
-        match found.ok_or_else(|| ApiError::not_found(&target.to_string()))? {
-            Resource::Pool(p) => netapp::pool(view, &p),
-            Resource::Volume(v) => netapp::volume(view, &v, None, nfs),
-            Resource::Instance(i) => filestore::instance(view, &i, nfs.ip()),
-            Resource::Snapshot(s) => match s.name.of {
-                SnapshotOf::Volume => netapp::snapshot(&s, None),
-                SnapshotOf::Instance => filestore::snapshot(&s, None),
-            },
-        },
-    )
+    lro::shown(view, target, nfs).ok_or_else(|| ApiError::not_found(&target.to_string()))
 }
 
 impl Asked<'_> {
@@ -203,24 +189,17 @@ impl Asked<'_> {
     }
 
     fn operation(&self, op: &Operation) -> Value {
-        let view = self.app.control().view();
-        Value::Object(lro::operation(&view, op, self.enums, self.nfs))
+        Value::Object(lro::operation(op, self.enums, self.nfs))
     }
 
-    /// The same, with what is not the catalog's.
-    async fn operation_now(&self, op: &Operation) -> Value {
-        let mut wire = self.operation(op);
-        let Target::Replication(name) = &op.target else {
-            return wire;
-        };
-        if let (Some(Outcome::Done), Some(wire)) = (&op.outcome, wire.as_object_mut()) {
-            let of = self.replications_of(name.volume.clone());
-            // If it is gone by now, there is nothing left to show.
-            if let Ok(response) = of.response(&name.id).await {
-                wire.insert("response".to_owned(), response);
-            }
+    /// The operation that the path names. Those of the other API are not there.
+    fn found(&self) -> ApiResult<Arc<Operation>> {
+        let op = self.app.control().operation(&self.name()?);
+        let op = op.map_err(ApiError::refused)?;
+        match self.surface.is_none_or(|surface| surface == op.surface) {
+            true => Ok(op),
+            false => Err(ApiError::not_found(&op.full_name())),
         }
-        wire
     }
 
     async fn submit(&self, mutation: Mutation) -> ApiResult<Value> {
@@ -305,7 +284,7 @@ impl Asked<'_> {
         let make = move |view: &View| -> ApiResult<Mutation> {
             let current = current(view, &of, nfs)?;
             let changed = mask.apply(&current, &body);
-            if changed.is_empty() {
+            if changed.is_empty() && !mask.is_all() {
                 return Err(ApiError::field(
                     "updateMask",
                     "'updateMask' is required: it names the fields to change",
@@ -524,10 +503,13 @@ impl Asked<'_> {
             location: &place.location,
             after: after.as_ref(),
         };
+        // Clients of one API cannot read the other's (Python raises at metadata of a type that it does not have).
+        let surface = self.surface.unwrap_or(Surface::Netapp);
+        let all = view.operations(&within).filter(|o| o.surface == surface);
         let (items, next) = objects(q.page(
-            view.operations(&within).map(|o| (key(&o.name), o)),
+            all.map(|o| (key(&o.name), o)),
             |(k, _)| k,
-            |(_, o)| lro::operation(&view, o, self.enums, self.nfs),
+            |(_, o)| lro::operation(o, self.enums, self.nfs),
         ));
         let items = items.into_iter().map(Value::Object).collect();
         Ok(listed("operations", items, next))

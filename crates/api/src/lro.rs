@@ -9,8 +9,9 @@ use crate::json::{EnumsAs, Object, encode};
 use crate::schema::{Field, Kind, Message, filestore as fs, netapp as na};
 use crate::{filestore, netapp};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use weir_control::{Operation, Outcome, Resource, SnapshotOf, Surface, View};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use weir_control::{Operation, Outcome, Render, Resource, SnapshotOf, Surface, Target, View};
 
 /// `google.longrunning.Operation`, as far as lists are filtered by it.
 pub static OPERATION: Message = Message {
@@ -42,8 +43,20 @@ pub fn domain(surface: Surface) -> &'static str {
     }
 }
 
-/// An operation on the wire. `view` is where its target is looked up.
-pub fn operation(view: &View, op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
+/// Renders the targets of operations as they end ([`weir_control::Render`]): a response is what there was when the operation
+/// ended, whatever has become of it since. `port` is NFS's.
+pub fn render(port: u16) -> Render {
+    Arc::new(move |view, target| {
+        let object = shown(view, target, SocketAddr::from((HERE, port)))?;
+        Some(Value::Object(object).to_string())
+    })
+}
+
+/// Stands in what is kept for the address that clients mount from, which depends on where they come from.
+const HERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+/// An operation on the wire.
+pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
     let metadata_type = match op.surface {
         Surface::Netapp => "type.googleapis.com/google.cloud.netapp.v1.OperationMetadata",
         Surface::Filestore => "type.googleapis.com/google.cloud.common.OperationMetadata",
@@ -62,8 +75,8 @@ pub fn operation(view: &View, op: &Operation, enums: EnumsAs, nfs: SocketAddr) -
     match &op.outcome {
         None => {}
         Some(Outcome::Failed(refusal)) => {
-            let number = refusal.status.grpc();
             let mut e = ApiError::refused(refusal.clone());
+            let number = e.status.grpc();
             e.domain = domain(op.surface);
             out.insert(
                 "error".to_owned(),
@@ -74,10 +87,10 @@ pub fn operation(view: &View, op: &Operation, enums: EnumsAs, nfs: SocketAddr) -
             out.insert("response".to_owned(), empty());
         }
         Some(Outcome::Done) => {
-            // Somebody may have deleted it since; then there is nothing left to show.
-            let response = view
-                .resource(&op.target)
-                .map_or_else(empty, |r| response(view, &r, enums, nfs));
+            // There is none for what went away in the moment in which the operation ended.
+            let kept = op.response.as_deref();
+            let kept = kept.and_then(|text| serde_json::from_str::<Object>(text).ok());
+            let response = kept.map_or_else(empty, |kept| response(&op.target, kept, enums, nfs));
             out.insert("response".to_owned(), response);
         }
     }
@@ -90,20 +103,56 @@ fn empty() -> Value {
     json!({"@type": "type.googleapis.com/google.protobuf.Empty"})
 }
 
-fn response(view: &View, r: &Resource, enums: EnumsAs, nfs: SocketAddr) -> Value {
-    let (message, object) = match r {
-        Resource::Pool(p) => (&na::STORAGE_POOL, netapp::pool(view, p)),
-        Resource::Volume(v) => (&na::VOLUME, netapp::volume(view, v, None, nfs)),
-        Resource::Instance(i) => (&fs::INSTANCE, filestore::instance(view, i, nfs.ip())),
+/// A resource in normal form, as it is intended, without figures that only the node knows. `nfs` is where clients mount
+/// from. `None`: it is not there, or not the catalog's.
+pub fn shown(view: &View, target: &Target, nfs: SocketAddr) -> Option<Object> {
+    Some(match view.resource(target)? {
+        Resource::Pool(p) => netapp::pool(view, &p),
+        Resource::Volume(v) => netapp::volume(view, &v, None, nfs),
+        Resource::Instance(i) => filestore::instance(view, &i, nfs.ip()),
         Resource::Snapshot(s) => match s.name.of {
-            SnapshotOf::Volume => (&na::SNAPSHOT, netapp::snapshot(s, None)),
-            SnapshotOf::Instance => (&fs::SNAPSHOT, filestore::snapshot(s, None)),
+            SnapshotOf::Volume => netapp::snapshot(&s, None),
+            SnapshotOf::Instance => filestore::snapshot(&s, None),
         },
-    };
-    let mut v = encode(message, &object, enums);
+    })
+}
+
+fn message(target: &Target) -> &'static Message {
+    match target {
+        Target::Pool(_) => &na::STORAGE_POOL,
+        Target::Volume(_) => &na::VOLUME,
+        Target::Replication(_) => &na::REPLICATION,
+        Target::Instance(_) => &fs::INSTANCE,
+        Target::Snapshot(s) => match s.of {
+            SnapshotOf::Volume => &na::SNAPSHOT,
+            SnapshotOf::Instance => &fs::SNAPSHOT,
+        },
+    }
+}
+
+fn response(target: &Target, mut kept: Object, enums: EnumsAs, nfs: SocketAddr) -> Value {
+    for field in ["mountOptions", "networks"] {
+        if let Some(value) = kept.get_mut(field) {
+            readdress(value, nfs);
+        }
+    }
+    let message = message(target);
+    let mut v = encode(message, &kept, enums);
     if let Some(o) = v.as_object_mut() {
         let t = format!("type.googleapis.com/{}", message.name);
         o.insert("@type".to_owned(), Value::String(t));
     }
     v
+}
+
+/// Puts an address in the place of [`HERE`].
+fn readdress(value: &mut Value, nfs: SocketAddr) {
+    let here = HERE.to_string();
+    match value {
+        Value::String(s) if *s == here => *s = nfs.ip().to_string(),
+        Value::String(s) => *s = s.replace(&here, &crate::mount::host(nfs.ip())),
+        Value::Array(all) => all.iter_mut().for_each(|v| readdress(v, nfs)),
+        Value::Object(o) => o.values_mut().for_each(|v| readdress(v, nfs)),
+        _ => {}
+    }
 }

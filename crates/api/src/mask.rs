@@ -18,6 +18,8 @@ const MAX_PATHS: usize = 256;
 pub struct Mask {
     /// Each path from the top of the message: fields, and at the end perhaps the key of a label.
     paths: Vec<Vec<Step>>,
+    /// `*`: the body is the whole resource.
+    all: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Step {
 }
 
 impl Mask {
-    /// Reads `a,b.c` in lowerCamelCase or snake_case; `*` is every field that clients may set. Without a mask, the
+    /// Reads `a,b.c` in lowerCamelCase or snake_case; `*` is every field that clients may set (AIP-134: full replacement). Without a mask, the
     /// fields that the body has are meant.
     ///
     /// # Errors
@@ -53,7 +55,8 @@ impl Mask {
                 .filter(|f| text == "*" || body.contains_key(f.name))
                 .map(|f| vec![Step::Field(f.name)])
                 .collect();
-            return Ok(Mask { paths });
+            let all = text == "*";
+            return Ok(Mask { paths, all });
         }
         let mut paths: Vec<Vec<Step>> = Vec::new();
         let mut wrong = Vec::new();
@@ -75,10 +78,15 @@ impl Mask {
             }
         }
         if wrong.is_empty() {
-            Ok(Mask { paths })
+            Ok(Mask { paths, all: false })
         } else {
             Err(ApiError::fields(wrong))
         }
+    }
+
+    /// Whether it is `*`.
+    pub fn is_all(&self) -> bool {
+        self.all
     }
 
     /// The top-level fields that change, with their new values; `Null` for those that are cleared. `current` is the
@@ -90,6 +98,10 @@ impl Mask {
                 continue;
             };
             let sent = body.get(first.name());
+            // In a whole resource, most is what it was, also what can neither be changed nor be cleared.
+            if self.all && same(sent, current.get(first.name())) {
+                continue;
+            }
             let value = if rest.is_empty() {
                 sent.cloned().unwrap_or(Value::Null)
             } else {
@@ -101,6 +113,15 @@ impl Mask {
             out.insert(first.name().to_owned(), value);
         }
         out
+    }
+}
+
+/// Whether two values of a field are the same; one that says nothing is the same as none.
+fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let says = |v: &&Value| !matches!(v, Value::Null | Value::Bool(false));
+    match (a.filter(says), b.filter(says)) {
+        (Some(a), Some(b)) => a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a)),
+        (a, b) => a.is_none() && b.is_none(),
     }
 }
 
@@ -203,12 +224,12 @@ mod tests {
             apply(None, json!({}), body.clone()),
             json!({"capacityGib": 5, "storagePool": "p", "description": "d"})
         );
-        let all = apply(Some("*"), json!({}), body);
+        let now = json!({"exportPolicy": {"rules": []}, "shareName": "s", "capacityGib": 4, "storagePool": "p"});
+        let all = apply(Some("*"), now, body);
         assert_eq!(
-            (&all["capacityGib"], &all["exportPolicy"]),
-            (&json!(5), &Value::Null)
+            all,
+            json!({"capacityGib": 5, "description": "d", "exportPolicy": null, "shareName": null})
         );
-        assert!(all.get("usedGib").is_none() && all.get("name").is_none());
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Val
             list(what, none),
         ),
         Action::Missing => ("Not found".to_owned(), None, none),
-        Action::Unimplemented(what) => (format!("{what} is not implemented: 501"), None, none),
+        Action::Unimplemented(what, _) => (format!("{what} is not implemented: 400"), None, none),
         Action::ListTokens | Action::CreateToken | Action::DeleteToken | Action::ListAudit => {
             ("Administration".to_owned(), None, none)
         }

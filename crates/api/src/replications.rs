@@ -22,7 +22,7 @@ use weir_replica::model::{
 use crate::app::{AppState, cluster, waiting};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, check_id, required};
-use crate::json::{EnumsAs, Object, abbreviate, encode};
+use crate::json::{EnumsAs, Object, abbreviate};
 use crate::lro;
 use crate::mask::Mask;
 use crate::netapp;
@@ -114,7 +114,7 @@ fn refused(failure: Failure) -> Box<ApiError> {
         Reason::Invalid => (Status::InvalidArgument, "INVALID_FIELD"),
         Reason::State => (Status::FailedPrecondition, "REPLICATION_STATE"),
         Reason::Busy => (Status::Aborted, "TRANSFER_IN_PROGRESS"),
-        Reason::Unsupported => (Status::Unimplemented, "NOT_IMPLEMENTED"),
+        Reason::Unsupported => (Status::FailedPrecondition, "NOT_IMPLEMENTED"),
         Reason::Denied => (Status::PermissionDenied, "ROLE_INSUFFICIENT"),
         Reason::Failed => (Status::Internal, "REPLICATION_FAILED"),
     };
@@ -358,37 +358,27 @@ impl Asked<'_> {
     }
 
     /// An operation that has ended: the cluster has done, or queued, what was asked.
-    async fn recorded(&self, verb: &'static str, id: &str, outcome: Outcome) -> ApiResult<Object> {
+    async fn recorded(
+        &self,
+        verb: &'static str,
+        id: &str,
+        outcome: Outcome,
+        response: Option<String>,
+    ) -> ApiResult<Object> {
         let target = Target::Replication(ReplicationName {
             volume: self.volume.clone(),
             id: id.into(),
         });
         let control = self.app.control();
-        let recorded = control.record(target, verb, outcome, &self.actor).await;
-        let operation = recorded.map_err(ApiError::refused)?;
-        let view = control.view();
-        Ok(lro::operation(&view, &operation, self.enums, self.nfs))
+        let recorded = control.record(target, verb, outcome, response, &self.actor);
+        let operation = recorded.await.map_err(ApiError::refused)?;
+        Ok(lro::operation(&operation, self.enums, self.nfs))
     }
 
     async fn done(&self, verb: &'static str, id: &str) -> ApiResult<Value> {
-        let response = self.response(id).await?;
-        let mut operation = self.recorded(verb, id, Outcome::Done).await?;
-        operation.insert("response".to_owned(), response);
-        Ok(Value::Object(operation))
-    }
-
-    /// It, as the response of an operation.
-    ///
-    /// # Errors
-    /// NOT_FOUND.
-    pub async fn response(&self, id: &str) -> ApiResult<Value> {
-        let object = self.get(id).await?;
-        let mut response = encode(&REPLICATION, &object, self.enums);
-        if let Some(fields) = response.as_object_mut() {
-            let kind = format!("type.googleapis.com/{}", REPLICATION.name);
-            fields.insert("@type".to_owned(), json!(kind));
-        }
-        Ok(response)
+        let response = Value::Object(self.get(id).await?).to_string();
+        let operation = self.recorded(verb, id, Outcome::Done, Some(response));
+        Ok(Value::Object(operation.await?))
     }
 
     async fn change(&self, change: Change) -> ApiResult<()> {
@@ -601,7 +591,7 @@ impl Asked<'_> {
         self.stop(id, true).await?;
         self.change(Change::Delete(destination.clone())).await?;
         self.release(&source, &destination).await?;
-        let operation = self.recorded("delete", id, Outcome::Deleted).await?;
+        let operation = self.recorded("delete", id, Outcome::Deleted, None).await?;
         Ok(Value::Object(operation))
     }
 

@@ -7,6 +7,7 @@
 use crate::query::unescape;
 use crate::replications;
 use crate::schema::{Message, filestore, netapp};
+use weir_control::Surface;
 
 /// HTTP methods that the APIs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +151,7 @@ pub enum Action {
     /// One of such a collection: not found.
     Missing,
     /// Known to the API, absent here.
-    Unimplemented(&'static str),
+    Unimplemented(&'static str, &'static str),
     /// Tokens, and what was changed by whom.
     ListTokens,
     /// A new token.
@@ -229,7 +230,7 @@ pub static ROUTES: &[Route] = routes! {
     Patch Netapp "projects/*/locations/*/storagePools/*" => Action::Update(Kind::Pool);
     Delete Netapp "projects/*/locations/*/storagePools/*" => Action::Delete(Kind::Pool);
     Post Netapp "projects/*/locations/*/storagePools/*:switch" => Action::SwitchPool;
-    Post Netapp "projects/*/locations/*/storagePools/*:validateDirectoryService" => Action::Unimplemented("Directory service");
+    Post Netapp "projects/*/locations/*/storagePools/*:validateDirectoryService" => Action::Unimplemented("Directory service", "Users and groups are those that NFS clients send");
     Get Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
     Post Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
     Patch Netapp "projects/*/locations/*/storagePools/*/ontap/**" => Action::Ontap;
@@ -243,8 +244,8 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*:revert" => Action::Revert(Kind::Volume);
     Post Netapp "projects/*/locations/*/volumes/*:startSplit" => Action::StartSplit;
     Get Netapp "projects/*/locations/*/volumes/*:getSplitStatus" => Action::SplitStatus;
-    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups");
-    Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("Peering of clusters");
+    Post Netapp "projects/*/locations/*/volumes/*:restore" => Action::Unimplemented("Restoring files from backups", "Copy them out of a snapshot (.snapshot), or use `:revert`");
+    Post Netapp "projects/*/locations/*/volumes/*:establishPeering" => Action::Unimplemented("Peering of clusters", "Pair Weir's nodes with `weir peers create`");
 
     Get Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::List(Kind::VolumeSnapshot);
     Post Netapp "projects/*/locations/*/volumes/*/snapshots" => Action::Create(Kind::VolumeSnapshot);
@@ -261,7 +262,7 @@ pub static ROUTES: &[Route] = routes! {
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:resume" => Action::Replication(replications::Verb::Resume);
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:reverseDirection" => Action::Replication(replications::Verb::Reverse);
     Post Netapp "projects/*/locations/*/volumes/*/replications/*:sync" => Action::Replication(replications::Verb::Sync);
-    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Unimplemented("Peering with clusters that are not Weir's");
+    Post Netapp "projects/*/locations/*/volumes/*/replications/*:establishPeering" => Action::Unimplemented("Peering with clusters that are not Weir's", "Pair Weir's nodes with `weir peers create`");
 
     Get Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::EmptyList("quotaRules");
     Get Netapp "projects/*/locations/*/activeDirectories" => Action::EmptyList("activeDirectories");
@@ -276,12 +277,12 @@ pub static ROUTES: &[Route] = routes! {
     Get Netapp "projects/*/locations/*/backupVaults/*/backups" => Action::Missing;
     Get Netapp "projects/*/locations/*/backupPolicies/*" => Action::Missing;
     Get Netapp "projects/*/locations/*/hostGroups/*" => Action::Missing;
-    Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule");
-    Post Netapp "projects/*/locations/*/activeDirectories" => Action::Unimplemented("Active Directory");
-    Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management");
-    Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup");
-    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup");
-    Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group");
+    Post Netapp "projects/*/locations/*/volumes/*/quotaRules" => Action::Unimplemented("A quota rule", "Bound what a group of users may hold by a volume of its own");
+    Post Netapp "projects/*/locations/*/activeDirectories" => Action::Unimplemented("Active Directory", "Volumes are served over NFSv3, without one");
+    Post Netapp "projects/*/locations/*/kmsConfigs" => Action::Unimplemented("Key management", "Encrypt the disk below the data folder (LUKS)");
+    Post Netapp "projects/*/locations/*/backupVaults" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
+    Post Netapp "projects/*/locations/*/backupPolicies" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots), or replicate the volume (…/replications)");
+    Post Netapp "projects/*/locations/*/hostGroups" => Action::Unimplemented("A host group", "Name the clients in the volume's export policy");
 
     Get Filestore "projects/*/locations/*/instances" => Action::List(Kind::Instance);
     Post Filestore "projects/*/locations/*/instances" => Action::Create(Kind::Instance);
@@ -289,8 +290,8 @@ pub static ROUTES: &[Route] = routes! {
     Patch Filestore "projects/*/locations/*/instances/*" => Action::Update(Kind::Instance);
     Delete Filestore "projects/*/locations/*/instances/*" => Action::Delete(Kind::Instance);
     Post Filestore "projects/*/locations/*/instances/*:revert" => Action::Revert(Kind::Instance);
-    Post Filestore "projects/*/locations/*/instances/*:restore" => Action::Unimplemented("Restoring from backups");
-    Post Filestore "projects/*/locations/*/instances/*:promoteReplica" => Action::Unimplemented("Replication of instances");
+    Post Filestore "projects/*/locations/*/instances/*:restore" => Action::Unimplemented("Restoring from backups", "Use `:revert` to a snapshot");
+    Post Filestore "projects/*/locations/*/instances/*:promoteReplica" => Action::Unimplemented("Replication of instances", "Replicate volumes (…/replications)");
     Get Filestore "projects/*/locations/*/instances/*/snapshots" => Action::List(Kind::InstanceSnapshot);
     Post Filestore "projects/*/locations/*/instances/*/snapshots" => Action::Create(Kind::InstanceSnapshot);
     Get Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Get(Kind::InstanceSnapshot);
@@ -298,7 +299,7 @@ pub static ROUTES: &[Route] = routes! {
     Delete Filestore "projects/*/locations/*/instances/*/snapshots/*" => Action::Delete(Kind::InstanceSnapshot);
     Get Filestore "projects/*/locations/*/backups" => Action::EmptyList("backups");
     Get Filestore "projects/*/locations/*/backups/*" => Action::Missing;
-    Post Filestore "projects/*/locations/*/backups" => Action::Unimplemented("Backup");
+    Post Filestore "projects/*/locations/*/backups" => Action::Unimplemented("Backup", "Take snapshots (…/snapshots)");
 
     Post Own "projects/*/locations/*/volumes/*/snapshots/*:rename" => Action::Rename(Kind::VolumeSnapshot);
     Post Own "projects/*/locations/*/instances/*/snapshots/*:rename" => Action::Rename(Kind::InstanceSnapshot);
@@ -326,6 +327,32 @@ pub enum NoRoute {
     NoMethod,
     /// It is not a path.
     Broken,
+}
+
+/// Which of the two APIs a client means, where their paths are the same (locations, operations): by a prefix of the
+/// endpoint that it was configured with, by a version that only one has, or by what gcloud says that it runs. With the
+/// path without the prefix.
+pub fn surface<'p>(path: &'p str, agent: &str) -> (Option<Surface>, bool, &'p str) {
+    for (prefix, surface) in [("/netapp", Surface::Netapp), ("/file", Surface::Filestore)] {
+        if let Some(rest) = path.strip_prefix(prefix).filter(|r| r.starts_with('/')) {
+            return (Some(surface), true, rest);
+        }
+    }
+    let surface = if path.starts_with("/v1p1alpha1/") || gcloud(agent, "filestore") {
+        Some(Surface::Filestore)
+    } else if path.starts_with("/v1alpha1/") || gcloud(agent, "netapp") {
+        Some(Surface::Netapp)
+    } else {
+        None
+    };
+    (surface, false, path)
+}
+
+/// Whether a user agent is gcloud's, with a command of this group in whatever release track.
+fn gcloud(agent: &str, group: &str) -> bool {
+    let words = agent.split_once("command/gcloud.").map(|(_, rest)| rest);
+    let mut words = words.unwrap_or_default().split('.');
+    words.find(|word| !["alpha", "beta"].contains(word)) == Some(group)
 }
 
 /// API versions that are answered alike; each client library and gcloud's tracks have their own.
@@ -408,6 +435,46 @@ pub fn name_of(route: &Route, parts: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_says_which_api_it_means() {
+        use Surface::{Filestore, Netapp};
+        let p = "/v1/projects/p/locations/l/operations";
+        for (path, agent, expected) in [
+            ("/netapp/v1/x", "", (Some(Netapp), true, "/v1/x")),
+            (
+                "/file/v1/x",
+                "command/gcloud.netapp.x",
+                (Some(Filestore), true, "/v1/x"),
+            ),
+            ("/files/v1/x", "", (None, false, "/files/v1/x")),
+            ("/file", "", (None, false, "/file")),
+            ("/v1alpha1/x", "", (Some(Netapp), false, "/v1alpha1/x")),
+            (
+                "/v1p1alpha1/x",
+                "",
+                (Some(Filestore), false, "/v1p1alpha1/x"),
+            ),
+            (
+                p,
+                "google-cloud-sdk gcloud/560.0.0 command/gcloud.filestore.operations.list x",
+                (Some(Filestore), false, p),
+            ),
+            (
+                p,
+                "google-cloud-sdk gcloud/560.0.0 command/gcloud.beta.x",
+                (None, false, p),
+            ),
+            (
+                p,
+                "command/gcloud.beta.netapp.operations.list",
+                (Some(Netapp), false, p),
+            ),
+            (p, "Terraform/1.9", (None, false, p)),
+        ] {
+            assert_eq!(surface(path, agent), expected, "{path} {agent}");
+        }
+    }
 
     #[test]
     fn paths_of_all_versions_are_found() {

@@ -137,8 +137,14 @@ async fn a_pool_and_its_volume_from_beginning_to_end() {
 #[tokio::test]
 async fn operations_of_both_surfaces_have_types_that_their_clients_know() {
     let api = furnished().await;
-    let ops = api.ok("GET", &format!("{PLACE}/operations"), "").await;
-    for op in ops["operations"].as_array().unwrap() {
+    let mut all = Vec::new();
+    for prefix in ["/netapp", "/file"] {
+        let path = format!("{prefix}/v1/{PLACE}/operations");
+        let ops = api.ok("GET", &path, "").await["operations"].clone();
+        all.extend(ops.as_array().unwrap().iter().cloned());
+    }
+    assert_eq!(all.len(), 3);
+    for op in &all {
         let filestore = op["metadata"]["target"]
             .as_str()
             .unwrap()
@@ -286,15 +292,15 @@ async fn every_bad_input_is_refused_in_the_apis_shape_and_changes_nothing() {
             "POST",
             volumes.clone(),
             with(volume("n"), "protocols", json!(["ISCSI"])),
-            501,
-            "UNIMPLEMENTED",
+            400,
+            "FAILED_PRECONDITION",
         ),
         (
             "POST",
             volumes.clone(),
             with(volume("n"), "kerberosEnabled", json!(true)),
-            501,
-            "UNIMPLEMENTED",
+            400,
+            "FAILED_PRECONDITION",
         ),
         // Masks.
         (
@@ -467,15 +473,15 @@ async fn every_bad_input_is_refused_in_the_apis_shape_and_changes_nothing() {
             "POST",
             format!("{PLACE}/backupVaults"),
             "{}".into(),
-            501,
-            "UNIMPLEMENTED",
+            400,
+            "FAILED_PRECONDITION",
         ),
         (
             "POST",
             format!("{PLACE}/storagePools/mq/ontap/api/private/cli"),
             "{}".into(),
-            501,
-            "UNIMPLEMENTED",
+            400,
+            "FAILED_PRECONDITION",
         ),
         (
             "POST",
@@ -806,6 +812,15 @@ async fn metrics_and_descriptions_are_served() {
         .await
         .unwrap();
     assert_eq!(answer.status().as_u16(), 200);
+    for index in ["/openapi/", "/openapi"] {
+        let text = api.ok("GET", index, "").await;
+        let text = text.as_str().unwrap();
+        for link in text.split("href=\"").skip(1) {
+            let link = link.split('"').next().unwrap();
+            assert!(api.ok("GET", link, "").await["openapi"].is_string());
+        }
+        assert_eq!(text.matches("href=").count(), 2);
+    }
     let doc = api.ok("GET", "/openapi/netapp-v1.json", "").await;
     assert!(
         doc["paths"]["/v1/projects/{project}/locations/{location}/volumes/{volume}:revert"]["post"]
@@ -883,4 +898,220 @@ async fn a_description_names_the_limit_that_binds_now() {
         let masked = format!("{path}?updateMask=throughputStatus");
         assert_eq!(api.ask("PATCH", &masked, body.to_string()).await.0, 400);
     }
+}
+
+/// A client of one API neither sees nor reaches the operations of the other, once it says which it is a client of.
+#[tokio::test]
+async fn operations_of_the_two_apis_are_kept_apart() {
+    let api = furnished().await;
+    let ask = |path: String, agent: &'static str| {
+        let request = Request::builder()
+            .uri(path)
+            .header("host", "127.0.0.1:8049")
+            .header("user-agent", agent)
+            .body(Body::empty())
+            .unwrap();
+        api.send(Gate::Loopback, request)
+    };
+    let gcloud = [
+        "google-cloud-sdk gcloud/560.0.0 command/gcloud.netapp.operations.list",
+        "google-cloud-sdk gcloud/560.0.0 command/gcloud.beta.filestore.operations.list",
+    ];
+    let mut names: Vec<Vec<String>> = Vec::new();
+    for (path, agent) in [
+        (format!("/netapp/v1/{PLACE}/operations"), ""),
+        (format!("/file/v1beta1/{PLACE}/operations"), ""),
+        (format!("/v1/{PLACE}/operations"), gcloud[0]),
+        (format!("/v1/{PLACE}/operations"), gcloud[1]),
+        (format!("/v1/{PLACE}/operations"), "python"),
+        (format!("/v1p1alpha1/{PLACE}/operations"), ""),
+    ] {
+        let (status, listed) = ask(path, agent).await;
+        assert_eq!(status, 200, "{listed}");
+        let all = listed["operations"].as_array().unwrap();
+        names.push(
+            all.iter()
+                .map(|o| o["name"].as_str().unwrap().to_owned())
+                .collect(),
+        );
+    }
+    assert_eq!(
+        names.iter().map(Vec::len).collect::<Vec<_>>(),
+        [2, 1, 2, 1, 2, 1]
+    );
+    let (netapp, filestore) = (names[0][0].clone(), names[1][0].clone());
+    for (prefix, agent, name, expected) in [
+        ("/netapp/v1", "", &netapp, 200),
+        ("/netapp/v1", "", &filestore, 404),
+        ("/file/v1", "", &filestore, 200),
+        ("/file/v1", "", &netapp, 404),
+        ("/v1", gcloud[0], &filestore, 404),
+        // Polled for by a client that does not say: by its name it is found.
+        ("/v1", "", &filestore, 200),
+        ("/v1", "", &netapp, 200),
+    ] {
+        let (status, _) = ask(format!("{prefix}/{name}"), agent).await;
+        assert_eq!(status, expected, "{prefix} {agent} {name}");
+    }
+    for (path, expected) in [
+        (format!("/netapp/v1/{PLACE}/volumes/v1"), 200),
+        (format!("/file/v1/{PLACE}/volumes/v1"), 404),
+        (format!("/file/v1/{PLACE}/instances/i1"), 200),
+        (format!("/netapp/v1/{PLACE}/instances/i1"), 404),
+        ("/file/v1/projects/p1/locations".into(), 200),
+    ] {
+        assert_eq!(ask(path.clone(), "").await.0, expected, "{path}");
+    }
+}
+
+/// What an operation came to is what it was then, whatever has happened since: also when the resource is gone.
+#[tokio::test]
+async fn an_operations_response_stays_what_it_was() {
+    let api = furnished().await;
+    let v1 = format!("{PLACE}/volumes/v1");
+    let i1 = format!("{PLACE}/instances/i1");
+    let change = |mask: &str, body: Value| {
+        let path = format!("{v1}?updateMask={mask}");
+        let api = &api;
+        async move { api.ok("PATCH", &path, body.to_string()).await }
+    };
+    let first = change("throughputMibps", json!({"throughputMibps": 64})).await;
+    let second = change(
+        "description,labels",
+        json!({"description": "d", "labels": {"a": "b"}}),
+    )
+    .await;
+    let grown = api
+        .ok(
+            "PATCH",
+            &format!("{i1}?updateMask=fileShares"),
+            json!({"fileShares": [{"name": "i1", "capacityGb": 2048}]}).to_string(),
+        )
+        .await;
+    let pool = api
+        .ok(
+            "PATCH",
+            &format!("{PLACE}/storagePools/mq?updateMask=description"),
+            json!({"description": "x"}).to_string(),
+        )
+        .await;
+    assert_eq!(first["response"]["throughputMibps"], 64.0);
+    assert_eq!(first["response"].get("description"), None);
+    // As its own pool and addresses are, too.
+    assert_eq!(first["response"]["serviceLevel"], "PREMIUM");
+    assert_eq!(
+        first["response"]["mountOptions"][0]["exportFull"],
+        "10.1.2.3:/v1"
+    );
+    assert_eq!(second["response"]["description"], "d");
+    assert_eq!(grown["response"]["fileShares"][0]["capacityGb"], "2048");
+    assert_eq!(
+        grown["response"]["networks"][0]["ipAddresses"][0],
+        "10.1.2.3"
+    );
+    assert_eq!(pool["response"]["volumeCount"], 1);
+    change("throughputMibps", json!({"throughputMibps": 8})).await;
+    api.ok("DELETE", &format!("{v1}?force=true"), "").await;
+    api.ok("DELETE", &i1, "").await;
+    for op in [&first, &second, &grown, &pool] {
+        assert_eq!(op["done"], true, "{op}");
+        assert_eq!(&api.ok("GET", op["name"].as_str().unwrap(), "").await, op);
+    }
+    // The form of enums is the asking client's.
+    let ints = format!(
+        "{}?%24alt=json%3Benum-encoding%3Dint",
+        first["name"].as_str().unwrap()
+    );
+    assert_eq!(api.ok("GET", &ints, "").await["response"]["state"], 1);
+}
+
+/// AIP-134: `*` is the whole resource. What was read and is sent back with one change is that change.
+#[tokio::test]
+async fn a_mask_of_everything_takes_back_what_was_read() {
+    let api = furnished().await;
+    let snapshot = format!("{PLACE}/volumes/v1/snapshots/s1");
+    api.done(
+        "POST",
+        &format!("{PLACE}/volumes/v1/snapshots?snapshotId=s1"),
+        json!({}),
+    )
+    .await;
+    for path in [
+        format!("{PLACE}/storagePools/mq"),
+        format!("{PLACE}/volumes/v1"),
+        format!("{PLACE}/instances/i1"),
+        snapshot,
+    ] {
+        let masked = format!("{path}?updateMask=*");
+        let mut whole = api.ok("GET", &path, "").await;
+        whole["description"] = json!("new");
+        let changed = api.done("PATCH", &masked, whole.clone()).await;
+        assert_eq!(changed["description"], "new", "{path}");
+        let mut now = api.ok("GET", &path, "").await;
+        let mut unchanged = now.clone();
+        for side in [&mut now, &mut whole] {
+            side.as_object_mut().unwrap().remove("etag");
+        }
+        assert_eq!(now, whole, "{path}");
+        // Nothing but what it is; then without the description, which is to clear it.
+        api.done("PATCH", &masked, unchanged.clone()).await;
+        unchanged.as_object_mut().unwrap().remove("description");
+        unchanged.as_object_mut().unwrap().remove("etag");
+        let changed = api.done("PATCH", &masked, unchanged).await;
+        assert_eq!(changed.get("description"), None, "{path}");
+    }
+    // What cannot be without a field is refused, and named.
+    let masked = format!("{PLACE}/volumes/v1?updateMask=*");
+    let (status, answer) = api.ask("PATCH", &masked, r#"{"description": "x"}"#).await;
+    assert_eq!(
+        (
+            status,
+            answer["error"]["details"][1]["fieldViolations"].is_array()
+        ),
+        (400, true)
+    );
+}
+
+/// v1beta1 has the capacity at the instance as well.
+#[tokio::test]
+async fn an_instances_capacity_of_v1beta1() {
+    let api = Api::new().await;
+    let instances = format!("/v1beta1/{PLACE}/instances");
+    let body = json!({"tier": "BASIC_HDD", "capacityGb": "1024", "fileShares": [{"name": "s"}]});
+    let made = api
+        .done("POST", &format!("{instances}?instanceId=i"), body)
+        .await;
+    assert_eq!(
+        (&made["capacityGb"], &made["fileShares"][0]["capacityGb"]),
+        (&json!("1024"), &json!("1024"))
+    );
+    let path = format!("{instances}/i");
+    let masked = format!("{path}?updateMask=capacityGb");
+    let grown = api
+        .done("PATCH", &masked, json!({"capacityGb": "2048"}))
+        .await;
+    assert_eq!(grown["fileShares"][0]["capacityGb"], "2048");
+    // What was read comes back with the share grown, with a mask and without.
+    let mut body = api.ok("GET", &path, "").await;
+    for (query, gb) in [("?updateMask=fileShares", "3072"), ("", "4096")] {
+        body["fileShares"][0]["capacityGb"] = json!(gb);
+        body["etag"] = Value::Null;
+        let grown = api
+            .done("PATCH", &format!("{path}{query}"), body.clone())
+            .await;
+        assert_eq!(grown["capacityGb"], gb);
+        body = api.ok("GET", &path, "").await;
+    }
+    let both = json!({"tier": "BASIC_HDD", "capacityGb": "1024", "fileShares": [{"name": "t", "capacityGb": "2048"}]});
+    let (status, answer) = api
+        .ask(
+            "POST",
+            &format!("{instances}?instanceId=j"),
+            both.to_string(),
+        )
+        .await;
+    assert_eq!(
+        (status, answer["error"]["status"].as_str()),
+        (400, Some("INVALID_ARGUMENT"))
+    );
 }

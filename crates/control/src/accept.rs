@@ -5,6 +5,7 @@
 
 use crate::backend::Capacity;
 use crate::holder::Holder;
+use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Name, SnapshotName, SnapshotOf, Target};
@@ -57,6 +58,7 @@ fn holder(view: &View, target: &Target) -> Result<Holder, Refusal> {
 
 /// Makes the change in the draft, with its operation and its line in the audit log; or refuses.
 pub(crate) fn apply(
+    works: &Works,
     draft: &mut Draft<'_>,
     mutation: &Mutation,
     actor: &Actor,
@@ -78,9 +80,11 @@ pub(crate) fn apply(
         created: draft.now,
         ended: None,
         outcome: None,
+        response: None,
     };
     if ends {
-        draft.end(&operation, Outcome::Done);
+        operation.response = works.response(draft, &operation, &Outcome::Done);
+        draft.end(&operation, Outcome::Done, operation.response.clone());
         operation.ended = Some(draft.now);
         operation.outcome = Some(Outcome::Done);
     } else {

@@ -226,9 +226,9 @@ impl Control {
             quiet: false,
         };
         let name = mutation.target().place().name("operation-0-0");
-        self.works
-            .store
-            .try_out(|draft| accept::apply(draft, mutation, actor, &facts, name).map(|_| ()))
+        self.works.store.try_out(|draft| {
+            accept::apply(&self.works, draft, mutation, actor, &facts, name).map(|_| ())
+        })
     }
 
     /// Waits until an operation has ended, or `limit` has passed: then it is returned as it is.
@@ -465,7 +465,7 @@ async fn begin<E: From<Refusal>>(
         let newer = again(&draft.view)?;
         let mutation = newer.as_ref().unwrap_or(&mutation);
         let accepted = may_change(&actor)
-            .and_then(|()| accept::apply(draft, mutation, &actor, &facts, name.clone()));
+            .and_then(|()| accept::apply(&works, draft, mutation, &actor, &facts, name.clone()));
         let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
         let place = works.lanes.enter(accepted.lane, &name);
         let label = match mutation {
@@ -526,7 +526,7 @@ pub(crate) async fn accepted(
     let begun = works.guarded(&mutation).and_then(|()| {
         may_change(actor)?;
         works.store.change(|draft| {
-            let accepted = accept::apply(draft, &mutation, actor, facts, name.clone())?;
+            let accepted = accept::apply(works, draft, &mutation, actor, facts, name.clone())?;
             let place = works.lanes.enter(accepted.lane, &name);
             Ok((accepted.operation, place))
         })

@@ -34,7 +34,7 @@ use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
 use crate::holder::Holder;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, Target};
-use crate::outside::Guard;
+use crate::outside::{Guard, Render};
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
@@ -148,6 +148,7 @@ pub(crate) struct Works {
     pub published: watch::Receiver<InForce>,
     pub lanes: Arc<Lanes>,
     pub guard: OnceLock<Guard>,
+    pub render: OnceLock<Render>,
     calls: Semaphore,
     /// Engine volumes that were deleted, and when: doomed until that is durable.
     buried: Mutex<HashMap<Arc<str>, Point>>,
@@ -184,6 +185,7 @@ impl Works {
             published,
             lanes: Arc::default(),
             guard: OnceLock::new(),
+            render: OnceLock::new(),
             calls: Semaphore::new(CALLS),
             buried: Mutex::default(),
         }
@@ -302,7 +304,8 @@ impl Works {
                 true => forget(draft, &operation.target),
                 false => None,
             };
-            draft.end(&operation, outcome.clone());
+            let response = self.response(draft, &operation, &outcome);
+            draft.end(&operation, outcome.clone(), response);
             gone
         });
         match ended.await {

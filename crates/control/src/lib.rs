@@ -31,7 +31,7 @@ pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{Collection, Name, Place, ReplicationName, SnapshotName, SnapshotOf, Target};
-pub use outside::{Audited, Guard};
+pub use outside::{Audited, Guard, Render};
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;
 pub use view::{PoolUse, View, Within};

@@ -378,6 +378,9 @@ pub struct Operation {
     pub ended: Option<Stamp>,
     /// How; `None` while it runs.
     pub outcome: Option<Outcome>,
+    /// The target as it was when the operation had been done, as [`crate::Render`] made it.
+    #[serde(default)]
+    pub response: Option<Arc<str>>,
 }
 
 impl Operation {

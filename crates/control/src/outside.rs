@@ -27,7 +27,22 @@ pub type Guard = Arc<dyn Fn(&Mutation, &View) -> Result<(), Refusal> + Send + Sy
 #[derive(Debug)]
 pub struct Audited(i64);
 
+/// Makes text of what clients are to be shown of an operation's target. Called in the change with which the operation ends, so
+/// what it says is of that very moment; it is not to wait for anything.
+pub type Render = Arc<dyn Fn(&View, &Target) -> Option<String> + Send + Sync>;
+
 impl Works {
+    /// An operation's response, if it has been done.
+    pub(crate) fn response(
+        &self,
+        draft: &Draft<'_>,
+        operation: &Operation,
+        outcome: &Outcome,
+    ) -> Option<Arc<str>> {
+        let render = self.render.get().filter(|_| *outcome == Outcome::Done)?;
+        render(&draft.view, &operation.target).map(Into::into)
+    }
+
     /// What the guard says.
     pub(crate) fn guarded(&self, mutation: &Mutation) -> Result<(), Refusal> {
         match self.guard.get() {
@@ -42,6 +57,14 @@ impl Control {
     pub fn set_guard(&self, guard: Guard) {
         if self.works.guard.set(guard).is_err() {
             tracing::warn!("a second guard is not asked");
+        }
+    }
+
+    /// From now on operations keep what their target looks like as they end. There is one way for as long as the control plane
+    /// lives.
+    pub fn set_render(&self, render: Render) {
+        if self.works.render.set(render).is_err() {
+            tracing::debug!("responses are made already");
         }
     }
 
@@ -85,8 +108,10 @@ impl Control {
         target: Target,
         verb: &'static str,
         outcome: Outcome,
+        response: Option<String>,
         actor: &Actor,
     ) -> Result<Arc<Operation>, Refusal> {
+        let response: Option<Arc<str>> = response.map(Into::into);
         let name = operation_on(&*self.clock, &*self.rng, &target);
         let (operation, ticket) = self.works.store.change(|draft| {
             let audit = draft.audit(actor, verb, target.to_string(), "done");
@@ -101,6 +126,7 @@ impl Control {
                 created: draft.now,
                 ended: Some(draft.now),
                 outcome: Some(outcome),
+                response,
             };
             draft.put_operation(operation.clone());
             Ok(operation)

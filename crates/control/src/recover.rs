@@ -238,6 +238,7 @@ async fn first_start(
                 created: now,
                 ended: None,
                 outcome: None::<Outcome>,
+                response: None,
             });
         }
         draft.settled();

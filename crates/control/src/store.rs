@@ -257,7 +257,7 @@ impl Draft<'_> {
     }
 
     /// Ends an operation, in the audit log as well.
-    pub fn end(&mut self, operation: &Operation, outcome: Outcome) {
+    pub fn end(&mut self, operation: &Operation, outcome: Outcome, response: Option<Arc<str>>) {
         let mut operation = operation.clone();
         let words = match &outcome {
             Outcome::Failed(refusal) => format!("failed: {refusal}"),
@@ -271,6 +271,7 @@ impl Draft<'_> {
         }
         operation.ended = Some(self.now);
         operation.outcome = Some(outcome);
+        operation.response = response;
         self.put_operation(operation);
     }
 }

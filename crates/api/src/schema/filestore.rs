@@ -38,6 +38,8 @@ pub static INSTANCE: Message = Message {
         .output_only(),
         field("deletionProtectionEnabled", Kind::Bool),
         field("deletionProtectionReason", Kind::String),
+        // Of version v1beta1: what the shares may hold together.
+        field("capacityGb", Kind::Int64),
         // Not in the public definition: what limits it now.
         field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
     ],
