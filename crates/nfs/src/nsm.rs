@@ -1,12 +1,13 @@
 //! The network status monitor, version 1 (X/Open XNFS, chapter 11): the part
-//! that lock managers need. Other hosts tell of their restart (SM_NOTIFY), and
-//! lock managers of this machine may ask to be told of it (SM_MON), since only
+//! that lock managers need. Other hosts notify of their restart (SM_NOTIFY), and
+//! lock managers of this machine may ask to be notified of it (SM_MON), since only
 //! one status monitor can be registered on a machine and it may be this one.
 
 use crate::nlm::LockService;
 use crate::nlm::Monitor;
 use crate::xdr::{self, Put, Reader};
-use std::net::IpAddr;
+use std::net::SocketAddr;
+use weir_vfs::names::Wait;
 
 /// Longest name (`SM_MAXSTRLEN`).
 const MAX_NAME: usize = 1024;
@@ -64,10 +65,18 @@ fn my_id(r: &mut Reader<'_>) -> xdr::Result<[u32; 3]> {
     Ok([r.u32()?, r.u32()?, r.u32()?])
 }
 
-/// Serves decoded arguments. What concerns this machine's own lock managers is
-/// only taken from this machine.
-pub(crate) fn serve(locks: &LockService, client: IpAddr, args: &Args<'_>, out: &mut Vec<u8>) {
-    let here = client.is_loopback();
+/// Serves decoded arguments; returns what has to be known first, if the name of the caller matters and is not known.
+///
+/// What concerns this machine's own lock managers is only taken from this machine's kernel and root: from a port below
+/// 1024 (IPPORT_RESERVED), which others cannot use.
+pub(crate) fn serve(
+    locks: &LockService,
+    client: SocketAddr,
+    args: &Args<'_>,
+    out: &mut Vec<u8>,
+) -> Option<Wait> {
+    let address = client.ip().to_canonical();
+    let here = address.is_loopback() && client.port() < 1024;
     match args {
         Args::Null => {}
         Args::Stat(_) => {
@@ -103,6 +112,7 @@ pub(crate) fn serve(locks: &LockService, client: IpAddr, args: &Args<'_>, out: &
                 locks.simulate_crash();
             }
         }
-        Args::Notify(host, state) => locks.host_restarted(client, host, *state),
+        Args::Notify(host, state) => return locks.host_restarted(address, host, *state),
     }
+    None
 }

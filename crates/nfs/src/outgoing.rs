@@ -1,14 +1,21 @@
 //! Calls that the service makes to clients: lock grants and restart notices.
 //! They are put here as encoded messages; the connection layer finds the port,
 //! sends, and brings the reply back by its token.
+//!
+//! Each destination has a queue of its own, and the queues take turns: a host that is due thousands of calls and takes
+//! none delays nobody else's.
 
 use parking_lot::Mutex;
-use std::net::IpAddr;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Most messages waiting to be taken. A connection layer that takes none must
-/// not make the service grow; whoever is due a call gets it at a later try.
-const MAX_WAITING: usize = 4096;
+/// Most messages waiting for one destination, and bytes of all that wait. What does not fit is not lost if it matters:
+/// the service repeats it.
+const MAX_WAITING: usize = 64;
+const MAX_BYTES: usize = 1 << 20;
+/// Memory of one message besides its bytes.
+const ENTRY: usize = 256;
 
 /// One call to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,34 +32,145 @@ pub struct Outgoing {
     /// Its version.
     pub version: u32,
     /// The whole RPC call, without record mark.
-    pub message: Vec<u8>,
+    pub message: Arc<[u8]>,
+}
+
+impl Outgoing {
+    /// What shares a queue: an address, or all addresses of an IPv6 network that one host may use (RFC 4291 §2.5.4).
+    pub fn destination(&self) -> IpAddr {
+        match self.to {
+            IpAddr::V4(_) => self.to,
+            IpAddr::V6(to) => Ipv6Addr::from_bits(to.to_bits() >> 64 << 64).into(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queues {
+    waiting: HashMap<IpAddr, VecDeque<Outgoing>>,
+    /// The destinations with a queue, in the order of their turns.
+    turns: VecDeque<IpAddr>,
+    bytes: usize,
 }
 
 /// The messages not taken yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    waiting: Mutex<Vec<Outgoing>>,
+    queues: Mutex<Queues>,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl Outbox {
-    pub(crate) fn push(&self, out: Outgoing) {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() < MAX_WAITING {
-            waiting.push(out);
+    /// Queues a message, unless it waits already; false if there is no room.
+    pub(crate) fn push(&self, out: Outgoing) -> bool {
+        let mut queues = self.queues.lock();
+        let (to, bytes) = (out.destination(), ENTRY + out.message.len());
+        let waiting = queues.waiting.get(&to);
+        if waiting.is_some_and(|w| w.iter().any(|o| o.token == out.token)) {
+            return true;
         }
-        drop(waiting);
+        if waiting.is_some_and(|w| w.len() >= MAX_WAITING) || queues.bytes + bytes > MAX_BYTES {
+            return false;
+        }
+        if waiting.is_none() {
+            queues.turns.push_back(to);
+        }
+        queues.bytes += bytes;
+        queues.waiting.entry(to).or_default().push_back(out);
+        drop(queues);
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {
             wake();
         }
+        true
     }
 
-    pub(crate) fn take(&self) -> Vec<Outgoing> {
-        std::mem::take(&mut *self.waiting.lock())
+    /// Takes a message to a destination that `may` be called now: of each in turn.
+    pub(crate) fn take(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+        let mut queues = self.queues.lock();
+        let at = queues.turns.iter().position(|to| may(*to))?;
+        let to = queues.turns.remove(at)?;
+        let queue = queues.waiting.get_mut(&to)?;
+        let out = queue.pop_front();
+        match queue.is_empty() {
+            true => drop(queues.waiting.remove(&to)),
+            false => queues.turns.push_back(to),
+        }
+        queues.bytes -= out.as_ref().map_or(0, |o| ENTRY + o.message.len());
+        out
     }
 
     pub(crate) fn on_push(&self, wake: Arc<dyn Fn() + Send + Sync>) {
         *self.wake.lock() = Some(wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(address: [u8; 4], token: u64) -> Outgoing {
+        Outgoing {
+            token,
+            to: address.into(),
+            from: address.into(),
+            program: 1,
+            version: 1,
+            message: Arc::from([0; 4]),
+        }
+    }
+
+    #[test]
+    fn destinations_take_turns_and_have_bounded_queues() {
+        let outbox = Outbox::default();
+        let silent = [10, 0, 0, 1];
+        let accepted = (0..4000).filter(|n| outbox.push(to(silent, *n))).count();
+        assert_eq!(accepted, MAX_WAITING);
+        assert!(outbox.push(to(silent, 5)), "it waits already");
+        assert!(outbox.push(to([10, 0, 0, 2], 9000)) && outbox.push(to([10, 0, 0, 3], 9001)));
+        let mut all = std::iter::from_fn(|| outbox.take(&mut |_| true)).map(|o| o.token);
+        let first: Vec<u64> = all.by_ref().take(4).collect();
+        assert_eq!(first, [0, 9000, 9001, 1]);
+        assert_eq!(all.count(), MAX_WAITING - 2);
+        assert_eq!(outbox.queues.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_destination_that_may_not_be_called_keeps_its_calls() {
+        let outbox = Outbox::default();
+        let (busy, free) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        (0..3).for_each(|n| assert!(outbox.push(to(busy, n))));
+        assert!(outbox.push(to(free, 9)));
+        let mut may = |a: IpAddr| a == IpAddr::from(free);
+        assert_eq!(outbox.take(&mut may).map(|o| o.token), Some(9));
+        assert_eq!(outbox.take(&mut may), None);
+        assert_eq!(outbox.take(&mut |_| true).map(|o| o.token), Some(0));
+    }
+
+    #[test]
+    fn bytes_are_bounded_over_all_destinations() {
+        let outbox = Outbox::default();
+        let large = |n: u32| Outgoing {
+            message: Arc::from(vec![0; 2048]),
+            ..to(n.to_be_bytes(), u64::from(n))
+        };
+        let accepted = (0..100_000).filter(|n| outbox.push(large(*n))).count();
+        assert_eq!(accepted, MAX_BYTES / (2048 + ENTRY));
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_destination() {
+        let at = |text: &str| Outgoing {
+            to: text.parse().unwrap(),
+            ..to([0; 4], 0)
+        };
+        assert_eq!(
+            at("fd00::1").destination(),
+            at("fd00::ffff:1:2:3").destination()
+        );
+        assert_ne!(
+            at("fd00::1").destination(),
+            at("fd00:0:0:1::1").destination()
+        );
     }
 }

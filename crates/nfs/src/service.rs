@@ -10,7 +10,7 @@ use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
 use crate::limit::{Halt, HeldCall, HeldCalls, Limited};
 use crate::mount3::{self, Mounts};
-use crate::nlm::{self, HostStore, LockService};
+use crate::nlm::{self, HostStore, LockService, Slip};
 use crate::nsm;
 use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
@@ -18,7 +18,7 @@ use crate::rpc::{self, Call, Credential, Message, Refusal};
 use crate::v3;
 use crate::xdr::{Put, Reader};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -208,6 +208,8 @@ enum Stopped {
     Name { wait: Wait, reply: ReplyBuf },
     /// Its limits have to allow it.
     Limits(Box<Held>),
+    /// Its client has to be in the record of lock holders. If that cannot be written, this is the reply.
+    Record { batch: Arc<Slip>, reply: ReplyBuf },
 }
 
 /// A call between two runs.
@@ -286,9 +288,26 @@ impl Service {
         self.vfs.throttle.tidy();
     }
 
-    /// The calls to be made to clients, taken out.
-    pub fn take_outgoing(&self) -> Vec<Outgoing> {
-        self.outbox.take()
+    /// A call to be made to a client, taken out; `may` says whether a destination may be called now. Destinations take
+    /// turns.
+    pub fn next_outgoing(&self, mut may: impl FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+        self.outbox.take(&mut may)
+    }
+
+    /// Writes the record of the hosts that hold locks until [`Service::close_lock_record`]: for a thread of its own. A
+    /// host's first lock waits for it.
+    pub fn keep_lock_record(&self) {
+        self.locks.keep_record();
+    }
+
+    /// Writes what is to be written now.
+    pub fn write_lock_record(&self) {
+        self.locks.write_record();
+    }
+
+    /// Ends [`Service::keep_lock_record`] once everything is written.
+    pub fn close_lock_record(&self) {
+        self.locks.close();
     }
 
     /// Has `wake` called whenever there is something to take. It is called from
@@ -297,7 +316,7 @@ impl Service {
         self.outbox.on_push(wake);
     }
 
-    /// The outcome of a call taken from [`Service::take_outgoing`]: the RPC reply
+    /// The outcome of a call taken from [`Service::next_outgoing`]: the RPC reply
     /// message without record mark, or `None` if there was none. Calls that
     /// matter are repeated by the service.
     pub fn outgoing_done(&self, token: u64, reply: Option<&[u8]>) {
@@ -581,33 +600,38 @@ impl Service {
         let args = nlm::wire::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let table = self.vfs.exports();
-        let mut op = nlm::Op {
-            service: &self.locks,
-            table: &table,
-            client: conn.client(),
-            local: conn.local.ip().to_canonical(),
-            cx,
-            out: &mut head,
-            unknown: None,
-            volume: None,
+        let caller = match nlm::takes_identity(&args) {
+            true => call.credential()?,
+            false => Credential::None,
+        };
+        let local = conn.local.ip().to_canonical();
+        let mut op = nlm::Op::new(&self.locks, &table, conn.client(), local, cx, &mut head);
+        op.caller = match &caller {
+            Credential::None => None,
+            Credential::Sys(creds) => Some(creds),
         };
         let outcome = op
             .run(&args)
             .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
-        let (unknown, volume) = (op.unknown, op.volume);
+        let (unknown, unrecorded, volume) = (op.unknown, op.unrecorded.take(), op.volume);
         let done = volume.and_then(|id| limited.done(id, call));
-        Ok(ended(outcome, unknown, head, done))
+        Ok(match (unrecorded, ended(outcome, unknown, head, done)) {
+            (Some(batch), Run::Answered { reply, .. }) => {
+                Run::Stopped(Stopped::Record { batch, reply })
+            }
+            (_, run) => run,
+        })
     }
 
     fn nsm(&self, conn: &ConnInfo, call: &Call<'_>, mut head: Vec<u8>) -> Result<Run, Refusal> {
         let args = nsm::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
-        nsm::serve(&self.locks, conn.peer.ip().to_canonical(), &args, &mut head);
-        Ok(answered(ReplyBuf::whole(head, None)))
+        let unknown = nsm::serve(&self.locks, conn.peer, &args, &mut head);
+        Ok(ended(Ok(()), unknown, head, None))
     }
 }
 
-/// How a run of MOUNT or NLM ended, and what it counts as.
+/// How a run of MOUNT, NLM or NSM ended, and what it counts as.
 fn ended(
     outcome: Result<(), (Stop, Arc<Volume>)>,
     unknown: Option<Wait>,
@@ -699,6 +723,11 @@ async fn later(
                 break finish(ticket, reply, None, false);
             }
             Stopped::Name { wait, .. } => names.news(wait).await,
+            Stopped::Record { batch, reply } => {
+                if !batch.settled().await {
+                    break finish(ticket, reply, None, false);
+                }
+            }
             Stopped::Limits(wait) => {
                 limited.released(wait.await);
                 drop(held.take());

@@ -25,7 +25,7 @@ pub use clients::Clients;
 pub use exports::{Export, ExportTable, NOBODY, Protocol, Protocols, Rule, Squash, Verdict};
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
 pub use identity::Creds;
-pub use ops::{Outcome, Permitted, Subject};
+pub use ops::{LockAccess, Outcome, Permitted, Subject};
 pub use snapdir::{SNAPSHOT_DIRECTORY, Spot};
 pub use vfs::{NoSubject, Vfs};
 pub use weir_qos::{Direction, Upkeep};

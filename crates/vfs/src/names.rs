@@ -208,8 +208,11 @@ impl Names {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether `client` is an address of the host `name`.
-    pub(crate) fn is_host(&self, name: &Arc<str>, client: IpAddr) -> Result<bool, Wait> {
+    /// Whether `client` is an address of the host `name`, in lower case.
+    ///
+    /// # Errors
+    /// If that is not known.
+    pub fn is_host(&self, name: &Arc<str>, client: IpAddr) -> Result<bool, Wait> {
         let mut state = self.state.lock();
         let now = state.now;
         let ask = match state.hosts.look(name, now) {

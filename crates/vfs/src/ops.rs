@@ -49,6 +49,19 @@ pub struct Permitted {
     pub execute: bool,
 }
 
+/// What a caller must be allowed to do with a file to lock it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAccess {
+    /// Read it or write it: for a shared lock, and to ask who has one.
+    Any,
+    /// Read it.
+    Read,
+    /// Write it: for an exclusive lock.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
 /// A name that may stand in a directory, or be asked for. A name that is empty
 /// or holds NUL or `/` is refused with [`FsError::Access`], which every NFSv3
 /// procedure with a name may answer (RFC 1813 §3.3).
@@ -153,6 +166,27 @@ impl<'t> Subject<'t> {
             write,
             execute: may(X),
         }
+    }
+
+    /// Whether the caller may lock a file so. Locks are advisory, but whoever holds one keeps others waiting: that takes
+    /// the permission that fcntl(2) takes, to have the file open for reading or for writing, with the allowance that the
+    /// owner always has it (see `access`).
+    pub fn may_lock(&self, cx: &mut Cx, ino: Ino, access: LockAccess) -> Outcome<()> {
+        let attr = self.getattr(cx, ino)?;
+        if attr.kind != FileKind::Regular {
+            return Err(FsError::Invalid.into());
+        }
+        let read = access::may_read(&attr, &self.who);
+        let write = self
+            .writable()
+            .and_then(|()| access::may_write(&attr, &self.who));
+        match access {
+            LockAccess::Any => read.or(write),
+            LockAccess::Read => read,
+            LockAccess::Write => write,
+            LockAccess::ReadWrite => read.and(write),
+        }
+        .map_err(Stop::from)
     }
 
     /// Sets attributes; with `guard`, only if that is still the ctime.

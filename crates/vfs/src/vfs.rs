@@ -12,7 +12,10 @@ use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Ino, ManualClock, SipKey};
+use weir_base::{Budget, Ino, ManualClock, SipKey};
+
+/// Bytes of locks where the owner of the waist sets no budget.
+const LOCK_BYTES: usize = 64 << 20;
 
 /// Why a handle leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +56,15 @@ impl Vfs {
             1,
             CreditLimits::of_budget(0),
         );
-        Vfs::with_throttle(key, no_limits)
+        Vfs::with_throttle(key, no_limits, Budget::new(LOCK_BYTES))
     }
 
-    /// A waist without exports, with the limits of `throttle`.
-    pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>) -> Arc<Vfs> {
+    /// A waist without exports, with the limits of `throttle`, whose locks take at most what `locks` has.
+    pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, locks: Arc<Budget>) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
             key,
-            locks: LockTable::default(),
+            locks: LockTable::new(locks),
             names: Names::default(),
             throttle,
         })

@@ -2,61 +2,152 @@
 //! has restarted. The service writes the messages; this finds the client's port (its rpcbind
 //! knows), sends them, and brings back the answers.
 //!
-//! One small task a call, a bounded number at once; a client that is gone costs a task and some
-//! seconds, and delays nobody else.
+//! Each call is a small task. A host that does not answer keeps its task for some seconds, so tasks are dealt by
+//! destination ([`Lines`]): one destination has few at once, and those that did not answer lately share a part. Time
+//! passes for the service in a task of its own, whatever calls there are.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
 use weir_nfs::{Outgoing, Service};
 
-/// Calls under way at once.
+/// Calls under way at once: in all, to one destination, and to those that did not answer lately.
 const AT_ONCE: usize = 64;
+const AT_ONE: usize = 4;
+const AT_SILENT: usize = 16;
+/// Destinations remembered as silent at most.
+const MAX_SILENT: usize = 4096;
 /// How long one attempt over UDP may take.
 const TRY: Duration = Duration::from_secs(1);
 /// Attempts over UDP.
 const TRIES: usize = 3;
 /// How long a call over TCP may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest answer taken: these calls answer with a few words.
+/// Longest answer taken: these calls are answered with a few words.
 const MAX_ANSWER: usize = 4096;
 /// How often the service does what is due by time.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Makes the service's calls for ever, and tells it the time. Runs within a local task set.
+/// Makes the service's calls for ever, and has time pass for it. Runs within a local task set.
 pub async fn run(service: Arc<Service>) {
+    let ticking = Arc::clone(&service);
+    tokio::task::spawn_local(async move {
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            tick.tick().await;
+            ticking.tick();
+        }
+    });
+    dispatch(service, |call| async move { deliver(&call).await }).await;
+}
+
+/// Where calls come from and their outcomes go.
+trait Source: 'static {
+    fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>);
+    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing>;
+    fn done(&self, token: u64, reply: Option<&[u8]>);
+}
+
+impl Source for Service {
+    fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        Service::on_outgoing(self, wake);
+    }
+    fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+        self.next_outgoing(may)
+    }
+    fn done(&self, token: u64, reply: Option<&[u8]>) {
+        self.outgoing_done(token, reply);
+    }
+}
+
+/// Calls under way, by destination.
+#[derive(Default)]
+struct Lines {
+    busy: HashMap<IpAddr, usize>,
+    total: usize,
+    /// Destinations that did not answer the last call, with the calls under way to them.
+    silent: HashMap<IpAddr, usize>,
+    to_silent: usize,
+}
+
+impl Lines {
+    /// Whether `to` may be called now.
+    fn free(&self, to: IpAddr) -> bool {
+        let one = self.busy.get(&to).is_none_or(|n| *n < AT_ONE);
+        let silent = self.silent.contains_key(&to);
+        one && self.total < AT_ONCE && (!silent || self.to_silent < AT_SILENT)
+    }
+
+    fn begin(&mut self, to: IpAddr) {
+        *self.busy.entry(to).or_insert(0) += 1;
+        self.total += 1;
+        if let Some(n) = self.silent.get_mut(&to) {
+            *n += 1;
+            self.to_silent += 1;
+        }
+    }
+
+    fn end(&mut self, to: IpAddr, answered: bool) {
+        self.total -= 1;
+        let left = self.busy.get_mut(&to).map_or(0, |n| {
+            *n -= 1;
+            *n
+        });
+        if left == 0 {
+            self.busy.remove(&to);
+        }
+        // What was begun before it fell silent counts from now on.
+        if let Some(n) = self.silent.remove(&to) {
+            self.to_silent -= n;
+        }
+        if !answered && self.silent.len() < MAX_SILENT {
+            self.silent.insert(to, left);
+            self.to_silent += left;
+        }
+    }
+}
+
+/// Has `deliver` make the calls of `source`, for ever.
+async fn dispatch<S, D, F>(source: Arc<S>, deliver: D)
+where
+    S: Source,
+    D: Fn(Outgoing) -> F,
+    F: Future<Output = io::Result<Vec<u8>>> + 'static,
+{
     let news = Arc::new(Notify::new());
     let bell = Arc::clone(&news);
-    service.on_outgoing(Arc::new(move || bell.notify_one()));
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tick = tokio::time::interval(TICK);
+    source.on_outgoing(Arc::new(move || bell.notify_one()));
+    let lines = Rc::new(RefCell::new(Lines::default()));
     loop {
-        tokio::select! {
-            () = news.notified() => {}
-            _ = tick.tick() => service.tick(),
-        }
-        for call in service.take_outgoing() {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-                return;
-            };
-            let service = Arc::clone(&service);
+        while let Some(call) = source.next(&mut |to| lines.borrow().free(to)) {
+            let (to, token) = (call.destination(), call.token);
+            lines.borrow_mut().begin(to);
+            tracing::debug!(to = %call.to, program = call.program, "calling a client");
+            let outcome = deliver(call);
+            let (source, lines, news) = (Arc::clone(&source), Rc::clone(&lines), Arc::clone(&news));
             tokio::task::spawn_local(async move {
-                let reply = deliver(&call).await;
+                let reply = outcome.await;
                 if let Err(error) = &reply {
-                    tracing::debug!(to = %call.to, program = call.program, %error, "call to a client failed");
+                    tracing::debug!(%to, %error, "call to a client failed");
                 }
-                service.outgoing_done(call.token, reply.ok().as_deref());
-                drop(slot);
+                lines.borrow_mut().end(to, reply.is_ok());
+                source.done(token, reply.ok().as_deref());
+                news.notify_one();
             });
         }
+        news.notified().await;
     }
 }
 
@@ -144,4 +235,136 @@ async fn over_tcp(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Ve
     let mut answer = vec![0; len];
     stream.read_exact(&mut answer).await?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::collections::VecDeque;
+
+    /// Calls in the order in which they were asked for, and the tokens that are done.
+    #[derive(Default)]
+    struct Calls {
+        waiting: Mutex<VecDeque<Outgoing>>,
+        done: Mutex<Vec<u64>>,
+        wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+    }
+
+    impl Calls {
+        fn put(&self, address: [u8; 4], token: u64) {
+            self.waiting.lock().push_back(Outgoing {
+                token,
+                to: address.into(),
+                from: address.into(),
+                program: 1,
+                version: 1,
+                message: Arc::from([]),
+            });
+            if let Some(wake) = &*self.wake.lock() {
+                wake();
+            }
+        }
+    }
+
+    impl Source for Calls {
+        fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+            *self.wake.lock() = Some(wake);
+        }
+        fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing> {
+            let mut waiting = self.waiting.lock();
+            let at = waiting.iter().position(|o| may(o.destination()))?;
+            waiting.remove(at)
+        }
+        fn done(&self, token: u64, _: Option<&[u8]>) {
+            self.done.lock().push(token);
+        }
+    }
+
+    /// Runs `test` beside a dispatcher whose calls to 10.0.0.N are never answered, fail if N is 200 or more, and are
+    /// answered at once for all others. `begun` counts the calls to silent hosts.
+    fn with_dispatcher<F: Future<Output = ()>>(
+        test: impl FnOnce(Arc<Calls>, Rc<RefCell<usize>>) -> F,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (calls, begun) = (Arc::new(Calls::default()), Rc::new(RefCell::new(0)));
+            let count = Rc::clone(&begun);
+            tokio::task::spawn_local(dispatch(Arc::clone(&calls), move |call| {
+                let IpAddr::V4(to) = call.to else {
+                    unreachable!()
+                };
+                let silent = to.octets()[..3] == [10, 0, 0];
+                *count.borrow_mut() += usize::from(silent);
+                async move {
+                    let reply: io::Result<Vec<u8>> = match (silent, to.octets()[3] >= 200) {
+                        (true, true) => Err(io::ErrorKind::TimedOut.into()),
+                        (true, false) => std::future::pending().await,
+                        (false, _) => Ok(Vec::new()),
+                    };
+                    reply
+                }
+            }));
+            test(calls, begun).await;
+        });
+    }
+
+    async fn until(mut what: impl FnMut() -> bool) {
+        while !what() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_host_that_never_answers_delays_nobody_else() {
+        with_dispatcher(|calls, begun| async move {
+            (0..4000).for_each(|n| calls.put([10, 0, 0, 1], n));
+            calls.put([10, 9, 9, 9], 9000);
+            until(|| *calls.done.lock() == [9000]).await;
+            assert_eq!(*begun.borrow(), AT_ONE);
+        });
+    }
+
+    #[test]
+    fn hosts_that_failed_share_a_part_of_the_calls() {
+        with_dispatcher(|calls, begun| async move {
+            // Each has failed once.
+            (200..=255).for_each(|n| calls.put([10, 0, 0, n], u64::from(n)));
+            until(|| calls.done.lock().len() == 56).await;
+            assert_eq!(*begun.borrow(), 56);
+            // Hosts of which nothing is known may take the rest, but no more.
+            for round in 0..20 {
+                (0..50).for_each(|n| calls.put([10, 0, 0, n], 1000 + 100 * round + u64::from(n)));
+            }
+            until(|| *begun.borrow() == 56 + AT_ONCE).await;
+            calls.put([10, 9, 9, 9], 9000);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(*begun.borrow(), 56 + AT_ONCE);
+        });
+    }
+
+    #[test]
+    fn lines_count_what_is_silent() {
+        let mut lines = Lines::default();
+        let host = |n: u8| IpAddr::from([10, 0, 0, n]);
+        for n in 0..40 {
+            lines.begin(host(n));
+            lines.end(host(n), false);
+        }
+        for n in 0..u8::try_from(AT_SILENT).unwrap() {
+            assert!(lines.free(host(n)));
+            lines.begin(host(n));
+        }
+        assert!(!lines.free(host(30)), "silent hosts have their part");
+        assert!(lines.free(host(99)), "others have the rest");
+        lines.end(host(0), true);
+        assert!(lines.free(host(0)) && lines.free(host(30)));
+        (1..16).for_each(|n| lines.end(host(n), true));
+        assert_eq!((lines.total, lines.to_silent, lines.busy.len()), (0, 0, 0));
+    }
 }

@@ -189,11 +189,30 @@ impl Metrics {
         page.sample("weir_held_bytes", &[], held);
         page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
         page.sample("weir_held_bytes_limit", &[], credit.total);
+        self.locks(&mut page);
         process(&mut page);
         let family = "weir_uptime_seconds";
         page.family(family, "gauge", "The clock that rates are to be made by.");
         page.sample(family, &[], self.clock.monotonic().as_secs_f64());
         page.text
+    }
+
+    fn locks(&self, page: &mut Page) {
+        let totals = self.vfs.locks.totals();
+        let family = "weir_locks";
+        page.family(family, "gauge", "Byte-range locks and share reservations.");
+        page.sample(family, &[("state", "held")], totals.held);
+        page.sample(family, &[("state", "waiting")], totals.waiting);
+        let family = "weir_lock_bytes";
+        page.family(
+            family,
+            "gauge",
+            "Memory of locks and of what belongs to them.",
+        );
+        page.sample(family, &[], totals.bytes);
+        let family = "weir_lock_bytes_limit";
+        page.family(family, "gauge", "How much that may be.");
+        page.sample(family, &[], self.vfs.locks.budget().total());
     }
 
     fn operations(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
@@ -583,7 +602,7 @@ fn process(page: &mut Page) {
 mod tests {
     use super::*;
     use std::time::Duration;
-    use weir_base::ManualClock;
+    use weir_base::{Budget, ManualClock};
     use weir_qos::{Direction, Plan, PoolPlan, Rate, Upkeep, VolumePlan};
     use weir_vfs::HandleKey;
     use weir_vfs::stats::Done;
@@ -606,7 +625,11 @@ mod tests {
         clock.advance(Duration::from_secs(100));
         let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let throttle = Throttle::new(Arc::clone(&dyn_clock), 1, CreditLimits::of_budget(1 << 24));
-        let vfs = Vfs::with_throttle(HandleKey::new([1; 16]), Arc::clone(&throttle));
+        let vfs = Vfs::with_throttle(
+            HandleKey::new([1; 16]),
+            Arc::clone(&throttle),
+            Budget::new(1 << 20),
+        );
         let stats = Arc::new(Stats::new(1));
         let limits = Limits {
             total: Rate::bytes(1000),

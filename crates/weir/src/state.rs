@@ -7,6 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 use weir_base::Rng;
 use weir_nfs::HostStore;
 
@@ -111,6 +112,8 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
 /// Keeps the hosts that hold locks, for the notice of restart that they are due.
 pub struct LockHosts {
     folder: PathBuf,
+    /// The record, open for appending since it was last replaced.
+    open: Mutex<Option<File>>,
 }
 
 impl LockHosts {
@@ -118,6 +121,7 @@ impl LockHosts {
     pub fn of_folder(folder: &Path) -> LockHosts {
         LockHosts {
             folder: folder.to_owned(),
+            open: Mutex::new(None),
         }
     }
 }
@@ -127,8 +131,22 @@ impl HostStore for LockHosts {
         read(&self.folder.join(LOCK_HOSTS))
     }
 
-    fn save(&self, record: &[u8]) -> io::Result<()> {
+    fn replace(&self, record: &[u8]) -> io::Result<()> {
+        *self.open.lock() = None;
         replace(&self.folder, LOCK_HOSTS, record)
+    }
+
+    fn append(&self, lines: &[u8]) -> io::Result<()> {
+        let mut open = self.open.lock();
+        if open.is_none() {
+            let path = self.folder.join(LOCK_HOSTS);
+            *open = Some(OpenOptions::new().append(true).open(path)?);
+        }
+        let Some(file) = open.as_mut() else {
+            return Ok(());
+        };
+        file.write_all(lines)?;
+        file.sync_data()
     }
 }
 
@@ -183,9 +201,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let hosts = LockHosts::of_folder(folder.path());
         assert_eq!(hosts.load().unwrap(), None);
+        assert!(hosts.append(b"before there is a record").is_err());
         for record in [&b"one"[..], b"", b"two"] {
-            hosts.save(record).unwrap();
-            assert_eq!(hosts.load().unwrap().as_deref(), Some(record));
+            hosts.replace(record).unwrap();
+            hosts.append(b" and").unwrap();
+            hosts.append(b" more").unwrap();
+            let expected = [record, b" and more"].concat();
+            assert_eq!(hosts.load().unwrap(), Some(expected));
         }
     }
 }

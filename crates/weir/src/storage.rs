@@ -5,10 +5,11 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use weir_base::{BLOCK_SIZE, Clock, Lsn, Rng, SystemRng};
+use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
@@ -46,6 +47,9 @@ const INODE_SHARE: u64 = 16;
 /// The part of the memory that the duplicate-request cache may take, and its bound.
 const DRC_SHARE: u64 = 32;
 const DRC_MOST: u64 = 32 << 20;
+/// The part of the memory that locks and what belongs to them may take, and its bound: a million locks.
+const LOCK_SHARE: u64 = 32;
+const LOCK_MOST: u64 = 256 << 20;
 /// The part that is left for what is allocated on the heap besides: overlays of directories,
 /// log records, the allocator's own losses.
 const HEAP_SHARE: u64 = 8;
@@ -58,6 +62,7 @@ pub struct Storage {
     backend: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
+    _lock_record: LockRecord,
     /// Makes page frames ready for as long as this exists.
     _pages: Populator,
 }
@@ -78,9 +83,10 @@ impl Storage {
         }
         let rng: Arc<dyn Rng> = Arc::new(SystemRng);
         let drc = (memory.0 / DRC_SHARE).min(DRC_MOST);
+        let locks = (memory.0 / LOCK_SHARE).min(LOCK_MOST);
         let inodes = memory.0 / INODE_SHARE / INODE_BYTES;
-        let frames =
-            (memory.0 - drc - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE) / BLOCK_SIZE as u64;
+        let frames = (memory.0 - drc - locks - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE)
+            / BLOCK_SIZE as u64;
         let env = Env {
             pool: FramePool::new(usize::try_from(frames)?).context("reserving memory")?,
             clock: Arc::clone(clock),
@@ -113,7 +119,8 @@ impl Storage {
             CreditLimits::of_budget(usize::try_from(network.0)?),
         );
         let key = HandleKey::new(state::handle_key(&args.data, &*rng)?);
-        let vfs = Vfs::with_throttle(key, Arc::clone(&throttle));
+        let locks = Budget::new(usize::try_from(locks)?);
+        let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
         resolve::start(&vfs)?;
         let node = Arc::new(Node::new(
             Arc::clone(&engine),
@@ -132,6 +139,7 @@ impl Storage {
             grace: GRACE,
             name: os::host_name(),
         });
+        let lock_record = LockRecord::start(&service).context("starting a thread")?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let backend = Arc::new(Protocols {
@@ -162,6 +170,7 @@ impl Storage {
             backend,
             node,
             metrics,
+            _lock_record: lock_record,
             _pages: pages,
         })
     }
@@ -207,6 +216,34 @@ impl Storage {
                 .unwrap_or_else(|| format!("{error:?}"));
             anyhow!("no last consistency point ({why}); the next start replays the log")
         })
+    }
+}
+
+/// The thread that writes the record of lock holders; dropping this ends it, once everything is written.
+struct LockRecord {
+    service: Arc<Service>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LockRecord {
+    fn start(service: &Arc<Service>) -> std::io::Result<LockRecord> {
+        let keeper = Arc::clone(service);
+        let thread = std::thread::Builder::new()
+            .name("weir-locks".to_owned())
+            .spawn(move || keeper.keep_lock_record())?;
+        Ok(LockRecord {
+            service: Arc::clone(service),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for LockRecord {
+    fn drop(&mut self) {
+        self.service.close_lock_record();
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the thread of the record of lock holders has failed");
+        }
     }
 }
 

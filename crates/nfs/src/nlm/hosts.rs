@@ -1,50 +1,71 @@
-//! Who must be told when the server restarts: client hosts that hold locks, and
-//! the lock managers of this machine that asked the status monitor. Written down
-//! at every change, since it is needed exactly when nobody could say goodbye.
+//! Who must be notified when the server restarts: client hosts that hold locks, and
+//! the lock managers of this machine that asked the status monitor. Recorded
+//! durably at every change, since the record is needed exactly when nobody could say goodbye.
 //!
-//! The record is a text of lines, so that an administrator can read and mend it.
-//! Names may be any bytes and stand in hexadecimal.
+//! The record is a text of lines, so that an administrator can read and mend it; later lines amend earlier ones, and a
+//! last line without its end is ignored. Names may be any bytes and are in hexadecimal:
+//!
+//! | Line | Means |
+//! |---|---|
+//! | `state N` | number of a start (NSM's state) |
+//! | `host ADDRESS LOCAL NAME` | the host may hold locks, over this address of ours |
+//! | `gone ADDRESS NAME` | it holds none any more |
+//! | `monitor PROGRAM VERSION PROCEDURE PRIVATE HOST` | SM_MON |
+//! | `unmonitor PROGRAM [HOST]` | SM_UNMON, or SM_UNMON_ALL |
 
+use super::journal::{Journal, Slip};
 use crate::rpc;
 use crate::service::NSM_PROGRAM;
 use crate::xdr::Put;
+use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
+use weir_base::{Budget, Reservation};
 use weir_vfs::locks::Client;
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
-/// First line of the record.
-const TITLE: &str = "weir lock hosts, version 1";
-/// Most hosts and monitors written down.
+/// First lines of a record: of this version, and of the one before, in which lines are only a subset of today's.
+const TITLE: &str = "weir lock hosts, version 2";
+const OLD_TITLE: &str = "weir lock hosts, version 1";
+/// Most hosts in the record.
 const MAX_HOSTS: usize = 16_384;
+/// Most of them at one address: behind address translation several hosts share one.
+const MAX_NAMES: usize = 256;
+/// Longest name of a host that may hold locks. DNS has 253 at most (RFC 1035 §2.3.4), Linux 64.
+pub(crate) const MAX_NAME: usize = 255;
+/// Most monitors.
+const MAX_MONITORS: usize = 1024;
+/// Own addresses remembered of each host.
+const MAX_LOCALS: usize = 4;
+/// Memory of one host or monitor besides its names.
+const ENTRY: usize = 512;
 
-/// Where the record is kept. Implemented with one small file that is replaced
-/// atomically; it may block for the time of an fsync, once per host that starts
-/// or ends to hold locks.
-pub trait HostStore: Send + Sync {
-    /// The record as last saved; `None` if there was none.
-    fn load(&self) -> io::Result<Option<Vec<u8>>>;
-    /// Replaces the record, durably.
-    fn save(&self, record: &[u8]) -> io::Result<()>;
+/// A client host that may hold locks.
+struct Host {
+    name: Arc<[u8]>,
+    /// The addresses of ours that it uses, the latest last.
+    locals: SmallVec<[IpAddr; 1]>,
+    /// When it last asked for a lock, on the monotonic clock.
+    asked: Duration,
+    /// Its NSM state as its requests show it.
+    state: u32,
+    /// The batch of the record with its latest line, until that is known to be durable.
+    batch: Option<Arc<Slip>>,
 }
 
-/// A client host.
+/// A host that held locks when the server stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Host {
-    /// What it calls itself.
-    pub(crate) name: Arc<[u8]>,
-    /// Its address.
+pub(crate) struct Recovering {
     pub(crate) addr: IpAddr,
-    /// The address of ours that it uses.
-    pub(crate) local: IpAddr,
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) locals: SmallVec<[IpAddr; 1]>,
 }
 
-/// A lock manager on this machine that wants to be told of a host's restart
+/// A lock manager on this machine that wants to be notified of a host's restart
 /// (SM_MON).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Monitor {
@@ -58,16 +79,29 @@ pub(crate) struct Monitor {
 /// A call ready to be sent: program, version, message.
 pub(crate) type ReadyCall = (u32, u32, Vec<u8>);
 
+/// Whether a host may be given its lock.
+pub(crate) enum Recorded {
+    /// It is in the record.
+    Yes,
+    /// It will be, or not, with this batch.
+    With(Arc<Slip>),
+    /// There are too many.
+    Full,
+}
+
 pub(crate) struct Hosts {
-    store: Arc<dyn HostStore>,
+    journal: Arc<Journal>,
     /// Odd; goes up by two at every start (X/Open XNFS, status monitor).
     state: u32,
-    hosts: HashMap<Client, Host>,
-    /// When each host last asked for a lock, on the monotonic clock.
-    asked: HashMap<Client, Duration>,
+    hosts: HashMap<IpAddr, Vec<Host>>,
+    /// Addresses at which there is a host of this name.
+    addresses: HashMap<Arc<[u8]>, Vec<IpAddr>>,
+    count: usize,
+    memory: Option<Reservation>,
     monitors: Vec<Monitor>,
-    /// Who held locks when the server stopped.
-    recovering: Vec<Host>,
+    recovering: Vec<Recovering>,
+    /// The addresses of those.
+    recovering_at: HashSet<IpAddr>,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -92,7 +126,27 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The call that tells a host that `name` has reached `state`
+fn host_lines(addr: IpAddr, name: &[u8], locals: &[IpAddr]) -> String {
+    let name = hex(name);
+    locals
+        .iter()
+        .map(|local| format!("host {addr} {local} {name}\n"))
+        .collect()
+}
+
+fn gone_line(addr: IpAddr, name: &[u8]) -> String {
+    format!("gone {addr} {}\n", hex(name))
+}
+
+fn monitor_line(m: &Monitor) -> String {
+    let (private, host) = (hex(&m.private), hex(&m.host));
+    format!(
+        "monitor {} {} {} {private} {host}\n",
+        m.program, m.version, m.procedure
+    )
+}
+
+/// The call that notifies a host that `name` has reached `state`
 /// (`stat_chge`, SM_NOTIFY).
 pub(crate) fn notify_call(xid: u32, name: &str, state: u32) -> ReadyCall {
     let mut message = Vec::with_capacity(96);
@@ -102,67 +156,122 @@ pub(crate) fn notify_call(xid: u32, name: &str, state: u32) -> ReadyCall {
     (NSM_PROGRAM, 1, message)
 }
 
+/// Remembers an address of ours as the latest; false if it was known.
+fn remember(locals: &mut SmallVec<[IpAddr; 1]>, local: IpAddr) -> bool {
+    let old = locals.iter().position(|l| *l == local);
+    if let Some(at) = old {
+        locals.remove(at);
+    } else if locals.len() == MAX_LOCALS {
+        locals.remove(0);
+    }
+    locals.push(local);
+    old.is_none()
+}
+
 impl Hosts {
-    /// Reads the record and starts a new state.
-    pub(crate) fn load(store: Arc<dyn HostStore>) -> Hosts {
+    /// Reads the record and starts a new state. Memory is charged to `budget`.
+    pub(crate) fn load(journal: Arc<Journal>, budget: &Arc<Budget>) -> Hosts {
         let mut h = Hosts {
-            store,
-            state: 1,
+            journal: Arc::clone(&journal),
+            state: 0,
             hosts: HashMap::new(),
-            asked: HashMap::new(),
+            addresses: HashMap::new(),
+            count: 0,
+            memory: budget.try_reserve(0),
             monitors: Vec::new(),
             recovering: Vec::new(),
+            recovering_at: HashSet::new(),
         };
-        match h.store.load() {
+        match journal.load() {
             Ok(Some(record)) => h.parse(&String::from_utf8_lossy(&record)),
             Ok(None) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot read who held locks; they will not be told of the restart")
+                tracing::error!(%error, "cannot read who held locks; they will not be notified of the restart")
             }
         }
-        if let Err(error) = h.save() {
+        h.state = match h.state {
+            0 => 1,
+            old => (old | 1).wrapping_add(2),
+        };
+        h.recovering_at = h.recovering.iter().map(|r| r.addr).collect();
+        if let Err(error) = journal.begin(&h.whole()) {
             tracing::error!(%error, "cannot write the record of lock holders");
         }
         h
     }
 
     fn parse(&mut self, text: &str) {
-        let mut lines = text.lines();
-        if lines.next() != Some(TITLE) {
+        let mut lines = text.split_inclusive('\n');
+        let title = lines.next().map(str::trim_end);
+        if title != Some(TITLE) && title != Some(OLD_TITLE) {
             tracing::error!("the record of lock holders is not in a known format; ignored");
             return;
         }
+        // By what identifies them, so that a long record takes no longer than its length.
+        let mut hosts = HashMap::new();
         for line in lines {
-            if self.parse_line(line).is_none() {
-                tracing::warn!(line, "line of the record of lock holders not understood");
+            let Some(whole) = line.strip_suffix('\n') else {
+                tracing::warn!(line, "the record of lock holders ends within a line");
+                break;
+            };
+            if self.parse_line(whole, &mut hosts).is_none() {
+                tracing::warn!(
+                    line = whole,
+                    "line of the record of lock holders not understood"
+                );
             }
         }
+        let recovering =
+            hosts
+                .into_iter()
+                .map(|((addr, name), locals)| Recovering { addr, name, locals });
+        self.recovering = recovering.collect();
+        self.recovering
+            .sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
     }
 
-    fn parse_line(&mut self, line: &str) -> Option<()> {
+    fn parse_line(
+        &mut self,
+        line: &str,
+        hosts: &mut HashMap<(IpAddr, Arc<[u8]>), SmallVec<[IpAddr; 1]>>,
+    ) -> Option<()> {
         let mut words = line.split(' ');
         match words.next()? {
-            "state" => {
-                let old: u32 = words.next()?.parse().ok()?;
-                self.state = (old | 1).wrapping_add(2);
-            }
+            "state" => self.state = words.next()?.parse::<u32>().ok()?,
             "host" => {
                 let addr = words.next()?.parse().ok()?;
                 let local = words.next()?.parse().ok()?;
                 let name = Arc::from(unhex(words.next()?)?);
-                self.recovering.push(Host { name, addr, local });
+                remember(hosts.entry((addr, name)).or_default(), local);
+            }
+            "gone" => {
+                let addr = words.next()?.parse().ok()?;
+                let name = Arc::from(unhex(words.next()?)?);
+                hosts.remove(&(addr, name));
             }
             "monitor" => {
                 let mut number = || words.next()?.parse::<u32>().ok();
                 let (program, version, procedure) = (number()?, number()?, number()?);
                 let private = unhex(words.next()?)?.try_into().ok()?;
                 let host = unhex(words.next()?)?;
-                self.monitors.push(Monitor {
+                let monitor = Monitor {
                     host,
                     program,
                     version,
                     procedure,
                     private,
+                };
+                self.drop_monitors(|m| same(m, &monitor));
+                self.monitors.push(monitor);
+            }
+            "unmonitor" => {
+                let program = words.next()?.parse::<u32>().ok()?;
+                let host = match words.next() {
+                    Some(host) => Some(unhex(host)?),
+                    None => None,
+                };
+                self.drop_monitors(|m| {
+                    m.program == program && host.as_ref().is_none_or(|h| *h == m.host)
                 });
             }
             _ => return None,
@@ -170,40 +279,49 @@ impl Hosts {
         Some(())
     }
 
-    fn save(&self) -> io::Result<()> {
+    /// The whole record as it should be now.
+    pub(crate) fn whole(&self) -> String {
         let mut text = format!("{TITLE}\nstate {}\n", self.state);
-        // Those that have not come back yet would still have to be told after
-        // another restart.
-        let current = self.hosts.values();
-        let absent = self
+        for (addr, host) in self
+            .hosts
+            .iter()
+            .flat_map(|(addr, at)| at.iter().map(move |h| (addr, h)))
+        {
+            text.push_str(&host_lines(*addr, &host.name, &host.locals));
+        }
+        // Those that have not come back yet would still have to be notified after another restart.
+        for r in self
             .recovering
             .iter()
-            .filter(|r| !self.hosts.values().any(|h| h.addr == r.addr));
-        for h in current.chain(absent) {
-            let _ = writeln!(text, "host {} {} {}", h.addr, h.local, hex(&h.name));
+            .filter(|r| self.get(r.addr, &r.name).is_none())
+        {
+            text.push_str(&host_lines(r.addr, &r.name, &r.locals));
         }
-        for m in &self.monitors {
-            let (private, host) = (hex(&m.private), hex(&m.host));
-            let _ = writeln!(
-                text,
-                "monitor {} {} {} {private} {host}",
-                m.program, m.version, m.procedure
-            );
-        }
-        self.store.save(text.as_bytes())
+        self.monitors
+            .iter()
+            .for_each(|m| text.push_str(&monitor_line(m)));
+        text
     }
 
-    fn save_or_say(&self) {
-        if let Err(error) = self.save() {
-            tracing::error!(%error, "cannot write the record of lock holders");
-        }
-    }
-
-    /// Forgets who holds locks as a restart would, keeping who must be told.
+    /// Forgets who holds locks as a restart would, keeping who must be notified.
     pub(crate) fn restart(&mut self) {
         self.state = self.state.wrapping_add(2);
-        self.recovering.extend(self.hosts.drain().map(|(_, h)| h));
-        self.save_or_say();
+        let old = self
+            .hosts
+            .drain()
+            .flat_map(|(addr, at)| at.into_iter().map(move |h| (addr, h)));
+        self.recovering.extend(old.map(|(addr, h)| Recovering {
+            addr,
+            name: h.name,
+            locals: h.locals,
+        }));
+        self.recovering_at = self.recovering.iter().map(|r| r.addr).collect();
+        self.addresses.clear();
+        self.count = 0;
+        if let Some(memory) = &mut self.memory {
+            memory.shrink_to(0);
+        }
+        self.journal.add(&format!("state {}\n", self.state));
     }
 
     /// This start's number.
@@ -212,108 +330,190 @@ impl Hosts {
     }
 
     /// Who held locks when the server stopped.
-    pub(crate) fn recovering(&self) -> &[Host] {
+    pub(crate) fn recovering(&self) -> &[Recovering] {
         &self.recovering
     }
 
-    /// The host of a client.
-    pub(crate) fn get(&self, client: &Client) -> Option<&Host> {
-        self.hosts.get(client)
+    /// Whether a host at this address held locks when the server stopped.
+    pub(crate) fn may_reclaim(&self, addr: IpAddr) -> bool {
+        self.recovering_at.contains(&addr)
     }
 
-    /// Writes a host down.
-    ///
-    /// # Errors
-    /// If it could not be written, or there are too many; then it is not there.
-    pub(crate) fn add(&mut self, client: &Client, host: Host, now: Duration) -> io::Result<()> {
-        if let Some(asked) = self.asked.get_mut(client) {
-            *asked = now;
-        } else if self.asked.len() < MAX_HOSTS {
-            self.asked.insert(client.clone(), now);
-        }
-        if self.hosts.get(client) == Some(&host) {
-            return Ok(());
-        }
-        if self.hosts.len() >= MAX_HOSTS {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let old = self.hosts.insert(client.clone(), host);
-        self.save().inspect_err(|error| {
-            tracing::error!(%error, "cannot write the record of lock holders; the lock is refused");
-            match old {
-                Some(old) => self.hosts.insert(client.clone(), old),
-                None => self.hosts.remove(client),
-            };
-        })
+    fn get(&self, addr: IpAddr, name: &[u8]) -> Option<&Host> {
+        self.hosts.get(&addr)?.iter().find(|h| *h.name == *name)
     }
 
-    /// Forgets a restarted host's clients.
-    pub(crate) fn remove(&mut self, gone: &[Client]) {
-        for client in gone {
-            self.hosts.remove(client);
-            self.asked.remove(client);
-        }
-        self.save_or_say();
+    /// The address of ours that a client last used.
+    pub(crate) fn local(&self, client: &Client) -> Option<IpAddr> {
+        self.get(client.address, &client.name)?
+            .locals
+            .last()
+            .copied()
     }
 
-    /// Forgets the hosts that hold nothing and have asked for nothing since
-    /// `since`, and those of before the restart.
-    pub(crate) fn prune(&mut self, holders: &HashSet<Client>, since: Duration) {
-        let before = self.hosts.len() + self.recovering.len();
-        let asked = &self.asked;
-        self.hosts
-            .retain(|c, _| holders.contains(c) || asked.get(c).is_some_and(|at| *at >= since));
-        let hosts = &self.hosts;
-        self.asked.retain(|c, _| hosts.contains_key(c));
-        self.recovering.clear();
-        if self.hosts.len() != before {
-            self.save_or_say();
+    /// Puts a host into the record, if it is not there.
+    pub(crate) fn add(
+        &mut self,
+        client: &Client,
+        local: IpAddr,
+        state: u32,
+        now: Duration,
+    ) -> Recorded {
+        let (addr, count, journal) = (client.address, self.count, Arc::clone(&self.journal));
+        let at = self.hosts.entry(addr).or_default();
+        if let Some(host) = at.iter_mut().find(|h| h.name == client.name) {
+            (host.asked, host.state) = (now, state);
+            let new = remember(&mut host.locals, local);
+            match host.batch.as_ref().map(|slip| slip.written()) {
+                Some(None) if !new => {}
+                Some(Some(true)) | None if !new => host.batch = None,
+                // Not written yet, or that failed.
+                _ => host.batch = Some(journal.add(&host_lines(addr, &host.name, &host.locals))),
+            }
+            return host.batch.clone().map_or(Recorded::Yes, Recorded::With);
         }
-    }
-
-    /// The clients that a restarted host stands for: those at its address, or if
-    /// there are none, those of its name.
-    pub(crate) fn matching(&self, addr: IpAddr, name: &[u8]) -> Vec<Client> {
-        let of = |by: &dyn Fn(&Host) -> bool| -> Vec<Client> {
-            self.hosts
-                .iter()
-                .filter(|(_, h)| by(h))
-                .map(|(c, _)| c.clone())
-                .collect()
-        };
-        let here = of(&|h| h.addr == addr);
-        if here.is_empty() {
-            of(&|h| *h.name == *name)
-        } else {
-            here
+        let bytes = ENTRY + 2 * client.name.len();
+        let fits = count < MAX_HOSTS
+            && at.len() < MAX_NAMES
+            && self.memory.as_mut().is_some_and(|m| m.grow(bytes));
+        if !fits {
+            if at.is_empty() {
+                self.hosts.remove(&addr);
+            }
+            return Recorded::Full;
         }
-    }
-
-    /// SM_MON: somebody here wants to be told of the restart of a host.
-    pub(crate) fn monitor(&mut self, m: Monitor) -> bool {
-        self.monitors.retain(|x| {
-            !(x.host == m.host && x.program == m.program && x.procedure == m.procedure)
+        let batch = journal.add(&host_lines(addr, &client.name, &[local]));
+        at.push(Host {
+            name: Arc::clone(&client.name),
+            locals: SmallVec::from_slice(&[local]),
+            asked: now,
+            state,
+            batch: Some(Arc::clone(&batch)),
         });
-        if self.monitors.len() >= MAX_HOSTS {
+        self.addresses
+            .entry(Arc::clone(&client.name))
+            .or_default()
+            .push(addr);
+        self.count += 1;
+        Recorded::With(batch)
+    }
+
+    /// Removes a host from memory; the caller takes it out of the record.
+    fn forget(&mut self, addr: IpAddr, name: &[u8]) -> bool {
+        let Some(at) = self.hosts.get_mut(&addr) else {
+            return false;
+        };
+        let before = at.len();
+        at.retain(|h| *h.name != *name);
+        if at.len() == before {
             return false;
         }
+        if at.is_empty() {
+            self.hosts.remove(&addr);
+        }
+        if let Some(addresses) = self.addresses.get_mut(name) {
+            addresses.retain(|a| *a != addr);
+            if addresses.is_empty() {
+                self.addresses.remove(name);
+            }
+        }
+        self.count -= 1;
+        if let Some(memory) = &mut self.memory {
+            memory.shrink_to(memory.bytes() - (ENTRY + 2 * name.len()));
+        }
+        true
+    }
+
+    /// Forgets restarted hosts.
+    pub(crate) fn remove(&mut self, gone: &[Client]) {
+        for client in gone {
+            if self.forget(client.address, &client.name) {
+                self.journal.add(&gone_line(client.address, &client.name));
+            }
+        }
+    }
+
+    /// Forgets the hosts that have nothing, as `has` knows, and have asked for nothing since
+    /// `since`, and those of before the restart.
+    pub(crate) fn prune(&mut self, has: impl Fn(&Client) -> bool, since: Duration) {
+        let mut lines = String::new();
+        let mut idle = Vec::new();
+        for (&address, at) in &self.hosts {
+            for host in at.iter().filter(|h| h.asked < since) {
+                let client = Client {
+                    address,
+                    name: Arc::clone(&host.name),
+                };
+                if !has(&client) {
+                    idle.push(client);
+                }
+            }
+        }
+        for client in idle {
+            self.forget(client.address, &client.name);
+            lines.push_str(&gone_line(client.address, &client.name));
+        }
+        self.recovering_at.clear();
+        for r in std::mem::take(&mut self.recovering) {
+            if self.get(r.addr, &r.name).is_none() {
+                lines.push_str(&gone_line(r.addr, &r.name));
+            }
+        }
+        if !lines.is_empty() {
+            self.journal.add(&lines);
+        }
+    }
+
+    /// Names of the hosts at an address.
+    pub(crate) fn names_at(&self, addr: IpAddr) -> Vec<Arc<[u8]>> {
+        let at = self.hosts.get(&addr).into_iter().flatten();
+        at.map(|h| Arc::clone(&h.name)).collect()
+    }
+
+    /// Addresses of the hosts of a name.
+    pub(crate) fn addresses_of(&self, name: &[u8]) -> &[IpAddr] {
+        self.addresses.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The NSM state that a host's requests show; 0 if it is not known.
+    pub(crate) fn state_of(&self, client: &Client) -> u32 {
+        self.get(client.address, &client.name)
+            .map_or(0, |h| h.state)
+    }
+
+    fn drop_monitors(&mut self, gone: impl Fn(&Monitor) -> bool) -> bool {
+        let before = self.monitors.len();
+        self.monitors.retain(|m| !gone(m));
+        self.monitors.len() != before
+    }
+
+    /// SM_MON: a lock manager of this machine wants to be notified of the restart of a host.
+    pub(crate) fn monitor(&mut self, m: Monitor) -> bool {
+        self.drop_monitors(|old| same(old, &m));
+        if self.monitors.len() >= MAX_MONITORS {
+            return false;
+        }
+        self.journal.add(&monitor_line(&m));
         self.monitors.push(m);
-        self.save().is_ok()
+        true
     }
 
     /// SM_UNMON of one host, or SM_UNMON_ALL.
     pub(crate) fn unmonitor(&mut self, host: Option<&[u8]>, program: u32) {
-        let before = self.monitors.len();
-        self.monitors
-            .retain(|m| m.program != program || host.is_some_and(|h| h != m.host));
-        if self.monitors.len() != before {
-            self.save_or_say();
+        if self.drop_monitors(|m| m.program == program && host.is_none_or(|h| h == m.host)) {
+            let host = host.map_or_else(String::new, |h| format!(" {}", hex(h)));
+            self.journal.add(&format!("unmonitor {program}{host}\n"));
         }
     }
 
-    /// The calls that tell the lock managers of this machine of the restart of
+    /// Whether a lock manager of this machine asked for a host.
+    pub(crate) fn monitored(&self, host: &[u8]) -> bool {
+        self.monitors.iter().any(|m| m.host == host)
+    }
+
+    /// The calls that notify the lock managers of this machine of the restart of
     /// a host (`None`: of this server). Their argument is that of the status
-    /// monitor's callback: name, state, and what they gave to be given back.
+    /// monitor's callback: name, state, and the private bytes of SM_MON.
     pub(crate) fn monitor_calls(
         &self,
         restarted: Option<(&[u8], u32)>,
@@ -336,4 +536,9 @@ impl Hosts {
         };
         concerned.map(call).collect()
     }
+}
+
+/// Whether two monitors are the same request, with private bytes of its own.
+fn same(a: &Monitor, b: &Monitor) -> bool {
+    a.host == b.host && a.program == b.program && a.procedure == b.procedure
 }

@@ -1,11 +1,15 @@
 //! The network lock manager, version 4, and the status monitor beside it.
 //!
 //! NLM keeps state on both sides, so each side must learn of the other's
-//! restart. A client that takes a lock becomes a *monitored host*: it is written
-//! down before the lock is granted. When the server starts and finds hosts
-//! written down, it tells them (SM_NOTIFY) and for a grace period only grants
-//! locks that are claimed again. When a client restarts it tells us, and all
+//! restart. A client that takes a lock becomes a *monitored host*: it is recorded
+//! durably before the lock is granted (`journal`; the call is parked meanwhile). When the server starts and finds hosts
+//! in the record, it notifies them (SM_NOTIFY) and for a grace period only grants
+//! locks that are claimed again. When a client restarts it notifies us, and all
 //! that it held is released. A server that finds no hosts has no grace period.
+//!
+//! **Who speaks for a host.** NLM has no authentication. What a request concerns is what its source address has; the
+//! name in it only chooses among several hosts at that address. A host that calls from another of its addresses counts if
+//! its name resolves to both. A result of GRANTED counts from the address that was called.
 //!
 //! A blocked request is answered BLOCKED and queued; when its turn comes the
 //! lock is taken for the client, and the client is called (GRANTED) until it
@@ -14,46 +18,55 @@
 //! again by itself if it has not (clients poll blocked locks, Linux every 30 s).
 
 mod hosts;
+mod journal;
 mod serve;
 pub mod wire;
 
-pub use hosts::HostStore;
-pub(crate) use hosts::{Host, Monitor};
-pub(crate) use serve::Op;
+pub(crate) use hosts::{Monitor, Recorded};
+pub use journal::HostStore;
+pub(crate) use journal::Slip;
+pub(crate) use serve::{Op, takes_identity};
 pub(crate) use wire::PROCEDURES;
 
 use crate::outgoing::{Outbox, Outgoing};
 use crate::rpc::{self, Message};
 use crate::service::NLM_PROGRAM;
 use hosts::Hosts;
+use journal::Journal;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_base::{Clock, Rng};
-use weir_vfs::Vfs;
-use weir_vfs::locks::Grant;
+use weir_base::{Clock, Reservation, Rng};
+use weir_vfs::locks::{Client, Grant, Owner, Range};
+use weir_vfs::names::Wait;
+use weir_vfs::{Clients, FileId, Vfs};
 
 /// Time between two tries of a call to a client.
 const RETRY: Duration = Duration::from_secs(10);
+/// Time between two calls of [`LockService::tick`].
+const TICK: Duration = Duration::from_secs(1);
 /// Tries of GRANTED: two minutes, four times the interval at which clients ask
 /// by themselves.
 const GRANT_TRIES: u32 = 12;
 /// Tries of SM_NOTIFY: 15 minutes, as sm-notify(8) does.
 const NOTIFY_TRIES: u32 = 90;
-/// Time between two looks for hosts that hold nothing any more; also how long
+/// Time between two searches for hosts that hold nothing any more; also how long
 /// such a host is remembered at least.
 const PRUNE: Duration = Duration::from_secs(60);
+/// Grants that wait for an answer, at most. A client that is not called any more asks by itself.
+const MAX_GRANTS: usize = 4096;
+/// Memory of one besides its message.
+const PENDING: usize = 512;
 /// Procedure GRANTED.
 const GRANTED: u32 = 5;
 
 /// A call to a client that has not been answered.
-#[derive(Clone, Debug)]
 struct Pending {
     call: Outgoing,
-    /// The lock it grants; `None` for a notice.
-    grant: Option<Grant>,
+    /// The lock it grants, with the memory of this entry; `None` for a notice, which hosts in the record are due.
+    grant: Option<(Grant, Reservation)>,
     tries_left: u32,
     next: Duration,
 }
@@ -61,6 +74,8 @@ struct Pending {
 struct State {
     hosts: Hosts,
     pending: HashMap<u64, Pending>,
+    /// Grants among them.
+    grants: usize,
     grace_until: Duration,
     next_prune: Duration,
 }
@@ -74,6 +89,7 @@ pub(crate) struct LockService {
     name: String,
     grace: Duration,
     state: Mutex<State>,
+    journal: Arc<Journal>,
     outbox: Arc<Outbox>,
 }
 
@@ -92,7 +108,8 @@ impl LockService {
     /// Starts the service: reads who held locks before, tells them, and opens
     /// the grace period if there are any.
     pub(crate) fn start(p: Parts) -> LockService {
-        let hosts = Hosts::load(p.store);
+        let journal = Arc::new(Journal::new(p.store));
+        let hosts = Hosts::load(Arc::clone(&journal), p.vfs.locks.budget());
         let now = p.clock.monotonic();
         let grace_until = if hosts.recovering().is_empty() {
             Duration::ZERO
@@ -108,9 +125,11 @@ impl LockService {
             state: Mutex::new(State {
                 hosts,
                 pending: HashMap::new(),
+                grants: 0,
                 grace_until,
                 next_prune: now,
             }),
+            journal,
             outbox: p.outbox,
         };
         service.announce(now);
@@ -121,24 +140,61 @@ impl LockService {
         self.clock.monotonic() < state.grace_until
     }
 
-    /// Tells everyone who held locks, and the lock managers of this machine
-    /// that asked to be told, that the server has started.
+    /// Writes the record of lock holders until [`LockService::close`]: for one thread.
+    pub(crate) fn keep_record(&self) {
+        self.journal.keep(&|cut| self.record(cut));
+    }
+
+    /// Writes what is to be written now.
+    pub(crate) fn write_record(&self) {
+        self.journal.write(&|cut| self.record(cut));
+    }
+
+    /// The whole record; `cut` is called at the moment that it shows.
+    fn record(&self, cut: &mut dyn FnMut()) -> String {
+        let state = self.state.lock();
+        cut();
+        state.hosts.whole()
+    }
+
+    /// Ends [`LockService::keep_record`].
+    pub(crate) fn close(&self) {
+        self.journal.close();
+    }
+
+    /// Notifies everyone who held locks, and the lock managers of this machine
+    /// that asked for it, that the server has started.
     fn announce(&self, now: Duration) {
         let mut state = self.state.lock();
         let mut calls = Vec::new();
+        let mut seen = HashSet::new();
         for host in state.hosts.recovering() {
-            // Clients know a server by the name or by the address they mounted.
-            for name in [self.name.clone(), host.local.to_string()] {
-                calls.push((
-                    host.addr,
-                    host.local,
-                    hosts::notify_call(self.xid(), &name, state.hosts.state()),
-                ));
+            for &local in &host.locals {
+                // Several names at an address are one status monitor.
+                if !seen.insert((host.addr, local)) {
+                    continue;
+                }
+                // Clients know a server by the name or by the address they mounted.
+                for name in [self.name.clone(), local.to_string()] {
+                    let call = hosts::notify_call(self.xid(), &name, state.hosts.state());
+                    calls.push((host.addr, local, call));
+                }
             }
         }
         for (to, call) in state.hosts.monitor_calls(None, || self.xid()) {
             calls.push((to, to, call));
         }
+        self.notify(&mut state, calls, NOTIFY_TRIES, now);
+    }
+
+    /// Sends notices: to whom, from where, what.
+    fn notify(
+        &self,
+        state: &mut State,
+        calls: Vec<(IpAddr, IpAddr, hosts::ReadyCall)>,
+        tries_left: u32,
+        now: Duration,
+    ) {
         for (to, from, (program, version, message)) in calls {
             let call = Outgoing {
                 token: self.rng.next_u64(),
@@ -146,17 +202,15 @@ impl LockService {
                 from,
                 program,
                 version,
-                message,
+                message: message.into(),
             };
-            self.send(
-                &mut state,
-                Pending {
-                    call,
-                    grant: None,
-                    tries_left: NOTIFY_TRIES,
-                    next: now,
-                },
-            );
+            let pending = Pending {
+                call,
+                grant: None,
+                tries_left,
+                next: now,
+            };
+            self.send(state, pending);
         }
     }
 
@@ -164,10 +218,33 @@ impl LockService {
         self.rng.next_u64() as u32
     }
 
+    /// Sends a call, and keeps it to be repeated. What the outbox has no room for is tried again at the next tick; a
+    /// notice loses none of its tries by that.
     fn send(&self, state: &mut State, mut pending: Pending) {
-        pending.next = self.clock.monotonic().saturating_add(RETRY);
-        self.outbox.push(pending.call.clone());
-        state.pending.insert(pending.call.token, pending);
+        let sent = self.outbox.push(pending.call.clone());
+        pending.next = self.clock.monotonic().saturating_add(match sent {
+            true => RETRY,
+            false => TICK,
+        });
+        if !sent && pending.grant.is_none() {
+            pending.tries_left += 1;
+        }
+        if state
+            .pending
+            .insert(pending.call.token, pending)
+            .is_some_and(|old| old.grant.is_some())
+        {
+            state.grants -= 1;
+        }
+    }
+
+    /// Takes out a call that needs no repetition.
+    fn settle(state: &mut State, token: u64) -> Option<Pending> {
+        let pending = state.pending.remove(&token)?;
+        if pending.grant.is_some() {
+            state.grants -= 1;
+        }
+        Some(pending)
     }
 
     /// Sends a call that is not repeated and whose reply does not matter.
@@ -182,45 +259,49 @@ impl LockService {
             from,
             program: NLM_PROGRAM,
             version: 4,
-            message,
+            message: message.into(),
         });
     }
 
-    /// Tells clients of the locks that they now hold.
+    /// Notifies clients of the locks that they now hold.
     fn grant(&self, grants: Vec<Grant>) {
         if grants.is_empty() {
             return;
         }
         let mut state = self.state.lock();
         for grant in grants {
-            let Some(host) = state.hosts.get(&grant.lock.owner.client).cloned() else {
+            let client = &grant.lock.owner.client;
+            let Some(from) = state.hosts.local(client) else {
                 continue;
             };
             let token = self.rng.next_u64();
             let mut message = Vec::with_capacity(256);
             rpc::put_call(&mut message, self.xid(), NLM_PROGRAM, 4, GRANTED);
             let handle = self.vfs.handle_of(grant.file);
-            wire::put_granted(
-                &mut message,
-                &token.to_be_bytes(),
-                &host.name,
-                &handle,
-                &grant.lock,
-            );
+            let cookie = token.to_be_bytes();
+            wire::put_granted(&mut message, &cookie, &client.name, &handle, &grant.lock);
             let call = Outgoing {
                 token,
-                to: host.addr,
-                from: host.local,
+                to: client.address,
+                from,
                 program: NLM_PROGRAM,
                 version: 4,
-                message,
+                message: message.into(),
+            };
+            let bytes = PENDING + call.message.len();
+            let memory = self.vfs.locks.budget().try_reserve(bytes);
+            let Some(memory) = memory.filter(|_| state.grants < MAX_GRANTS) else {
+                // Called once; if that fails the client asks by itself.
+                self.outbox.push(call);
+                continue;
             };
             let pending = Pending {
                 call,
-                grant: Some(grant),
+                grant: Some((grant, memory)),
                 tries_left: GRANT_TRIES,
                 next: Duration::ZERO,
             };
+            state.grants += 1;
             self.send(&mut state, pending);
         }
     }
@@ -234,22 +315,36 @@ impl LockService {
         let stat = rpc::accepted_results(body)
             .and_then(wire::result)
             .map(|(_, stat)| stat);
-        self.answered(token, stat);
+        self.answered(token, None, stat);
     }
 
-    /// Takes the answer of a client to the call with this token.
-    fn answered(&self, token: u64, stat: Option<u32>) {
-        let Some(pending) = self.state.lock().pending.remove(&token) else {
+    /// Takes the answer of a client to the call with this token; `from`: it came as a call of its own from there.
+    fn answered(&self, token: u64, from: Option<IpAddr>, stat: Option<u32>) {
+        let mut state = self.state.lock();
+        let called = state.pending.get(&token).map(|p| p.call.to);
+        if called.is_none() || from.is_some_and(|from| Some(from) != called) {
             return;
-        };
-        tracing::debug!(to = %pending.call.to, program = pending.call.program, ?stat, "a client has answered");
+        }
+        let pending = LockService::settle(&mut state, token);
+        drop(state);
+        tracing::debug!(to = ?called, ?stat, "a client has answered");
         let unwanted = stat.is_some_and(|s| s != wire::Stat::Granted as u32);
-        if let (Some(grant), true) = (pending.grant, unwanted) {
-            let more = self
-                .vfs
-                .locks
-                .unlock(grant.file, &grant.lock.owner, grant.lock.range);
-            self.grant(more);
+        if let (Some((grant, _)), true) = (pending.and_then(|p| p.grant), unwanted) {
+            self.unlock(grant.file, &grant.lock.owner, grant.lock.range);
+        }
+    }
+
+    /// Unlocks, and notifies those who waited; false if that takes memory that is not there.
+    fn unlock(&self, file: FileId, owner: &Owner, range: Range) -> bool {
+        match self.vfs.locks.unlock(file, owner, range) {
+            Ok(grants) => {
+                self.grant(grants);
+                true
+            }
+            Err(weir_vfs::locks::Full) => {
+                tracing::warn!(client = %owner.client.address, "no memory to split a lock");
+                false
+            }
         }
     }
 
@@ -265,76 +360,154 @@ impl LockService {
             .map(|(t, _)| *t)
             .collect();
         for token in due {
-            if let Some(mut p) = state.pending.remove(&token) {
+            if let Some(mut p) = LockService::settle(&mut state, token) {
                 if p.tries_left > 1 {
                     p.tries_left -= 1;
+                    state.grants += usize::from(p.grant.is_some());
                     self.send(&mut state, p);
                 }
             }
         }
         if now >= state.grace_until && now >= state.next_prune {
             state.next_prune = now.saturating_add(PRUNE);
-            // A host that was just written down may not have its lock yet.
+            // A host that was just recorded may not have its lock yet.
             let since = now.saturating_sub(PRUNE);
-            let holders = self.vfs.locks.clients();
-            state.hosts.prune(&holders, since);
+            state
+                .hosts
+                .prune(|client| self.vfs.locks.has(client), since);
         }
     }
 
-    /// A host has restarted or gives up: everything it held is released.
-    pub(crate) fn host_gone(&self, addr: IpAddr, name: &[u8]) {
-        let clients = self.state.lock().hosts.matching(addr, name);
+    /// Whether `name` is a host name that resolves to all of these addresses; an error while that is not known.
+    fn resolves(&self, name: &[u8], addresses: &[IpAddr]) -> Result<bool, Wait> {
+        let Some(Clients::Host(name)) = std::str::from_utf8(name)
+            .ok()
+            .and_then(|n| Clients::parse(n).ok())
+        else {
+            return Ok(false);
+        };
+        for address in addresses {
+            if !self.vfs.names.is_host(&name, *address)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The clients that a host speaks for that calls from `addr` and calls itself `name`: see the module's head. With
+    /// what has to be known to tell about further ones.
+    fn spoken_for(&self, addr: IpAddr, name: &[u8]) -> (Vec<Client>, Option<Wait>) {
+        let state = self.state.lock();
+        let mut here = state.hosts.names_at(addr);
+        let elsewhere: Vec<IpAddr> = state
+            .hosts
+            .addresses_of(name)
+            .iter()
+            .copied()
+            .filter(|a| *a != addr)
+            .collect();
+        drop(state);
+        // Not all that have locks are monitored (NM_LOCK).
+        here.extend(self.vfs.locks.clients_at(addr).into_iter().map(|c| c.name));
+        here.sort_unstable();
+        here.dedup();
+        let named: Vec<_> = here
+            .iter()
+            .filter(|own| same_host(own, name))
+            .cloned()
+            .collect();
+        let chosen = match (named.is_empty(), here.len()) {
+            (false, _) => named,
+            // The status monitor may know the host by another name than the lock manager does.
+            (true, 0 | 1) => here,
+            (true, several) => {
+                tracing::warn!(%addr, several, "a host restarted whose name is that of none of the hosts at its address; no lock is released");
+                Vec::new()
+            }
+        };
+        let client = |address, name: &[u8]| Client {
+            address,
+            name: Arc::from(name),
+        };
+        let mut out: Vec<Client> = chosen.iter().map(|name| client(addr, name)).collect();
+        let mut unknown = None;
+        for other in elsewhere {
+            match self.resolves(name, &[addr, other]) {
+                Ok(true) => out.push(client(other, name)),
+                Ok(false) => {}
+                Err(wait) => unknown = Some(wait),
+            }
+        }
+        (out, unknown)
+    }
+
+    /// A host gives up: everything it held is released. Returns what has to be known to release the rest.
+    pub(crate) fn host_gone(&self, addr: IpAddr, name: &[u8]) -> Option<Wait> {
+        let (clients, unknown) = self.spoken_for(addr, name);
+        self.release(&clients);
+        unknown
+    }
+
+    fn release(&self, clients: &[Client]) {
         if clients.is_empty() {
             return;
         }
-        let grants = self.vfs.locks.release(|c| clients.contains(c));
+        let grants = self.vfs.locks.release(clients);
         let mut state = self.state.lock();
-        state.pending.retain(|_, p| {
-            !p.grant
+        let theirs = |p: &Pending| {
+            p.grant
                 .as_ref()
-                .is_some_and(|g| clients.contains(&g.lock.owner.client))
-        });
-        state.hosts.remove(&clients);
+                .is_some_and(|(g, _)| clients.contains(&g.lock.owner.client))
+        };
+        state.pending.retain(|_, p| !theirs(p));
+        state.grants = state.pending.values().filter(|p| p.grant.is_some()).count();
+        state.hosts.remove(clients);
         drop(state);
         self.grant(grants);
     }
 
-    /// A host told that it has restarted (SM_NOTIFY): its locks are gone, and
-    /// whoever here asked to be told is.
-    pub(crate) fn host_restarted(&self, addr: IpAddr, name: &[u8], reached: u32) {
-        self.host_gone(addr, name);
-        let mut state = self.state.lock();
-        let calls = state
-            .hosts
-            .monitor_calls(Some((name, reached)), || self.xid());
-        for (to, (program, version, message)) in calls {
-            let call = Outgoing {
-                token: self.rng.next_u64(),
-                to,
-                from: to,
-                program,
-                version,
-                message,
+    /// A host notifies us that it has restarted (SM_NOTIFY) and reached a state: its locks of before are released, and
+    /// the lock managers here that asked for it are notified. Returns what has to be known to do the rest.
+    pub(crate) fn host_restarted(&self, addr: IpAddr, name: &[u8], reached: u32) -> Option<Wait> {
+        let (mut clients, mut unknown) = self.spoken_for(addr, name);
+        let state = self.state.lock();
+        // Notices are repeated and may be late: locks that were taken in the new state stay.
+        clients.retain(|c| state.hosts.state_of(c) != reached || reached == 0);
+        let monitored = state.hosts.monitored(name);
+        drop(state);
+        self.release(&clients);
+        if monitored {
+            let literal = std::str::from_utf8(name)
+                .ok()
+                .and_then(|n| n.parse::<IpAddr>().ok());
+            let itself = match addr.is_loopback() || literal == Some(addr) {
+                true => Ok(true),
+                false => self.resolves(name, &[addr]),
             };
-            self.send(
-                &mut state,
-                Pending {
-                    call,
-                    grant: None,
-                    tries_left: GRANT_TRIES,
-                    next: Duration::ZERO,
-                },
-            );
+            match itself {
+                Ok(false) => {}
+                Ok(true) => {
+                    let mut state = self.state.lock();
+                    let calls = state
+                        .hosts
+                        .monitor_calls(Some((name, reached)), || self.xid());
+                    let calls = calls.into_iter().map(|(to, call)| (to, to, call)).collect();
+                    self.notify(&mut state, calls, GRANT_TRIES, Duration::ZERO);
+                }
+                Err(wait) => unknown = Some(wait),
+            }
         }
+        unknown
     }
 
     /// SM_SIMU_CRASH: all locks are lost as by a restart, and everyone who held
-    /// one is told; the new grace period lets them claim their locks again.
+    /// one is notified; the new grace period lets them claim their locks again.
     pub(crate) fn simulate_crash(&self) {
-        self.vfs.locks.release(|_| true);
+        self.vfs.locks.release_all();
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         state.pending.clear();
+        state.grants = 0;
         state.hosts.restart();
         state.grace_until = if state.hosts.recovering().is_empty() {
             Duration::ZERO
@@ -359,4 +532,15 @@ impl LockService {
     pub(crate) fn unmonitor(&self, host: Option<&[u8]>, program: u32) {
         self.state.lock().hosts.unmonitor(host, program);
     }
+}
+
+/// Whether two names are those of one host: the same but for case, or one is the other with a domain.
+fn same_host(a: &[u8], b: &[u8]) -> bool {
+    let (short, long) = match a.len() <= b.len() {
+        true => (a, b),
+        false => (b, a),
+    };
+    let (first, rest) = long.split_at(short.len());
+    first.eq_ignore_ascii_case(short)
+        && (rest.is_empty() || (rest.first() == Some(&b'.') && !short.contains(&b'.')))
 }

@@ -1,42 +1,73 @@
 //! The procedures of NLM version 4.
 
 use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_share_result};
-use super::{Host, LockService};
+use super::{LockService, Recorded, Slip};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::VolumeId;
-use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict};
+use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict, Who};
 use weir_vfs::names::Wait;
 use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Client as Caller, Cx, Export, ExportTable, FileId, NoSubject};
+use weir_vfs::{Client as Caller, Creds, Cx, Export, ExportTable, FileId, LockAccess, NoSubject};
 
 /// A call being served.
 pub(crate) struct Op<'a> {
     pub(crate) service: &'a LockService,
     pub(crate) table: &'a ExportTable,
     pub(crate) client: Caller<'a>,
+    /// The identity in the call, if it gives one.
+    pub(crate) caller: Option<&'a Creds>,
     pub(crate) local: IpAddr,
     pub(crate) cx: &'a mut Cx,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
+    /// Set when the call cannot be answered before this batch of the record is durable. What is in `out` is for the
+    /// case that it cannot be written.
+    pub(crate) unrecorded: Option<Arc<Slip>>,
     /// The volume of the file that it is about, once that is known.
     pub(crate) volume: Option<VolumeId>,
+    /// The client may not use the file's volume, or has no handle of this server.
+    stranger: bool,
 }
 
 /// Why the call is not done yet: the volume has to do this first.
 pub(crate) type Stopped<'a> = (Stop, &'a Export);
 
-/// The host of a caller: its name and its address, since names alone are not
-/// unique ("localhost").
-fn client_of(name: &[u8], addr: IpAddr) -> Client {
-    let mut id = name.to_vec();
-    id.push(0);
-    id.extend_from_slice(addr.to_string().as_bytes());
-    Arc::from(id)
+/// Whether the procedure is one that takes locks: the caller's identity counts.
+pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
+    match args {
+        Args::Sync(verb, _) | Args::Async(verb, _) => matches!(verb, Verb::Test | Verb::Lock),
+        Args::Unmonitored(_) | Args::Share(_) => true,
+        _ => false,
+    }
 }
 
 impl<'a> Op<'a> {
+    /// A call from `client`, which reached us at `local`.
+    pub(crate) fn new(
+        service: &'a LockService,
+        table: &'a ExportTable,
+        client: Caller<'a>,
+        local: IpAddr,
+        cx: &'a mut Cx,
+        out: &'a mut Vec<u8>,
+    ) -> Op<'a> {
+        Op {
+            service,
+            table,
+            client,
+            caller: None,
+            local,
+            cx,
+            out,
+            unknown: None,
+            unrecorded: None,
+            volume: None,
+            stranger: false,
+        }
+    }
+
     /// Serves decoded arguments.
     pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Stopped<'a>> {
         match args {
@@ -52,6 +83,11 @@ impl<'a> Op<'a> {
             }
             Args::Async(verb, a) => {
                 let (stat, holder) = self.lock_call(*verb, a, true)?;
+                // To call whoever sends a message would let anyone have anyone called. And a call that is run again
+                // later has no result yet.
+                if self.stranger || self.unknown.is_some() || self.unrecorded.is_some() {
+                    return Ok(());
+                }
                 let mut results = Vec::with_capacity(64);
                 put_result(&mut results, a.cookie, stat, holder.as_ref());
                 // TEST_RES to GRANTED_RES follow each other as the verbs do.
@@ -67,52 +103,87 @@ impl<'a> Op<'a> {
             }
             Args::Result(verb, cookie, stat) => {
                 if let (Verb::Granted, Ok(token)) = (verb, <[u8; 8]>::try_from(*cookie)) {
+                    let token = u64::from_be_bytes(token);
                     self.service
-                        .answered(u64::from_be_bytes(token), Some(*stat));
+                        .answered(token, Some(self.client.address), Some(*stat));
                 }
             }
             Args::Share(a) => {
-                let stat = self.share(a, true)?;
+                let stat = self.share(a)?;
                 put_share_result(self.out, a.cookie, stat);
             }
             Args::Unshare(a) => {
-                let stat = self.share(a, false)?;
+                let stat = self.unshare(a);
                 put_share_result(self.out, a.cookie, stat);
             }
-            Args::FreeAll(name) => self.service.host_gone(self.client.address, name),
+            Args::FreeAll(name) => {
+                self.unknown = self.service.host_gone(self.client.address, name);
+            }
         }
         Ok(())
     }
 
-    /// The file of a handle, if the client may use it and it still exists.
-    fn file(&mut self, handle: &[u8]) -> Result<Result<FileId, Stat>, Stopped<'a>> {
+    /// The file of a handle, if the client may use it, it still exists, and the caller may lock it so.
+    fn file(
+        &mut self,
+        handle: &[u8],
+        access: LockAccess,
+    ) -> Result<Result<FileId, Stat>, Stopped<'a>> {
         let service = self.service;
-        let (subject, ino) = match service.vfs.admit(self.table, handle, &self.client, None) {
+        let (subject, ino) = match service
+            .vfs
+            .admit(self.table, handle, &self.client, self.caller)
+        {
             Ok(s) => s,
-            Err(NoSubject::BadHandle | NoSubject::Stale) => return Ok(Err(Stat::StaleHandle)),
-            Err(NoSubject::Denied) => return Ok(Err(Stat::Failed)),
-            Err(NoSubject::Unknown(wait)) => {
-                self.unknown = Some(wait);
-                return Ok(Err(Stat::Failed));
+            Err(NoSubject::Stale) => return Ok(Err(Stat::StaleHandle)),
+            Err(why) => {
+                self.stranger = true;
+                if let NoSubject::Unknown(wait) = why {
+                    self.unknown = Some(wait);
+                }
+                return Ok(Err(match why {
+                    NoSubject::BadHandle => Stat::StaleHandle,
+                    _ => Stat::Failed,
+                }));
             }
         };
         self.volume = Some(subject.export.volume.id());
-        match subject.getattr(self.cx, ino) {
-            Ok(_) => Ok(Ok(FileId {
+        match subject.may_lock(self.cx, ino, access) {
+            Ok(()) => Ok(Ok(FileId {
                 volume: subject.export.volume.id(),
                 ino,
                 place: subject.place,
             })),
             Err(Stop::Fail(FsError::Stale)) => Ok(Err(Stat::StaleHandle)),
+            Err(Stop::Fail(FsError::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
+            // There is no status for a permission that is missing; the Linux server answers this one.
             Err(Stop::Fail(_)) => Ok(Err(Stat::Failed)),
             Err(stop) => Err((stop, subject.export)),
         }
     }
 
+    /// The file of a handle that is to be unlocked: whatever has become of the file, of its export or of the caller's
+    /// permission since, what the client has there it may give up.
+    fn locked_file(&mut self, handle: &[u8]) -> Result<FileId, Stat> {
+        let vfs = &self.service.vfs;
+        let admitted = vfs.admit(self.table, handle, &self.client, None);
+        self.stranger = !matches!(admitted, Ok(_) | Err(NoSubject::Stale));
+        let file = vfs.file_id(handle).map_err(|_| Stat::StaleHandle)?;
+        self.volume = Some(file.volume);
+        Ok(file)
+    }
+
+    fn client_of(&self, name: &[u8]) -> Client {
+        Client {
+            address: self.client.address,
+            name: Arc::from(name),
+        }
+    }
+
     fn owner(&self, a: &Alock<'_>) -> Owner {
         Owner {
-            client: client_of(a.caller, self.client.address),
-            process: a.svid,
+            client: self.client_of(a.caller),
+            who: Who::Process(a.svid),
             shown: Arc::from(a.owner),
         }
     }
@@ -125,9 +196,15 @@ impl<'a> Op<'a> {
     ) -> Result<(Stat, Option<Lock>), Stopped<'a>> {
         if verb == Verb::Granted {
             // We hold no locks anywhere.
+            self.stranger = true;
             return Ok((Stat::Denied, None));
         }
-        let file = match self.file(a.lock.file)? {
+        let file = match verb {
+            Verb::Lock if a.exclusive => self.file(a.lock.file, LockAccess::Write)?,
+            Verb::Lock | Verb::Test => self.file(a.lock.file, LockAccess::Any)?,
+            Verb::Cancel | Verb::Unlock | Verb::Granted => self.locked_file(a.lock.file),
+        };
+        let file = match file {
             Ok(file) => file,
             Err(stat) => return Ok((stat, None)),
         };
@@ -145,9 +222,10 @@ impl<'a> Op<'a> {
             Verb::Lock => (self.lock(file, lock, a, monitored), None),
             Verb::Cancel => (self.cancel(file, &lock), None),
             Verb::Unlock | Verb::Granted => {
-                let grants = self.service.vfs.locks.unlock(file, &lock.owner, lock.range);
-                self.service.grant(grants);
-                (Stat::Granted, None)
+                match self.service.unlock(file, &lock.owner, lock.range) {
+                    true => (Stat::Granted, None),
+                    false => (Stat::DeniedNoLocks, None),
+                }
             }
         })
     }
@@ -163,42 +241,51 @@ impl<'a> Op<'a> {
     }
 
     /// Whether a request fits the time: only claims of old locks during the
-    /// grace period, and none afterwards. Writes the host down.
+    /// grace period, by hosts that held some, and none afterwards. Records the host.
     fn admit_host(
-        &self,
+        &mut self,
         client: &Client,
-        name: &[u8],
+        nsm_state: u32,
         reclaim: bool,
         monitored: bool,
     ) -> Result<(), Stat> {
+        if client.name.len() > super::hosts::MAX_NAME {
+            return Err(Stat::DeniedNoLocks);
+        }
         let mut state = self.service.state.lock();
         match (self.service.in_grace(&state), reclaim) {
             (true, false) => return Err(Stat::DeniedGracePeriod),
             (false, true) => return Err(Stat::Denied),
+            (true, true) if !state.hosts.may_reclaim(client.address) => return Err(Stat::Denied),
             _ => {}
         }
         if monitored {
-            let host = Host {
-                name: Arc::from(name),
-                addr: self.client.address,
-                local: self.local,
-            };
-            // A lock whose holder could not be told of a restart is none.
             let now = self.service.clock.monotonic();
-            state
-                .hosts
-                .add(client, host, now)
-                .map_err(|_| Stat::DeniedNoLocks)?;
+            // A lock whose holder could not be notified of a restart is none.
+            match state.hosts.add(client, self.local, nsm_state, now) {
+                Recorded::Yes => {}
+                Recorded::With(batch) => {
+                    self.unrecorded = Some(batch);
+                    return Err(Stat::DeniedNoLocks);
+                }
+                Recorded::Full => return Err(Stat::DeniedNoLocks),
+            }
         }
         Ok(())
     }
 
-    fn lock(&self, file: FileId, lock: Lock, a: &LockArgs<'_>, monitored: bool) -> Stat {
-        if let Err(stat) = self.admit_host(&lock.owner.client, a.lock.caller, a.reclaim, monitored)
-        {
+    fn lock(&mut self, file: FileId, lock: Lock, a: &LockArgs<'_>, monitored: bool) -> Stat {
+        if let Err(stat) = self.admit_host(&lock.owner.client, a.state, a.reclaim, monitored) {
             return stat;
         }
-        match self.service.vfs.locks.lock(file, lock, a.block) {
+        let mut grants = Vec::new();
+        let verdict = self
+            .service
+            .vfs
+            .locks
+            .lock(file, lock, a.block, &mut grants);
+        self.service.grant(grants);
+        match verdict {
             Verdict::Granted => Stat::Granted,
             Verdict::Denied(_) => Stat::Denied,
             Verdict::Queued => Stat::Blocked,
@@ -214,54 +301,65 @@ impl<'a> Op<'a> {
             return Stat::Granted;
         }
         let mut state = self.service.state.lock();
-        let granted = state
-            .pending
-            .iter()
-            .find(|(_, p)| {
-                p.grant
-                    .as_ref()
-                    .is_some_and(|g| g.file == file && g.lock == *lock)
-            })
-            .map(|(token, _)| *token);
-        let Some(token) = granted else {
+        let granted = state.pending.iter().find(|(_, p)| {
+            let of = |g: &weir_vfs::locks::Grant| g.file == file && g.lock == *lock;
+            p.grant.as_ref().is_some_and(|(g, _)| of(g))
+        });
+        let Some(token) = granted.map(|(token, _)| *token) else {
             return Stat::Denied;
         };
-        state.pending.remove(&token);
+        LockService::settle(&mut state, token);
         drop(state);
-        let grants = self.service.vfs.locks.unlock(file, &lock.owner, lock.range);
-        self.service.grant(grants);
-        Stat::Granted
+        match self.service.unlock(file, &lock.owner, lock.range) {
+            true => Stat::Granted,
+            false => Stat::DeniedNoLocks,
+        }
     }
 
-    fn share(&mut self, a: &ShareArgs<'_>, take: bool) -> Result<Stat, Stopped<'a>> {
-        let file = match self.file(a.file)? {
-            Ok(file) => file,
-            Err(stat) => return Ok(stat),
-        };
-        let client = client_of(a.caller, self.client.address);
-        // Reservations have no process number; the owner bytes tell them apart.
-        let id = Client::from([&client[..], b"\0", a.owner].concat());
-        let owner = Owner {
-            client: client.clone(),
-            process: crc32c::crc32c(&id),
-            shown: Arc::from(a.owner),
-        };
-        if !take {
-            self.service.vfs.locks.unshare(file, &owner);
-            return Ok(Stat::Granted);
+    /// Reservations have no process number; the owner bytes distinguish them.
+    fn sharer(&self, a: &ShareArgs<'_>) -> Owner {
+        Owner {
+            client: self.client_of(a.caller),
+            who: Who::Opaque(Arc::from(a.owner)),
+            shown: Arc::default(),
         }
+    }
+
+    fn share(&mut self, a: &ShareArgs<'_>) -> Result<Stat, Stopped<'a>> {
         if a.access > 3 || a.deny > 3 {
             return Ok(Stat::Failed);
         }
-        if let Err(stat) = self.admit_host(&client, a.caller, a.reclaim, true) {
+        let access = match a.access {
+            0 => LockAccess::Any,
+            1 => LockAccess::Read,
+            2 => LockAccess::Write,
+            _ => LockAccess::ReadWrite,
+        };
+        let file = match self.file(a.file, access)? {
+            Ok(file) => file,
+            Err(stat) => return Ok(stat),
+        };
+        let owner = self.sharer(a);
+        if let Err(stat) = self.admit_host(&owner.client, 0, a.reclaim, true) {
             return Ok(stat);
         }
         Ok(
             match self.service.vfs.locks.share(file, &owner, a.access, a.deny) {
-                Verdict::Granted => Stat::Granted,
-                Verdict::Full => Stat::DeniedNoLocks,
-                _ => Stat::Denied,
+                Some(true) => Stat::Granted,
+                Some(false) => Stat::Denied,
+                None => Stat::DeniedNoLocks,
             },
         )
+    }
+
+    fn unshare(&mut self, a: &ShareArgs<'_>) -> Stat {
+        match self.locked_file(a.file) {
+            Ok(file) => {
+                let owner = self.sharer(a);
+                self.service.vfs.locks.unshare(file, &owner);
+                Stat::Granted
+            }
+            Err(stat) => stat,
+        }
     }
 }

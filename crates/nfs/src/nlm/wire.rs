@@ -2,7 +2,7 @@
 //! Interworking: XNFS", chapter 10).
 
 use crate::xdr::{self, Put, Reader};
-use weir_vfs::locks::{Lock, Owner, Range};
+use weir_vfs::locks::Lock;
 
 /// The procedures' names, by number (RFC 1813 §6.2; 16 to 19 are none).
 pub(crate) const PROCEDURES: [&str; 24] = [
@@ -46,6 +46,7 @@ pub enum Stat {
     Blocked = 3,
     DeniedGracePeriod = 4,
     Deadlock = 5,
+    ReadOnly = 6,
     StaleHandle = 7,
     TooBig = 8,
     Failed = 9,
@@ -81,6 +82,8 @@ pub struct LockArgs<'a> {
     pub lock: Alock<'a>,
     /// A lock that was held before the server restarted.
     pub reclaim: bool,
+    /// The client's NSM state; 0 if it does not say.
+    pub state: u32,
 }
 
 /// Arguments of SHARE and UNSHARE.
@@ -113,7 +116,7 @@ pub enum Verb {
     Cancel,
     /// Unlock.
     Unlock,
-    /// The server tells a client that its request was granted; we are none.
+    /// The server notifies a client that its request was granted; we are no client.
     Granted,
 }
 
@@ -128,7 +131,7 @@ pub enum Args<'a> {
     Async(Verb, LockArgs<'a>),
     /// The result of an asynchronous call of ours: cookie and status.
     Result(Verb, &'a [u8], u32),
-    /// The local status monitor tells that a host restarted (a private procedure
+    /// The local status monitor reports that a host restarted (a private procedure
     /// of lock managers that use one).
     Notify,
     /// SHARE.
@@ -198,6 +201,7 @@ fn test<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
         exclusive,
         lock: alock(r)?,
         reclaim: false,
+        state: 0,
     })
 }
 
@@ -205,7 +209,7 @@ fn test<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
 fn lock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     let mut args = cancel(r)?;
     args.reclaim = r.bool()?;
-    let _state = r.u32()?;
+    args.state = r.u32()?;
     Ok(args)
 }
 
@@ -218,6 +222,7 @@ fn cancel<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
         exclusive,
         lock: alock(r)?,
         reclaim: false,
+        state: 0,
     })
 }
 
@@ -230,6 +235,7 @@ fn unlock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
         exclusive: false,
         lock: alock(r)?,
         reclaim: false,
+        state: 0,
     })
 }
 
@@ -252,7 +258,7 @@ pub(super) fn put_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat, holder: O
     out.put_u32(stat as u32);
     if let Some(h) = holder {
         out.put_bool(h.exclusive);
-        out.put_u32(h.owner.process);
+        out.put_u32(h.owner.process());
         out.put_opaque(&h.owner.shown);
         out.put_u64(h.range.start);
         out.put_u64(h.range.length());
@@ -275,17 +281,16 @@ pub(super) fn put_granted(
     lock: &Lock,
 ) {
     let Lock {
-        owner: Owner { process, shown, .. },
+        owner,
         range,
         exclusive,
     } = lock;
-    let range: &Range = range;
     out.put_opaque(cookie);
     out.put_bool(*exclusive);
     out.put_opaque(caller);
     out.put_opaque(file);
-    out.put_opaque(shown);
-    out.put_u32(*process);
+    out.put_opaque(&owner.shown);
+    out.put_u32(owner.process());
     out.put_u64(range.start);
     out.put_u64(range.length());
 }

@@ -4,11 +4,14 @@
 #![allow(dead_code)] // Each test binary uses a part of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test helper fails loudly.
 
+pub mod locker;
+
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_base::{Clock, Lsn, ManualClock, SeededRng, Time};
-use weir_nfs::{Arrival, Config, ConnInfo, Handled, HostStore, ReplyBuf, Service};
+use weir_nfs::{Arrival, Config, ConnInfo, Handled, HostStore, Later, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::stats::Done;
@@ -133,17 +136,62 @@ pub struct Fattr {
     pub ctime: (u32, u32),
 }
 
-/// The lock hosts' record in memory.
+/// The lock hosts' record in memory, on a disk that may be slow or broken.
 #[derive(Default)]
-pub struct MemoryStore(pub Mutex<Option<Vec<u8>>>);
+pub struct MemoryStore {
+    pub record: Mutex<Option<Vec<u8>>>,
+    /// Calls that write, and of those whole records.
+    pub writes: Mutex<(usize, usize)>,
+    /// Writes fail, half done.
+    pub broken: AtomicBool,
+    /// Writes wait for as long as this is locked.
+    pub slow: Mutex<()>,
+}
+
+impl MemoryStore {
+    /// A store that has this record.
+    pub fn of(record: &[u8]) -> Arc<MemoryStore> {
+        let store = MemoryStore::default();
+        *store.record.lock().unwrap() = Some(record.to_vec());
+        Arc::new(store)
+    }
+
+    /// The record as text.
+    pub fn text(&self) -> String {
+        let record = self.record.lock().unwrap().clone();
+        String::from_utf8(record.unwrap()).unwrap()
+    }
+
+    fn write(&self, whole: bool, bytes: &[u8]) -> std::io::Result<()> {
+        drop(self.slow.lock().unwrap());
+        let mut writes = self.writes.lock().unwrap();
+        *writes = (writes.0 + 1, writes.1 + usize::from(whole));
+        let mut record = self.record.lock().unwrap();
+        let broken = self.broken.load(Ordering::Relaxed);
+        match (broken, whole) {
+            (true, true) => {}
+            (false, true) => *record = Some(bytes.to_vec()),
+            (true, false) => record
+                .get_or_insert_default()
+                .extend(&bytes[..bytes.len() / 2]),
+            (false, false) => record.get_or_insert_default().extend(bytes),
+        }
+        match broken {
+            true => Err(std::io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
 
 impl HostStore for MemoryStore {
     fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().unwrap().clone())
+        Ok(self.record.lock().unwrap().clone())
     }
-    fn save(&self, record: &[u8]) -> std::io::Result<()> {
-        *self.0.lock().unwrap() = Some(record.to_vec());
-        Ok(())
+    fn replace(&self, record: &[u8]) -> std::io::Result<()> {
+        self.write(true, record)
+    }
+    fn append(&self, lines: &[u8]) -> std::io::Result<()> {
+        self.write(false, lines)
     }
 }
 
@@ -205,7 +253,8 @@ impl Server {
 
     /// The same data behind a service that has just started.
     pub fn restart(&mut self) {
-        self.vfs.locks.release(|_| true);
+        self.service.write_lock_record();
+        self.vfs.locks.release_all();
         self.service = Service::new(Config {
             vfs: Arc::clone(&self.vfs),
             clock: self.clock.clone(),
@@ -273,7 +322,11 @@ impl Server {
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
         };
         match self.service.handle(&self.conn(), record, arrival) {
-            Handled::Later(f) | Handled::Held(f) => block_on(f),
+            Handled::Later(f) | Handled::Held(f) => {
+                // What a host's first lock waits for; there is no thread for it here.
+                self.service.write_lock_record();
+                block_on(f)
+            }
             now => now,
         }
     }
@@ -286,6 +339,11 @@ impl Server {
         self.last_done.set(reply.done());
         check_framing(&reply);
         R(reply.message(), 0)
+    }
+
+    /// All calls that wait to be made to clients.
+    pub fn outgoing(&self) -> Vec<Outgoing> {
+        std::iter::from_fn(|| self.service.next_outgoing(|_| true)).collect()
     }
 
     /// A call that the RPC layer accepts; the results.
@@ -374,6 +432,17 @@ fn check_framing(reply: &ReplyBuf) {
             rest.iter().flat_map(|s| s.to_vec()).collect::<Vec<u8>>(),
             all[skip..]
         );
+    }
+}
+
+/// The last word of the reply that a parked call comes to.
+pub fn wait(later: &mut Later) -> u32 {
+    match block_on(later) {
+        Handled::Reply(reply, _) => {
+            let message = reply.message();
+            u32::from_be_bytes(message[message.len() - 4..].try_into().unwrap())
+        }
+        _ => panic!("no reply"),
     }
 }
 

@@ -30,8 +30,15 @@ impl HostStore for Hosts {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
         Ok(self.0.lock().clone())
     }
-    fn save(&self, record: &[u8]) -> io::Result<()> {
+    fn replace(&self, record: &[u8]) -> io::Result<()> {
         *self.0.lock() = Some(record.to_vec());
+        Ok(())
+    }
+    fn append(&self, lines: &[u8]) -> io::Result<()> {
+        self.0
+            .lock()
+            .get_or_insert_default()
+            .extend_from_slice(lines);
         Ok(())
     }
 }
@@ -104,7 +111,11 @@ impl Server {
     #[must_use]
     pub fn handle(&self, message: &[u8], now: Time) -> Handled {
         match self.service.handle(&self.conn, message, now) {
-            Handled::Later(future) | Handled::Held(future) => block_on(future),
+            Handled::Later(future) | Handled::Held(future) => {
+                // What a host's first lock waits for; there is no thread for it here.
+                self.service.write_lock_record();
+                block_on(future)
+            }
             at_once => at_once,
         }
     }

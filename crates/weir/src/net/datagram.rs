@@ -3,11 +3,14 @@
 //! NFS itself is served over TCP only, but Linux calls the status monitor over UDP whatever the
 //! mount uses: `sm-notify` of a client that has come back, and the kernel of a client on this
 //! same machine. These are a few small messages an hour, so one task on the main thread is
-//! enough; a request that would have to wait is dropped, and its sender tries again.
+//! enough. A request that has to wait (a host's first lock waits for the record of lock holders) becomes a task; beyond
+//! [`WAITING`] of them it is dropped, and its sender tries again.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::net::UdpSocket;
@@ -22,7 +25,10 @@ const MAX_MESSAGE: usize = 8192;
 /// Bytes of a record mark, which a datagram does not have.
 const MARK: usize = 4;
 
-/// Opens the UDP port of the same number and returns what serves it.
+/// Requests that wait at once.
+const WAITING: usize = 64;
+
+/// Opens the UDP port of the same number and returns what serves it, within a local task set.
 pub fn datagrams<B: Backend>(
     address: SocketAddr,
     backend: Arc<B>,
@@ -30,8 +36,9 @@ pub fn datagrams<B: Backend>(
 ) -> io::Result<impl Future<Output = ()> + 'static> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
-    let socket = UdpSocket::from_std(socket)?;
+    let socket = Rc::new(UdpSocket::from_std(socket)?);
     Ok(async move {
+        let waiting = Rc::new(Cell::new(0));
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
             // An error is about an earlier answer that could not be delivered.
@@ -47,16 +54,34 @@ pub fn datagrams<B: Backend>(
                 time: clock.now(),
                 monotonic: u64::try_from(clock.monotonic().as_nanos()).ok(),
             };
-            if let Handled::Reply(reply, None) = backend.handle(&conn, message, arrival) {
-                backend.answered(&conn, &mut std::iter::once(&reply));
-                let mut pieces = Vec::new();
-                reply.pieces(MARK, &mut pieces);
-                let answer: Vec<u8> = pieces.iter().flat_map(|p| p.iter().copied()).collect();
-                // As unreliable as the transport: the caller asks again.
-                let _ = socket.send_to(&answer, peer).await;
+            match backend.handle(&conn, message, arrival) {
+                Handled::Reply(reply, None) => send(&socket, &*backend, &conn, &reply).await,
+                Handled::Later(work) if waiting.get() < WAITING => {
+                    let (socket, backend) = (Rc::clone(&socket), Arc::clone(&backend));
+                    let waiting = Rc::clone(&waiting);
+                    waiting.set(waiting.get() + 1);
+                    tokio::task::spawn_local(async move {
+                        if let Some((reply, None)) = work.await {
+                            send(&socket, &*backend, &conn, &reply).await;
+                        }
+                        waiting.set(waiting.get() - 1);
+                    });
+                }
+                _ => {}
             }
         }
     })
+}
+
+async fn send<B: Backend>(socket: &UdpSocket, backend: &B, conn: &ConnInfo, reply: &B::Reply) {
+    backend.answered(conn, &mut std::iter::once(reply));
+    let answer: Vec<u8> = {
+        let mut pieces = Vec::new();
+        reply.pieces(MARK, &mut pieces);
+        pieces.iter().flat_map(|p| p.iter().copied()).collect()
+    };
+    // As unreliable as the transport: the caller asks again.
+    let _ = socket.send_to(&answer, conn.peer).await;
 }
 
 /// True for calls of the programs that are served here (RFC 5531 §9: the program is the fourth

@@ -1,0 +1,157 @@
+//! Which owners wait for which locks: for the search for deadlocks.
+//!
+//! An owner that waits for a lock waits for everyone whose lock is in the way. If it follows from there, over others that
+//! wait, that somebody waits for the owner itself, none of them would ever go on. The search begins when a request is to
+//! be queued, which is the only moment at which such a cycle can close, and follows the waits of owners that wait
+//! themselves: the others cannot be part of a cycle.
+//!
+//! A lock may be in the way of very many (shared locks of thousands of processes), and very many may wait. So a step
+//! takes the side that is smaller: the owners in the way, if they are [`FEW`] at most, else those that wait. After
+//! [`SEARCH`] comparisons the search ends, and a deadlock behind that is not found: its owners wait until one gives up,
+//! as POSIX allows (EDEADLK "may" be reported). Linux ends after ten.
+
+use super::tree::step;
+use super::{Lock, LockTable, Owner, Range};
+use crate::handle::FileId;
+use std::collections::{HashMap, HashSet};
+
+/// Owners in the way that are followed one by one.
+const FEW: usize = 64;
+/// Comparisons of one search at most.
+pub(super) const SEARCH: usize = 4096;
+
+struct Wait {
+    file: FileId,
+    number: u64,
+    range: Range,
+    exclusive: bool,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Graph {
+    waits: HashMap<Owner, Vec<Wait>>,
+}
+
+impl Graph {
+    pub(super) fn add(
+        &mut self,
+        owner: Owner,
+        file: FileId,
+        number: u64,
+        range: Range,
+        exclusive: bool,
+    ) {
+        let wait = Wait {
+            file,
+            number,
+            range,
+            exclusive,
+        };
+        let waits = self.waits.entry(owner).or_default();
+        waits.reserve_exact(1);
+        waits.push(wait);
+    }
+
+    pub(super) fn remove(&mut self, owner: &Owner, number: u64) {
+        if let Some(waits) = self.waits.get_mut(owner) {
+            waits.retain(|w| w.number != number);
+            if waits.is_empty() {
+                self.waits.remove(owner);
+                super::ledger::shrink(&mut self.waits);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+
+    /// Whether this very request is queued.
+    pub(super) fn has(&self, owner: &Owner, file: FileId, want: &Lock) -> bool {
+        let same =
+            |w: &Wait| w.file == file && w.range == want.range && w.exclusive == want.exclusive;
+        self.waits
+            .get(owner)
+            .is_some_and(|waits| waits.iter().any(same))
+    }
+
+    /// Whether waiting for `want` would close a cycle. No shard may be locked.
+    pub(super) fn closes_cycle(&self, table: &LockTable, file: FileId, want: &Lock) -> bool {
+        // Nobody waits, so nobody waits for this owner.
+        if self.waits.is_empty() {
+            return false;
+        }
+        let mut left = SEARCH;
+        let mut seen: HashSet<&Owner> = HashSet::new();
+        let mut next = vec![(file, want.clone())];
+        while let Some((file, lock)) = next.pop() {
+            let Some(blockers) = self.blockers(table, file, &lock, &want.owner, &mut left) else {
+                return true;
+            };
+            for owner in blockers {
+                if !seen.insert(owner) {
+                    continue;
+                }
+                for wait in self.waits.get(owner).into_iter().flatten() {
+                    left = left.saturating_sub(1);
+                    let lock = Lock {
+                        owner: owner.clone(),
+                        range: wait.range,
+                        exclusive: wait.exclusive,
+                    };
+                    // A request that was granted or cancelled a moment ago is not waited for.
+                    let shard = table.shard(wait.file);
+                    if shard
+                        .get(&wait.file)
+                        .is_some_and(|f| f.waiting.contains_key(&wait.number))
+                    {
+                        next.push((wait.file, lock));
+                    }
+                }
+            }
+            if left == 0 {
+                tracing::debug!(?file, "the search for a deadlock was ended");
+                return false;
+            }
+        }
+        false
+    }
+
+    /// The waiting owners whose locks are in the way of `lock`; `None` if one of `seeker`'s is.
+    fn blockers<'g>(
+        &'g self,
+        table: &LockTable,
+        file: FileId,
+        lock: &Lock,
+        seeker: &Owner,
+        left: &mut usize,
+    ) -> Option<Vec<&'g Owner>> {
+        let shard = table.shard(file);
+        let Some(f) = shard.get(&file) else {
+            return Some(Vec::new());
+        };
+        if f.blocks(seeker, lock) {
+            return None;
+        }
+        let few = f.blockers(lock, FEW);
+        *left = left.saturating_sub(few.len());
+        if few.len() < FEW {
+            let waiting = few.iter().filter_map(|o| self.waits.get_key_value(o));
+            return Some(waiting.map(|(owner, _)| owner).collect());
+        }
+        let mut out = Vec::new();
+        for owner in self.waits.keys() {
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+            step();
+            if f.blocks(owner, lock) {
+                out.push(owner);
+            }
+        }
+        Some(out)
+    }
+}

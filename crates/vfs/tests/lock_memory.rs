@@ -1,0 +1,154 @@
+//! What locks take of memory is never more than what is charged for them, whatever their shape, and all of it is
+//! released with them. Counted by the allocator.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use weir_base::{Budget, Ino, VolumeId};
+use weir_vfs::locks::{Client, Lock, LockTable, Owner, Range, Verdict, Who};
+use weir_vfs::{FileId, Place};
+
+struct Counting;
+
+static USED: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        USED.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        USED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn used() -> isize {
+    USED.load(Ordering::Relaxed)
+}
+
+fn file(n: u32) -> FileId {
+    FileId {
+        volume: VolumeId(1),
+        ino: Ino(u64::from(n)),
+        place: Place::Live,
+    }
+}
+
+/// Process `process` at one of some addresses; names and what is shown are allocated anew, as for each call.
+fn owner(address: u32, process: u32, bytes: usize) -> Owner {
+    Owner {
+        client: Client {
+            address: IpAddr::from([10, 0, (address >> 8) as u8, address as u8]),
+            name: Arc::from(vec![b'n'; bytes.min(255)]),
+        },
+        who: Who::Process(process),
+        shown: Arc::from(vec![b's'; bytes]),
+    }
+}
+
+fn lock(owner: Owner, start: u64, exclusive: bool) -> Lock {
+    Lock {
+        owner,
+        range: Range::new(start, 1).unwrap(),
+        exclusive,
+    }
+}
+
+/// One test, since the count is the process's.
+#[test]
+fn locks_take_no_more_than_is_charged() {
+    let before_all = used();
+    let table = LockTable::new(Budget::new(1 << 30));
+    // The hash tables of shards and ledger keep some room; it does not grow with the number of locks.
+    let fixed = 384 << 10;
+    type Shape = (&'static str, fn(&LockTable, u32));
+    let shapes: [Shape; 8] = [
+        ("many locks of one owner", |t, n| {
+            take(t, 1, owner(1, 1, 12), 2 * u64::from(n))
+        }),
+        ("many owners", |t, n| take(t, 1, owner(1, n, 12), 0)),
+        ("many owners who show much", |t, n| {
+            take(t, 1, owner(1, n, 1024), 0)
+        }),
+        ("many files", |t, n| take(t, n, owner(1, 1, 12), 0)),
+        ("many addresses in one file", |t, n| {
+            take(t, 1, owner(n, 1, 12), 0)
+        }),
+        ("many addresses, each a file", |t, n| {
+            take(t, n, owner(n, 1, 255), 0)
+        }),
+        ("many that wait", |t, n| {
+            if n == 0 {
+                assert_eq!(
+                    t.lock(
+                        file(1),
+                        lock(owner(0, 0, 12), 0, true),
+                        false,
+                        &mut Vec::new()
+                    ),
+                    Verdict::Granted
+                );
+            } else {
+                let want = lock(owner(n / 1000, n, 100), 0, true);
+                assert_eq!(
+                    t.lock(file(1), want, true, &mut Vec::new()),
+                    Verdict::Queued
+                );
+            }
+        }),
+        ("many reservations", |t, n| {
+            assert_eq!(t.share(file(1), &owner(1, n, 12), 1, 0), Some(true))
+        }),
+    ];
+    for (what, one) in shapes {
+        for count in [3, 1000, 15_000] {
+            let before = used();
+            (0..count).for_each(|n| one(&table, n));
+            let (taken, charged) = (used() - before, table.totals().bytes as isize);
+            assert!(
+                taken <= charged + fixed,
+                "{what}, {count}: {taken} bytes taken, {charged} charged"
+            );
+            // And the charge is no fantasy either.
+            assert!(
+                count < 1000 || charged < 6 * taken,
+                "{what}, {count}: {taken} bytes taken, {charged} charged"
+            );
+            // Most go, in no order: what is left is paid for.
+            let rest = (0..count)
+                .filter(|n| n % 50 != 0)
+                .map(|n| owner(n, 1, 255).client);
+            rest.for_each(|client| drop(table.release(&[client])));
+            let (taken, charged) = (used() - before, table.totals().bytes as isize);
+            assert!(
+                taken <= charged + fixed,
+                "{what}, {count}, most gone: {taken} bytes taken, {charged} charged"
+            );
+            table.release_all();
+            assert_eq!(table.totals().bytes, 0);
+            let left = used() - before;
+            assert!(left <= fixed, "{what}, {count}: {left} bytes are left");
+        }
+    }
+    drop(table);
+    let left = used() - before_all;
+    assert!(left < 4096, "{left} bytes are left");
+}
+
+fn take(table: &LockTable, n: u32, owner: Owner, start: u64) {
+    let mut grants = Vec::new();
+    assert_eq!(
+        table.lock(file(n), lock(owner, start, false), false, &mut grants),
+        Verdict::Granted
+    );
+}
