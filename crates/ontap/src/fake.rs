@@ -7,8 +7,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_replica::model::{
-    ABORTED, Copied, LastTransfer, MirrorState, Path, Policy, Relationship, Rule, Status, Transfer,
-    TransferKind, system_policies,
+    ABORTED, Copied, LastTransfer, MirrorState, Path, Policy, Relationship, Rule, SnapshotIdentity,
+    Status, Transfer, TransferKind, system_policies,
 };
 use weir_replica::schedule::named;
 
@@ -186,12 +186,11 @@ impl State {
                 end: NOW,
                 error: None,
             });
-            r.newest = Some(Copied {
+            let any = SnapshotIdentity::decode(&[0; SnapshotIdentity::LEN]);
+            r.newest = any.map(|id| Copied {
                 name: name.clone(),
                 taken: NOW - 60,
-                id: "00000000-0000-0000-0000-000000000001/1/1/1.000000000"
-                    .parse()
-                    .unwrap(),
+                id,
             });
             r.exported = r.newest.clone();
             r.state = MirrorState::Snapmirrored;
