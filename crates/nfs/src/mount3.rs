@@ -2,8 +2,9 @@
 //! of its root, and the list of who has asked.
 //!
 //! A path below an export may be mounted too. The walk there is the server's
-//! own (as root), as in every server: mounting a directory is decided by the
-//! export's rules, using it by its permissions.
+//! own (as root), as in knfsd's mountd and in Ganesha: mounting a directory is decided by the
+//! export's rules, using it by its own permissions. A check of the directories above could not tell more: root mounts for
+//! users, and is nobody where it is squashed; and a handle works without them (docs/semantics.md).
 
 use crate::rpc::{AUTH_SYS, Refusal};
 use crate::xdr::{self, Put, Reader};

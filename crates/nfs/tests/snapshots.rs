@@ -165,6 +165,40 @@ fn the_past_is_below_dot_snapshot() {
 }
 
 #[test]
+fn the_directory_of_snapshots_is_listed_while_there_is_one() {
+    let s = Server::new();
+    publish(&s, true);
+    let root = s.root();
+    s.create(&root, b"file", 0o644);
+    // Listed or not, it can be entered and nothing else can have its name.
+    let reachable = |expected: &[&str]| {
+        let (top, attr) = lookup(&s, &root, b".snapshot").unwrap();
+        assert_eq!((attr.kind, attr.mode), (2, 0o555));
+        assert_eq!(names(&s, &top), expected);
+        let args = X::new().o(&root).o(b".snapshot").sattr(None, None);
+        assert_eq!(s.status(9, &args), EXIST);
+    };
+    assert_eq!(names(&s, &root), [".", "..", "file"]);
+    reachable(&[".", ".."]);
+    s.volume.snapshot_create("one", s.now()).unwrap();
+    assert_eq!(names(&s, &root), [".", "..", ".snapshot", "file"]);
+    reachable(&[".", "..", "one"]);
+    // A listing that began before goes on.
+    let mut r = s.nfs(16, &X::new().o(&root).h(3).raw(&[0; 8]).u(4096));
+    s.volume.snapshot_delete("one").unwrap();
+    assert_eq!(r.u(), 0);
+    let mut r = s.nfs(16, &X::new().o(&root).h(3).raw(&[0; 8]).u(4096));
+    assert_eq!(r.u(), 0);
+    r.post_op().unwrap();
+    r.raw(8);
+    assert_eq!(r.u(), 1);
+    r.h();
+    assert_eq!(r.o(), b"file");
+    assert_eq!(names(&s, &root), [".", "..", "file"]);
+    reachable(&[".", ".."]);
+}
+
+#[test]
 fn handles_outlive_restarts_and_end_with_their_snapshot() {
     let mut s = Server::new();
     publish(&s, true);

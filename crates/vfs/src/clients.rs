@@ -8,6 +8,10 @@
 //! | `build7.example.com` | the addresses that this name has |
 //! | `*.example.com`, `build?.example.com` | clients with such a name |
 //!
+//! A name does not end in a number, decimal, octal or hexadecimal: `127.1`, `2130706433` and `0x7f000001` are addresses to
+//! inet_aton(3) and names to nobody else. A pattern with neither letter nor digit (`*.`, `*.*`) would admit everyone whose
+//! address has any name, which is hardly meant. Both are refused.
+//!
 //! `*` stands for any run of characters, dots included, and `?` for any one, as in exports(5); case does not
 //! matter. A host name is looked up forwards. A wildcard is compared with the name of the client's address, which
 //! whoever owns that address can choose; so the name counts only if it leads back to the address (see `names`).
@@ -179,11 +183,23 @@ fn name(text: &str) -> Result<Clients, String> {
         return bad("a part is empty or longer than 63 characters");
     }
     let wild = name.contains(['*', '?']);
+    if wild && !name.contains(|c: char| c.is_ascii_alphanumeric()) {
+        return bad(
+            "it matches every client that has a name; everyone is written *, without a dot",
+        );
+    }
     let last = name.rsplit('.').next().unwrap_or_default();
+    // inet_aton(3) reads these as addresses, and so would the resolver.
+    let hexadecimal = last.strip_prefix("0x");
+    if hexadecimal.is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit())) {
+        return bad("it ends in a number; an address is written as four decimal numbers");
+    }
     if !last.contains(|c: char| c.is_ascii_alphabetic())
         && (!wild || name.contains(|c: char| c.is_ascii_digit()))
     {
-        return bad("a network is written ADDR/BITS");
+        return bad(
+            "it ends in a number; an address is written as four decimal numbers, a network ADDR/BITS",
+        );
     }
     let name = Arc::from(name);
     Ok(if wild {
@@ -260,9 +276,10 @@ mod tests {
             "*.example.com",
             "node??.local",
             "3com.example",
-            "*",
             "a_b.c",
             "*example",
+            "0xdead.example.com",
+            "x0",
         ] {
             let clients = Clients::parse(good).unwrap();
             let again = Clients::parse(&clients.to_string()).unwrap();
@@ -290,6 +307,24 @@ mod tests {
             "fd00::/255.0.0.0",
             "1",
             "*.5",
+            "*.",
+            "*.*",
+            "*.*.",
+            "?",
+            "**",
+            "*?*",
+            "0x7f000002",
+            "0X7F000002",
+            "0x7f000002.",
+            "0x7f.1",
+            "127.0x1",
+            "0x",
+            "a.0x1",
+            "127.1",
+            "127.0.1",
+            "2130706433",
+            "0177.0.0.1",
+            "0177.1",
             &"a".repeat(64),
             &"a.".repeat(128),
         ] {

@@ -3,7 +3,8 @@
 //! As ONTAP has it: below every directory of the volume there is a directory
 //! `.snapshot`, in which each snapshot that has that directory has a name; what is
 //! below it is the directory as it was. It is listed in the volume's root only, so that
-//! programs that walk the tree see each snapshot once, and it can be entered everywhere.
+//! programs that walk the tree see each snapshot once, and only while the volume has snapshots, so that a new volume is
+//! as empty as `initdb` and its like demand. It can be entered everywhere, with and without snapshots.
 //!
 //! It is not stored. Its handle names the directory that it belongs to, and that it is
 //! meant ([`Place::Snapshots`]); a handle below it carries the snapshot's identity. A
@@ -95,9 +96,11 @@ impl Subject<'_> {
 
     /// Whether listing this directory shows the directory of snapshots.
     pub(crate) fn shows_snapshots(&self, dir: Ino) -> bool {
+        let volume = &self.export.volume;
         self.export.snapshot_directory
             && self.place == Place::Live
-            && dir == self.export.volume.root()
+            && dir == volume.root()
+            && volume.has_snapshots()
     }
 
     /// Refuses what would change the directory of snapshots, or hide behind it.

@@ -832,6 +832,11 @@ impl Volume {
         all.collect()
     }
 
+    /// Whether there are any.
+    pub fn has_snapshots(&self) -> bool {
+        !self.snaps.lock().list.is_empty()
+    }
+
     /// The snapshot of this name.
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
         let snaps = self.snaps.lock();

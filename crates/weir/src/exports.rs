@@ -83,6 +83,8 @@ mod tests {
             "clients=",
             "clients=10.0.0.0/33",
             "clients=10.0.*",
+            "clients=*.",
+            "clients=0x7f000002",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -117,6 +117,12 @@ mod tests {
             "fd00::/129",
             "a b",
             "10.0.0.0/8/8",
+            "*.",
+            "*.*",
+            "0x7f000002",
+            "127.1",
+            "2130706433",
+            "0177.0.0.1",
         ] {
             let refusal = check(&[rule("*"), rule(bad)]).unwrap_err();
             assert_eq!(refusal.reason, "EXPORT_RULE_INVALID", "{bad}");
