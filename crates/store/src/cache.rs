@@ -26,7 +26,11 @@
 //! themselves. Every block is verified when it was read, and a failed read of
 //! several blocks is repeated block by block, so that one bad block does not take
 //! its neighbours with it.
+//!
+//! **Reading ahead.** [`Cache::read_ahead`] fetches blocks that nobody has asked for yet,
+//! within a share of the memory (see `cache/ahead.rs`).
 
+mod ahead;
 mod load;
 mod shard;
 #[cfg(test)]
@@ -43,7 +47,8 @@ use crate::block::BlockPtr;
 use crate::device::Device;
 use crate::frame::{Class, Frame, FrameMut, FramePool};
 
-use shard::Shard;
+use ahead::Ahead;
+use shard::{Fresh, Shard};
 
 /// A power of two. Far more than cores, so that two cores rarely meet. A hit takes
 /// 45 to 60 ns (`benches/io.rs`).
@@ -73,6 +78,7 @@ pub struct Cache {
     shards: Box<[Slot]>,
     /// Where the next search for something to evict begins.
     hand: AtomicUsize,
+    ahead: Arc<Ahead>,
 }
 
 /// Counters since the cache was made, and its size now.
@@ -84,20 +90,28 @@ pub struct CacheStats {
     pub misses: u64,
     /// Pages held.
     pub pages: usize,
+    /// Blocks read ahead of requests.
+    pub ahead: u64,
+    /// Of those, how many were dropped without having been asked for.
+    pub ahead_wasted: u64,
+    /// Of those, how many are in memory or on their way, and have not been asked for.
+    pub ahead_unread: usize,
 }
 
 impl Cache {
     /// A cache of `device` with the frames of `pool`.
     pub fn new(pool: Arc<FramePool>, device: Arc<dyn Device>) -> Cache {
         let share = pool.total() / SHARDS;
+        let ahead = Arc::new(Ahead::new(pool.total()));
         let shards = (0..SHARDS)
-            .map(|_| Slot(Mutex::new(Shard::new(share))))
+            .map(|_| Slot(Mutex::new(Shard::new(share, Arc::clone(&ahead)))))
             .collect();
         Cache {
             pool,
             device,
             shards,
             hand: AtomicUsize::new(0),
+            ahead,
         }
     }
 
@@ -130,30 +144,32 @@ impl Cache {
 
     /// The pages of `count` blocks that follow one another from `first` on and were
     /// born together, in order: as [`Cache::get`] for each, at a fraction of the
-    /// cost. `each` is called under a lock and must not come back to the cache.
+    /// cost. `each` is called under a lock and must not come back to the cache. Returns how
+    /// many of them were read ahead and are looked up for the first time.
     pub fn get_run(
         &self,
         first: BlockAddr,
         birth: Generation,
         count: u64,
         mut each: impl FnMut(Option<Frame>),
-    ) {
+    ) -> usize {
         let end = first.0.saturating_add(count);
         let mut at = first.0;
+        let mut foreseen = 0;
         while at < end {
             let last = (at | ((1 << GROUP_BITS) - 1)).min(end - 1);
-            self.shard(BlockAddr(at))
-                .lock()
-                .get_run(at, last, birth, &mut each);
+            let mut shard = self.shard(BlockAddr(at)).lock();
+            foreseen += shard.get_run(at, last, birth, &mut each);
             at = last + 1;
         }
+        foreseen
     }
 
     /// Keeps `frame` as the page that `ptr` names: after it was written. The
     /// caller vouches for the checksum.
     pub fn insert(&self, ptr: BlockPtr, frame: Frame) {
         // Whatever it displaces is dropped outside the lock.
-        let displaced = self.shard(ptr.addr).lock().insert(ptr, frame);
+        let displaced = self.shard(ptr.addr).lock().insert(ptr, frame, Fresh::No);
         drop(displaced);
     }
 
@@ -204,14 +220,14 @@ impl Cache {
 
     /// Sums over all shards; each is locked for a moment.
     pub fn stats(&self) -> CacheStats {
-        self.shards.iter().fold(CacheStats::default(), |sum, slot| {
+        let mut sum = self.ahead.stats();
+        for slot in &self.shards {
             let s = slot.0.lock();
-            CacheStats {
-                hits: sum.hits + s.hits,
-                misses: sum.misses + s.misses,
-                pages: sum.pages + s.len(),
-            }
-        })
+            sum.hits += s.hits;
+            sum.misses += s.misses;
+            sum.pages += s.len();
+        }
+        sum
     }
 }
 

@@ -15,6 +15,7 @@ pub mod log;
 pub mod node;
 pub mod space;
 pub mod superblock;
+pub mod task;
 pub mod tree;
 pub mod verify;
 

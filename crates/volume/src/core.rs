@@ -47,6 +47,7 @@ use crate::event::Event;
 use crate::gate::Gate;
 use crate::inode::Table;
 use crate::job::Jobs;
+use crate::readahead::ReadAhead;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::Volume;
 
@@ -180,6 +181,8 @@ pub(crate) struct Core {
     pub(crate) inodes: Arc<Table>,
     /// The calls that were carried out last.
     pub(crate) calls: Calls,
+    /// The streams of requests that files are read by.
+    pub(crate) read_ahead: ReadAhead,
 }
 
 impl Core {
@@ -219,6 +222,7 @@ impl Core {
             heap: options.heap.unwrap_or(memory / 8),
             inodes: Table::new(options.inodes),
             calls: Calls::default(),
+            read_ahead: ReadAhead::default(),
             agg,
         })
     }

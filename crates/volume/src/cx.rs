@@ -1,6 +1,7 @@
 //! The context of one request, and the loop that runs an operation to its end.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -9,6 +10,7 @@ use weir_base::Time;
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use crate::calls::CallKey;
+use crate::readahead::Plan;
 use crate::types::{Change, FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume};
 
@@ -34,6 +36,10 @@ pub struct Cx {
     pub(crate) commit_epoch: Option<u64>,
     /// A write that is done and waits for this consistency point.
     pub(crate) written: Option<(u64, Change)>,
+    /// The request has been taken note of as a part of a stream.
+    pub(crate) noted: bool,
+    /// What is to be read ahead of the next requests, once this one's own reads are under way.
+    pub(crate) ahead: Option<Plan>,
 }
 
 impl Cx {
@@ -49,6 +55,8 @@ impl Cx {
             memory_waits: 0,
             commit_epoch: None,
             written: None,
+            noted: false,
+            ahead: None,
         }
     }
 
@@ -102,7 +110,17 @@ impl Volume {
 
     async fn fetch(&self, cx: &mut Cx, ptrs: &[BlockPtr]) -> Result<(), FsError> {
         let cache = self.core.agg.cache();
-        let Err(error) = cache.fetch(ptrs).await.map(|frames| cx.pin(ptrs, frames)) else {
+        let mut fetched = pin!(cache.fetch(ptrs));
+        let first = poll_fn(|task| Poll::Ready(fetched.as_mut().poll(task))).await;
+        // Behind what is waited for in the device's queue.
+        if let Some(plan) = cx.ahead.take() {
+            plan.start(&self.core);
+        }
+        let fetched = match first {
+            Poll::Ready(fetched) => fetched,
+            Poll::Pending => fetched.await,
+        };
+        let Err(error) = fetched.map(|frames| cx.pin(ptrs, frames)) else {
             return Ok(());
         };
         if matches!(error, StoreError::NoMemory) {

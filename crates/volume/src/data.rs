@@ -1,5 +1,7 @@
 //! Reading and writing file data.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
 use weir_base::{BLOCK_SIZE, Ino, Time};
@@ -11,7 +13,8 @@ use crate::cx::Cx;
 use crate::delta::{Delta, Layer, Page};
 use crate::edit::Edits;
 use crate::inode::State;
-use crate::record::{Stored, WINDOW, Window, kind};
+use crate::readahead::Plan;
+use crate::record::{Stored, WINDOW, Window, blocks_of, kind};
 use crate::types::{
     Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, Stability, Stop, Written,
 };
@@ -137,7 +140,17 @@ impl Volume {
                 attr,
             });
         }
-        let pages = self.pages(cx, ino, &st, off / BLOCK, (end - 1) / BLOCK)?;
+        let blocks = off / BLOCK..(end - 1) / BLOCK + 1;
+        let mut foreseen = 0;
+        let pages = self.pages(cx, ino, &st, blocks.clone(), &mut foreseen);
+        if foreseen > 0 || matches!(pages, Err(Stop::Fetch(_))) {
+            self.foresee(cx, ino, blocks, blocks_of(st.rec.size));
+        }
+        let pages = pages?;
+        // Nothing has to be fetched for this one.
+        if let Some(plan) = cx.ahead.take() {
+            plan.start(&self.core);
+        }
         let mut out = read_out(pages, off, end, attr);
         if access_is_news(&attr, cx.now) && !self.read_only {
             drop(st);
@@ -147,16 +160,29 @@ impl Volume {
         Ok(out)
     }
 
-    /// The pages of blocks `first ..= last`; fewer if one in between cannot be
-    /// read, at least one.
+    /// Takes note of a request for these blocks of a file of `size` blocks, once a request,
+    /// and plans what is to be read ahead of the next ones.
+    fn foresee(&self, cx: &mut Cx, ino: Ino, blocks: Range<u64>, size: u64) {
+        if std::mem::replace(&mut cx.noted, true) {
+            return;
+        }
+        let room = self.core.agg.cache().ahead_room();
+        let file = self.table.file_id(ino);
+        let next = self.core.read_ahead.request(file, blocks, size, room);
+        cx.ahead = next.map(|blocks| Plan::new(self.root.load_full(), ino, blocks));
+    }
+
+    /// The pages of these blocks; fewer if one in between cannot be read, at least one.
+    /// Adds to `foreseen` how many of them were read ahead and had not been asked for.
     fn pages(
         &self,
         cx: &mut Cx,
         ino: Ino,
         st: &State,
-        first: u64,
-        last: u64,
+        blocks: Range<u64>,
+        foreseen: &mut usize,
     ) -> Result<SmallVec<[Frame; 16]>, Stop> {
+        let (first, last) = (blocks.start, blocks.end - 1);
         let mut pages = SmallVec::with_capacity((last - first + 1) as usize);
         let layered = st.layers().any(has_data);
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
@@ -214,7 +240,7 @@ impl Volume {
                 false => span.len().min(last.min(start + WINDOW - 1) - block + 1),
             };
             let base = pages.len();
-            cache.get_run(span.addr, span.birth, count, |frame| {
+            *foreseen += cache.get_run(span.addr, span.birth, count, |frame| {
                 if frame.is_none() {
                     absent.push(pages.len());
                 }

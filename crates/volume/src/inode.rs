@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Ino};
 
 use crate::delta::Delta;
+use crate::readahead::FileId;
 use crate::record::{InodeRec, blocks_of};
 use crate::types::{Attr, FileKind};
 
@@ -227,6 +228,12 @@ impl Inodes {
     fn name(&self, ino: Ino) -> Name {
         let instance = self.instance;
         Name { ino, instance }
+    }
+
+    /// Tells the file apart from those of all other views.
+    pub(crate) fn file_id(&self, ino: Ino) -> FileId {
+        let view = self.instance;
+        FileId { view, ino }
     }
 
     /// The inode, if it is in memory.

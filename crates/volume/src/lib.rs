@@ -35,6 +35,7 @@ mod merge;
 mod mirror;
 mod names;
 mod outgoing;
+mod readahead;
 mod readdir;
 mod receive;
 mod record;

@@ -30,6 +30,8 @@ use parking_lot::Mutex;
 use weir_base::{Clock, VolumeId};
 use weir_nfs::operation;
 use weir_qos::{Limit, Limits, Usage};
+use weir_store::Cache;
+use weir_store::cache::CacheStats;
 use weir_vfs::Vfs;
 use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
 use weir_vfs::throttle::{ClientStatus, Level, PoolStatus, VolumeStatus};
@@ -48,6 +50,7 @@ pub struct Metrics {
     vfs: Arc<Vfs>,
     stats: Arc<Stats>,
     clock: Arc<dyn Clock>,
+    cache: Arc<Cache>,
     rates: Mutex<Rates>,
 }
 
@@ -160,11 +163,17 @@ fn seconds(nanos: u64) -> f64 {
 
 impl Metrics {
     /// Of these counters and limits.
-    pub fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, clock: Arc<dyn Clock>) -> Metrics {
+    pub fn new(
+        vfs: Arc<Vfs>,
+        stats: Arc<Stats>,
+        clock: Arc<dyn Clock>,
+        cache: Arc<Cache>,
+    ) -> Metrics {
         Metrics {
             vfs,
             stats,
             clock,
+            cache,
             rates: Mutex::default(),
         }
     }
@@ -190,6 +199,7 @@ impl Metrics {
         page.family("weir_held_bytes_limit", "gauge", "How much that may be.");
         page.sample("weir_held_bytes_limit", &[], credit.total);
         self.locks(&mut page);
+        cache(&mut page, self.cache.stats());
         process(&mut page);
         let family = "weir_uptime_seconds";
         page.family(family, "gauge", "The clock that rates are to be made by.");
@@ -585,6 +595,19 @@ fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeSta
 }
 
 /// Processor time and memory, as the kernel says; nothing where it does not.
+fn cache(page: &mut Page, stats: CacheStats) {
+    let family = "weir_cache_lookups_total";
+    page.family(family, "counter", "Lookups of blocks in the cache.");
+    page.sample(family, &[("result", "hit")], stats.hits);
+    page.sample(family, &[("result", "miss")], stats.misses);
+    let family = "weir_read_ahead_blocks_total";
+    page.family(family, "counter", "Blocks of 4 KiB read ahead of requests.");
+    page.sample(family, &[], stats.ahead);
+    let family = "weir_read_ahead_wasted_blocks_total";
+    page.family(family, "counter", "Of those, dropped without a request.");
+    page.sample(family, &[], stats.ahead_wasted);
+}
+
 fn process(page: &mut Page) {
     if let Some(cpu) = crate::os::cpu_seconds() {
         let family = "weir_process_cpu_seconds_total";
@@ -656,7 +679,14 @@ mod tests {
             }],
         };
         assert!(throttle.apply(&plan));
-        let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock);
+        let device = Arc::new(weir_store::MemDevice::new(16));
+        let pool = weir_store::FramePool::new(1024).unwrap();
+        let cache = Arc::new(Cache::new(pool, device));
+        cache.read_ahead(&[weir_store::BlockPtr::default()], &Arc::new(()));
+        let metrics = Metrics::new(vfs, Arc::clone(&stats), dyn_clock, cache);
+        let page = metrics.render();
+        assert!((value(&page, "weir_read_ahead_blocks_total") - 1.0).abs() < 1e-9);
+        assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
         let request = Request {
             volume: VolumeId(3),
             client: [10, 0, 0, 1].into(),

@@ -157,6 +157,7 @@ impl Storage {
             Arc::clone(&vfs),
             Arc::clone(&backend.stats),
             Arc::clone(clock),
+            Arc::clone(engine.aggregate().cache()),
         ));
         let commands = WithLimits {
             metrics: Arc::clone(&metrics),

@@ -1,18 +1,20 @@
 //! Reading what is not in memory.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
 use super::Cache;
+use super::shard::Fresh;
 use crate::block::BlockPtr;
 use crate::device::Io;
 use crate::error::StoreError;
 use crate::frame::{Class, Frame, FrameMut};
+use crate::task::block_on;
 
 /// Most blocks in one device read: 1 MiB.
 const RUN: usize = 256;
@@ -20,6 +22,8 @@ const RUN: usize = 256;
 /// A block being read, and who waits for it.
 pub(super) struct Load {
     ptr: BlockPtr,
+    /// Nobody has asked for it yet.
+    ahead: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -30,6 +34,18 @@ enum State {
 }
 
 impl Load {
+    pub(super) fn new(ptr: BlockPtr, ahead: bool) -> Arc<Load> {
+        Arc::new(Load {
+            ptr,
+            ahead: AtomicBool::new(ahead),
+            state: Mutex::new(State::Reading(Vec::new())),
+        })
+    }
+
+    pub(super) fn ptr(&self) -> BlockPtr {
+        self.ptr
+    }
+
     fn finish(&self, result: Option<Result<Frame, StoreError>>) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Done(result));
         if let State::Reading(wakers) = before {
@@ -66,19 +82,27 @@ impl Future for Join {
 }
 
 /// The duty to finish a [`Load`]: done in any case, at the latest on drop.
-struct Duty<'a> {
+pub(super) struct Duty<'a> {
     cache: &'a Cache,
     load: Option<Arc<Load>>,
     /// Which of the caller's pointers it is.
     index: usize,
 }
 
-impl Duty<'_> {
-    fn ptr(&self) -> BlockPtr {
+impl<'a> Duty<'a> {
+    pub(super) fn new(cache: &'a Cache, load: Arc<Load>, index: usize) -> Duty<'a> {
+        Duty {
+            cache,
+            load: Some(load),
+            index,
+        }
+    }
+
+    pub(super) fn ptr(&self) -> BlockPtr {
         self.load.as_ref().map(|l| l.ptr).unwrap_or_default()
     }
 
-    fn finish(&mut self, result: Option<Result<Frame, StoreError>>) {
+    pub(super) fn finish(&mut self, result: Option<Result<Frame, StoreError>>) {
         let Some(load) = self.load.take() else { return };
         let displaced = {
             let mut shard = self.cache.shard(load.ptr.addr).lock();
@@ -89,11 +113,20 @@ impl Duty<'_> {
             {
                 shard.loading.remove(&load.ptr.addr.0);
             }
+            let ahead = load.ahead.load(Ordering::Relaxed);
             match &result {
                 // In the map before it is out of `loading`, under one lock: nobody
                 // can miss both.
-                Some(Ok(frame)) => shard.insert(load.ptr, frame.clone()),
-                _ => None,
+                Some(Ok(frame)) => {
+                    let fresh = if ahead { Fresh::Ahead } else { Fresh::Asked };
+                    shard.insert(load.ptr, frame.clone(), fresh)
+                }
+                _ => {
+                    if ahead {
+                        self.cache.ahead.wasted(1);
+                    }
+                    None
+                }
             }
         };
         drop(displaced);
@@ -123,26 +156,27 @@ impl Cache {
             return Claim::Hit(frame);
         }
         match shard.loading.get(&ptr.addr.0) {
-            Some(load) if load.ptr == *ptr => Claim::Join(Join {
-                load: Arc::clone(load),
-                place: None,
-            }),
+            Some(load) if load.ptr == *ptr => {
+                // Under the shard's lock, as the end of the read is.
+                if load.ahead.swap(false, Ordering::Relaxed) {
+                    self.ahead.asked_for(1);
+                }
+                Claim::Join(Join {
+                    load: Arc::clone(load),
+                    place: None,
+                })
+            }
             Some(_) => Claim::Alone,
             None => {
-                let state = Mutex::new(State::Reading(Vec::new()));
-                let load = Arc::new(Load { ptr: *ptr, state });
+                let load = Load::new(*ptr, false);
                 shard.loading.insert(ptr.addr.0, Arc::clone(&load));
                 drop(shard);
-                Claim::Read(Duty {
-                    cache: self,
-                    load: Some(load),
-                    index,
-                })
+                Claim::Read(Duty::new(self, load, index))
             }
         }
     }
 
-    fn frames(&self, count: usize, class: Class) -> Option<Vec<FrameMut>> {
+    pub(super) fn frames(&self, count: usize, class: Class) -> Option<Vec<FrameMut>> {
         (0..count).map(|_| self.alloc(class)).collect()
     }
 
@@ -185,14 +219,9 @@ impl Cache {
                     Claim::Hit(frame) => note(index, Ok(frame)),
                     Claim::Join(join) => joins.push((index, join)),
                     Claim::Read(duty) => duties.push(duty),
-                    Claim::Alone => duties.push(Duty {
-                        cache: self,
-                        load: Some(Arc::new(Load {
-                            ptr: *ptr,
-                            state: Mutex::new(State::Reading(Vec::new())),
-                        })),
-                        index,
-                    }),
+                    Claim::Alone => {
+                        duties.push(Duty::new(self, Load::new(*ptr, false), index));
+                    }
                 }
             }
             // All reads are started before the first is waited for.
@@ -308,23 +337,4 @@ fn runs(mut duties: Vec<Duty<'_>>) -> Vec<Vec<Duty<'_>>> {
         }
     }
     out
-}
-
-/// Drives a future on this thread.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        // An unpark between poll and park makes park return at once.
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(out) => return out,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }

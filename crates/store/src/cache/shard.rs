@@ -24,6 +24,7 @@ use std::sync::Arc;
 use weir_base::Generation;
 
 use super::GROUP_BITS;
+use super::ahead::Ahead;
 use super::load::Load;
 use crate::block::BlockPtr;
 use crate::frame::Frame;
@@ -66,6 +67,19 @@ type AddrMap<V> = HashMap<u64, V, BuildHasherDefault<AddrHasher>>;
 /// Consecutive addresses in one group.
 const GROUP: usize = 1 << GROUP_BITS;
 
+/// Why a page is here that has not been looked up since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Fresh {
+    /// It has been looked up, or was written.
+    #[default]
+    No,
+    /// It was read for a request, whose repetition is going to look it up: that is no
+    /// second use.
+    Asked,
+    /// It was read ahead of requests.
+    Ahead,
+}
+
 /// Two to a cache line.
 #[derive(Default)]
 #[repr(align(32))]
@@ -74,6 +88,7 @@ struct Slot {
     frame: Option<Frame>,
     birth: Generation,
     uses: u8,
+    fresh: Fresh,
 }
 
 #[derive(Default)]
@@ -103,6 +118,8 @@ pub(super) struct Shard {
     pub loading: AddrMap<Arc<Load>>,
     pub hits: u64,
     pub misses: u64,
+    /// What was read ahead, of all shards.
+    ahead: Arc<Ahead>,
 }
 
 impl Slot {
@@ -110,12 +127,17 @@ impl Slot {
         if self.birth != birth {
             return None;
         }
-        let frame = self.frame.clone();
+        let frame = self.frame.clone()?;
         // Not written once it is at its greatest: most hits leave the line clean.
-        if self.uses < MAX_USES && frame.is_some() {
+        if self.fresh == Fresh::No && self.uses < MAX_USES {
             self.uses += 1;
         }
-        frame
+        Some(frame)
+    }
+
+    /// Whether this is the first lookup of a page that was read ahead.
+    fn looked_up(&mut self) -> bool {
+        self.fresh != Fresh::No && std::mem::take(&mut self.fresh) == Fresh::Ahead
     }
 }
 
@@ -126,7 +148,7 @@ fn key_of(addr: u64) -> (u64, usize) {
 
 impl Shard {
     /// A shard that expects to hold `share` pages.
-    pub fn new(share: usize) -> Shard {
+    pub fn new(share: usize, ahead: Arc<Ahead>) -> Shard {
         let groups = share.div_ceil(GROUP);
         Shard {
             map: HashMap::with_capacity_and_hasher(groups, BuildHasherDefault::default()),
@@ -140,6 +162,7 @@ impl Shard {
             loading: AddrMap::default(),
             hits: 0,
             misses: 0,
+            ahead,
         }
     }
 
@@ -161,17 +184,32 @@ impl Shard {
         let (key, at) = key_of(ptr.addr.0);
         let group = *self.map.get(&key)?;
         let slot = self.slots.get_mut(group as usize)?.get_mut(at)?;
-        slot.lookup(ptr.birth)
+        let found = slot.lookup(ptr.birth)?;
+        if slot.looked_up() {
+            self.ahead.asked_for(1);
+        }
+        Some(found)
     }
 
-    /// [`Shard::get`] of the blocks `first ..= last` of one group, all of one birth.
+    /// Whether the page is here. It is not a lookup.
+    pub fn contains(&self, ptr: &BlockPtr) -> bool {
+        let (key, at) = key_of(ptr.addr.0);
+        let group = self.map.get(&key);
+        let slots = group.and_then(|group| self.slots.get(*group as usize));
+        slots
+            .and_then(|slots| slots.get(at))
+            .is_some_and(|slot| slot.frame.is_some() && slot.birth == ptr.birth)
+    }
+
+    /// [`Shard::get`] of the blocks `first ..= last` of one group, all of one birth. Returns
+    /// how many of them were read ahead and are looked up for the first time.
     pub fn get_run(
         &mut self,
         first: u64,
         last: u64,
         birth: Generation,
         each: &mut impl FnMut(Option<Frame>),
-    ) {
+    ) -> usize {
         let ((key, from), (_, to)) = (key_of(first), key_of(last));
         let group = self.map.get(&key).copied();
         let slots = group
@@ -180,20 +218,28 @@ impl Shard {
         if slots.is_empty() {
             self.misses += last - first + 1;
             (first..=last).for_each(|_| each(None));
-            return;
+            return 0;
         }
+        let mut foreseen = 0;
         for slot in slots {
             let found = slot.lookup(birth);
             match found {
-                Some(_) => self.hits += 1,
+                Some(_) => {
+                    self.hits += 1;
+                    foreseen += usize::from(slot.looked_up());
+                }
                 None => self.misses += 1,
             }
             each(found);
         }
+        if foreseen > 0 {
+            self.ahead.asked_for(foreseen);
+        }
+        foreseen
     }
 
-    /// Answers a frame to be dropped outside the lock.
-    pub fn insert(&mut self, ptr: BlockPtr, frame: Frame) -> Option<Frame> {
+    /// Returns a frame to be dropped outside the lock.
+    pub fn insert(&mut self, ptr: BlockPtr, frame: Frame, fresh: Fresh) -> Option<Frame> {
         if self.small.len() + self.main.len() > 2 * self.pages + 4 * GROUP {
             self.collect();
         }
@@ -213,10 +259,17 @@ impl Shard {
         // A read of the block's earlier life may end after its later life was
         // written; and the page that is here already is as good.
         if slot.frame.is_some() && slot.birth >= ptr.birth {
+            if fresh == Fresh::Ahead {
+                self.ahead.wasted(1);
+            }
             return Some(frame);
+        }
+        if slot.frame.is_some() && slot.fresh == Fresh::Ahead {
+            self.ahead.wasted(1);
         }
         slot.birth = ptr.birth;
         slot.uses = 0;
+        slot.fresh = fresh;
         let displaced = slot.frame.replace(frame);
         self.pages += usize::from(displaced.is_none());
         if group.queued & (1 << at) == 0 {
@@ -253,14 +306,24 @@ impl Shard {
     pub fn remove(&mut self, addr: u64) -> Option<Frame> {
         let (key, at) = key_of(addr);
         let place = *self.map.get(&key)?;
-        let frame = self
-            .slots
-            .get_mut(place as usize)?
-            .get_mut(at)?
-            .frame
-            .take()?;
+        let slot = self.slots.get_mut(place as usize)?.get_mut(at)?;
+        let frame = slot.frame.take()?;
+        if slot.looked_up() {
+            self.ahead.wasted(1);
+        }
         self.pages -= 1;
         Some(frame)
+    }
+
+    /// Removes a page that was read ahead, unless it has been asked for.
+    pub fn remove_unread(&mut self, addr: u64, birth: Generation) -> Option<Frame> {
+        let (key, at) = key_of(addr);
+        let place = *self.map.get(&key)?;
+        let slot = self.slots.get_mut(place as usize)?.get_mut(at)?;
+        if slot.fresh != Fresh::Ahead || slot.birth != birth {
+            return None;
+        }
+        self.remove(addr)
     }
 
     fn slot(&mut self, number: u32) -> Option<&mut Slot> {
@@ -314,12 +377,14 @@ impl Shard {
         } else {
             steps
         };
+        // Pages of the small queue that were passed over, and stand at its end.
+        let mut spared = 0;
         for _ in 0..steps {
             if victims.len() >= want {
                 return;
             }
             let small_is_due = self.small.len() * SMALL_SHARE > self.pages;
-            let from_small = !self.small.is_empty() && (small_is_due || self.main.is_empty());
+            let from_small = self.small.len() > spared && (small_is_due || self.main.is_empty());
             let next = if from_small {
                 self.small.pop_front()
             } else {
@@ -335,6 +400,10 @@ impl Shard {
             };
             if !frame.is_unique() {
                 self.main.push_back(number);
+            } else if slot.fresh == Fresh::Ahead && !ruthless {
+                // Its time is still to come. There are few of these (`cache/ahead.rs`).
+                spared += 1;
+                self.small.push_back(number);
             } else if from_small && slot.uses >= PROMOTE && !ruthless {
                 slot.uses = 0;
                 self.main.push_back(number);
@@ -344,6 +413,9 @@ impl Shard {
             } else {
                 let birth = slot.birth;
                 victims.extend(slot.frame.take());
+                if slot.looked_up() {
+                    self.ahead.wasted(1);
+                }
                 self.pages -= 1;
                 let group = self.groups.get(number as usize / GROUP);
                 let first = group.map_or(0, |g| g.key << GROUP_BITS);

@@ -91,13 +91,13 @@ fn ptr(addr: u64, birth: u64) -> BlockPtr {
     BlockPtr::to_page(BlockAddr(addr), Generation(birth), &content(addr, birth))
 }
 
-fn setup(frames: usize, blocks: u64) -> (Arc<Slow>, Cache) {
+fn setup(frames: usize, blocks: u64) -> (Arc<Slow>, Arc<Cache>) {
     let device = Slow::new(blocks);
     for n in 0..blocks {
         device.disk.tamper(BlockAddr(n), |b| *b = content(n, 1));
     }
     let cache = Cache::new(FramePool::new(frames).unwrap(), device.clone());
-    (device, cache)
+    (device, Arc::new(cache))
 }
 
 fn poll<F: Future>(f: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -121,8 +121,8 @@ fn neighbours_are_read_at_once_and_only_once() {
         cache.stats(),
         CacheStats {
             hits: 1,
-            misses: 0,
-            pages: 5
+            pages: 5,
+            ..CacheStats::default()
         }
     );
 }
@@ -264,14 +264,19 @@ fn pollster<F: Future>(f: F) -> F::Output {
 #[test]
 fn a_scan_does_not_displace_what_is_used() {
     let (_, cache) = setup(4096, 40_000);
-    let hot: Vec<_> = (0..800).map(|n| ptr(n, 1)).collect();
-    cache.fetch_blocking(&hot).unwrap();
-    for p in &hot {
-        assert!(cache.get(p).is_some());
-    }
+    // As a request does: what it fetched it looks up when it is repeated.
+    let request = |blocks: std::ops::Range<u64>| {
+        let ptrs: Vec<_> = blocks.map(|n| ptr(n, 1)).collect();
+        if ptrs.iter().any(|p| cache.get(p).is_none()) {
+            cache.fetch_blocking(&ptrs).unwrap();
+            assert!(ptrs.iter().all(|p| cache.get(p).is_some()));
+        }
+        ptrs
+    };
+    let hot = request(0..800);
+    request(0..800);
     for start in (1000..40_000).step_by(100) {
-        let scan: Vec<_> = (start..start + 100).map(|n| ptr(n, 1)).collect();
-        cache.fetch_blocking(&scan).unwrap();
+        request(start..start + 100);
     }
     let left = hot.iter().filter(|p| cache.get(p).is_some()).count();
     assert!(left > 720, "{left} of 800 are left");
@@ -281,17 +286,17 @@ fn a_scan_does_not_displace_what_is_used() {
 fn what_comes_back_soon_is_kept_longer() {
     // One shard only: the blocks of one group, many births apart.
     let pool = FramePool::new(64).unwrap();
-    let mut shard = Shard::new(32);
+    let mut shard = Shard::new(32, Arc::new(Ahead::new(64)));
     let page = || pool.alloc(Class::Cp).unwrap().freeze();
     for n in 0..20 {
-        shard.insert(ptr(n, 1), page());
+        shard.insert(ptr(n, 1), page(), Fresh::No);
     }
     let mut out = vec![];
     shard.evict(20, 100, false, &mut out);
     assert_eq!((out.len(), shard.len()), (20, 0));
-    shard.insert(ptr(3, 1), page());
+    shard.insert(ptr(3, 1), page(), Fresh::No);
     for n in 30..40 {
-        shard.insert(ptr(n, 1), page());
+        shard.insert(ptr(n, 1), page(), Fresh::No);
     }
     out.clear();
     shard.evict(9, 100, false, &mut out);
@@ -304,15 +309,142 @@ fn what_comes_back_soon_is_kept_longer() {
 #[test]
 fn removing_leaves_no_trace_in_the_end() {
     let pool = FramePool::new(64).unwrap();
-    let mut shard = Shard::new(4);
+    let mut shard = Shard::new(4, Arc::new(Ahead::new(64)));
     for n in 0..10_000u64 {
-        shard.insert(ptr(n, 1), pool.alloc(Class::Cp).unwrap().freeze());
+        let page = pool.alloc(Class::Cp).unwrap().freeze();
+        shard.insert(ptr(n, 1), page, Fresh::No);
         if n >= 8 {
             assert!(shard.remove(n - 8).is_some());
         }
         assert!(shard.slab_len() < 64);
     }
     assert_eq!(shard.len(), 8);
+}
+
+fn ptrs(blocks: std::ops::Range<u64>) -> Vec<BlockPtr> {
+    blocks.map(|n| ptr(n, 1)).collect()
+}
+
+#[test]
+fn what_is_read_ahead_waits_in_memory_and_is_accounted_for() {
+    let (device, cache) = setup(1024, 64);
+    cache.fetch_blocking(&ptrs(5..6)).unwrap();
+    device.reads.lock().clear();
+    assert_eq!(cache.read_ahead(&ptrs(2..12), &Arc::new(())), 9);
+    assert_eq!(*device.reads.lock(), [(2, 3), (6, 6)]);
+    assert_eq!(cache.read_ahead(&ptrs(2..12), &Arc::new(())), 0);
+    assert_eq!(cache.stats().ahead_unread, 9);
+    let mut found = 0;
+    let foreseen = cache.get_run(BlockAddr(0), Generation(1), 8, |f| {
+        found += usize::from(f.is_some());
+    });
+    assert_eq!((found, foreseen), (6, 5), "one of them was not read ahead");
+    for n in 2..12 {
+        assert_eq!(cache.get(&ptr(n, 1)).unwrap()[..], content(n, 1));
+    }
+    cache.read_ahead(&ptrs(20..24), &Arc::new(()));
+    cache.forget(BlockAddr(20), 3);
+    let stats = cache.stats();
+    let seen = (stats.ahead, stats.ahead_wasted, stats.ahead_unread);
+    assert_eq!(seen, (13, 3, 1));
+    assert_eq!(
+        device.reads.lock().len(),
+        3,
+        "requests read nothing themselves"
+    );
+}
+
+#[test]
+fn a_request_joins_what_is_being_read_ahead() {
+    let (device, cache) = setup(1024, 64);
+    *device.hold.lock() = Some(vec![]);
+    let keep = Arc::new(());
+    cache.read_ahead(&ptrs(0..8), &keep);
+    assert_eq!(
+        Arc::strong_count(&keep),
+        2,
+        "held while the read is under way"
+    );
+    let wanted = ptrs(3..5);
+    let mut request = pin!(cache.fetch(&wanted));
+    assert!(poll(request.as_mut()).is_pending());
+    assert_eq!(cache.stats().ahead_unread, 6);
+    device.release();
+    let Poll::Ready(Ok(pages)) = poll(request) else {
+        panic!()
+    };
+    assert_eq!(pages[1][..], content(4, 1));
+    assert_eq!(*device.reads.lock(), [(0, 8)]);
+    let repeated = cache.get_run(BlockAddr(0), Generation(1), 8, |f| assert!(f.is_some()));
+    assert_eq!(repeated, 6, "two had been asked for before they came");
+    assert_eq!(cache.stats().ahead_unread, 0);
+    assert_eq!(Arc::strong_count(&keep), 1);
+}
+
+#[test]
+fn a_failure_to_read_ahead_concerns_nobody() {
+    let (device, cache) = setup(1024, 64);
+    device.bad.lock().push(5);
+    device.disk.tamper(BlockAddr(33), |b| b[100] ^= 1);
+    *device.hold.lock() = Some(vec![]);
+    cache.read_ahead(&ptrs(0..8), &Arc::new(()));
+    cache.read_ahead(&ptrs(32..36), &Arc::new(()));
+    let wanted = ptrs(0..4);
+    let mut request = pin!(cache.fetch(&wanted));
+    assert!(poll(request.as_mut()).is_pending());
+    device.release();
+    assert!(
+        matches!(poll(request), Poll::Ready(Ok(_))),
+        "it reads for itself"
+    );
+    assert!(cache.get(&ptr(32, 1)).is_some());
+    assert!(cache.get(&ptr(33, 1)).is_none());
+    assert!(matches!(
+        cache.fetch_blocking(&ptrs(33..34)),
+        Err(StoreError::Corrupt { .. })
+    ));
+    assert!(matches!(
+        cache.fetch_blocking(&ptrs(5..6)),
+        Err(StoreError::Io(_))
+    ));
+    let stats = cache.stats();
+    assert_eq!((stats.ahead_wasted, stats.ahead_unread), (5, 2));
+}
+
+#[test]
+fn what_is_read_ahead_and_never_asked_for_is_dropped() {
+    let (_, cache) = setup(1600, 100_000);
+    let (limit, mut most) = (100, 0);
+    for start in (0..100_000).step_by(16) {
+        assert!(cache.ahead_room() > 0);
+        cache.read_ahead(&ptrs(start..start + 16), &Arc::new(()));
+        most = most.max(cache.stats().ahead_unread);
+    }
+    assert!(most <= limit, "{most} blocks unread");
+    let stats = cache.stats();
+    assert_eq!(stats.pages, stats.ahead_unread);
+    assert_eq!(
+        stats.ahead_wasted + stats.ahead_unread as u64,
+        stats.ahead,
+        "each block is accounted for once"
+    );
+}
+
+/// Streams share the room without being counted, and what a stream has left behind does not keep
+/// others from reading ahead.
+#[test]
+fn streams_share_what_may_be_read_ahead() {
+    let (_, cache) = setup(16_000, 100_000);
+    let mut shares = vec![];
+    for stream in 0..16u64 {
+        let room = cache.ahead_room();
+        shares.push(room);
+        let start = stream * 5000;
+        cache.read_ahead(&ptrs(start..start + room), &Arc::new(()));
+    }
+    assert_eq!(shares[0], 500);
+    assert!(shares.iter().all(|room| *room >= 31), "{shares:?}");
+    assert!(cache.stats().ahead_unread <= 1000);
 }
 
 #[derive(Clone, Debug)]

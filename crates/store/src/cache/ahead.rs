@@ -1,0 +1,229 @@
+//! Reading what nobody has asked for yet.
+//!
+//! Whoever foresees a read calls [`Cache::read_ahead`], and does not wait for it. The blocks
+//! come into the cache as pages that are the first to be evicted; a request that arrives
+//! while they are on their way joins the read. A failure concerns nobody: the request that
+//! needs the block repeats the read and reports what is wrong.
+//!
+//! **Bounds.** What was read ahead and not asked for yet takes up at most one part in
+//! [`SHARE`] of the page frames. The streams of requests share that by a dynamic threshold
+//! (Choudhury and Hahne: "Dynamic queue length thresholds in a shared-memory packet
+//! switch", 1998): each may have as much ahead as half of what is free
+//! ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth each,
+//! and a new one always finds room, without anybody counting streams.
+//!
+//! **Dropping.** What is never asked for must not fill that share for ever. What was read
+//! ahead is remembered in order; once twice the share was read after it, or there is no room
+//! left, the oldest is dropped if it still has not been asked for.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use weir_base::{BlockAddr, Generation};
+
+use super::load::{Duty, Load};
+use super::{Cache, CacheStats};
+use crate::block::BlockPtr;
+use crate::frame::Class;
+use crate::task::detach;
+
+/// Most blocks in one device read: 512 KiB. A request that joins waits for the whole of it.
+const RUN: usize = 128;
+
+/// The part of the page frames that may be read ahead and unread. Less than the cache's small
+/// queue has (`cache/shard.rs`), or pages would be evicted before they are asked for.
+const SHARE: usize = 16;
+
+/// At most so many blocks (256 MiB), however much memory there is.
+const MOST: usize = 65_536;
+
+/// The part of what may be unread that can be read ahead even if there is no room: what is old
+/// makes some.
+const LEAST: usize = 32;
+
+/// Neighbouring blocks that were read ahead together.
+#[derive(Clone, Copy)]
+struct Span {
+    first: BlockAddr,
+    birth: Generation,
+    count: usize,
+}
+
+/// What was read ahead, oldest first.
+#[derive(Default)]
+struct Order {
+    spans: VecDeque<Span>,
+    blocks: usize,
+}
+
+/// The account of what was read ahead.
+pub(super) struct Ahead {
+    /// Blocks that may be unread.
+    limit: usize,
+    unread: AtomicUsize,
+    read: AtomicU64,
+    wasted: AtomicU64,
+    order: Mutex<Order>,
+}
+
+impl Ahead {
+    /// For a pool of `frames` frames.
+    pub fn new(frames: usize) -> Ahead {
+        Ahead {
+            limit: (frames / SHARE).min(MOST),
+            unread: AtomicUsize::new(0),
+            read: AtomicU64::new(0),
+            wasted: AtomicU64::new(0),
+            order: Mutex::default(),
+        }
+    }
+
+    fn begun(&self, blocks: usize) {
+        self.unread.fetch_add(blocks, Ordering::Relaxed);
+        self.read.fetch_add(blocks as u64, Ordering::Relaxed);
+    }
+
+    /// So many blocks have been asked for.
+    pub fn asked_for(&self, blocks: usize) {
+        let before = self.unread.fetch_sub(blocks, Ordering::Relaxed);
+        debug_assert!(before >= blocks, "{blocks} of {before} unread blocks");
+    }
+
+    /// So many blocks are gone without having been asked for.
+    pub fn wasted(&self, blocks: usize) {
+        self.asked_for(blocks);
+        self.wasted.fetch_add(blocks as u64, Ordering::Relaxed);
+    }
+
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            ahead: self.read.load(Ordering::Relaxed),
+            ahead_wasted: self.wasted.load(Ordering::Relaxed),
+            ahead_unread: self.unread.load(Ordering::Relaxed),
+            ..CacheStats::default()
+        }
+    }
+}
+
+impl Cache {
+    /// Blocks that one stream of requests may have read ahead of itself now.
+    pub fn ahead_room(&self) -> u64 {
+        let unread = self.ahead.unread.load(Ordering::Relaxed);
+        // Reads under way may have passed the limit by a little.
+        let free = self.ahead.limit.saturating_sub(unread);
+        (free / 2).max(self.ahead.limit / LEAST) as u64
+    }
+
+    /// Starts to read those of these blocks that are neither in memory nor being read, in
+    /// order, neighbours with one device request. `keep` is held until the reads are complete: it is what
+    /// keeps the blocks from being reused. Returns how many blocks are read.
+    pub fn read_ahead(
+        self: &Arc<Cache>,
+        ptrs: &[BlockPtr],
+        keep: &Arc<impl Any + Send + Sync + ?Sized>,
+    ) -> usize {
+        let mut total = 0;
+        let mut run: Vec<Arc<Load>> = Vec::new();
+        let mut next = None;
+        for ptr in ptrs {
+            let Some(load) = self.claim_ahead(ptr) else {
+                continue;
+            };
+            if next != Some(ptr.addr) || run.len() >= RUN {
+                self.start_ahead(std::mem::take(&mut run), keep);
+            }
+            next = ptr.addr.checked_add(1);
+            run.push(load);
+            total += 1;
+        }
+        self.start_ahead(run, keep);
+        self.drop_oldest();
+        total
+    }
+
+    fn claim_ahead(&self, ptr: &BlockPtr) -> Option<Arc<Load>> {
+        let mut shard = self.shard(ptr.addr).lock();
+        if shard.contains(ptr) || shard.loading.contains_key(&ptr.addr.0) {
+            return None;
+        }
+        let load = Load::new(*ptr, true);
+        shard.loading.insert(ptr.addr.0, Arc::clone(&load));
+        // Counted before anybody can ask for it.
+        self.ahead.begun(1);
+        Some(load)
+    }
+
+    fn start_ahead(
+        self: &Arc<Cache>,
+        run: Vec<Arc<Load>>,
+        keep: &Arc<impl Any + Send + Sync + ?Sized>,
+    ) {
+        let Some(first) = run.first().map(|load| load.ptr().addr) else {
+            return;
+        };
+        self.note_order(&run);
+        let read = self
+            .frames(run.len(), Class::Foreground)
+            .map(|frames| self.device.read(first, frames));
+        let (cache, keep) = (Arc::clone(self), Arc::clone(keep));
+        detach(async move {
+            // From here on each of them is finished in any case, at the latest when dropped:
+            // whoever joined then reads for himself.
+            let duties: Vec<_> = run
+                .into_iter()
+                .map(|load| Duty::new(&cache, load, 0))
+                .collect();
+            let Some(read) = read else { return };
+            let Ok(frames) = read.await else { return };
+            for (mut duty, frame) in duties.into_iter().zip(frames) {
+                if duty.ptr().verifies(&frame) {
+                    duty.finish(Some(Ok(frame.freeze())));
+                }
+            }
+            drop(keep);
+        });
+    }
+
+    fn note_order(&self, run: &[Arc<Load>]) {
+        let mut order = self.ahead.order.lock();
+        for together in run.chunk_by(|a, b| a.ptr().birth == b.ptr().birth) {
+            let Some(first) = together.first().map(|load| load.ptr()) else {
+                continue;
+            };
+            order.blocks += together.len();
+            order.spans.push_back(Span {
+                first: first.addr,
+                birth: first.birth,
+                count: together.len(),
+            });
+        }
+    }
+
+    /// Drops what was read ahead longest ago and has not been asked for.
+    fn drop_oldest(&self) {
+        let ahead = &self.ahead;
+        loop {
+            let oldest = {
+                let mut order = ahead.order.lock();
+                let full = ahead.unread.load(Ordering::Relaxed) > ahead.limit;
+                if !full && order.blocks <= 2 * ahead.limit {
+                    return;
+                }
+                let Some(oldest) = order.spans.pop_front() else {
+                    return;
+                };
+                order.blocks -= oldest.count;
+                oldest
+            };
+            for addr in (oldest.first.0..).take(oldest.count) {
+                let mut shard = self.shard(BlockAddr(addr)).lock();
+                let page = shard.remove_unread(addr, oldest.birth);
+                drop(shard);
+                drop(page);
+            }
+        }
+    }
+}
