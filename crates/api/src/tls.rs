@@ -3,11 +3,13 @@
 use crate::grpc;
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, ServerConfig};
 
 /// A certificate with its key.
@@ -67,20 +69,43 @@ impl Tls {
     }
 
     /// Of a folder: `api-cert.pem` and `api-key.pem` in it, which are made there the first time, signed by themselves,
-    /// for these names and addresses.
+    /// for these names and addresses, and for those that are `asked` for. A certificate that is not for all that is asked
+    /// for is replaced by one that is, with the same key; clients have to be given it.
     ///
     /// # Errors
-    /// The files cannot be made or used.
-    pub fn generated(folder: &Path, names: &[String]) -> io::Result<Tls> {
+    /// The files cannot be made or used, or something asked for is neither a name nor an address.
+    pub fn generated(folder: &Path, names: &[String], asked: &[String]) -> io::Result<Tls> {
         let certificate = folder.join("api-cert.pem");
         let key = folder.join("api-key.pem");
+        let there = certificate.exists();
+        let wanted = asked.iter().map(|name| {
+            ServerName::try_from(name.as_str())
+                .map_err(|_| invalid(format!("'{name}' is neither a host name nor an address")))
+        });
+        let wanted: Vec<ServerName<'_>> = wanted.collect::<io::Result<_>>()?;
+        if there && is_for(&certificate, &wanted)? {
+            return Tls::given(&certificate, &key);
+        }
+        let pair = match there {
+            true => KeyPair::from_pem(&std::fs::read_to_string(&key)?).map_err(invalid)?,
+            false => KeyPair::generate().map_err(invalid)?,
+        };
+        let mut all: Vec<String> = names.iter().chain(asked).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        let params = CertificateParams::new(all).map_err(invalid)?;
+        let made = params.self_signed(&pair).map_err(invalid)?;
         // The key is written first: where the certificate is, both are whole.
-        if !certificate.exists() {
-            let pair = KeyPair::generate().map_err(invalid)?;
-            let params = CertificateParams::new(names.to_vec()).map_err(invalid)?;
-            let made = params.self_signed(&pair).map_err(invalid)?;
+        if !there {
             write(&key, &pair.serialize_pem())?;
-            write(&certificate, &made.pem())?;
+        }
+        write(&certificate, &made.pem())?;
+        if there {
+            let place = certificate.display();
+            tracing::warn!(
+                "{place} was not for {}, and is a new one: clients that trusted the old one have to be given it",
+                asked.join(", ")
+            );
         }
         Tls::given(&certificate, &key)
     }
@@ -88,6 +113,16 @@ impl Tls {
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
         tokio_rustls::TlsAcceptor::from(Arc::clone(&self.config))
     }
+}
+
+/// Whether a certificate is for all these names and addresses.
+fn is_for(certificate: &Path, names: &[ServerName<'_>]) -> io::Result<bool> {
+    let der = CertificateDer::from_pem_file(certificate)
+        .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
+    let parsed = ParsedCertificate::try_from(&der).map_err(invalid)?;
+    Ok(names
+        .iter()
+        .all(|name| verify_server_name(&parsed, name).is_ok()))
 }
 
 /// Writes a file so that it is there as a whole or not at all.
@@ -113,10 +148,28 @@ mod tests {
     fn a_generated_certificate_stays_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let names = ["localhost".to_owned(), "10.0.0.7".to_owned()];
-        let tls = Tls::generated(dir.path(), &names).unwrap();
+        let tls = Tls::generated(dir.path(), &names, &[]).unwrap();
         let first = std::fs::read(&tls.certificate).unwrap();
-        let again = Tls::generated(dir.path(), &names).unwrap();
+        let again = Tls::generated(dir.path(), &names, &names[..1]).unwrap();
         assert_eq!(std::fs::read(again.certificate).unwrap(), first);
+        // Until it is to be for more than it is for; the key stays.
+        let key_before = std::fs::read(dir.path().join("api-key.pem")).unwrap();
+        let asked = ["weir.example.com".to_owned(), "fd00::7".to_owned()];
+        let more = Tls::generated(dir.path(), &names, &asked).unwrap();
+        let second = std::fs::read(&more.certificate).unwrap();
+        assert_ne!(second, first);
+        assert_eq!(
+            std::fs::read(dir.path().join("api-key.pem")).unwrap(),
+            key_before
+        );
+        for name in names.iter().chain(&asked) {
+            let name = ServerName::try_from(name.as_str()).unwrap();
+            assert!(is_for(&more.certificate, &[name]).unwrap());
+        }
+        Tls::generated(dir.path(), &names, &asked).unwrap();
+        assert_eq!(std::fs::read(&more.certificate).unwrap(), second);
+        let nonsense = ["a b".to_owned()];
+        assert!(Tls::generated(dir.path(), &names, &nonsense).is_err());
         use std::os::unix::fs::PermissionsExt as _;
         let key = std::fs::metadata(dir.path().join("api-key.pem")).unwrap();
         assert_eq!(key.permissions().mode() & 0o777, 0o600);
@@ -125,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_no_certificate_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let tls = Tls::generated(dir.path(), &["localhost".to_owned()]).unwrap();
+        let tls = Tls::generated(dir.path(), &["localhost".to_owned()], &[]).unwrap();
         let key = dir.path().join("api-key.pem");
         let nothing = dir.path().join("nothing.pem");
         assert!(

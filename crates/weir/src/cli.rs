@@ -74,6 +74,10 @@ pub struct Serve {
     /// Speak TLS on the API with a certificate that is generated once and kept in the data folder
     #[arg(long, value_name = "generate", value_parser = ["generate"], conflicts_with = "api_tls_cert")]
     pub api_tls: Option<String>,
+    /// A name or an address that clients reach the API by, for the generated certificate (repeat for several); this machine's
+    /// name, localhost and the address of --api are in it anyway
+    #[arg(long, value_name = "NAME", requires = "api_tls")]
+    pub api_tls_san: Vec<String>,
     /// The catalog of pools and volumes: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
     #[arg(long, value_name = "URL")]
     pub catalog: Option<String>,

@@ -70,7 +70,8 @@ pub struct Door {
 
 enum TlsSource {
     Given(PathBuf, PathBuf),
-    Generated,
+    /// For these names, too.
+    Generated(Vec<String>),
 }
 
 impl Door {
@@ -82,7 +83,7 @@ impl Door {
         let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
             (None, None, None) => None,
             (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
-            (Some(_), None, None) => Some(TlsSource::Generated),
+            (Some(_), None, None) => Some(TlsSource::Generated(args.api_tls_san.clone())),
             (Some(_), ..) => bail!("--api-tls generate and --api-tls-cert exclude each other"),
             _ => bail!("--api-tls-cert and --api-tls-key belong together"),
         };
@@ -111,7 +112,7 @@ impl Door {
         let tls = match &self.tls {
             None => return Ok(Access::Loopback),
             Some(TlsSource::Given(cert, key)) => Tls::given(cert, key),
-            Some(TlsSource::Generated) => Tls::generated(data, &self.names()),
+            Some(TlsSource::Generated(asked)) => Tls::generated(data, &self.names(), asked),
         };
         let tokens = control.has_tokens().await;
         ensure!(

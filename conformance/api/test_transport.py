@@ -1,0 +1,130 @@
+"""How clients reach the API: certificates that they are given to trust, and gRPC, which is refused in its own words."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import unittest
+import urllib.request
+
+import grpc
+from google.api_core.exceptions import MethodNotImplemented
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import netapp_v1
+from google.cloud.filestore_v1 import CloudFilestoreManagerClient
+from weirtest import PLACE, Server, gcloud_environment
+
+NAME = "storage.example.com"
+LIST = """
+import sys
+from google.cloud import netapp_v1
+from google.oauth2.credentials import Credentials
+client = netapp_v1.NetAppClient(transport="rest", credentials=Credentials(sys.argv[2]),
+                                client_options={"api_endpoint": sys.argv[1]})
+print([p.name for p in client.list_storage_pools(parent="projects/weir/locations/local")])
+"""
+
+
+class Trust(unittest.TestCase):
+    """A client with the server's certificate, and nothing else, believes the server; and no other client does."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        status, answer = cls.server.ask("POST", "tokens", {"role": "viewer"}, {"tokenId": "t"})
+        assert status == 200, answer
+        cls.token = answer["token"]
+        cls.server.stop()
+        cls.server.arguments = ("--api-tls", "generate")
+        cls.server.start()
+        cls.addClassCleanup(cls.server.close)
+        cls.certificate = os.path.join(cls.server.data, "api-cert.pem")
+
+    def python(self, **environment):
+        clean = {k: v for k, v in os.environ.items() if k not in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")}
+        return subprocess.run([sys.executable, "-c", LIST, self.server.url, self.token], timeout=120,
+                              capture_output=True, text=True, env={**clean, **environment})
+
+    def test_pythons_client(self):
+        done = self.python(REQUESTS_CA_BUNDLE=self.certificate)
+        self.assertEqual((done.returncode, done.stdout.strip()),
+                         (0, "['projects/weir/locations/local/storagePools/default']"), done.stderr[-2000:])
+        refused = self.python()
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("CERTIFICATE_VERIFY_FAILED", refused.stderr)
+
+    def test_gcloud(self):
+        environment = gcloud_environment(self)
+        token = os.path.join(self.server.data, "token")
+        with open(token, "w") as f:
+            f.write(self.token)
+        environment.pop("CLOUDSDK_AUTH_DISABLE_CREDENTIALS")
+        environment.update(CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE=self.certificate, CLOUDSDK_AUTH_ACCESS_TOKEN_FILE=token,
+                           CLOUDSDK_CORE_PROJECT="weir")
+        done = subprocess.run(["gcloud", "netapp", "storage-pools", "list", "--location=local", "--format=value(name)"],
+                              capture_output=True, text=True, timeout=120, env=environment)
+        self.assertEqual((done.returncode, done.stdout.strip().rsplit("/", 1)[-1]), (0, "default"), done.stderr)
+
+    def test_names_by_option(self):
+        def shown():
+            context = ssl.create_default_context(cafile=self.certificate)
+            with open(self.certificate, "rb") as f:
+                before = f.read()
+            address = ("127.0.0.1", self.server.port)
+            try:
+                with socket.create_connection(address, timeout=10) as s:
+                    with context.wrap_socket(s, server_hostname=NAME):
+                        return True, before
+            except ssl.SSLCertVerificationError:
+                return False, before
+        believed, first = shown()
+        self.assertFalse(believed)
+        self.server.stop()
+        self.server.arguments += ("--api-tls-san", NAME, "--api-tls-san", "192.0.2.7")
+        self.server.start()
+        believed, second = shown()
+        self.assertTrue(believed)
+        self.assertNotEqual(first, second)
+        self.assertIn("clients that trusted the old one", self.server.output())
+        self.server.stop()
+        self.server.start()
+        self.assertEqual(shown(), (True, second))
+        self.assertEqual(self.python(REQUESTS_CA_BUNDLE=self.certificate).returncode, 0)
+
+    def test_grpc_over_tls(self):
+        with open(self.certificate, "rb") as f:
+            credentials = grpc.ssl_channel_credentials(f.read())
+        with grpc.secure_channel(f"127.0.0.1:{self.server.port}", credentials) as channel:
+            refusal(self, channel)
+        # A client that speaks both gets what is served.
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        request = urllib.request.Request(self.server.url + "/openapi/", headers={"Authorization": f"Bearer {self.token}"})
+        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            self.assertEqual(answer.status, 200)
+
+
+def refusal(case, channel):
+    """Python's clients of both APIs, as they come out of the box but for the address."""
+    for client in (netapp_v1.NetAppClient, CloudFilestoreManagerClient):
+        transport = client.get_transport_class("grpc")(channel=channel, credentials=AnonymousCredentials())
+        client = client(transport=transport)
+        calls = [c for c in ("list_storage_pools", "list_volumes", "list_instances") if hasattr(client, c)]
+        for call in calls * 3:
+            with case.assertRaises(MethodNotImplemented) as refused:
+                getattr(client, call)(parent=PLACE, timeout=10)
+            case.assertIn("transport='rest'", str(refused.exception))
+        case.assertTrue(calls)
+
+
+class Grpc(unittest.TestCase):
+    def test_without_tls(self):
+        server = Server()
+        self.addCleanup(server.close)
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            refusal(self, channel)
+
+
+if __name__ == "__main__":
+    unittest.main()
