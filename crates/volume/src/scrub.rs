@@ -1,7 +1,7 @@
 //! Online verification: reads every block of the committed trees from the device and compares
 //! it with its checksum, while requests are served.
 //!
-//! It goes in slices of about a mebibyte. Within a slice a committed root is held, so that none
+//! It goes in slices, which are as long as a quarter of a second at the rate that it is to keep. Within a slice a committed root is held, so that none
 //! of its blocks is reused; between slices it is let go, so that a scrub of hours does not keep
 //! hours of freed blocks. The next slice goes on behind the last key in the root of that moment.
 //! What was written in between at keys already passed is not seen: it has only just been
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_base::{BLOCK_SIZE, Ino, VolumeId};
 use weir_store::node::Key;
 use weir_store::tree::{self, Visitor};
-use weir_store::verify::Verifier;
+use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, StoreError, TreeRoot};
 
 use crate::catalog::AGGREGATE_TREE;
@@ -23,8 +23,10 @@ use crate::engine::Engine;
 use crate::record::{Window, kind};
 use crate::types::FsError;
 
-/// Blocks of a slice: 1 MiB, some milliseconds of a device's time.
-const SLICE: u64 = 256;
+/// Blocks of a slice at least, 1 MiB, and at most, 256 MiB: at the end of each the device's queue
+/// runs empty.
+const LEAST_SLICE: u64 = 256;
+const MOST_SLICE: u64 = 1 << 16;
 
 /// A block that is damaged or cannot be read.
 #[derive(Clone, Debug)]
@@ -52,6 +54,9 @@ impl fmt::Display for ScrubFault {
 
 /// Who directs a scrub and hears of it.
 pub trait ScrubWatch {
+    /// Bytes per second that are to be read.
+    fn rate(&self) -> u64;
+
     /// So many bytes were read in this slice; waits as long as the rate asks for. `Break` ends the scrub.
     fn pace(&mut self, bytes: u64) -> ControlFlow<()>;
 
@@ -131,11 +136,14 @@ fn sweep<T>(
         let Some((held, root)) = hold() else {
             break;
         };
+        let quarter = watch.rate() / 4 / BLOCK_SIZE as u64;
         let mut slice = Slice {
             tree: id,
+            most: quarter.clamp(LEAST_SLICE, MOST_SLICE),
             read: 0,
             nodes: 0,
-            data: Vec::new(),
+            blocks: 0,
+            data: verifier.sweep(),
             last: None,
             faults: Vec::new(),
         };
@@ -144,19 +152,11 @@ fn sweep<T>(
             true => slice.last.and_then(following),
             false => None,
         };
-        let mut faults = std::mem::take(&mut slice.faults);
-        let ptrs: Vec<BlockPtr> = slice.data.iter().map(|(ptr, ..)| *ptr).collect();
-        verifier.check(&ptrs, &mut |ptr, error| {
-            let place = slice.data.iter().find(|(of, ..)| of == ptr);
-            faults.push(ScrubFault {
-                tree: id,
-                data: place.map(|(_, ino, block)| (*ino, *block)),
-                error,
-            });
-        });
+        let mut faults = slice.faults;
+        slice.data.finish(&mut data_fault(id, &mut faults));
         drop(held);
         seen.nodes += slice.nodes;
-        seen.blocks += ptrs.len() as u64;
+        seen.blocks += slice.blocks;
         seen.faults += faults.len() as u64;
         for fault in faults {
             watch.fault(fault);
@@ -178,18 +178,36 @@ fn following(key: Key) -> Option<Key> {
 }
 
 /// What one slice collects.
-struct Slice {
+struct Slice<'v> {
     tree: VolumeId,
+    /// Blocks that are enough.
+    most: u64,
     /// Blocks read, or to be read.
     read: u64,
     nodes: u64,
-    /// Data blocks to verify, with file and block.
-    data: Vec<(BlockPtr, Ino, u64)>,
+    /// Data blocks.
+    blocks: u64,
+    /// Verifies them; file and block of each.
+    data: Sweep<'v, (Ino, u64)>,
     last: Option<Key>,
     faults: Vec<ScrubFault>,
 }
 
-impl Visitor for Slice {
+/// Reports a data block that is damaged or cannot be read.
+fn data_fault(
+    tree: VolumeId,
+    faults: &mut Vec<ScrubFault>,
+) -> impl FnMut(&BlockPtr, (Ino, u64), StoreError) {
+    move |_, place, error| {
+        faults.push(ScrubFault {
+            tree,
+            data: Some(place),
+            error,
+        });
+    }
+}
+
+impl Visitor for Slice<'_> {
     fn node(&mut self, _ptr: &BlockPtr, _level: u8) -> bool {
         self.nodes += 1;
         self.read += 1;
@@ -207,7 +225,10 @@ impl Visitor for Slice {
         };
         for (block, slot) in (key.sub..).zip(&window.blocks) {
             if let Some(stored) = slot {
-                self.data.push((ptr_of(*stored), Ino(key.ino), block));
+                let mut fault = data_fault(self.tree, &mut self.faults);
+                self.data
+                    .push(ptr_of(*stored), (Ino(key.ino), block), &mut fault);
+                self.blocks += 1;
                 self.read += 1;
             }
         }
@@ -222,7 +243,7 @@ impl Visitor for Slice {
     }
 
     fn enough(&self) -> bool {
-        self.read >= SLICE
+        self.read >= self.most
     }
 }
 

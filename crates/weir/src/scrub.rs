@@ -78,6 +78,10 @@ struct Pace<'a> {
 }
 
 impl ScrubWatch for Pace<'_> {
+    fn rate(&self) -> u64 {
+        self.rate
+    }
+
     fn pace(&mut self, bytes: u64) -> ControlFlow<()> {
         self.read = self.read.saturating_add(bytes);
         let due = Duration::from_secs_f64(self.read as f64 / self.rate as f64);

@@ -5,6 +5,9 @@ use crate::block::BlockPtr;
 use crate::error::StoreError;
 use crate::node::{Key, NodeView};
 
+/// Leaves that are announced to the source at a time. Eyeballed: enough for a device's queue.
+const AHEAD: usize = 32;
+
 /// What [`walk`] reports to.
 pub trait Visitor {
     /// A node is referred to, and has not been read yet. `false` skips it and
@@ -71,6 +74,9 @@ impl<S: NodeSource> Walk<'_, S> {
         };
         for i in 0..node.count() {
             let key = node.key(i);
+            if level == 1 && i.is_multiple_of(AHEAD) {
+                self.announce(node, i);
+            }
             if level == 0 {
                 if key < self.from {
                     continue;
@@ -101,6 +107,18 @@ impl<S: NodeSource> Walk<'_, S> {
             }
         }
         true
+    }
+}
+
+impl<S: NodeSource> Walk<'_, S> {
+    /// Has the source read the next leaves below `node` together, from the `first` on.
+    fn announce(&self, node: NodeView<'_>, first: usize) {
+        let last = node.count().min(first + AHEAD);
+        if last < node.count() && node.key(last) <= self.from {
+            return;
+        }
+        let next = (first..last).filter_map(|i| node.child(i).ok());
+        self.src.prefetch(&next.collect::<Vec<_>>());
     }
 }
 

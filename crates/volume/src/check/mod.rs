@@ -28,6 +28,7 @@ use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
 use weir_store::cache::Cache;
 use weir_store::log::Log;
 use weir_store::space::{Mismatch, Usage};
+use weir_store::verify::Verifier;
 use weir_store::{Device, FramePool, StoreError};
 
 use crate::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
@@ -319,13 +320,18 @@ fn examine(
             &inspection.cache,
             &mut report,
             [&mut of_root, &mut of_tree, &mut total],
-            false,
+            None,
         );
         check.walk_catalog(&superblock.root, &mut catalog);
     }
     let cache = &inspection.cache;
+    let verifier = match options.data {
+        true => Some(Verifier::on(Arc::clone(cache.device()))?),
+        false => None,
+    };
     for (id, entry) in catalog.volumes {
-        examine_volume(cache, id, entry, &mut report, &mut total, options);
+        let data = verifier.as_ref();
+        examine_volume(cache, id, entry, &mut report, &mut total, data);
     }
     compare(inspection, &total, &mut report)?;
     Ok((report, total))
@@ -337,7 +343,7 @@ fn examine_volume(
     entry: VolumeEntry,
     report: &mut Report,
     total: &mut Usage,
-    options: CheckOptions,
+    data: Option<&Verifier>,
 ) {
     let fault = |report: &mut Report, what: String| {
         report.faults.push(Fault::Inode {
@@ -364,7 +370,7 @@ fn examine_volume(
             }
             let mut of_root = Usage::new();
             let usage = [&mut of_root, &mut of_volume, &mut *total];
-            let mut check = TreeCheck::new(id, cache, report, usage, options.data);
+            let mut check = TreeCheck::new(id, cache, report, usage, data);
             let used = check.walk_volume(&root, rec, snapshot.is_none());
             let counted = snapshot.map_or(rec.used, |s| s.used);
             if used.is_some_and(|used| used != counted) {

@@ -8,6 +8,7 @@ use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::space::Usage;
 use weir_store::tree::{self, NodeSource, Stop, TreeRoot, Visitor};
+use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
@@ -25,9 +26,6 @@ pub(super) struct Catalog {
     pub(super) next_volume: Option<u32>,
 }
 
-/// Data blocks read at once.
-const BATCH: usize = 256;
-
 /// Nodes, read as they are needed.
 pub(super) struct Reader<'a>(pub(super) &'a Cache);
 
@@ -35,6 +33,11 @@ impl NodeSource for Reader<'_> {
     fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
         let mut frames = self.0.fetch_blocking(&[*ptr])?;
         frames.pop().ok_or(Stop::Fail(StoreError::NoMemory))
+    }
+
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        // A failure shows again where the node is asked for.
+        let _ = self.0.fetch_blocking(ptrs);
     }
 }
 
@@ -46,20 +49,21 @@ pub(super) struct TreeCheck<'a> {
     of_root: &'a mut Usage,
     of_volume: &'a mut Usage,
     total: &'a mut Usage,
-    data: bool,
+    /// Verifies data blocks, known by file and block; `None`: they are not read.
+    sweep: Option<Sweep<'a, (Ino, u64)>>,
     /// What was born until then belongs to the volume that this one is a clone of.
     foreign: Generation,
-    queue: Vec<(BlockPtr, Ino, u64)>,
 }
 
 impl<'a> TreeCheck<'a> {
-    /// `usage`: blocks seen in this root, in this volume's roots, and in all.
+    /// `usage`: blocks seen in this root, in this volume's roots, and in all. Data blocks are
+    /// read if there is a verifier for them.
     pub(super) fn new(
         tree: VolumeId,
         cache: &'a Arc<Cache>,
         report: &'a mut Report,
         usage: [&'a mut Usage; 3],
-        data: bool,
+        data: Option<&'a Verifier>,
     ) -> TreeCheck<'a> {
         let [of_root, of_volume, total] = usage;
         TreeCheck {
@@ -69,9 +73,8 @@ impl<'a> TreeCheck<'a> {
             of_root,
             of_volume,
             total,
-            data,
+            sweep: data.map(Verifier::sweep),
             foreign: Generation(0),
-            queue: Vec::new(),
         }
     }
 
@@ -108,7 +111,9 @@ impl<'a> TreeCheck<'a> {
         visitor.finish_inode();
         visitor.finish();
         let used = (!visitor.lost).then_some(visitor.used);
-        self.verify_data();
+        if let Some(sweep) = self.sweep.take() {
+            sweep.finish(&mut data_fault(self.tree, &mut self.report.faults));
+        }
         used
     }
 
@@ -169,32 +174,26 @@ impl<'a> TreeCheck<'a> {
     fn data_block(&mut self, ino: u64, block: u64, stored: Stored) {
         let new = self.claim(stored.addr, stored.birth);
         self.report.blocks += u64::from(new);
-        if new && self.data {
-            self.queue
-                .push((crate::data::ptr_of(stored), Ino(ino), block));
-            if self.queue.len() >= BATCH {
-                self.verify_data();
-            }
+        if let (true, Some(sweep)) = (new, &mut self.sweep) {
+            let mut fault = data_fault(self.tree, &mut self.report.faults);
+            sweep.push(crate::data::ptr_of(stored), (Ino(ino), block), &mut fault);
         }
     }
+}
 
-    fn verify_data(&mut self) {
-        let queue = std::mem::take(&mut self.queue);
-        let ptrs: Vec<BlockPtr> = queue.iter().map(|(p, ..)| *p).collect();
-        if ptrs.is_empty() || self.cache.fetch_blocking(&ptrs).is_ok() {
-            return;
-        }
-        for (ptr, ino, block) in queue {
-            if let Err(e) = self.cache.fetch_blocking(&[ptr]) {
-                self.report.faults.push(Fault::Data {
-                    volume: self.tree,
-                    ino,
-                    block,
-                    addr: ptr.addr,
-                    what: e.to_string(),
-                });
-            }
-        }
+/// Reports a data block that is damaged or cannot be read.
+fn data_fault(
+    volume: VolumeId,
+    faults: &mut Vec<Fault>,
+) -> impl FnMut(&BlockPtr, (Ino, u64), StoreError) {
+    move |ptr, (ino, block), error| {
+        faults.push(Fault::Data {
+            volume,
+            ino,
+            block,
+            addr: ptr.addr,
+            what: error.to_string(),
+        });
     }
 }
 
