@@ -20,8 +20,8 @@ use crate::xdr::{Put, Reader};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
@@ -65,13 +65,18 @@ pub struct ConnInfo {
 /// What is remembered of a connection that a call came over.
 pub(crate) struct Line {
     port: u16,
-    ended: Arc<AtomicBool>,
+    ended: Weak<AtomicBool>,
 }
 
 impl Line {
     /// Whether the same client may send a call again on `conn`, which comes from the same address.
     pub(crate) fn may_repeat_on(&self, conn: &ConnInfo) -> bool {
-        self.port == conn.peer.port() || self.ended.load(Ordering::Relaxed)
+        let ended = || {
+            self.ended
+                .upgrade()
+                .is_none_or(|e| e.load(Ordering::Relaxed))
+        };
+        self.port == conn.peer.port() || ended()
     }
 }
 
@@ -87,7 +92,7 @@ impl ConnInfo {
         }
     }
 
-    /// The peer sends nothing more on this connection: it has ended, or the peer has closed its side.
+    /// The peer sends nothing more on this connection, which also ends when its last copy is dropped.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
@@ -95,7 +100,7 @@ impl ConnInfo {
     pub(crate) fn line(&self) -> Line {
         Line {
             port: self.peer.port(),
-            ended: Arc::clone(&self.ended),
+            ended: Arc::downgrade(&self.ended),
         }
     }
 

@@ -4,9 +4,10 @@
 //! [`PER_ADDRESS`] of it, requests that wait for limits on throughput [`HELD`], and the last [`RESERVE`] is for small
 //! calls alone, so that GETATTR is served whatever large requests and replies take up.
 //!
-//! **Records.** A record costs what has arrived of it, times [`RECORD_GROWTH`] at most, never what its mark announces. A
+//! **Records.** A small record costs what has arrived of it, times [`RECORD_GROWTH`] at most, never what its mark announces. A
 //! record beyond [`SMALL_RECORD`] can only be a WRITE; memory for it is taken when its first [`RECORD_HEAD`] bytes show a
 //! file handle of an export that admits the peer, and as long as all that is announced fits the budget and the address's part.
+//! What of it is still to come is counted apart and keeps no small call out.
 //!
 //! **Time.** Both directions have a least rate. A peer may fall behind it by [`STALL`], or by
 //! [`STALL_SHORT_OF_MEMORY`] when memory is short; what is oldest and slow is closed sooner if others wait for its memory.
@@ -32,7 +33,7 @@ pub const SMALL_RECORD: usize = 8 << 10;
 /// Bytes of a record that tell what it is: the header of a call and the file handle of a WRITE.
 pub const RECORD_HEAD: usize = 1024;
 
-/// Memory for a record under assembly is at most so many times what has arrived of it (and at least [`RECORD_HEAD`]).
+/// Memory for a small record under assembly is at most so many times what has arrived of it (and at least [`RECORD_HEAD`]).
 pub const RECORD_GROWTH: usize = 4;
 
 /// Most fragments of one record. A record of the largest size in TCP segments of the smallest usual size is below this;

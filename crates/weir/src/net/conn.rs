@@ -394,6 +394,10 @@ impl<B: Backend> Conn<B> {
     /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more. With `only_begun`, nothing
     /// is read beyond the request that memory was taken for already; with `short`, not much.
     fn fill(&mut self, cx: &mut Context<'_>, only_begun: bool, room: Room) -> Poll<io::Result<()>> {
+        debug_assert!(
+            self.backlog.is_empty(),
+            "what was read before is run before more is read"
+        );
         match self.stream.poll_read_ready(cx) {
             Poll::Ready(ready) => ready?,
             Poll::Pending => return Poll::Pending,
