@@ -111,12 +111,20 @@ impl Volume {
                     before: a,
                     after: a,
                 };
+                // A repetition after a crash may find other names, so the call is logged although it changes nothing.
+                let lsn = match cx.call {
+                    Some(_) => {
+                        let edits = Edits::new(self.id, 64);
+                        Some(self.core.append_call(cx, self.id, edits, Ino(0))?)
+                    }
+                    None => self.core.last_appended(),
+                };
                 return Ok(Done {
                     value: Renamed {
                         from: same(before.0),
                         to: same(before.1),
                     },
-                    lsn: self.core.last_appended(),
+                    lsn,
                 });
             }
             let subject = locked.get(hit.ino)?;
