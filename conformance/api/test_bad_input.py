@@ -71,9 +71,17 @@ class BadInput(Case):
         self.refused(409, "ALREADY_EXISTS", "POST", POOLS, POOL, storagePoolId="base")
         self.refused(409, "ALREADY_EXISTS", "POST", VOLUMES, {**VOLUME, "shareName": "n"}, volumeId="base")
         self.refused(409, "ALREADY_EXISTS", "POST", INSTANCES, INSTANCE, instanceId="binst")
-        # Shares are unique on a server, whatever they are shares of and whoever's project they are in.
-        self.refused(409, "ALREADY_EXISTS", "POST", VOLUMES, VOLUME, volumeId="n")
-        self.refused(409, "ALREADY_EXISTS", "POST", VOLUMES, {**VOLUME, "shareName": "binst"}, volumeId="n")
+
+    def test_promises_that_nobody_would_keep(self):
+        for field, value in [("ldapEnabled", True), ("kmsConfig", "k"), ("activeDirectory", "ad"), ("mode", "ONTAP"),
+                             ("type", "UNIFIED"), ("replicaZone", "b"), ("allowAutoTiering", True)]:
+            with self.subTest(field=field):
+                self.wrong_field(field, "POST", POOLS, {**POOL, field: value}, storagePoolId="n")
+        for field, value in [("protocols", ["NFSV3", "NFSV4"]), ("protocols", ["SMB"]), ("securityStyle", "NTFS"),
+                             ("smbSettings", ["BROWSABLE"]), ("tieringPolicy", {"tierAction": "ENABLED"})]:
+            with self.subTest(field=field, value=value):
+                self.wrong_field(field, "POST", VOLUMES, {**VOLUME, "shareName": "n", field: value}, volumeId="n")
+        self.wrong_field("protocol", "POST", INSTANCES, {**INSTANCE, "protocol": "NFS_V4_1"}, instanceId="n")
 
     def test_deletes_that_would_lose_something(self):
         self.refused(400, "FAILED_PRECONDITION", "DELETE", f"{POOLS}/base")

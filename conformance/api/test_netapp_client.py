@@ -174,8 +174,6 @@ class NetApp(Case):
             self.client.delete_storage_pool(name=name).result(timeout=30)
         with self.assertRaises(exceptions.Conflict):
             self.pool("kept")
-        with self.assertRaises(exceptions.Conflict):
-            self.volume("kept2", "kept", share_name="kept1")
         with self.assertRaises(exceptions.BadRequest):
             self.client.update_storage_pool(
                 storage_pool=n.StoragePool(name=name, capacity_gib=1023),

@@ -92,6 +92,32 @@ class Served(Case):
             self.assertTrue(self.write("si/f", "text"))
             self.assertEqual(self.read("si/f"), "text")
 
+    def test_the_usual_share_name_as_often_as_one_likes(self):
+        """`vol1`, the name in the public documents, which the first volume of a fresh server has as well."""
+        local = "projects/weir/locations/local"
+        first = self.ok("GET", f"{local}/volumes/vol1")["mountOptions"]
+        self.assertEqual([option["protocol"] for option in first], ["NFSV3"])
+        self.assertEqual(first[0]["export"], "/vol1")
+        self.nfs = int(re.search(r",port=(\d+)", first[0]["instructions"])[1])
+        paths = ["/vol1"]
+        for instance in ("usual1", "usual2"):
+            made = self.done("POST", INSTANCES, {
+                "tier": "BASIC_HDD", "fileShares": [{"name": "vol1", "capacityGb": "1024"}],
+                "networks": [{"network": "default"}]}, instanceId=instance)
+            self.assertEqual(made["exportPaths"], [f"/{instance}/vol1"])
+            paths += made["exportPaths"]
+        self.done("POST", POOLS, {"serviceLevel": "STANDARD", "capacityGib": "1024", "network": "default"},
+                  storagePoolId="usual")
+        volume = self.done("POST", VOLUMES, {"storagePool": "usual", "shareName": "vol1", "capacityGib": "10",
+                                             "protocols": ["NFSV3"], "unixPermissions": "0777"}, volumeId="usual")
+        self.assertEqual(volume["shareName"], "vol1")
+        paths.append(volume["mountOptions"][0]["export"])
+        self.assertEqual(len(set(paths)), 4, paths)
+        for path in paths:
+            self.assertTrue(self.lists(path.lstrip("/")), path)
+        self.assertTrue(self.write(paths[3].lstrip("/") + "/only-here", "text"))
+        self.assertIsNone(self.read("vol1/only-here"))
+
 
 if __name__ == "__main__":
     unittest.main()

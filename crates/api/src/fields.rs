@@ -201,6 +201,33 @@ impl Fields {
         }
     }
 
+    /// Refuses what `field` asks for if nobody would do it: `asks` tells it from what promises nothing, which stays and is
+    /// returned as it was sent. `instead` says what to do.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT, with the reason NOT_OFFERED.
+    pub fn refuse(
+        &self,
+        field: &str,
+        asks: impl Fn(&Value) -> bool,
+        instead: &str,
+    ) -> ApiResult<()> {
+        let Some(value) = self.0.get(field).filter(|value| asks(value)) else {
+            return Ok(());
+        };
+        let shown = match value {
+            Value::String(s) => abbreviate(s),
+            Value::Object(_) | Value::Array(_) => "…".to_owned(),
+            other => other.to_string(),
+        };
+        let mut e = ApiError::field(
+            field,
+            format!("'{field}: {shown}' is not offered by this server: {instead}"),
+        );
+        e.reason = "NOT_OFFERED".to_owned();
+        Err(e)
+    }
+
     /// A field that cannot change once the resource is made; saying what it is already is no change.
     ///
     /// # Errors
@@ -221,6 +248,18 @@ impl Fields {
     /// Everything that was not taken: the client's own fields. Nulls stay where a change is meant.
     pub fn rest(self) -> Extra {
         self.0
+    }
+}
+
+/// Whether a value is anything but the type's default.
+pub fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => n.as_f64() != Some(0.0),
+        Value::String(s) => !s.is_empty() && s != "0",
+        Value::Array(a) => !a.is_empty(),
+        Value::Object(o) => o.values().any(is_set),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Filestore: the public API's resources to and from the model.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, Said, required};
+use crate::fields::{Fields, Made, Said, is_set, required};
 use crate::json::Object;
 use crate::netapp::id;
 use crate::schema::filestore as schema;
@@ -41,6 +41,7 @@ pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
         .set("capacityGb", i.capacity_gb)
         .set("networks", networks(i, ip))
         .set("performanceConfig", i.performance.map(performance))
+        .set("exportPaths", export_paths(i))
         .set("tags", Value::Null)
         .labels(&i.labels);
     if let Some(l) = rules::instance_limits(&view.levels, i) {
@@ -108,6 +109,11 @@ fn networks(i: &Instance, ip: IpAddr) -> Value {
     Value::Array(all)
 }
 
+/// The paths that lead to the share, the one that is always its own first.
+fn export_paths(i: &Instance) -> Vec<String> {
+    i.paths.iter().map(|path| format!("/{path}")).collect()
+}
+
 fn share(i: &Instance) -> Value {
     let mut m = Made::default();
     m.set("name", &*i.share_name)
@@ -132,6 +138,15 @@ fn option(r: &ExportRule) -> Value {
     Value::Object(m.done(&schema::NFS_EXPORT_OPTIONS))
 }
 
+/// Refuses what an instance would promise and nobody would keep.
+fn check_instance(f: &Fields) -> ApiResult<()> {
+    f.refuse(
+        "kmsKeyName",
+        is_set,
+        "it does not encrypt what it stores; encrypt the disk below it and leave it out",
+    )
+}
+
 /// An instance to be made.
 ///
 /// # Errors
@@ -141,6 +156,7 @@ pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
     for field in NOT_HERE {
         f.without(field)?;
     }
+    check_instance(&f)?;
     f.take("etag");
     let mut share = required(one_share(f.take("fileShares"))?, "fileShares")?;
     share.without("sourceBackup")?;
@@ -174,6 +190,7 @@ pub fn instance_change(
     for field in NOT_HERE {
         f.without(field)?;
     }
+    check_instance(&f)?;
     f.take("etag");
     for field in ["tier", "protocol", "kmsKeyName"] {
         f.fixed(field, current)?;

@@ -18,41 +18,30 @@ pub fn host(ip: IpAddr) -> String {
     }
 }
 
-/// `mountOptions` of a volume.
+/// `mountOptions` of a volume: of the protocols that are served, whatever the volume was made with.
 pub fn options(v: &Volume, nfs: SocketAddr) -> Value {
     let ip = host(nfs.ip());
-    let share = &v.share_name;
-    let all = v.protocols.iter().map(|p| match p {
-        Protocol::Smb => json!({
-            "export": &**share,
-            "exportFull": format!("\\\\{}\\{share}", nfs.ip()),
+    let path = v.path();
+    let served = v.protocols.iter().filter(|p| **p == Protocol::Nfsv3);
+    let all = served.map(|p| {
+        json!({
+            "export": format!("/{path}"),
+            "exportFull": format!("{ip}:/{path}"),
             "protocol": p.as_str(),
             "ipAddress": nfs.ip().to_string(),
-            "instructions": format!("net use Z: \\\\{}\\{share}", nfs.ip()),
-        }),
-        Protocol::Nfsv3 | Protocol::Nfsv4 => json!({
-            "export": format!("/{share}"),
-            "exportFull": format!("{ip}:/{share}"),
-            "protocol": p.as_str(),
-            "ipAddress": nfs.ip().to_string(),
-            "instructions": command(*p, &ip, nfs.port(), share),
-        }),
+            "instructions": command(&ip, nfs.port(), path, &v.share_name),
+        })
     });
     Value::Array(all.collect())
 }
 
-fn command(p: Protocol, ip: &str, port: u16, share: &str) -> String {
-    let version = match p {
-        Protocol::Nfsv4 => "vers=4.1",
-        _ => "vers=3",
-    };
-    let ports = match (port, p) {
-        (NFS_PORT, _) => String::new(),
-        (port, Protocol::Nfsv4) => format!(",port={port}"),
-        (port, _) => format!(",port={port},mountport={port}"),
+fn command(ip: &str, port: u16, path: &str, share: &str) -> String {
+    let ports = match port {
+        NFS_PORT => String::new(),
+        port => format!(",port={port},mountport={port}"),
     };
     format!(
-        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o {version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{share} /mnt/{share}"
+        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{path} /mnt/{share}"
     )
 }
 
@@ -64,7 +53,7 @@ mod tests {
     /// clients are told.
     #[test]
     fn the_documents_values_are_in_the_line() {
-        let line = command(Protocol::Nfsv3, "10.0.0.1", NFS_PORT, "share");
+        let line = command("10.0.0.1", NFS_PORT, "share", "share");
         let options = line
             .split_once(" -o ")
             .unwrap()

@@ -1,7 +1,7 @@
 //! NetApp Volumes: the public API's resources to and from the model.
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, Made, Said, not_here, required};
+use crate::fields::{Fields, Made, Said, is_set, not_here, required};
 use crate::json::{Object, abbreviate};
 use crate::mount;
 use crate::schema::netapp as schema;
@@ -26,6 +26,79 @@ const NOT_HERE: &[&str] = &[
     "hybridReplicationParameters",
     "blockDevices",
 ];
+
+/// Refuses what a pool would promise and nobody would keep. What is left without a meaning here describes where a pool is
+/// (`network`, `psaRange`, `zone`).
+fn check_pool(f: &Fields) -> ApiResult<()> {
+    let one_tier = "there is one tier, on this server's own disk; leave it out";
+    let no_directory = "users and groups are the numbers that NFS clients send; leave it out";
+    for (field, instead) in [
+        ("ldapEnabled", no_directory),
+        ("activeDirectory", no_directory),
+        ("globalAccessAllowed", no_directory),
+        (
+            "kmsConfig",
+            "it does not encrypt what it stores; encrypt the disk below it and leave it out",
+        ),
+        (
+            "replicaZone",
+            "a pool is on one server; replicate its volumes to another one (weir volumes replications create) and leave it out",
+        ),
+        ("allowAutoTiering", one_tier),
+        ("hotTierSizeGib", one_tier),
+        ("enableHotTierAutoResize", one_tier),
+    ] {
+        f.refuse(field, is_set, instead)?;
+    }
+    f.refuse(
+        "type",
+        |v| v == "UNIFIED",
+        "there are no block volumes; leave it out, or say FILE",
+    )?;
+    f.refuse(
+        "mode",
+        |v| v == "ONTAP",
+        "ONTAP's words reach every pool anyway (weir ontap, /api); leave it out, or say DEFAULT",
+    )?;
+    f.refuse(
+        "scaleType",
+        |v| v == "SCALE_TYPE_SCALEOUT",
+        "a pool is on one server; leave it out",
+    )
+}
+
+/// The same for a volume. An SMB setting is one of a protocol that is not served, and so on.
+fn check_volume(f: &Fields) -> ApiResult<()> {
+    f.refuse(
+        "smbSettings",
+        is_set,
+        "SMB is not served by this version; leave it out",
+    )?;
+    f.refuse(
+        "securityStyle",
+        |v| v == "NTFS",
+        "it is of SMB, which is not served by this version; leave it out, or say UNIX",
+    )?;
+    f.refuse(
+        "multipleEndpoints",
+        is_set,
+        "a server has one address; mount with nconnect=16 to spread the load, and leave it out",
+    )?;
+    f.refuse(
+        "largeCapacityConfig",
+        is_set,
+        "a large volume is one volume here; leave it out",
+    )?;
+    let tiers = |v: &Value| {
+        let on = v.get("tierAction").is_some_and(|a| a == "ENABLED");
+        on || v.get("hotTierBypassModeEnabled").is_some_and(is_set)
+    };
+    f.refuse(
+        "tieringPolicy",
+        tiers,
+        "there is one tier, on this server's own disk; leave it out, or say PAUSED",
+    )
+}
 
 /// A storage pool on the wire.
 pub fn pool(view: &View, p: &Pool) -> Object {
@@ -64,6 +137,7 @@ pub fn pool(view: &View, p: &Pool) -> Object {
 /// INVALID_ARGUMENT naming the field.
 pub fn new_pool(body: Object) -> ApiResult<NewPool> {
     let mut f = Fields::new(body);
+    check_pool(&f)?;
     Ok(NewPool {
         service_level: required(f.text("serviceLevel").value(), "serviceLevel")?,
         capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
@@ -83,6 +157,7 @@ pub fn new_pool(body: Object) -> ApiResult<NewPool> {
 /// INVALID_ARGUMENT naming the field.
 pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
     let mut f = Fields::new(changed);
+    check_pool(&f)?;
     f.fixed("customPerformanceEnabled", current)?;
     Ok(PoolChange {
         capacity_gib: f.count("capacityGib")?.kept("capacityGib")?,
@@ -239,6 +314,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
     for field in NOT_HERE {
         f.without(field)?;
     }
+    check_volume(&f)?;
     let clone_of = source_of_clone(place, &mut f)?;
     let (unix_permissions, original) = permissions(&mut f)?;
     let mut new = NewVolume {
@@ -277,6 +353,7 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
     for field in NOT_HERE {
         f.without(field)?;
     }
+    check_volume(&f)?;
     for field in [
         "shareName",
         "largeCapacity",

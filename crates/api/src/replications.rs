@@ -506,9 +506,9 @@ impl Asked<'_> {
         if !view.pool(&pool).is_some_and(manual) {
             new.remove("throughputMibps");
         }
-        let share = said("shareName").unwrap_or_else(|| match view.share(&volume) {
-            None => volume.clone(),
-            Some(_) => format!("{volume}-{id}"),
+        let share = said("shareName").unwrap_or_else(|| match view.is_path_free(&volume) {
+            true => volume.clone(),
+            false => format!("{volume}-{id}"),
         });
         new.insert("shareName".to_owned(), json!(share));
         new.insert("storagePool".to_owned(), json!(&*pool.id));

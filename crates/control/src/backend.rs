@@ -58,6 +58,10 @@ pub struct VolumeState {
     pub shared: bool,
     /// What it shares is being copied.
     pub splitting: bool,
+    /// Bytes that it may hold, as the node stored them last; 0: no limit.
+    pub limit: u64,
+    /// What [`Publication::annotations`] stored with it; empty: nothing.
+    pub annotation: Arc<str>,
 }
 
 /// Whose limit it is.
@@ -150,8 +154,8 @@ pub struct ExportRule {
 pub struct ExportSpec {
     /// The volume's key.
     pub key: String,
-    /// `/` and the share name.
-    pub path: String,
+    /// Absolute paths that clients mount, the canonical one first; at least one. No other volume has any of them.
+    pub paths: Vec<String>,
     /// In order. Empty: nobody may use it. `None`: the volume has no policy of its own, and the node's default counts
     /// (`weir serve --export-options`).
     pub rules: Option<Vec<ExportRule>>,
@@ -172,6 +176,8 @@ pub struct Publication {
     pub exports: Vec<Arc<ExportSpec>>,
     /// Keys of volumes that are not served any more.
     pub withdrawn: Vec<Arc<str>>,
+    /// By key, what the node is to store with volumes in place of what it has stored: it need not be durable at once.
+    pub annotations: Vec<(Arc<str>, Arc<str>)>,
     /// Limits.
     pub limits: weir_qos::Change,
 }
@@ -182,6 +188,7 @@ impl Publication {
         !self.whole
             && self.exports.is_empty()
             && self.withdrawn.is_empty()
+            && self.annotations.is_empty()
             && self.limits.is_empty()
     }
 }
@@ -204,6 +211,11 @@ pub trait Backend: Send + Sync + 'static {
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
     /// What limits it now. Nothing, if it is not served.
     fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;
+    /// The identity of what holds the volumes: a catalog belongs to one of them. Never waits.
+    fn aggregate(&self) -> String;
+    /// The key of the volume and the name of the snapshot that a volume is a clone of, for as long as it shares blocks
+    /// with them.
+    fn origin(&self, key: &str) -> Result<Option<(String, String)>, BackendError>;
     /// Makes it, or finds it made. A capacity or mode that differs from an existing volume's is left to the calls below.
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError>;
     /// Deletes it with its snapshots, or finds it gone. Clients get stale handles at once. Not durable by itself when it

@@ -5,12 +5,13 @@ use crate::adopt;
 use crate::backend::{Backend, Throttled};
 use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
 use crate::holder::Holder;
-use crate::jobs::{Place, Works};
+use crate::jobs::{self, Place, Works};
 use crate::levels::Levels;
 use crate::model::{Actor, Instance, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
 use crate::name::{Collection, Name, Target};
 use crate::publish::{self, InForce};
+use crate::rebuild::{self, Rebuilt};
 use crate::recover;
 use crate::refusal::{Refusal, Status};
 use crate::schedules::Schedules;
@@ -50,13 +51,40 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The catalog's database could not be opened, read or written.
-    #[error("the catalog {0}: {1}")]
+    #[error("the catalog {0}: {1}{hint}", hint = damage_hint(.1))]
     Catalog(String, CatalogError),
     /// The catalog needs a service level or tier that no levels file has.
     #[error(
         "{0} has service level {1}, which no levels file defines; start with the --service-levels file that it was made with"
     )]
     Level(String, String),
+    /// The engine has volumes, and the catalog is empty.
+    #[error(
+        "the catalog {catalog} is empty, but the aggregate has {count} volumes that a catalog has known: {volumes}. Nothing is \
+         served and nothing was changed. If the catalog is elsewhere, name it with --catalog; if it was lost, put a copy \
+         of it back, or make it anew from the engine's records with `weir catalog rebuild`"
+    )]
+    Lost {
+        /// Where it is.
+        catalog: String,
+        /// How many.
+        count: usize,
+        /// Names of the first of them.
+        volumes: String,
+    },
+    /// The catalog is another aggregate's.
+    #[error(
+        "the catalog {catalog} belongs to aggregate {theirs}, and this is {ours}. Nothing is served and nothing was changed: \
+         name the right one with --catalog, or put it back"
+    )]
+    Foreign {
+        /// Where it is.
+        catalog: String,
+        /// Whose it is.
+        theirs: String,
+        /// The engine's.
+        ours: String,
+    },
     /// The node could not be made to match.
     #[error("bringing the volumes to what the catalog says: {0}")]
     Backend(String),
@@ -87,6 +115,15 @@ impl Control {
     /// # Errors
     /// [`OpenError`]. Nothing is served then.
     pub async fn open(options: Options) -> Result<Arc<Control>, OpenError> {
+        let (control, _) = Control::open_with(options, false).await?;
+        Ok(control)
+    }
+
+    /// With `rebuild`, gives rows to engine volumes that the catalog does not know, and returns them.
+    pub(crate) async fn open_with(
+        options: Options,
+        rebuild: bool,
+    ) -> Result<(Arc<Control>, Vec<Rebuilt>), OpenError> {
         let Options {
             catalog,
             levels,
@@ -95,8 +132,33 @@ impl Control {
             rng,
             device_bytes,
         } = options;
+        if !rebuild && Catalog::is_missing(&catalog) {
+            // Before one is made: a copy could not be put back beside what an empty one leaves.
+            let engine = jobs::call(&backend, false, |node| node.volumes()).await;
+            let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
+            rebuild::refuse_empty(&shown(&catalog), &engine)?;
+        }
         let opened = Catalog::open(&catalog).await;
         let catalog = opened.map_err(|e| OpenError::Catalog(shown(&catalog), e))?;
+        let start = async {
+            let marked = rebuild::belongs(&catalog, &backend.aggregate()).await?;
+            let settled = catalog.settled().await;
+            let settled = settled.map_err(|e| OpenError::from_catalog(&catalog, e))?;
+            if !rebuild && !settled {
+                let engine = jobs::call(&backend, false, |node| node.volumes()).await;
+                let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
+                rebuild::refuse_empty(catalog.url(), &engine)?;
+            }
+            Ok(marked)
+        };
+        // Before its owner mark is written.
+        let marked = match start.await {
+            Ok(marked) => marked,
+            Err(refused) => {
+                catalog.close().await;
+                return Err(refused);
+            }
+        };
         let owner = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
         let wrong = {
             let catalog = catalog.clone();
@@ -119,13 +181,14 @@ impl Control {
             store.revisions(),
             published,
         ));
-        recover::recover(&works, &loaded, &*rng, device_bytes).await?;
+        let how = recover::How { marked, rebuild };
+        let rebuilt = recover::recover(&works, &loaded, &*rng, device_bytes, how).await?;
         adopt::all(&works, &*rng).await;
         let tidying = tokio::spawn(tidy(Arc::clone(&works)));
         let schedules = Schedules::new(Arc::clone(&works), Arc::clone(&clock), Arc::clone(&rng));
         let schedules = Arc::new(schedules);
         let taking = tokio::spawn(Arc::clone(&schedules).run());
-        Ok(Arc::new(Control {
+        let control = Arc::new(Control {
             usage: Usage::new(Arc::clone(&clock)),
             works,
             clock,
@@ -137,7 +200,8 @@ impl Control {
                 tidying.abort_handle(),
                 taking.abort_handle(),
             ]),
-        }))
+        });
+        Ok((control, rebuilt))
     }
 
     /// Everything as it is intended now and written in the catalog. Never waits.
@@ -317,6 +381,7 @@ impl Control {
         actor: &Actor,
     ) -> Result<(TokenRecord, String), Refusal> {
         may_administer(actor)?;
+        self.works.store.running()?;
         let made = self
             .catalog()
             .create_token(name, role, actor, &*self.clock, &*self.rng)
@@ -339,6 +404,7 @@ impl Control {
     /// As [`Catalog::revoke_token`], or that `actor` is no admin.
     pub async fn revoke_token(&self, name: &str, actor: &Actor) -> Result<TokenRecord, Refusal> {
         may_administer(actor)?;
+        self.works.store.running()?;
         let revoked = self.catalog().revoke_token(name, actor, &*self.clock).await;
         self.works.store.follow_audit().await;
         revoked
@@ -411,6 +477,12 @@ impl Control {
         if let Some(holder) = found {
             adopt::one(&self.works, &*self.rng, &holder.target()).await;
         }
+    }
+
+    /// Refuses every change from now on, because the catalog is not where the next start will look for it. What is in
+    /// the view can still be read.
+    pub fn halt(&self, why: &str) {
+        self.works.store.halt(why);
     }
 
     /// Ends the work in the background and closes the catalog. Operations not yet done go on with the next start.
@@ -618,6 +690,16 @@ fn check_levels(view: &View) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// What can be done about a catalog that is damaged.
+fn damage_hint(error: &CatalogError) -> &'static str {
+    match error.is_damage() {
+        true => {
+            ". Put a copy of it back, or make it anew from the engine's records with `weir catalog rebuild`"
+        }
+        false => "",
+    }
 }
 
 /// A URL that could not be opened, fit to be shown.

@@ -208,8 +208,12 @@ pub struct Volume {
     pub created: Stamp,
     /// The pool's bare id, in the same place.
     pub pool: Arc<str>,
-    /// The export path without its slash. Unique in the server, instances' shares included.
+    /// The share's name, as it was asked for.
     pub share_name: Arc<str>,
+    /// The export paths without their leading slash, the canonical one first; at least one ([`crate::rules::paths`]).
+    /// Catalogs of before have none: it is the share's name then, see [`Volume::path`].
+    #[serde(default)]
+    pub paths: Vec<Arc<str>>,
     /// GiB.
     pub capacity_gib: u64,
     /// MiB/s with manual QoS; `None` with automatic.
@@ -246,6 +250,21 @@ pub struct Volume {
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
+}
+
+impl Volume {
+    /// The canonical export path, without its leading slash.
+    pub fn path(&self) -> &Arc<str> {
+        self.paths.first().unwrap_or(&self.share_name)
+    }
+
+    /// Gives one of a catalog of before its path.
+    pub(crate) fn with_paths(mut self) -> Volume {
+        if self.paths.is_empty() {
+            self.paths.push(self.share_name.clone());
+        }
+        self
+    }
 }
 
 /// The label of a snapshot that replication policies choose by; the engine keeps it too.
@@ -314,8 +333,11 @@ pub struct Instance {
     pub created: Stamp,
     /// The tier's name, in the levels file: `BASIC_HDD`.
     pub tier: Arc<str>,
-    /// The share's name: the export path without its slash.
+    /// The share's name, as it was asked for.
     pub share_name: Arc<str>,
+    /// As [`Volume::paths`].
+    #[serde(default)]
+    pub paths: Vec<Arc<str>>,
     /// GB of 2^30 bytes, as Filestore counts capacity.
     pub capacity_gb: u64,
     /// NFS_V3 or NFS_V4_1, as sent.
@@ -332,6 +354,21 @@ pub struct Instance {
     pub labels: Labels,
     /// Fields that are the client's own (`networks`, …); the share's own under `fileShares`.
     pub extra: Extra,
+}
+
+impl Instance {
+    /// The canonical export path, without its leading slash.
+    pub fn path(&self) -> &Arc<str> {
+        self.paths.first().unwrap_or(&self.share_name)
+    }
+
+    /// Gives one of a catalog of before its path.
+    pub(crate) fn with_paths(mut self) -> Instance {
+        if self.paths.is_empty() {
+            self.paths.push(self.share_name.clone());
+        }
+        self
+    }
 }
 
 /// Which surface an operation was asked for through.

@@ -13,6 +13,7 @@ use crate::backend::{Backend, BackendError, ExportSpec, Publication};
 use crate::jobs::call;
 use crate::model::{Instance, Pool, Protocol, State, Volume};
 use crate::name::Name;
+use crate::record::Record;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{exports, plan};
 use crate::store::{Changed, Store};
@@ -146,11 +147,21 @@ async fn publish(
         .unwrap_or_else(|panic| (Memory::default(), Err(panic)))
 }
 
+/// What the node is to see of a volume or instance.
+#[derive(PartialEq)]
+struct Seen {
+    export: ExportSpec,
+    plan: VolumePlan,
+    /// For the engine to store ([`Record`]).
+    record: Arc<str>,
+}
+
 /// What a volume or instance was last published as.
 struct Kept {
     key: Arc<str>,
     export: Arc<ExportSpec>,
     plan: VolumePlan,
+    record: Arc<str>,
 }
 
 /// What was published so far, to tell what is different from it.
@@ -167,32 +178,44 @@ fn served(state: State) -> bool {
     !matches!(state, State::Creating | State::Deleting)
 }
 
+fn slashed(paths: &[Arc<str>]) -> Vec<String> {
+    paths.iter().map(|path| format!("/{path}")).collect()
+}
+
 /// How a volume is to be served; `None` if it is not.
-fn of_volume(view: &View, volume: &Volume) -> Option<(ExportSpec, VolumePlan)> {
+fn of_volume(view: &View, volume: &Volume) -> Option<Seen> {
     let number = volume.number.filter(|_| served(volume.state))?;
     let pool = view.pool_of(volume)?;
     let export = ExportSpec {
         key: volume.key.to_string(),
-        path: format!("/{}", volume.share_name),
+        paths: slashed(&volume.paths),
         rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
         snapshot_directory: volume.snapshot_directory,
         read_only: volume.read_only,
     };
-    Some((export, plan::volume(&view.levels, pool, volume, number)))
+    Some(Seen {
+        export,
+        plan: plan::volume(&view.levels, pool, volume, number),
+        record: Record::of_volume(view, volume).text(),
+    })
 }
 
 /// How an instance is to be served; `None` if it is not.
-fn of_instance(view: &View, instance: &Instance) -> Option<(ExportSpec, VolumePlan)> {
+fn of_instance(view: &View, instance: &Instance) -> Option<Seen> {
     let number = instance.number.filter(|_| served(instance.state))?;
     let protocol = instance.protocol.unwrap_or(Protocol::Nfsv3);
     let export = ExportSpec {
         key: instance.key.to_string(),
-        path: format!("/{}", instance.share_name),
+        paths: slashed(&instance.paths),
         rules: exports::enforced(instance.export_rules.as_deref(), &[protocol]),
         snapshot_directory: true,
         read_only: false,
     };
-    Some((export, plan::instance(&view.levels, instance, number)))
+    Some(Seen {
+        export,
+        plan: plan::instance(&view.levels, instance, number),
+        record: Record::of_instance(instance).text(),
+    })
 }
 
 /// Whether the data path sees no difference between a volume in one view and the same volume in another.
@@ -204,14 +227,14 @@ pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
 fn differ(
     kept: &mut HashMap<Name, Kept>,
     name: &Name,
-    now: Option<(&Arc<str>, ExportSpec, VolumePlan)>,
+    now: Option<(&Arc<str>, Seen)>,
     out: &mut Publication,
 ) {
     let before = kept.remove(name);
     // A name may have gone to another volume meanwhile.
     let goes = before.as_ref().filter(|before| {
         now.as_ref()
-            .is_none_or(|(key, _, plan)| before.key != **key || before.plan.volume != plan.volume)
+            .is_none_or(|(key, now)| before.key != **key || before.plan.volume != now.plan.volume)
     });
     if let Some(before) = goes {
         out.limits.volumes_gone.push(before.plan.volume);
@@ -219,9 +242,20 @@ fn differ(
             out.withdrawn.push(Arc::clone(&before.key));
         }
     }
-    let Some((key, export, plan)) = now else {
+    let Some((key, now)) = now else {
         return;
     };
+    let Seen {
+        export,
+        plan,
+        record,
+    } = now;
+    let recorded = before
+        .as_ref()
+        .is_some_and(|before| before.key == *key && before.record == record);
+    if !recorded {
+        out.annotations.push((Arc::clone(key), Arc::clone(&record)));
+    }
     if before.as_ref().is_none_or(|before| before.plan != plan) {
         out.limits.volumes.push(plan.clone());
     }
@@ -234,7 +268,13 @@ fn differ(
         }
     };
     let key = Arc::clone(key);
-    kept.insert(name.clone(), Kept { key, export, plan });
+    let kept_now = Kept {
+        key,
+        export,
+        plan,
+        record,
+    };
+    kept.insert(name.clone(), kept_now);
 }
 
 impl Memory {
@@ -278,19 +318,13 @@ impl Memory {
 
     fn volume(&mut self, view: &View, name: &Name, out: &mut Publication) {
         let volume = view.volume(name);
-        let now = volume.and_then(|volume| {
-            let (export, plan) = of_volume(view, volume)?;
-            Some((&volume.key, export, plan))
-        });
+        let now = volume.and_then(|volume| Some((&volume.key, of_volume(view, volume)?)));
         differ(&mut self.volumes, name, now, out);
     }
 
     fn instance(&mut self, view: &View, name: &Name, out: &mut Publication) {
         let instance = view.instance(name);
-        let now = instance.and_then(|instance| {
-            let (export, plan) = of_instance(view, instance)?;
-            Some((&instance.key, export, plan))
-        });
+        let now = instance.and_then(|instance| Some((&instance.key, of_instance(view, instance)?)));
         differ(&mut self.instances, name, now, out);
     }
 

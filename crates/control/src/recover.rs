@@ -6,6 +6,8 @@
 //! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`doomed`);
 //!   anything else is left alone and named in the log.
 //! - On the first start, volumes of an older program are adopted under their own names; if there are none, `vol1` is made.
+//!   But where the engine has volumes that a catalog has known, an empty catalog is a lost one, and nothing is started
+//!   ([`crate::rebuild`]).
 
 use crate::backend::{Capacity, VolumeState};
 use crate::catalog::Loaded;
@@ -15,6 +17,7 @@ use crate::jobs::{Works, is_keyed, lane_of};
 use crate::model::{Operation, Outcome, Pool, Protocol, QosType, Runs, State, Volume};
 use crate::name::{Place, Target};
 use crate::publish;
+use crate::rebuild::{self, Rebuilt};
 use crate::stamp::Stamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +25,22 @@ use weir_base::Rng;
 
 const GIB: u64 = 1 << 30;
 /// The pool of the first start.
-const POOL: &str = "default";
+pub(crate) const POOL: &str = "default";
 /// Its service level.
-const LEVEL: &str = "UNLIMITED";
+pub(crate) const LEVEL: &str = "UNLIMITED";
 /// The volume of the first start.
 const VOLUME: &str = "vol1";
 /// The mode of its root, as of a new ext4 file system.
-const ROOT_MODE: u32 = 0o755;
+pub(crate) const ROOT_MODE: u32 = 0o755;
+
+/// What kind of start it is.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// The catalog says already which aggregate it belongs to.
+    pub marked: bool,
+    /// Engine volumes that the catalog does not know are to have rows.
+    pub rebuild: bool,
+}
 
 /// Makes the engine match the catalog. When it returns, what is to be served is in force.
 pub(crate) async fn recover(
@@ -36,7 +48,8 @@ pub(crate) async fn recover(
     loaded: &Loaded,
     rng: &dyn Rng,
     device_bytes: u64,
-) -> Result<(), OpenError> {
+    how: How,
+) -> Result<Vec<Rebuilt>, OpenError> {
     let engine = works.ask(|node| node.volumes()).await;
     let engine = engine.map_err(|e| OpenError::Backend(e.to_string()))?;
     let fresh = !works
@@ -45,8 +58,22 @@ pub(crate) async fn recover(
         .settled()
         .await
         .map_err(|e| OpenError::from_catalog(&works.store.catalog, e))?;
-    if fresh {
-        first_start(works, &engine, rng, device_bytes).await?;
+    let mut rebuilt = Vec::new();
+    match (fresh, how.rebuild) {
+        (_, true) => {
+            rebuilt = rebuild::run(works, &engine, &loaded.doomed, rng, device_bytes).await?;
+        }
+        (true, false) => first_start(works, &engine, rng, device_bytes).await?,
+        (false, false) => {}
+    }
+    if fresh || !how.marked {
+        let aggregate: Arc<str> = works.backend.aggregate().into();
+        let settled = works.store.insist(|draft| {
+            draft.settled(Arc::clone(&aggregate));
+        });
+        settled
+            .await
+            .map_err(|refusal| OpenError::Backend(refusal.message))?;
     }
     compare(works, &engine, loaded).await?;
     resume(works).await;
@@ -57,7 +84,8 @@ pub(crate) async fn recover(
     let generation = works.store.view().generation;
     publish::wait_for(works.published.clone(), generation)
         .await
-        .map_err(|refusal| OpenError::Backend(refusal.message))
+        .map_err(|refusal| OpenError::Backend(refusal.message))?;
+    Ok(rebuilt)
 }
 
 /// Sets every volume's capacity: the engine remembers it only in passing, and one that is the same costs nothing.
@@ -185,10 +213,12 @@ async fn compare(
     for state in engine {
         let doomed = loaded.doomed.contains(&state.key);
         if !doomed && !known.contains(state.key.as_str()) {
-            tracing::warn!(
+            tracing::error!(
                 key = state.key,
                 bytes = state.used,
-                "the engine has a volume that the catalog does not know; it is left alone"
+                record = &*state.annotation,
+                "the engine has a volume that the catalog does not know; it is not served (`weir catalog rebuild` gives it \
+                 back its place)"
             );
         }
     }
@@ -241,14 +271,13 @@ async fn first_start(
                 response: None,
             });
         }
-        draft.settled();
     });
     made.await
         .map(|_| ())
         .map_err(|refusal| OpenError::Backend(refusal.message))
 }
 
-fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
+pub(crate) fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
     Pool {
         id,
         name: place.name(POOL),
@@ -268,7 +297,7 @@ fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
     }
 }
 
-fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> Volume {
+pub(crate) fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> Volume {
     Volume {
         id,
         key: format!("v-{id:016x}").into(),
@@ -280,10 +309,11 @@ fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> 
         created: now,
         pool: POOL.into(),
         share_name: name.into(),
+        paths: vec![name.into()],
         capacity_gib,
         throughput_mibps: None,
         large: false,
-        protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
+        protocols: vec![Protocol::Nfsv3],
         export_rules: None,
         unix_permissions: ROOT_MODE,
         snapshot_directory: true,

@@ -28,6 +28,10 @@ pub struct SimVolume {
     pub snapshots: Vec<SnapshotState>,
     /// Times that it is still asked about before it is split from what it is a clone of; `None` if it is none.
     pub shared: Option<u32>,
+    /// What it is a clone of.
+    pub origin: Option<(String, String)>,
+    /// What was stored with it.
+    pub annotation: Arc<str>,
 }
 
 /// What a call is to meet with.
@@ -101,6 +105,7 @@ impl Serving {
 
 #[derive(Default)]
 struct State {
+    aggregate: String,
     volumes: BTreeMap<String, SimVolume>,
     /// Deletions that a crash takes back.
     passing: BTreeMap<String, SimVolume>,
@@ -132,6 +137,13 @@ impl SimBackend {
     /// A node with nothing on it.
     pub fn new() -> SimBackend {
         SimBackend::default()
+    }
+
+    /// A node with nothing on it, whose aggregate has this identity.
+    pub fn of_aggregate(id: &str) -> SimBackend {
+        let node = SimBackend::default();
+        id.clone_into(&mut node.lock().aggregate);
+        node
     }
 
     /// The next call of this name (`create_volume`, `publish`, …) meets with the fault.
@@ -212,6 +224,8 @@ impl SimBackend {
             used,
             snapshots: Vec::new(),
             shared: None,
+            origin: None,
+            annotation: Arc::default(),
         };
         state.volumes.insert(key.to_owned(), volume);
     }
@@ -299,6 +313,8 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
         used: volume.used,
         shared: volume.shared.is_some(),
         splitting: volume.shared.is_some_and(|left| left < u32::MAX),
+        limit: volume.capacity.unwrap_or(0),
+        annotation: Arc::clone(&volume.annotation),
     }
 }
 
@@ -330,6 +346,16 @@ impl Backend for SimBackend {
         Ok(state.throttled.get(key).cloned().unwrap_or_default())
     }
 
+    fn aggregate(&self) -> String {
+        self.lock().aggregate.clone()
+    }
+
+    fn origin(&self, key: &str) -> Result<Option<(String, String)>, BackendError> {
+        let state = self.lock();
+        let volume = state.volumes.get(key).filter(|v| v.shared.is_some());
+        Ok(volume.and_then(|volume| volume.origin.clone()))
+    }
+
     fn create_volume(&self, spec: &VolumeSpec) -> Result<VolumeState, BackendError> {
         self.call("create_volume", |state| {
             if let Some((parent, snapshot)) = &spec.clone_of {
@@ -350,6 +376,8 @@ impl Backend for SimBackend {
                     used: 0,
                     snapshots: Vec::new(),
                     shared: spec.clone_of.as_ref().map(|_| u32::MAX),
+                    origin: spec.clone_of.clone(),
+                    annotation: Arc::default(),
                 };
                 state.volumes.insert(spec.key.clone(), volume);
             }
@@ -486,6 +514,11 @@ impl Backend for SimBackend {
                 .published
                 .get_or_insert_with(Serving::default)
                 .take_in(&publication);
+            for (key, text) in &publication.annotations {
+                if let Some(volume) = state.volumes.get_mut(&**key) {
+                    volume.annotation = Arc::clone(text);
+                }
+            }
             state.last = Some(publication);
             state.publications += 1;
             Ok(())

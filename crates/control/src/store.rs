@@ -47,6 +47,8 @@ struct Head {
     epoch: u64,
     /// Why nothing can be changed now.
     broken: Option<Refusal>,
+    /// Why nothing will be changed until a restart.
+    halted: Option<Refusal>,
     /// Operations that have ended, oldest first.
     ended: VecDeque<Name>,
     /// The last audit entry's number.
@@ -146,8 +148,9 @@ impl Draft<'_> {
         let new = self.view.volume(&volume.name).is_none();
         self.writes.push(Write::Volume(Arc::clone(&volume)));
         if new {
-            self.writes
-                .push(Write::Share(volume.share_name.clone(), volume.id));
+            let paths = volume.paths.iter().cloned();
+            let id = volume.id;
+            self.writes.extend(paths.map(|path| Write::Share(path, id)));
         }
         self.view.put_volume(volume);
     }
@@ -163,8 +166,8 @@ impl Draft<'_> {
         self.changed.volumes.insert(volume.name.clone());
         self.writes
             .push(Write::RemoveVolume(volume.id, volume.name.clone()));
-        self.writes
-            .push(Write::RemoveShare(volume.share_name.clone()));
+        let paths = volume.paths.iter().cloned();
+        self.writes.extend(paths.map(Write::RemoveShare));
         self.view.remove_volume(&volume.name);
     }
 
@@ -174,8 +177,9 @@ impl Draft<'_> {
         let new = self.view.instance(&instance.name).is_none();
         self.writes.push(Write::Instance(Arc::clone(&instance)));
         if new {
-            self.writes
-                .push(Write::Share(instance.share_name.clone(), instance.id));
+            let paths = instance.paths.iter().cloned();
+            let id = instance.id;
+            self.writes.extend(paths.map(|path| Write::Share(path, id)));
         }
         self.view.put_instance(instance);
     }
@@ -184,8 +188,8 @@ impl Draft<'_> {
         self.changed.instances.insert(instance.name.clone());
         self.writes
             .push(Write::RemoveInstance(instance.id, instance.name.clone()));
-        self.writes
-            .push(Write::RemoveShare(instance.share_name.clone()));
+        let paths = instance.paths.iter().cloned();
+        self.writes.extend(paths.map(Write::RemoveShare));
         self.view.remove_instance(&instance.name);
     }
 
@@ -234,8 +238,9 @@ impl Draft<'_> {
         self.writes.push(Write::Undoom(Arc::clone(key)));
     }
 
-    pub fn settled(&mut self) {
-        self.writes.push(Write::Settled);
+    /// The first start has made what it makes, and the catalog belongs to this aggregate.
+    pub fn settled(&mut self, aggregate: Arc<str>) {
+        self.writes.push(Write::Settled(aggregate));
     }
 
     /// A line of the audit log; returns its number.
@@ -339,6 +344,7 @@ impl Store {
                 view,
                 epoch: 0,
                 broken: None,
+                halted: None,
                 ended,
                 seq: loaded.last_audit,
                 audited: 0,
@@ -413,7 +419,7 @@ impl Store {
         f: impl FnOnce(&mut Draft<'_>) -> Result<T, E>,
     ) -> Result<(T, Ticket), E> {
         let mut head = self.head.lock();
-        if let Some(why) = &head.broken {
+        if let Some(why) = head.halted.as_ref().or(head.broken.as_ref()) {
             return Err(why.clone().into());
         }
         let Head {
@@ -496,6 +502,18 @@ impl Store {
             // An error means that the writer has gone.
             let _ = receive.await;
         }
+    }
+
+    /// See [`crate::Control::halt`].
+    pub fn halt(&self, why: &str) {
+        // Clients try again for long what is unavailable, and this does not pass.
+        let refusal = Refusal::new(Status::FailedPrecondition, "CATALOG_GONE", why);
+        self.head.lock().halted = Some(refusal);
+    }
+
+    /// Refuses if nothing is changed any more.
+    pub fn running(&self) -> Result<(), Refusal> {
+        self.head.lock().halted.clone().map_or(Ok(()), Err)
     }
 
     /// Ends the writer once everything accepted so far is written, and closes the catalog.
@@ -699,10 +717,10 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
         view.put_pool(Arc::new(pool.clone()));
     }
     for volume in &loaded.volumes {
-        view.put_volume(Arc::new(volume.clone()));
+        view.put_volume(Arc::new(volume.clone().with_paths()));
     }
     for instance in &loaded.instances {
-        view.put_instance(Arc::new(instance.clone()));
+        view.put_instance(Arc::new(instance.clone().with_paths()));
     }
     for snapshot in &loaded.snapshots {
         view.put_snapshot(Arc::new(snapshot.clone()));
@@ -750,7 +768,7 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         | Write::RemoveShare(_)
         | Write::Doom(_)
         | Write::Undoom(_)
-        | Write::Settled
+        | Write::Settled(_)
         | Write::Audit(_)
         | Write::Outcome(..)
         | Write::PruneAudit => {}

@@ -141,12 +141,13 @@ impl<'a> Op<'a> {
         let exports = self.table.iter();
         let mut exports: Vec<_> = exports
             .filter(|e| matches!(verdict(e), Verdict::Rule(_)))
+            .flat_map(|e| e.paths().map(move |path| (path, e)))
             .collect();
-        exports.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        for e in exports {
+        exports.sort_unstable_by_key(|(path, _)| *path);
+        for (path, e) in exports {
             let before = self.out.len();
             self.out.put_bool(true);
-            self.out.put_opaque(e.path.as_bytes());
+            self.out.put_opaque(path.as_bytes());
             for rule in e.rules.iter().filter(|r| !r.no_access && r.protocols.nfsv3) {
                 self.out.put_bool(true);
                 self.out.put_opaque(rule.clients.to_string().as_bytes());

@@ -146,6 +146,8 @@ pub enum Verdict<'t> {
 pub struct Export {
     /// Absolute path that clients mount, such as `/vol1`.
     pub path: String,
+    /// Further paths that lead to it.
+    pub aliases: Vec<String>,
     /// The volume.
     pub volume: Arc<Volume>,
     /// Who may use it; the first match decides. Nobody, if there are none.
@@ -161,11 +163,20 @@ impl Export {
     pub fn new(path: impl Into<String>, volume: Arc<Volume>, rules: Vec<Rule>) -> Export {
         Export {
             path: path.into(),
+            aliases: Vec::new(),
             volume,
             rules,
             read_only: false,
             snapshot_directory: false,
         }
+    }
+
+    /// All paths that lead to it.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        [&self.path]
+            .into_iter()
+            .chain(&self.aliases)
+            .map(String::as_str)
     }
 
     /// What the rules say of `client`.
@@ -210,6 +221,24 @@ const PARTS: usize = 128;
 
 type Part = Arc<[Arc<Export>]>;
 
+/// A path, as an index into [`Export::paths`].
+#[derive(Clone)]
+struct Named {
+    export: Arc<Export>,
+    path: usize,
+}
+
+impl Named {
+    fn path(&self) -> &str {
+        match self.path.checked_sub(1) {
+            None => &self.export.path,
+            Some(alias) => self.export.aliases.get(alias).map_or("", String::as_str),
+        }
+    }
+}
+
+type NamedPart = Arc<[Named]>;
+
 /// All exports.
 pub struct ExportTable {
     /// Unique among all tables of the process.
@@ -217,7 +246,7 @@ pub struct ExportTable {
     /// By the volume's number modulo [`PARTS`], sorted by it.
     by_volume: Vec<Part>,
     /// By the path's hash modulo [`PARTS`], sorted by path.
-    by_path: Vec<Part>,
+    by_path: Vec<NamedPart>,
 }
 
 impl Default for ExportTable {
@@ -225,7 +254,7 @@ impl Default for ExportTable {
         ExportTable {
             generation: next_generation(),
             by_volume: vec![Part::default(); PARTS],
-            by_path: vec![Part::default(); PARTS],
+            by_path: vec![NamedPart::default(); PARTS],
         }
     }
 }
@@ -249,13 +278,13 @@ fn path_part(path: &str) -> usize {
 }
 
 /// A part without what `gone` says and with `new`, in `order`; of two that stand equal in it the later.
-fn rebuilt(
-    part: &Part,
-    gone: impl Fn(&Export) -> bool,
-    new: &[Arc<Export>],
-    order: impl Fn(&Export, &Export) -> Ordering,
-) -> Part {
-    let mut all: Vec<Arc<Export>> = new.iter().rev().cloned().collect();
+fn rebuilt<T: Clone>(
+    part: &[T],
+    gone: impl Fn(&T) -> bool,
+    new: &[T],
+    order: impl Fn(&T, &T) -> Ordering,
+) -> Arc<[T]> {
+    let mut all: Vec<T> = new.iter().rev().cloned().collect();
     all.extend(part.iter().filter(|e| !gone(e)).cloned());
     all.sort_by(|a, b| order(a, b));
     all.dedup_by(|b, a| order(a, b).is_eq());
@@ -281,36 +310,50 @@ impl ExportTable {
         leave.dedup();
         let leaves = |e: &Export| leave.binary_search(&e.volume.id()).is_ok();
 
-        let mut news: Vec<[Vec<Arc<Export>>; 2]> = vec![Default::default(); PARTS];
-        let mut touched = vec![[false; 2]; PARTS];
+        // What comes into each part; `None`: the part stays as it is.
+        let mut volumes: Vec<Option<Vec<Arc<Export>>>> = vec![None; PARTS];
+        let mut paths: Vec<Option<Vec<Named>>> = vec![None; PARTS];
         for id in &leave {
             if let Some(old) = self.of_volume(*id) {
-                touched[volume_part(*id)][0] = true;
-                touched[path_part(&old.path)][1] = true;
+                volumes[volume_part(*id)].get_or_insert_default();
+                for path in old.paths() {
+                    paths[path_part(path)].get_or_insert_default();
+                }
             }
         }
         for export in new {
-            let parts = [volume_part(export.volume.id()), path_part(&export.path)];
-            for (which, part) in parts.into_iter().enumerate() {
-                touched[part][which] = true;
-                news[part][which].push(Arc::clone(&export));
+            for (path, text) in export.paths().enumerate() {
+                let export = Arc::clone(&export);
+                let part = paths[path_part(text)].get_or_insert_default();
+                part.push(Named { export, path });
             }
+            let part = volumes[volume_part(export.volume.id())].get_or_insert_default();
+            part.push(export);
         }
-        let parts = || touched.iter().zip(&news);
-        let by_volume = self.by_volume.iter().zip(parts());
-        let by_path = self.by_path.iter().zip(parts());
+        let by_volume = self.by_volume.iter().zip(&volumes);
+        let by_path = self.by_path.iter().zip(&paths);
         ExportTable {
             generation: next_generation(),
             by_volume: by_volume
-                .map(|(part, ([touched, _], [new, _]))| match touched {
-                    true => rebuilt(part, leaves, new, |a, b| a.volume.id().cmp(&b.volume.id())),
-                    false => Arc::clone(part),
+                .map(|(part, new)| match new {
+                    Some(new) => rebuilt(
+                        part,
+                        |e| leaves(e),
+                        new,
+                        |a, b| a.volume.id().cmp(&b.volume.id()),
+                    ),
+                    None => Arc::clone(part),
                 })
                 .collect(),
             by_path: by_path
-                .map(|(part, ([_, touched], [_, new]))| match touched {
-                    true => rebuilt(part, leaves, new, |a, b| a.path.cmp(&b.path)),
-                    false => Arc::clone(part),
+                .map(|(part, new)| match new {
+                    Some(new) => rebuilt(
+                        part,
+                        |e| leaves(&e.export),
+                        new,
+                        |a, b| a.path().cmp(b.path()),
+                    ),
+                    None => Arc::clone(part),
                 })
                 .collect(),
         }
@@ -346,8 +389,8 @@ impl ExportTable {
         loop {
             let (prefix, rest) = path.split_at_checked(end)?;
             let part = self.by_path.get(path_part(prefix))?;
-            if let Ok(at) = part.binary_search_by(|e| e.path.as_str().cmp(prefix)) {
-                return part.get(at).map(|e| (&**e, rest));
+            if let Ok(at) = part.binary_search_by(|e| e.path().cmp(prefix)) {
+                return part.get(at).map(|e| (&*e.export, rest));
             }
             end = prefix.rfind('/')?;
         }
@@ -355,7 +398,7 @@ impl ExportTable {
 
     /// All exports, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.by_path
+        self.by_volume
             .iter()
             .flat_map(|part| part.iter().map(|e| &**e))
     }

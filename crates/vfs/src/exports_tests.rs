@@ -188,6 +188,29 @@ fn paths_lead_to_the_longest_export() {
     assert_eq!(find(&"/".repeat(1000)), None);
 }
 
+#[test]
+fn an_alias_leads_where_the_path_does_and_goes_with_it() {
+    let (_engine, volumes) = volumes(2);
+    let mut first = Export::new("/one/share", Arc::clone(&volumes[0]), Vec::new());
+    first.aliases.push("/share".to_owned());
+    let second = Export::new("/two/share", Arc::clone(&volumes[1]), Vec::new());
+    let table = ExportTable::new(vec![first, second]);
+    let find = |table: &ExportTable, path| table.of_path(path).map(|(e, _)| e.volume.id());
+    let (one, two) = (volumes[0].id(), volumes[1].id());
+    assert_eq!(find(&table, "/one/share"), Some(one));
+    assert_eq!(find(&table, "/share/below"), Some(one));
+    assert_eq!(find(&table, "/two/share"), Some(two));
+    assert_eq!(table.iter().count(), 2, "each once");
+
+    // The path goes over to another volume in the same step.
+    let third = Export::new("/share", Arc::clone(&volumes[1]), Vec::new());
+    let next = table.with(&[one], vec![Arc::new(third)]);
+    assert_eq!(find(&next, "/share"), Some(two));
+    assert_eq!(find(&next, "/one/share"), None);
+    assert_eq!(find(&next, "/two/share"), None);
+    assert_eq!(find(&table, "/share"), Some(one), "the older table stays");
+}
+
 /// Any sequence of changes leaves the same table as making it anew, and leaves older tables as they were.
 #[test]
 fn changed_tables_are_as_new_ones() {

@@ -4,6 +4,7 @@
 //! number 0 stands for the aggregate as a whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_base::{Generation, Ino, Time, VolumeId};
 use weir_store::node::Key;
@@ -29,6 +30,8 @@ pub(crate) mod kind {
     pub(crate) const NEXT_VOLUME: u8 = 5;
     /// Of the aggregate: calls that were carried out (sub = number of the record).
     pub(crate) const CALLS: u8 = 6;
+    /// A volume's annotation (sub 0); absent if it is empty.
+    pub(crate) const ANNOTATION: u8 = 7;
 }
 
 /// Longest name of a volume or snapshot in bytes.
@@ -36,6 +39,9 @@ pub const MAX_VOLUME_NAME: usize = 255;
 
 /// Longest label of a snapshot in bytes.
 pub const MAX_LABEL: usize = 255;
+
+/// Longest annotation of a volume in bytes: with its version it fits into a value of the tree.
+pub const MAX_ANNOTATION: usize = 1000;
 
 /// Of jobs and of the aggregate's own record.
 const VERSION: u8 = 2;
@@ -481,6 +487,35 @@ impl Job {
     }
 }
 
+/// Where a volume's annotation is stored.
+pub(crate) fn annotation_key(id: VolumeId) -> Key {
+    Key::new(u64::from(id.0), kind::ANNOTATION, 0)
+}
+
+pub(crate) fn encode_annotation(text: &str) -> Vec<u8> {
+    assert!(
+        !text.is_empty() && text.len() <= MAX_ANNOTATION,
+        "an annotation of {} bytes",
+        text.len()
+    );
+    let mut out = Vec::with_capacity(1 + text.len());
+    out.put_u8(VERSION);
+    out.put(text.as_bytes());
+    out
+}
+
+pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
+    let mut r = Reader::new(bytes);
+    if r.u8()? != VERSION {
+        return None;
+    }
+    let text = r.rest();
+    if text.is_empty() || text.len() > MAX_ANNOTATION {
+        return None;
+    }
+    String::from_utf8(text.to_vec()).ok()
+}
+
 /// The value of the aggregate's record.
 pub(crate) fn encode_next_volume(next: u32) -> Vec<u8> {
     let mut out = Vec::with_capacity(5);
@@ -508,6 +543,8 @@ pub(crate) struct Catalog {
     pub(crate) snapshots: BTreeMap<u32, SnapshotRec>,
     /// Removed inodes whose records are still being deleted.
     pub(crate) orphans: Vec<Ino>,
+    /// The volume's annotation as stored last; empty: none is.
+    pub(crate) annotation: Arc<str>,
 }
 
 impl Catalog {
@@ -642,6 +679,11 @@ mod tests {
             assert_eq!(Job::decode(&bytes).as_ref(), Some(&job));
             assert_eq!(Job::decode(&bytes[..bytes.len() - 1]), None);
         }
+        let text = "a".repeat(MAX_ANNOTATION);
+        let bytes = encode_annotation(&text);
+        assert_eq!(decode_annotation(&bytes), Some(text));
+        assert_eq!(decode_annotation(&[VERSION]), None);
+        assert_eq!(decode_annotation(&[&bytes[..], b"a"].concat()), None);
         assert!(places.contains(2, 7) && !places.contains(3, 7));
         assert_eq!(decode_next_volume(&encode_next_volume(9)), Some(9));
     }

@@ -410,6 +410,15 @@ fn record(
         edits.put(VolumeRec::key(vol.id), catalog.rec.encode());
         catalog.stored = true;
     }
+    let annotation = vol.annotation();
+    if catalog.annotation != annotation {
+        let key = catalog::annotation_key(vol.id);
+        match annotation.is_empty() {
+            true => edits.del(key),
+            false => edits.put(key, catalog::encode_annotation(&annotation)),
+        }
+        catalog.annotation = annotation;
+    }
     changed
 }
 

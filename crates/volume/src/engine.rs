@@ -19,7 +19,7 @@ use weir_store::tree::{NodeSource, TreeRoot};
 
 use crate::admission::Promise;
 use crate::calls::{self, DoneCall};
-use crate::catalog::{self, Catalog, Job, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::catalog::{self, Catalog, Job, MAX_ANNOTATION, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::edit::Edits;
 use crate::hash::{HashKey, KeyCell};
@@ -196,6 +196,24 @@ impl Engine {
         vol.reserve.store(bytes, Ordering::Relaxed);
     }
 
+    /// Stores a text with a volume that means nothing to the engine, in place of the one before; empty: none. Clones
+    /// do not inherit it. Durable with the next consistency point.
+    ///
+    /// # Errors
+    /// `Invalid` if it is longer than [`MAX_ANNOTATION`] bytes.
+    pub fn annotate(&self, vol: &Volume, text: &str) -> Result<(), FsError> {
+        if text.len() > MAX_ANNOTATION {
+            return Err(FsError::Invalid);
+        }
+        let mut now = vol.annotation.lock();
+        if **now != *text {
+            *now = text.into();
+            drop(now);
+            self.core.note_changed(vol.id);
+        }
+        Ok(())
+    }
+
     /// Makes a consistency point that contains everything done until now, and
     /// waits for it.
     ///
@@ -370,10 +388,18 @@ fn spawn(core: Arc<Core>, interval: Duration) -> Result<JoinHandle<()>, StoreErr
         .map_err(|e| StoreError::Format(format!("cannot start a thread: {e}").into()))
 }
 
+/// What the aggregate's tree says of a volume.
+struct ReadVolume {
+    id: VolumeId,
+    rec: VolumeRec,
+    snapshots: BTreeMap<u32, SnapshotRec>,
+    annotation: Arc<str>,
+}
+
 /// What the aggregate's tree says.
 #[derive(Default)]
 struct Read {
-    volumes: Vec<(VolumeId, VolumeRec, BTreeMap<u32, SnapshotRec>)>,
+    volumes: Vec<ReadVolume>,
     jobs: Jobs,
     next_volume: u32,
     calls: Vec<(u64, u64, Vec<DoneCall>)>,
@@ -384,13 +410,21 @@ impl Read {
         let id = VolumeId(u32::try_from(key.ino).ok()?);
         match key.kind {
             catalog::kind::VOLUME => {
-                let rec = VolumeRec::decode(value)?;
-                self.volumes.push((id, rec, BTreeMap::new()));
+                self.volumes.push(ReadVolume {
+                    id,
+                    rec: VolumeRec::decode(value)?,
+                    snapshots: BTreeMap::new(),
+                    annotation: Arc::default(),
+                });
             }
             catalog::kind::SNAPSHOT => {
-                let (of, _, list) = self.volumes.last_mut()?;
-                let rec = SnapshotRec::decode(key.sub, value).filter(|_| *of == id)?;
-                list.insert(rec.number, rec);
+                let of = self.volumes.last_mut().filter(|of| of.id == id)?;
+                let rec = SnapshotRec::decode(key.sub, value)?;
+                of.snapshots.insert(rec.number, rec);
+            }
+            catalog::kind::ANNOTATION => {
+                let of = self.volumes.last_mut().filter(|of| of.id == id)?;
+                of.annotation = catalog::decode_annotation(value)?.into();
             }
             catalog::kind::JOB => self.jobs.restore(id, key.sub, Job::decode(value)?),
             catalog::kind::CALLS => {
@@ -441,7 +475,13 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
     core.stored_next_volume
         .store(read.next_volume, Ordering::Relaxed);
     let mut volumes = core.volumes.write();
-    for (id, rec, snapshots) in read.volumes {
+    for ReadVolume {
+        id,
+        rec,
+        snapshots,
+        annotation,
+    } in read.volumes
+    {
         next = next.max(id.0.saturating_add(1));
         // What a destination's tree has of removed inodes is the source's business.
         let orphans = match rec.mirror {
@@ -456,6 +496,8 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
             let mut catalog = vol.catalog.lock();
             catalog.stored = true;
             catalog.snapshots = snapshots;
+            *vol.annotation.lock() = Arc::clone(&annotation);
+            catalog.annotation = annotation;
             if !orphans.is_empty() {
                 core.note_changed(id);
             }
@@ -521,6 +563,7 @@ impl Volume {
             exported: ArcSwapOption::empty(),
             next_ino: AtomicU64::new(rec.next_ino),
             limit: AtomicU64::new(rec.limit),
+            annotation: Mutex::default(),
             reserve: AtomicU64::new(0),
             used: AtomicU64::new(rec.used),
             charged: AtomicU64::new(0),
@@ -529,6 +572,7 @@ impl Volume {
                 stored: false,
                 snapshots: BTreeMap::new(),
                 orphans: Vec::new(),
+                annotation: Arc::default(),
             }),
             renames: Mutex::new(()),
             read_only: false,

@@ -24,7 +24,7 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Reaper, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
-use crate::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec};
+use crate::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key};
 use crate::core::Core;
 use crate::cp::{Edits, put_job};
 use crate::dead::{self, born_of};
@@ -145,6 +145,9 @@ impl Jobs {
             }
         }
         edits.del(VolumeRec::key(vol.id));
+        if !catalog.annotation.is_empty() {
+            edits.del(annotation_key(vol.id));
+        }
         for number in catalog.snapshots.keys() {
             edits.del(SnapshotRec::key(vol.id, *number));
         }

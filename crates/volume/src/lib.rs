@@ -48,7 +48,7 @@ mod types;
 mod volume;
 
 pub use calls::{CallKey, DoneCall, KEPT as KEPT_CALLS};
-pub use catalog::{MAX_LABEL, MAX_VOLUME_NAME};
+pub use catalog::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
 pub use content::{ContentHash, ContentWalk};
 pub use cx::Cx;
 pub use difference::{Difference, Part};

@@ -77,6 +77,8 @@ pub struct Volume {
     pub(crate) next_ino: AtomicU64,
     /// Capacity in bytes; 0: no limit.
     pub(crate) limit: AtomicU64,
+    /// What the control plane has stored with it; empty: nothing. The next consistency point stores it.
+    pub(crate) annotation: Mutex<Arc<str>>,
     /// Bytes of it that are kept for what only snapshots hold.
     pub(crate) reserve: AtomicU64,
     /// Data blocks that the committed tree uses; its nodes are not counted.
@@ -265,6 +267,11 @@ impl Volume {
     /// The volume's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What [`crate::Engine::annotate`] has stored with it; empty: nothing.
+    pub fn annotation(&self) -> Arc<str> {
+        Arc::clone(&self.annotation.lock())
     }
 
     /// The root directory.

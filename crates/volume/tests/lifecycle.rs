@@ -618,3 +618,45 @@ fn history(seed: u64) {
     let report = m.check();
     assert!(report.clean(), "seed {seed}: {report}");
 }
+
+#[test]
+fn an_annotation_stays_with_its_volume() {
+    let m = Machine::new(91);
+    let (engine, vol) = m.format();
+    let long = "x".repeat(weir_volume::MAX_ANNOTATION);
+    assert_eq!(
+        engine.annotate(&vol, &format!("{long}x")),
+        Err(FsError::Invalid)
+    );
+    engine.annotate(&vol, "first").unwrap();
+    engine.cp_now().unwrap();
+    engine.annotate(&vol, &long).unwrap();
+    vol.snapshot_create("s", now()).unwrap();
+    let clone = engine.clone_volume("vol1", "s", "clone").unwrap();
+    assert_eq!(&*clone.annotation(), "");
+    engine.annotate(&clone, "of the clone").unwrap();
+    engine.shutdown().unwrap();
+    drop((vol, clone, engine));
+
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+    assert!(report.names.iter().eq(["clone", "vol1"]));
+    let (engine, vol) = m.open();
+    assert_eq!(*vol.annotation(), *long);
+    let clone = engine.volume("clone").unwrap();
+    assert_eq!(&*clone.annotation(), "of the clone");
+    engine.annotate(&clone, "").unwrap();
+    engine.cp_now().unwrap();
+    drop(clone);
+    engine.delete_volume("clone").unwrap();
+    vol.snapshot_delete("s").unwrap();
+    engine.delete_volume("vol1").unwrap();
+    // A volume that only the log has.
+    engine
+        .create_volume("v-2", (0, 0), 0o755, now(), &*m.rng)
+        .unwrap();
+    drop((vol, engine));
+    let report = m.check();
+    assert!(report.clean(), "{report}");
+    assert!(report.names.iter().eq(["v-2"]), "{:?}", report.names);
+}

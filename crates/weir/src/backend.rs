@@ -84,7 +84,10 @@ impl Node {
             None => self.default_rules.clone(),
             Some(rules) => rules.iter().flat_map(|rule| rules_of(spec, rule)).collect(),
         };
-        let mut export = Export::new(spec.path.clone(), volume, rules);
+        let mut paths = spec.paths.iter().cloned();
+        let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
+        let mut export = Export::new(path, volume, rules);
+        export.aliases = paths.collect();
         export.read_only = spec.read_only;
         export.snapshot_directory = spec.snapshot_directory;
         Ok(export)
@@ -110,7 +113,7 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
         // The catalog holds what was checked, so this takes somebody who edits it. Leaving the rule out might let
         // a later one admit whom this one refuses; so it refuses everyone.
         Err(why) => {
-            tracing::error!(path = %spec.path, %why, "an export rule cannot be read; from there on the policy refuses everyone");
+            tracing::error!(path = ?spec.paths, %why, "an export rule cannot be read; from there on the policy refuses everyone");
             (vec![Clients::Any], true)
         }
     };
@@ -152,6 +155,8 @@ fn state(volume: &Volume) -> VolumeState {
         used: volume.used(),
         shared: volume.origin().is_some(),
         splitting: volume.splitting(),
+        limit: volume.limit(),
+        annotation: volume.annotation(),
     }
 }
 
@@ -193,6 +198,22 @@ impl Backend for Node {
             }),
             waiting: status.usage.waiting() as u64,
             source: status.source.to_string(),
+        }))
+    }
+
+    fn aggregate(&self) -> String {
+        self.engine.aggregate().id().to_string()
+    }
+
+    fn origin(&self, key: &str) -> Outcome<Option<(String, String)>> {
+        let Some((number, id)) = self.find(key)?.origin() else {
+            return Ok(None);
+        };
+        let volumes = self.volumes.lock();
+        let parent = volumes.values().find(|volume| volume.id() == number);
+        Ok(parent.and_then(|parent| {
+            let snapshot = parent.snapshots().into_iter().find(|s| s.id == id)?;
+            Some((parent.name().to_owned(), snapshot.name))
         }))
     }
 
@@ -390,11 +411,19 @@ impl Backend for Node {
                 // That is no reason to keep all others from being served; the next publication tries again.
                 Err(error) => {
                     if !again.contains_key(&spec.key) {
-                        tracing::error!(path = %spec.path, %error, "a volume cannot be served");
+                        tracing::error!(path = ?spec.paths, %error, "a volume cannot be served");
                     }
                     gone.extend(exports.remove(&spec.key).map(|(_, id)| id));
                     missing.insert(spec.key.clone(), Arc::clone(spec));
                 }
+            }
+        }
+        for (key, text) in &next.annotations {
+            // One that is not there is not served either, and was logged above.
+            if let Ok(volume) = self.find(key) {
+                self.engine
+                    .annotate(&volume, text)
+                    .map_err(failed("volume", key))?;
             }
         }
         // First the limits: no volume is served without its own.

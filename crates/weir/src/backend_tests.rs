@@ -41,7 +41,7 @@ fn volume(node: &Node, key: &str) -> VolumeState {
 fn spec(key: &str, path: &str) -> ExportSpec {
     ExportSpec {
         key: key.to_owned(),
-        path: path.to_owned(),
+        paths: vec![path.to_owned()],
         rules: None,
         snapshot_directory: false,
         read_only: false,
@@ -168,8 +168,8 @@ fn publications_add_change_and_take_away() {
     // Two that change places.
     let [one, two, three] = next;
     let swapped = [
-        Arc::new(spec("v-1", &two.path)),
-        Arc::new(spec("v-2", &one.path)),
+        Arc::new(spec("v-1", &two.paths[0])),
+        Arc::new(spec("v-2", &one.paths[0])),
         three,
     ];
     publish(&node, &swapped);

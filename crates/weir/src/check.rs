@@ -4,32 +4,86 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use weir_base::{BLOCK_SIZE, SystemClock, SystemRng};
+use weir_base::{BLOCK_SIZE, SystemClock, SystemRng, VolumeId};
+use weir_control::Inspection;
 use weir_store::{Env, FramePool};
-use weir_volume::check::{CheckOptions, check};
+use weir_volume::check::{CheckOptions, Fault, Report, check};
 
 use crate::cli::Check;
-use crate::{os, storage};
+use crate::{os, plane, storage};
 
 /// Memory for reading: a share of the machine's, within these bounds.
 const MEMORY_SHARE: u64 = 8;
 const MEMORY_LEAST: u64 = 64 << 20;
 const MEMORY_MOST: u64 = 2 << 30;
 
-/// Verifies everything and prints what is wrong, then a summary. Faults make it an error.
-pub fn run(args: &Check) -> Result<()> {
+/// What tools that open a data folder by themselves work with.
+pub fn environment() -> Result<Env> {
     let memory = os::usable_memory().map_or(0, |size| size.0 / MEMORY_SHARE);
     let memory = memory.clamp(MEMORY_LEAST, MEMORY_MOST);
-    let env = Env {
+    Ok(Env {
         pool: FramePool::new(usize::try_from(memory)? / BLOCK_SIZE).context("reserving memory")?,
         clock: Arc::new(SystemClock::new()),
         rng: Arc::new(SystemRng),
-    };
+    })
+}
+
+/// Verifies everything and prints what is wrong, then a summary. Faults make it an error.
+pub fn run(args: &Check) -> Result<()> {
+    let env = environment()?;
     let location = storage::location(&args.data, args.log_dir.as_deref());
     let report = check(&location, &env, CheckOptions::default(), args.repair)?;
     writeln!(std::io::stdout(), "{report}")?;
-    if !report.clean() {
+    let catalog = catalog(args, &report)?;
+    if !report.clean() || !catalog.faults.is_empty() {
         bail!("{} is not as it should be", args.data.display());
     }
     Ok(())
+}
+
+/// Checks the catalog against the volumes that the aggregate has, and prints what is wrong, then a summary.
+fn catalog(args: &Check, report: &Report) -> Result<Inspection> {
+    let url = match &args.catalog {
+        Some(url) => url.clone(),
+        None => plane::in_folder(&args.data)?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting an event loop")?;
+    let looking = weir_control::inspect(&url, &report.aggregate, &report.names);
+    let mut seen = runtime.block_on(looking);
+    let unread = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::Node {
+                tree: VolumeId(0),
+                ..
+            }
+        )
+    };
+    if report.faults.iter().any(unread) {
+        // Which volumes there are is not known: what the catalog has of others is no fault of its own.
+        seen.faults.retain(|_| seen.damaged);
+    }
+    let mut out = std::io::stdout();
+    for fault in &seen.faults {
+        writeln!(out, "fault: catalog: {fault}")?;
+    }
+    let verdict = match seen.faults.len() {
+        0 => "clean".to_owned(),
+        1 => "1 fault".to_owned(),
+        n => format!("{n} faults"),
+    };
+    let Inspection {
+        volumes,
+        instances,
+        snapshots,
+        ..
+    } = seen;
+    writeln!(
+        out,
+        "catalog: {volumes} volumes, {instances} instances, {snapshots} snapshots: {verdict}"
+    )?;
+    Ok(seen)
 }

@@ -24,6 +24,12 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Verify a data folder that no server is using
     Check(Check),
+    /// The catalog of pools and volumes
+    Catalog {
+        /// What to do
+        #[command(subcommand)]
+        command: CatalogCommand,
+    },
     /// Read and verify every block of a running server's data, at a limited rate
     Scrub(Scrub),
     /// Put a load on a server and measure it
@@ -110,6 +116,35 @@ pub struct Check {
     /// Mend what can be mended without losing anything
     #[arg(long)]
     pub repair: bool,
+    /// The catalog that belongs to it: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub catalog: Option<String>,
+}
+
+/// `weir catalog`
+#[derive(Debug, Subcommand)]
+pub enum CatalogCommand {
+    /// Make the catalog of a data folder that no server is using anew, from what the engine has: volumes that the catalog
+    /// does not know get their names, paths, sizes, pools and snapshots back; nobody may mount them until they get
+    /// export rules. What the catalog knows stays
+    Rebuild(Rebuild),
+}
+
+/// `weir catalog rebuild`
+#[derive(Debug, Args)]
+pub struct Rebuild {
+    /// The data folder
+    #[arg(value_name = "DIR")]
+    pub data: PathBuf,
+    /// Where the intent log is, if not in the data folder
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// The catalog: sqlite:///PATH or postgres://… [default: catalog.db in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub catalog: Option<String>,
+    /// The service levels that the server is started with
+    #[arg(long, value_name = "FILE")]
+    pub service_levels: Option<PathBuf>,
 }
 
 /// `weir scrub`

@@ -6,6 +6,7 @@
 mod announce;
 mod backend;
 mod callbacks;
+mod catalog;
 mod check;
 mod cli;
 mod control;
@@ -53,6 +54,9 @@ fn main() -> ExitCode {
             os::own_files_only();
             check::run(args)
         }
+        cli::Command::Catalog {
+            command: cli::CatalogCommand::Rebuild(args),
+        } => catalog::rebuild(args),
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
         cli::Command::Doctor(args) => return weir_doctor::run(args),

@@ -360,7 +360,7 @@ async fn serve(
 }
 
 /// The catalog of `data`.
-fn in_folder(data: &Path) -> Result<String> {
+pub fn in_folder(data: &Path) -> Result<String> {
     let path = std::path::absolute(data)?.join("catalog.db");
     let path = path
         .to_str()

@@ -25,7 +25,7 @@ fn api(server: &Server) -> Api {
 
 /// A rule as the API has it.
 fn rule(clients: &str, access: &str) -> Value {
-    json!({"allowedClients": clients, "accessType": access, "nfsv3": true, "nfsv4": true, "hasRootAccess": "true"})
+    json!({"allowedClients": clients, "accessType": access, "nfsv3": true, "hasRootAccess": "true"})
 }
 
 #[test]

@@ -40,7 +40,8 @@ pub static INSTANCE: Message = Message {
         field("deletionProtectionReason", Kind::String),
         // Of version v1beta1: what the shares may hold together.
         field("capacityGb", Kind::Int64),
-        // Not in the public definition: what limits it now.
+        // Not in the public definition: the paths that its share is mounted by, and what limits it now.
+        field("exportPaths", Kind::String).repeated().output_only(),
         field("throughputStatus", Kind::Message(&THROUGHPUT_STATUS)).output_only(),
     ],
 };

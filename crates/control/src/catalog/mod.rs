@@ -11,16 +11,19 @@
 //! Tokens and the audit log may be written by anyone who can open the catalog.
 
 mod access;
+mod inspect;
 mod load;
 mod write;
 
 pub(crate) use access::refused;
 pub use access::{AuditEntry, TokenRecord};
+pub use inspect::{Inspection, inspect};
 pub(crate) use load::Loaded;
 pub(crate) use write::Write;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,6 +124,21 @@ pub enum CatalogError {
     Superseded,
 }
 
+impl CatalogError {
+    /// Whether what is stored cannot be read, so that trying again does not help.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            CatalogError::Damaged(..) => true,
+            // SQLITE_CORRUPT and SQLITE_NOTADB; the rest of an extended code is above the lowest byte.
+            CatalogError::Database(sqlx::Error::Database(error)) => {
+                let code = error.code().and_then(|code| code.parse::<u32>().ok());
+                matches!(code.map(|code| code & 0xff), Some(11 | 26))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// An open catalog. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Catalog {
@@ -149,34 +167,43 @@ impl Catalog {
             url.to_owned()
         };
         let options = AnyConnectOptions::from_str(&at)?.disable_statement_logging();
+        // By itself: a pool tries for half a minute and does not say what failed.
+        let mut first = AnyConnection::connect_with(&options).await?;
+        if sqlite {
+            prepare(&mut first).await?;
+        }
         let pool = AnyPoolOptions::new()
             .max_connections(4)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
-                    if sqlite {
-                        // Waiting first, for the others may have to.
-                        connection.execute("PRAGMA busy_timeout = 10000").await?;
-                        connection.execute("PRAGMA journal_mode = WAL").await?;
-                        connection.execute("PRAGMA synchronous = FULL").await?;
-                        // In pages. Only where `checkpoint_in_time` does not get round to it.
-                        connection
-                            .execute("PRAGMA wal_autocheckpoint = 8192")
-                            .await?;
+                    match sqlite {
+                        true => prepare(connection).await,
+                        false => Ok(()),
                     }
-                    Ok(())
                 })
             })
             .connect_with(options)
             .await?;
-        let catalog = Catalog {
+        first.close().await?;
+        let catalog = Catalog::over(pool, url);
+        catalog.migrate().await?;
+        Ok(catalog)
+    }
+
+    /// The catalog that these connections lead to.
+    fn over(pool: AnyPool, url: &str) -> Catalog {
+        Catalog {
             pool,
             writer: Arc::default(),
             url: without_password(url),
-            sqlite,
+            sqlite: url.starts_with("sqlite:"),
             written: Arc::default(),
-        };
-        catalog.migrate().await?;
-        Ok(catalog)
+        }
+    }
+
+    /// Whether it is a file that does not exist.
+    pub fn is_missing(url: &str) -> bool {
+        file_of(url).is_some_and(|path| !path.exists())
     }
 
     /// Where it is, without a password.
@@ -262,6 +289,14 @@ impl Catalog {
         Ok(())
     }
 
+    /// The aggregate that it belongs to, if it says so: catalogs of before do not.
+    pub(crate) async fn aggregate(&self) -> Result<Option<String>, CatalogError> {
+        let row = sqlx::query("SELECT value FROM meta WHERE name = 'aggregate'")
+            .fetch_optional(&self.pool)
+            .await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
     /// Whether the first start has made what it makes.
     pub(crate) async fn settled(&self) -> Result<bool, CatalogError> {
         let row = sqlx::query("SELECT value FROM meta WHERE name = 'settled'")
@@ -269,6 +304,28 @@ impl Catalog {
             .await?;
         Ok(row.is_some())
     }
+}
+
+/// What each connection to SQLite begins with.
+async fn prepare(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    // Waiting first, for the others may have to.
+    connection.execute("PRAGMA busy_timeout = 10000").await?;
+    connection.execute("PRAGMA journal_mode = WAL").await?;
+    connection.execute("PRAGMA synchronous = FULL").await?;
+    // In pages. Only where `checkpoint_in_time` does not get round to it.
+    connection
+        .execute("PRAGMA wal_autocheckpoint = 8192")
+        .await?;
+    Ok(())
+}
+
+/// The file of a catalog that is in one.
+pub fn file_of(url: &str) -> Option<PathBuf> {
+    if !url.starts_with("sqlite:") {
+        return None;
+    }
+    let options = sqlx::sqlite::SqliteConnectOptions::from_str(url).ok()?;
+    Some(options.get_filename().to_owned())
 }
 
 fn without_password(url: &str) -> String {

@@ -42,8 +42,8 @@ pub(crate) enum Write {
     Doom(Arc<str>),
     /// It is gone.
     Undoom(Arc<str>),
-    /// The first start has made what it makes.
-    Settled,
+    /// The first start has made what it makes, for this aggregate.
+    Settled(Arc<str>),
     Audit(AuditEntry),
     /// The outcome of an audited mutation, by the entry's number.
     Outcome(i64, String),
@@ -64,8 +64,8 @@ const PUT_OPERATION: &str = "INSERT INTO operations (name, created, body) VALUES
      ON CONFLICT (name) DO UPDATE SET body = excluded.body";
 const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
      (SELECT seq FROM audit ORDER BY seq DESC LIMIT 1 OFFSET $1)";
-const SETTLED: &str =
-    "INSERT INTO meta (name, value) VALUES ('settled', $1) ON CONFLICT (name) DO NOTHING";
+const SETTLED: &str = "INSERT INTO meta (name, value) VALUES ('settled', 'yes'), ('aggregate', $1) \
+     ON CONFLICT (name) DO NOTHING";
 const DOOM: &str = "INSERT INTO doomed (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
 
 /// Fails, for the name stands there, unless the owner is still the one of before; changes nothing then.
@@ -312,7 +312,7 @@ impl Write {
             }
             Write::Doom(key) => Statement::by_text(DOOM, key),
             Write::Undoom(key) => Statement::by_text("DELETE FROM doomed WHERE volume = $1", key),
-            Write::Settled => Statement::by_text(SETTLED, "yes"),
+            Write::Settled(aggregate) => Statement::by_text(SETTLED, aggregate),
             Write::Audit(entry) => entry.statement(),
             Write::Outcome(seq, outcome) => Statement::new(
                 "UPDATE audit SET outcome = $1 WHERE seq = $2",

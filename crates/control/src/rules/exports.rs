@@ -39,6 +39,13 @@ pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
             1..=MAX_CLIENTS => {}
             _ => return refuse(at, format!("{clients} clients; {MAX_CLIENTS} fit")),
         }
+        if rule.nfsv4 == Some(true) {
+            return refuse(
+                at,
+                "nfsv4 is true, but NFSv4 is not served by this version; leave it out and set nfsv3"
+                    .to_owned(),
+            );
+        }
         if rule.squash == Some(SquashMode::NoRootSquash) && rule.root_access == Some(false) {
             return refuse(
                 at,

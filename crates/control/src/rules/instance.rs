@@ -1,7 +1,7 @@
 //! Filestore instances: what may be made, changed and deleted.
 
 use super::words::{count, gb};
-use super::{asked_iops, exports, names, snapshot, volume};
+use super::{asked_iops, exports, names, paths, snapshot, volume};
 use crate::levels::Tier;
 use crate::model::{Instance, Performance, Protocol, State};
 use crate::mutation::{InstanceChange, NewInstance};
@@ -24,13 +24,14 @@ pub fn create(
     if view.instance(name).is_some() {
         return Err(super::pool::taken("instance", &name.id));
     }
-    volume::share_is_free(view, &new.share_name)?;
-    if new.protocol == Some(Protocol::Smb) {
+    let paths = paths::of_instance(view, name, &new.share_name)?;
+    if new.protocol.is_some_and(|p| p != Protocol::Nfsv3) {
         return Err(Refusal::new(
             Status::InvalidArgument,
             "PROTOCOL_NOT_OFFERED",
-            "an instance speaks NFS_V3 or NFS_V4_1",
-        ));
+            "NFS_V4_1 is not served by this version; make the instance with protocol NFS_V3, or without, and mount it with vers=3",
+        )
+        .field("protocol"));
     }
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
     let tier = tier(view, &new.tier)?;
@@ -45,6 +46,7 @@ pub fn create(
         created: now,
         tier: new.tier.as_str().into(),
         share_name: new.share_name.as_str().into(),
+        paths,
         capacity_gb: new.capacity_gb,
         protocol: new.protocol,
         export_rules: new.export_rules.clone(),

@@ -9,6 +9,7 @@
 pub(crate) mod exports;
 pub(crate) mod instance;
 pub(crate) mod names;
+pub(crate) mod paths;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod snapshot;

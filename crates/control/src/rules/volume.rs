@@ -1,7 +1,7 @@
 //! Volumes: what may be made, changed, moved and deleted.
 
 use super::words::{count, decimal, gib, mibps};
-use super::{automatic, bytes_of, exports, names, pool_throughput, volume_cap};
+use super::{automatic, bytes_of, exports, names, paths, pool_throughput, volume_cap};
 use crate::levels::{Follows, MIB, PoolLevel};
 use crate::model::{Pool, Protocol, QosType, Runs, State, Volume};
 use crate::mutation::{NewVolume, VolumeChange};
@@ -30,7 +30,7 @@ pub fn create(
     if view.volume(name).is_some() {
         return Err(super::pool::taken("volume", &name.id));
     }
-    share_is_free(view, &new.share_name)?;
+    let paths = paths::of_volume(view, name, &new.share_name)?;
     check_protocols(&new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
     if let Some(policy) = &new.snapshot_policy {
@@ -62,6 +62,7 @@ pub fn create(
         created: now,
         pool: new.pool.as_str().into(),
         share_name: new.share_name.as_str().into(),
+        paths,
         capacity_gib: new.capacity_gib,
         throughput_mibps: new.throughput_mibps,
         large: new.large,
@@ -440,20 +441,6 @@ pub fn above_used(
     .with("minCapacityGib", least))
 }
 
-/// A share name is a path of the whole server.
-pub fn share_is_free(view: &View, share: &str) -> Result<(), Refusal> {
-    let Some(owner) = view.share(share) else {
-        return Ok(());
-    };
-    Err(Refusal::new(
-        Status::AlreadyExists,
-        "SHARE_NAME_TAKEN",
-        format!(
-            "share name {share} is the path /{share} of this server, and {owner} has it; choose another"
-        ),
-    ).field("shareName"))
-}
-
 fn pool_of<'v>(
     view: &'v View,
     volume: &Name,
@@ -482,16 +469,16 @@ fn pool_of<'v>(
 }
 
 fn check_protocols(protocols: &[Protocol]) -> Result<(), Refusal> {
-    let nfs = |p: &Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
-    if protocols.iter().any(nfs) {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        Status::InvalidArgument,
-        "PROTOCOL_NOT_OFFERED",
-        "a volume needs NFSV3 or NFSV4 among its protocols; others are not served".to_owned(),
-    )
-    .field("protocols"))
+    let message = match protocols.iter().find(|p| **p != Protocol::Nfsv3) {
+        Some(other) => format!(
+            "{} is not served by this version; make the volume with protocols NFSV3 and mount it with vers=3",
+            other.as_str()
+        ),
+        None if protocols.is_empty() => "a volume needs NFSV3 as its protocol".to_owned(),
+        None => return Ok(()),
+    };
+    let refusal = Refusal::new(Status::InvalidArgument, "PROTOCOL_NOT_OFFERED", message);
+    Err(refusal.field("protocols"))
 }
 
 fn check_mode(mode: u32) -> Result<(), Refusal> {

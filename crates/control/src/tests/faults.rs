@@ -8,7 +8,7 @@ use crate::{
 };
 use sqlx::Connection;
 
-async fn sql(url: &str, statement: &str) {
+pub async fn sql(url: &str, statement: &str) {
     sqlx::any::install_default_drivers();
     let mut connection = sqlx::AnyConnection::connect(url).await.unwrap();
     sqlx::query(statement)
@@ -168,7 +168,7 @@ async fn a_capacity_that_the_node_does_not_take_is_tried_again() {
     assert!(v.state_details.contains("device error"));
     let served = bench.node.published().unwrap();
     assert!(
-        served.exports.iter().any(|e| e.path == "/share-v"),
+        served.exports.iter().any(|e| e.paths == ["/share-v"]),
         "and is served"
     );
     crate::recover::tidy(&bench.control.works).await;
@@ -319,7 +319,7 @@ async fn catalogs_that_are_not_ours_are_refused() {
         error.to_string().contains("table pools is damaged"),
         "{error}"
     );
-    let Err(error) = open("sqlite:///nonexistent/catalog.db", &bench.node, 2).await else {
+    let Err(error) = open("sqlite:///nonexistent/catalog.db", &SimBackend::new(), 2).await else {
         panic!("opened");
     };
     assert!(matches!(error, OpenError::Catalog(..)), "{error}");

@@ -15,7 +15,7 @@ async fn the_first_start_makes_a_pool_and_a_volume() {
     assert_eq!(made[&*vol1.key].capacity, None, "the whole device");
     let published = bench.node.published().unwrap();
     assert_eq!(published.exports.len(), 1);
-    assert_eq!(published.exports[0].path, "/vol1");
+    assert_eq!(published.exports[0].paths, ["/vol1"]);
     assert_eq!(published.plan.volumes[0].limits.total.bytes, None);
 
     bench
@@ -46,7 +46,7 @@ async fn volumes_of_an_older_program_are_adopted() {
         ("vol1", Some(1), State::Ready)
     );
     assert_eq!(node.all().len(), 1);
-    assert_eq!(node.published().unwrap().exports[0].path, "/vol1");
+    assert_eq!(node.published().unwrap().exports[0].paths, ["/vol1"]);
     let used = control.volumes_used(std::iter::once(&**vol1)).await;
     assert_eq!(used, [5]);
 }

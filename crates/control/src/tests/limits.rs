@@ -44,6 +44,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         created: Stamp(0),
         pool: "p".into(),
         share_name: "v".into(),
+        paths: vec!["v".into()],
         capacity_gib: gib,
         throughput_mibps: None,
         large,

@@ -94,7 +94,7 @@ async fn what_did_not_change_is_published_as_it_was() {
     bench.done(volume("b", "p", 1)).await;
     let export = |bench: &Bench, path: &str| {
         let published = bench.node.published().unwrap();
-        let found = published.exports.iter().find(|e| e.path == path);
+        let found = published.exports.iter().find(|e| e.paths == [path]);
         Arc::clone(found.unwrap())
     };
     let (a, b) = (export(&bench, "/share-a"), export(&bench, "/share-b"));
@@ -132,7 +132,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     let seen = |bench: &Bench| {
         let last = bench.node.last_publication().unwrap();
         assert!(!last.whole && !last.limits.whole);
-        let exports: Vec<String> = last.exports.iter().map(|e| e.path.clone()).collect();
+        let exports: Vec<String> = last.exports.iter().map(|e| e.paths[0].clone()).collect();
         let volumes: Vec<String> = last
             .limits
             .volumes

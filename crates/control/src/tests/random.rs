@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::{NewInstance, NewSnapshot, PoolChange, SnapshotOf, View, VolumeChange, Within};
-use std::collections::BTreeMap;
 use weir_base::Rng;
 
 const STEPS: usize = 150;
@@ -144,20 +143,16 @@ fn holds(view: &View, context: &str) {
             }
         }
     }
-    let shares: BTreeMap<_, _> = view
-        .volumes
-        .values()
-        .map(|v| v.share_name.to_string())
-        .chain(view.instances.values().map(|i| i.share_name.to_string()))
-        .map(|share| (share, ()))
-        .collect();
-    assert!(
-        view.shares
-            .keys()
-            .map(|k| k.to_string())
-            .eq(shares.into_keys()),
-        "{context}"
-    );
+    let volumes = view.volumes.values().flat_map(|v| v.paths.clone());
+    let instances = view.instances.values().flat_map(|i| i.paths.clone());
+    let mut paths: Vec<_> = volumes.chain(instances).collect();
+    paths.sort_unstable();
+    assert!(view.exports.keys().eq(&paths), "{context}");
+    let below = paths.windows(2).find(|pair| match pair {
+        [a, b] => b.starts_with(&format!("{a}/")),
+        _ => false,
+    });
+    assert_eq!(below, None, "{context}: no path is below another");
 }
 
 fn same(a: &View, b: &View, context: &str) {
@@ -178,7 +173,7 @@ fn same(a: &View, b: &View, context: &str) {
         a.operations.values().eq(b.operations.values()),
         "{context}: operations"
     );
-    assert!(a.shares.iter().eq(b.shares.iter()), "{context}: shares");
+    assert!(a.exports.iter().eq(b.exports.iter()), "{context}: paths");
     assert!(a.members.keys().eq(b.members.keys()), "{context}: members");
     let used = |view: &View| -> Vec<_> {
         let uses = view.uses.iter().filter(|(_, u)| u.volumes > 0);

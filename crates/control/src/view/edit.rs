@@ -29,7 +29,7 @@ impl View {
             (&a.pool, a.capacity_gib, a.throughput_mibps)
                 == (&b.pool, b.capacity_gib, b.throughput_mibps)
         });
-        let shared = same(|a, b| a.share_name == b.share_name);
+        let shared = same(|a, b| a.paths == b.paths);
         let stays = same(|a, b| a.state == b.state);
         if !accounted {
             self.unaccount(&volume.name);
@@ -45,9 +45,10 @@ impl View {
             self.note_state(Target::Volume(volume.name.clone()), volume.state);
         }
         if !shared {
-            let share = volume.share_name.clone();
-            self.shares
-                .insert_mut(share, Target::Volume(volume.name.clone()));
+            for path in &volume.paths {
+                let target = Target::Volume(volume.name.clone());
+                self.exports.insert_mut(path.clone(), target);
+            }
         }
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
@@ -61,7 +62,9 @@ impl View {
         self.generation += 1;
         self.failed.remove_mut(&Target::Volume(name.clone()));
         if let Some(volume) = self.unaccount(name) {
-            self.shares.remove_mut(&volume.share_name);
+            for path in &volume.paths {
+                self.exports.remove_mut(path);
+            }
             self.volumes.remove_mut(name);
         }
     }
@@ -95,9 +98,10 @@ impl View {
     pub(crate) fn put_instance(&mut self, instance: Arc<Instance>) {
         self.generation += 1;
         self.note_state(Target::Instance(instance.name.clone()), instance.state);
-        let share = instance.share_name.clone();
-        self.shares
-            .insert_mut(share, Target::Instance(instance.name.clone()));
+        for path in &instance.paths {
+            let target = Target::Instance(instance.name.clone());
+            self.exports.insert_mut(path.clone(), target);
+        }
         self.instances.insert_mut(instance.name.clone(), instance);
     }
 
@@ -105,7 +109,9 @@ impl View {
         self.generation += 1;
         self.failed.remove_mut(&Target::Instance(name.clone()));
         if let Some(instance) = self.instances.get(name).cloned() {
-            self.shares.remove_mut(&instance.share_name);
+            for path in &instance.paths {
+                self.exports.remove_mut(path);
+            }
             self.instances.remove_mut(name);
         }
     }

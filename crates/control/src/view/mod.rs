@@ -2,7 +2,7 @@
 //!
 //! Reads come from here and never wait. A change makes a new view that shares all but O(log n) nodes with the one before
 //! (persistent red-black trees), so that neither ten thousand volumes nor a reader who keeps an old view make a change
-//! dear. What is asked for often is kept up with each change: who has a share name, and how much of a pool is taken.
+//! dear. What is asked for often is kept up with each change: what is exported at a path, and how much of a pool is taken.
 
 mod edit;
 
@@ -41,7 +41,8 @@ pub struct View {
     pub(crate) instances: Map<Name, Arc<Instance>>,
     pub(crate) snapshots: Map<SnapshotName, Arc<Snapshot>>,
     pub(crate) operations: Map<Name, Arc<Operation>>,
-    pub(crate) shares: Map<Arc<str>, Target>,
+    /// By export path, without the leading slash.
+    pub(crate) exports: Map<Arc<str>, Target>,
     pub(crate) uses: Map<Name, PoolUse>,
     pub(crate) members: Map<(Name, Arc<str>), ()>,
     /// Operations that have not ended.
@@ -102,7 +103,7 @@ impl View {
             instances: Map::default(),
             snapshots: Map::default(),
             operations: Map::default(),
-            shares: Map::default(),
+            exports: Map::default(),
             uses: Map::default(),
             members: Map::default(),
             pending: Map::default(),
@@ -226,8 +227,20 @@ impl View {
         rules::volume_throughput(&self.levels, self.pool_of(volume)?, volume)
     }
 
-    /// Who exports a share name.
-    pub fn share(&self, share_name: &str) -> Option<&Target> {
-        self.shares.get(share_name)
+    /// What is exported at a path, which is written without its leading slash.
+    pub fn export(&self, path: &str) -> Option<&Target> {
+        self.exports.get(path)
+    }
+
+    /// Whether nothing is exported at this path, above it or below it.
+    pub fn is_path_free(&self, path: &str) -> bool {
+        let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+        if above.chain([path]).any(|path| self.export(path).is_some()) {
+            return false;
+        }
+        let folder: Arc<str> = format!("{path}/").into();
+        let from = (Bound::Included(Arc::clone(&folder)), Bound::Unbounded);
+        let next = self.exports.range(from).next();
+        next.is_none_or(|(path, _)| !path.starts_with(&*folder))
     }
 }

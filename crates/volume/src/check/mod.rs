@@ -19,7 +19,7 @@ mod dead;
 mod repair;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use weir_store::verify::Verifier;
 use weir_store::{Device, FramePool, StoreError};
 
 use crate::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
+use crate::edit::Edit;
 
 use self::dead::Claims;
 use self::tree::{Catalog, TreeCheck};
@@ -164,6 +165,8 @@ impl fmt::Display for Fault {
 /// What a check has seen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
+    /// The aggregate's identity.
+    pub aggregate: String,
     /// The newest consistency point.
     pub generation: u64,
     /// Volumes.
@@ -180,6 +183,8 @@ pub struct Report {
     pub blocks: u64,
     /// Records in the intent log.
     pub log_records: u64,
+    /// Names of the volumes: those of the trees, and those that the log has made since.
+    pub names: BTreeSet<String>,
     /// Faults, in the order found.
     pub faults: Vec<Fault>,
     /// What repair has done.
@@ -303,6 +308,7 @@ fn examine(
 ) -> Result<(Report, Usage), StoreError> {
     let superblock = &inspection.superblock;
     let mut report = Report {
+        aggregate: superblock.id.to_string(),
         generation: superblock.generation.0,
         ..Report::default()
     };
@@ -355,6 +361,7 @@ fn examine_volume(
     let mut of_volume = Usage::new();
     if let Some(rec) = &entry.rec {
         report.volumes += 1;
+        report.names.insert(rec.name.clone());
         report.snapshots += entry.snapshots.len() as u64;
         let mut of_snapshots = Usage::new();
         // Each root is compared with its neighbours in time: what only one has.
@@ -406,7 +413,10 @@ fn examine_volume(
         let dead = claims.read_dead(&rec.dead, weir_store::node::Key::MIN);
         let usage = [&of_snapshots, &of_live];
         claims.compare(dead, &entry.jobs, &entry.snapshots, rec.dead_blocks, usage);
-    } else if !entry.snapshots.is_empty() || entry.jobs.iter().any(Job::needs_volume) {
+    } else if entry.annotated
+        || !entry.snapshots.is_empty()
+        || entry.jobs.iter().any(Job::needs_volume)
+    {
         fault(report, "records of a volume that does not exist".into());
     }
     let mut claims = Claims {
@@ -463,11 +473,15 @@ fn read_log(
         match record {
             Ok(record) => {
                 report.log_records += 1;
-                if let Err(e) = crate::edit::verify_record(&record.meta, record.pages.len()) {
-                    report.faults.push(Fault::Log(format!(
+                match crate::edit::decode(&record.meta, record.pages.len()) {
+                    Ok((_, edits)) => report.names.extend(edits.iter().filter_map(|e| match e {
+                        Edit::VolumeMade { name, .. } => Some((*name).to_owned()),
+                        _ => None,
+                    })),
+                    Err(e) => report.faults.push(Fault::Log(format!(
                         "intent log, record {}: {e}",
                         record.lsn
-                    )));
+                    ))),
                 }
             }
             Err(e) => report.faults.push(Fault::Log(e.to_string())),
@@ -479,6 +493,7 @@ fn read_log(
 #[derive(Default)]
 struct VolumeEntry {
     rec: Option<VolumeRec>,
+    annotated: bool,
     snapshots: Vec<SnapshotRec>,
     jobs: Vec<Job>,
 }

@@ -238,6 +238,10 @@ impl Visitor for CatalogVisitor<'_, '_> {
                 }
                 None => false,
             },
+            catalog::kind::ANNOTATION => {
+                entry.annotated = true;
+                catalog::decode_annotation(value).is_some()
+            }
             catalog::kind::JOB => match Job::decode(value) {
                 Some(job) => {
                     entry.jobs.push(job);

@@ -195,11 +195,21 @@ impl AsUser {
                 ));
             }
         };
-        let junction = junction.unwrap_or_else(|| format!("/{}", path.volume));
+        let share: &str = match &junction {
+            Some(junction) => junction.strip_prefix('/').unwrap_or(junction),
+            None => &path.volume,
+        };
+        // The API chooses another path then; a junction is wanted as it was named.
+        if junction.is_some() && !self.service.control.view().is_path_free(share) {
+            return Err(Failure::new(
+                Reason::Invalid,
+                format!("Junction path /{share} is in use already."),
+            ));
+        }
         let name = pool.place.name(&path.volume);
         let new = NewVolume {
             pool: pool.id.to_string(),
-            share_name: junction.strip_prefix('/').unwrap_or(&junction).to_owned(),
+            share_name: share.to_owned(),
             capacity_gib: size.div_ceil(GIB),
             protocols: vec![Protocol::Nfsv3],
             ..NewVolume::default()
@@ -243,7 +253,7 @@ impl AsUser {
             share_name: path.volume.clone(),
             capacity_gib: of.capacity_gib,
             throughput_mibps: of.throughput_mibps,
-            protocols: of.protocols.clone(),
+            protocols: vec![Protocol::Nfsv3],
             export_rules: of.export_rules.clone(),
             clone_of: Some(of.name.snapshot(SnapshotOf::Volume, &snapshot)),
             ..NewVolume::default()
@@ -516,7 +526,7 @@ impl AsUser {
             uuid: uuid(engine.uuid()),
             location: volume.name.place.location.to_string(),
             pool: volume.pool.to_string(),
-            junction: Some(format!("/{}", volume.share_name)),
+            junction: Some(format!("/{}", volume.path())),
             created: volume.created.0.div_euclid(1_000_000_000),
             parent: parent.map(|s| {
                 let name = &s.parent;

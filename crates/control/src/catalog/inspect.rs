@@ -1,0 +1,202 @@
+//! Checking a catalog that nobody serves, against the engine's volumes: the catalog's part of `weir check`.
+
+use super::{Catalog, CatalogError, MIGRATIONS, file_of};
+use crate::holder::Holder;
+use crate::jobs::is_keyed;
+use crate::model::State;
+use sqlx::Row;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Lines of SQLite's own check that are reported.
+const LINES: i64 = 20;
+
+/// What a check of the catalog has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// NetApp volumes.
+    pub volumes: usize,
+    /// Filestore instances.
+    pub instances: usize,
+    /// Snapshots of both.
+    pub snapshots: usize,
+    /// The database itself cannot be read, or not all of it.
+    pub damaged: bool,
+    /// What is wrong, for people.
+    pub faults: Vec<String>,
+}
+
+impl Inspection {
+    fn fault(&mut self, what: impl Into<String>) {
+        self.faults.push(what.into());
+    }
+
+    fn broken(&mut self, what: impl Into<String>) {
+        self.damaged = true;
+        self.fault(what);
+    }
+}
+
+/// Checks the catalog at `url` without changing it: whether it can be read, whose it is, and whether it and the engine's
+/// volumes, by name, know of each other.
+pub async fn inspect(url: &str, aggregate: &str, engine: &BTreeSet<String>) -> Inspection {
+    let mut seen = Inspection::default();
+    let known = engine.iter().filter(|name| is_keyed(name)).count();
+    if Catalog::is_missing(url) {
+        if known > 0 {
+            seen.fault(format!(
+                "{url} does not exist, but the aggregate has {known} volumes that a catalog has known; if it is elsewhere, \
+                 name it with --catalog; if it was lost, put a copy of it back or run `weir catalog rebuild`"
+            ));
+        }
+        return seen;
+    }
+    let catalog = match open(url).await {
+        Ok(catalog) => catalog,
+        Err(error) => {
+            seen.broken(format!("it cannot be opened: {error}"));
+            return seen;
+        }
+    };
+    if let Err(error) = examine(&catalog, aggregate, engine, &mut seen).await {
+        seen.broken(error.to_string());
+    }
+    catalog.close().await;
+    seen
+}
+
+/// Opens it for reading, in the form that it has.
+async fn open(url: &str) -> Result<Catalog, CatalogError> {
+    sqlx::any::install_default_drivers();
+    let at = match file_of(url) {
+        Some(_) if !url.contains('?') => format!("{url}?mode=ro"),
+        _ => url.to_owned(),
+    };
+    let pool = AnyPoolOptions::new()
+        .max_connections(1)
+        .connect_with(AnyConnectOptions::from_str(&at)?)
+        .await?;
+    Ok(Catalog::over(pool, url))
+}
+
+async fn examine(
+    catalog: &Catalog,
+    aggregate: &str,
+    engine: &BTreeSet<String>,
+    seen: &mut Inspection,
+) -> Result<(), CatalogError> {
+    if catalog.sqlite {
+        let query = format!("PRAGMA integrity_check({LINES})");
+        for row in sqlx::query(&query).fetch_all(&catalog.pool).await? {
+            match row.try_get::<String, _>(0)? {
+                fine if fine == "ok" => {}
+                line => seen.broken(line),
+            }
+        }
+    }
+    let rows = sqlx::query("SELECT name, value FROM meta")
+        .fetch_all(&catalog.pool)
+        .await?;
+    let mut meta: BTreeMap<String, String> = BTreeMap::new();
+    for row in rows {
+        meta.insert(row.try_get(0)?, row.try_get(1)?);
+    }
+    let version = meta.get("version").and_then(|text| text.parse().ok());
+    match version {
+        Some(found) if found > MIGRATIONS.len() as i64 => {
+            let known = MIGRATIONS.len() as i64;
+            seen.fault(CatalogError::Newer { found, known }.to_string());
+            return Ok(());
+        }
+        Some(1..) => {}
+        _ => seen.broken("it has no version"),
+    }
+    let settled = meta.contains_key("settled");
+    let is_mark = |mark: &String| mark.len() == 32 && mark.bytes().all(|b| b.is_ascii_hexdigit());
+    if settled && !meta.get("owner").is_some_and(is_mark) {
+        seen.fault("its owner mark is missing or malformed");
+    }
+    if let Some(other) = meta.get("aggregate").filter(|id| **id != aggregate) {
+        seen.fault(format!(
+            "it belongs to aggregate {other}, and this is {aggregate}"
+        ));
+    }
+    compare(catalog, engine, settled, seen).await
+}
+
+/// Compares what the catalog says with itself and with the engine's volumes.
+async fn compare(
+    catalog: &Catalog,
+    engine: &BTreeSet<String>,
+    settled: bool,
+    seen: &mut Inspection,
+) -> Result<(), CatalogError> {
+    let loaded = catalog.load().await?;
+    seen.volumes = loaded.volumes.len();
+    seen.instances = loaded.instances.len();
+    seen.snapshots = loaded.snapshots.len();
+    let pools: BTreeSet<_> = loaded.pools.iter().map(|pool| &pool.name).collect();
+    for volume in &loaded.volumes {
+        let pool = volume.name.place.name(&volume.pool);
+        if !pools.contains(&pool) {
+            seen.fault(format!(
+                "volume {} is in storage pool {}, which does not exist",
+                volume.name.id, volume.pool
+            ));
+        }
+    }
+    let volumes = loaded.volumes.iter().cloned();
+    let volumes = volumes.map(|volume| Holder::Volume(Arc::new(volume.with_paths())));
+    let instances = loaded.instances.iter().cloned();
+    let instances = instances.map(|i| Holder::Instance(Arc::new(i.with_paths())));
+    let holders: Vec<Holder> = volumes.chain(instances).collect();
+    let mut keys: BTreeSet<&str> = loaded.doomed.iter().map(String::as_str).collect();
+    let mut paths: BTreeMap<&str, u64> = BTreeMap::new();
+    for holder in &holders {
+        if !keys.insert(holder.key()) {
+            seen.fault(format!(
+                "{} has the key {} of another volume",
+                holder.target(),
+                holder.key()
+            ));
+        }
+        let settled = !matches!(holder.state(), State::Creating | State::Deleting);
+        if settled && !engine.contains(&**holder.key()) {
+            seen.fault(format!(
+                "{}: the engine does not have its data (key {})",
+                holder.target(),
+                holder.key()
+            ));
+        }
+        let own = match holder {
+            Holder::Volume(volume) => &volume.paths,
+            Holder::Instance(instance) => &instance.paths,
+        };
+        paths.extend(own.iter().map(|path| (&**path, holder.id())));
+    }
+    let rows = sqlx::query("SELECT name, owner FROM shares")
+        .fetch_all(&catalog.pool)
+        .await?;
+    for row in rows {
+        let (path, owner): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+        if paths.remove(path.as_str()) != Some(owner as u64) {
+            seen.fault(format!(
+                "the path /{path} is kept for a volume that does not have it"
+            ));
+        }
+    }
+    for path in paths.keys() {
+        seen.fault(format!("the path /{path} is not kept for its volume"));
+    }
+    for name in engine {
+        // Of a folder without a catalog of its own so far, names are taken over.
+        if !keys.contains(name.as_str()) && (settled || is_keyed(name)) {
+            seen.fault(format!(
+                "the engine has a volume {name}, which the catalog does not know; `weir catalog rebuild` gives it a row"
+            ));
+        }
+    }
+    Ok(())
+}

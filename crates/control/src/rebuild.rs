@@ -1,0 +1,329 @@
+//! Making the catalog anew from what the engine has: `weir catalog rebuild`.
+//!
+//! The engine's volumes that the catalog does not know become rows again, by their records ([`crate::record`]): name,
+//! share, paths, capacity, pool and service level or tier. Their snapshots are taken in as at any start. What a record
+//! does not hold is made as safe as it can be: export rules admit nobody, schedules are off. A volume without a readable
+//! record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes need.
+
+use crate::backend::VolumeState;
+use crate::catalog::Catalog;
+use crate::control::{Control, OpenError, Options};
+use crate::jobs::{Works, is_keyed};
+use crate::model::{Instance, Pool, QosType, State, Volume};
+use crate::name::{Name, Place, SnapshotOf, Target};
+use crate::record::Record;
+use crate::recover;
+use crate::rules::{self, paths};
+use crate::store::Draft;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use weir_base::Rng;
+
+const GIB: u64 = 1 << 30;
+
+/// A volume or instance that has its row again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// What it is.
+    pub target: Target,
+    /// Where it is exported: absolute paths, the canonical one first.
+    pub paths: Vec<String>,
+    /// There was no record of it: its name and path are made up from the engine's key.
+    pub made_up: bool,
+}
+
+impl Control {
+    /// Opens the catalog as [`Control::open`] does, but first gives rows to volumes that the engine has and the catalog
+    /// does not know; closes it again. Returns those volumes, by name.
+    ///
+    /// # Errors
+    /// As [`Control::open`].
+    pub async fn rebuild(options: Options) -> Result<Vec<Rebuilt>, OpenError> {
+        let (control, rebuilt) = Control::open_with(options, true).await?;
+        control.close().await;
+        Ok(rebuilt)
+    }
+}
+
+/// Whether the control plane has made or named this volume, so that a catalog must have known it.
+pub(crate) fn was_known(state: &VolumeState) -> bool {
+    is_keyed(&state.key) || !state.annotation.is_empty()
+}
+
+/// A volume to be given a row.
+struct Lost<'a> {
+    state: &'a VolumeState,
+    record: Option<Record>,
+    id: u64,
+    snapshot: Option<(String, String)>,
+}
+
+/// Gives rows to the volumes of `engine` that the catalog does not know. `spare` are keys that it has for deletion.
+pub(crate) async fn run(
+    works: &Works,
+    engine: &[VolumeState],
+    spare: &[String],
+    rng: &dyn Rng,
+    device_bytes: u64,
+) -> Result<Vec<Rebuilt>, OpenError> {
+    let view = works.store.view();
+    let known = |key: &str| {
+        let volumes = view.volumes.values().any(|volume| &*volume.key == key);
+        volumes || view.instances.values().any(|i| &*i.key == key)
+    };
+    let mut lost: Vec<Lost<'_>> = Vec::new();
+    for state in engine {
+        if known(&state.key) || spare.contains(&state.key) {
+            continue;
+        }
+        let key = state.key.clone();
+        let snapshot = works.ask(move |node| node.origin(&key)).await;
+        lost.push(Lost {
+            state,
+            record: Record::read(&state.annotation),
+            id: (rng.next_u64() >> 1).max(1),
+            snapshot: snapshot.unwrap_or_default(),
+        });
+    }
+    // In the order in which they were made: of two that claim a path the older has it.
+    lost.sort_by_key(|lost| lost.state.number);
+    for Lost { record, .. } in &lost {
+        let tier = record.as_ref().and_then(|record| record.tier.as_ref());
+        if let (Some(tier), Some(record)) = (tier, record)
+            && view.levels.tier(tier).is_none()
+        {
+            return Err(OpenError::Level(record.name.clone(), tier.to_string()));
+        }
+    }
+    let pools: Vec<u64> = lost.iter().map(|_| (rng.next_u64() >> 1).max(1)).collect();
+    let made = works.store.insist(|draft| {
+        let mut rebuilt: Vec<Rebuilt> = Vec::new();
+        let mut names: HashMap<String, Name> = HashMap::new();
+        for (lost, pool_id) in lost.iter().zip(&pools) {
+            let one = put(draft, lost, *pool_id, device_bytes, &names);
+            if let Target::Volume(name) = &one.target {
+                names.insert(lost.state.key.clone(), name.clone());
+            }
+            rebuilt.push(one);
+        }
+        enlarge_pools(draft);
+        draft.audit(
+            &crate::model::Actor::local(),
+            "rebuild",
+            format!("{} volumes", rebuilt.len()),
+            "done",
+        );
+        rebuilt
+    });
+    let (mut rebuilt, _) = made
+        .await
+        .map_err(|refusal| OpenError::Backend(refusal.message))?;
+    rebuilt.sort_by(|a, b| a.target.cmp(&b.target));
+    Ok(rebuilt)
+}
+
+/// A name for it that is free and can be one.
+fn name_for(draft: &Draft<'_>, lost: &Lost<'_>) -> (Name, bool) {
+    let recorded = lost.record.as_ref().and_then(Record::name);
+    let fallback = || Place::local().name(&lost.state.key);
+    let (name, instance) = recorded
+        .filter(|(name, _)| rules::names::check(name).is_ok())
+        .unwrap_or_else(|| (fallback(), false));
+    let free = |name: &Name| match instance {
+        true => draft.view.instance(name).is_none(),
+        false => draft.view.volume(name).is_none(),
+    };
+    if free(&name) {
+        return (name, instance);
+    }
+    // Its namesake was made after it was deleted, and a crash took the deletion back.
+    let tail = format!("-{}", lost.state.number);
+    let room = 63usize.saturating_sub(tail.len());
+    let head: String = name.id.chars().take(room).collect();
+    (name.place.name(&format!("{head}{tail}")), instance)
+}
+
+fn put(
+    draft: &mut Draft<'_>,
+    lost: &Lost<'_>,
+    pool_id: u64,
+    device_bytes: u64,
+    names: &HashMap<String, Name>,
+) -> Rebuilt {
+    let Lost { state, record, .. } = lost;
+    let (name, instance) = name_for(draft, lost);
+    let share: Arc<str> = record
+        .as_ref()
+        .map(|record| record.share.clone())
+        .filter(|share| rules::names::check_share(share).is_ok())
+        .unwrap_or_else(|| Arc::clone(&name.id));
+    let recorded = record.iter().flat_map(|record| &record.paths);
+    let mut own: Vec<Arc<str>> = recorded
+        .filter(|path| draft.view.is_path_free(path))
+        .cloned()
+        .collect();
+    if own.is_empty() {
+        let chosen = match instance {
+            true => paths::of_instance(&draft.view, &name, &share),
+            false => paths::of_volume(&draft.view, &name, &share),
+        };
+        // The key is nobody else's.
+        own = chosen.unwrap_or_else(|_| vec![state.key.as_str().into()]);
+    }
+    let rebuilt = Rebuilt {
+        target: match instance {
+            true => Target::Instance(name.clone()),
+            false => Target::Volume(name.clone()),
+        },
+        paths: own.iter().map(|path| format!("/{path}")).collect(),
+        made_up: record.is_none(),
+    };
+    let gib = record.as_ref().map(|record| record.gib);
+    let limit = Some(state.limit).filter(|limit| *limit > 0);
+    let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
+    let words = "its row was made anew from the engine's record; nobody may use it until it has export rules";
+    if instance {
+        let tier = record.as_ref().and_then(|record| record.tier.clone());
+        draft.put_instance(Instance {
+            id: lost.id,
+            key: state.key.as_str().into(),
+            number: Some(state.number),
+            name,
+            revision: 1,
+            state: State::Ready,
+            state_details: String::new(),
+            created: draft.now,
+            tier: tier.unwrap_or_else(|| "BASIC_HDD".into()),
+            share_name: share,
+            paths: own,
+            capacity_gb: gib,
+            protocol: None,
+            export_rules: Some(Vec::new()),
+            performance: None,
+            deletion_protected: false,
+            description: words.to_owned(),
+            labels: Default::default(),
+            extra: Default::default(),
+        });
+        return rebuilt;
+    }
+    let wanted = record.as_ref().and_then(|record| record.pool.as_deref());
+    let wanted = wanted.unwrap_or(recover::POOL);
+    let pool = name.place.name(wanted);
+    if draft.view.pool(&pool).is_none() {
+        let level = record.as_ref().and_then(|record| record.level.clone());
+        let level = level.filter(|level| draft.view.levels.pool(level).is_some());
+        let manual = record.as_ref().is_some_and(|record| record.mibps.is_some());
+        draft.put_pool(Pool {
+            name: pool.clone(),
+            service_level: level.unwrap_or_else(|| recover::LEVEL.into()),
+            qos_type: match manual {
+                true => QosType::Manual,
+                false => QosType::Auto,
+            },
+            description: "made anew from the engine's records of its volumes".to_owned(),
+            ..recover::pool(&name.place, pool_id, 1, draft.now)
+        });
+    }
+    let clone_of = lost.snapshot.as_ref().and_then(|(key, snapshot)| {
+        let parent = names.get(key).cloned().or_else(|| {
+            let mut volumes = draft.view.volumes.values();
+            let found = volumes.find(|volume| *volume.key == **key);
+            found.map(|volume| volume.name.clone())
+        })?;
+        Some(parent.snapshot(SnapshotOf::Volume, snapshot))
+    });
+    draft.put_volume(Volume {
+        key: state.key.as_str().into(),
+        number: Some(state.number),
+        pool: pool.id.clone(),
+        share_name: share,
+        paths: own,
+        throughput_mibps: record.as_ref().and_then(|record| record.mibps),
+        large: record.as_ref().is_some_and(|record| record.large),
+        export_rules: Some(Vec::new()),
+        unix_permissions: record
+            .as_ref()
+            .and_then(|record| record.mode)
+            .unwrap_or(recover::ROOT_MODE),
+        clone_of,
+        splitting: state.splitting,
+        description: words.to_owned(),
+        ..recover::volume(&name.place, lost.id, &name.id, gib, draft.now)
+    });
+    rebuilt
+}
+
+/// Makes pools as large as what their volumes have been given, where they are smaller.
+fn enlarge_pools(draft: &mut Draft<'_>) {
+    let levels = Arc::clone(&draft.view.levels);
+    let mut larger: BTreeMap<Name, Pool> = BTreeMap::new();
+    for pool in draft.view.pools.values() {
+        let Some(level) = levels.pool(&pool.service_level) else {
+            continue;
+        };
+        let taken = draft.view.pool_use(&pool.name);
+        let of_throughput = level.mibps_per_tib.map_or(0, |rate| {
+            (taken.throughput as f64 / (rate * 1024.0)).ceil() as u64
+        });
+        let volumes = draft.view.volumes_of(&pool.name);
+        let of_volumes = match level.overcommit {
+            true => volumes.map(|volume| volume.capacity_gib).max().unwrap_or(0),
+            false => taken.capacity_gib,
+        };
+        let needed = of_volumes.max(of_throughput).max(level.pool_gib.min);
+        if pool.capacity_gib < needed {
+            let mut next = Pool::clone(pool);
+            next.capacity_gib = needed;
+            larger.insert(pool.name.clone(), next);
+        }
+    }
+    for pool in larger.into_values() {
+        draft.put_pool(pool);
+    }
+}
+
+/// Refuses to begin with an empty catalog where the engine has volumes that one must have known.
+pub(crate) fn refuse_empty(catalog: &str, engine: &[VolumeState]) -> Result<(), OpenError> {
+    let mut lost: Vec<String> = engine
+        .iter()
+        .filter(|state| was_known(state))
+        .map(|state| {
+            let record = Record::read(&state.annotation);
+            record.map_or_else(|| state.key.clone(), |record| record.name)
+        })
+        .collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    lost.sort_unstable();
+    Err(OpenError::Lost {
+        catalog: catalog.to_owned(),
+        count: lost.len(),
+        volumes: shortened(&lost),
+    })
+}
+
+/// The first few of a list, as words.
+pub(crate) fn shortened(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).map(String::as_str);
+    let shown: Vec<&str> = shown.collect();
+    match names.len().checked_sub(SHOWN) {
+        Some(more @ 1..) => format!("{} and {more} more", shown.join(", ")),
+        _ => shown.join(", "),
+    }
+}
+
+/// Whether the catalog's own mark says that it belongs to another aggregate.
+pub(crate) async fn belongs(catalog: &Catalog, aggregate: &str) -> Result<bool, OpenError> {
+    let marked = catalog.aggregate().await;
+    match marked.map_err(|e| OpenError::from_catalog(catalog, e))? {
+        Some(other) if other != aggregate => Err(OpenError::Foreign {
+            catalog: catalog.url().to_owned(),
+            theirs: other,
+            ours: aggregate.to_owned(),
+        }),
+        marked => Ok(marked.is_some()),
+    }
+}

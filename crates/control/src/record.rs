@@ -1,0 +1,144 @@
+//! What the engine stores of each volume for the day on which the catalog is lost.
+//!
+//! The catalog alone knows what a volume is called and where it is exported; the engine's volumes have keys. So the data
+//! path's publications carry a record of each volume, which the engine stores with it as an opaque annotation, and from
+//! which `weir catalog rebuild` makes the rows anew ([`crate::rebuild`]). A record holds what identifies a volume and
+//! sizes it. It does not hold who may use it: a record is written with the next consistency point, so it may be older
+//! than the last change, and an export rule that is out of date might admit someone who was shut out since.
+
+use crate::model::{Instance, Volume};
+use crate::name::{Collection, Name, Place};
+use crate::view::View;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Longer records leave out what can be found otherwise: as many bytes as the engine takes.
+const MAX: usize = weir_volume::MAX_ANNOTATION;
+
+/// The record of one volume or instance, as JSON. Fields that are unknown are passed over, those that are missing have
+/// their defaults, so that records of other versions can be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The full name of the resource.
+    pub name: String,
+    /// The share's name.
+    pub share: Arc<str>,
+    /// The export paths without their leading slash, the canonical one first; empty: as they would be chosen anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<Arc<str>>,
+    /// Capacity in GiB (of an instance: GB of 2^30 bytes).
+    pub gib: u64,
+    /// Permission bits that were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+    /// A volume's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Arc<str>>,
+    /// The service level of that pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<Arc<str>>,
+    /// MiB/s, where the pool's QoS is manual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mibps: Option<f64>,
+    /// A large volume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub large: bool,
+    /// An instance's tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Arc<str>>,
+}
+
+impl Record {
+    pub fn of_volume(view: &View, volume: &Volume) -> Record {
+        Record {
+            name: volume.name.full(Collection::Volumes),
+            share: volume.share_name.clone(),
+            paths: volume.paths.clone(),
+            gib: volume.capacity_gib,
+            mode: Some(volume.unix_permissions),
+            pool: Some(volume.pool.clone()),
+            level: view.pool_of(volume).map(|pool| pool.service_level.clone()),
+            mibps: volume.throughput_mibps,
+            large: volume.large,
+            tier: None,
+        }
+    }
+
+    pub fn of_instance(instance: &Instance) -> Record {
+        Record {
+            name: instance.name.full(Collection::Instances),
+            share: instance.share_name.clone(),
+            paths: instance.paths.clone(),
+            gib: instance.capacity_gb,
+            mode: None,
+            pool: None,
+            level: None,
+            mibps: None,
+            large: false,
+            tier: Some(instance.tier.clone()),
+        }
+    }
+
+    /// As the engine stores it.
+    pub fn text(mut self) -> Arc<str> {
+        let write = |record: &Record| serde_json::to_string(record).unwrap_or_default();
+        let mut text = write(&self);
+        if text.len() > MAX {
+            self.paths.clear();
+            text = write(&self);
+        }
+        // Names are bounded (`rules::names`), so that what is left fits.
+        debug_assert!(text.len() <= MAX, "{text}");
+        text.into()
+    }
+
+    /// From what the engine has stored, if it can be read.
+    pub fn read(text: &str) -> Option<Record> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The resource's name, and whether it is an instance.
+    pub fn name(&self) -> Option<(Name, bool)> {
+        let parts: Vec<&str> = self.name.split('/').collect();
+        let ["projects", project, "locations", location, collection, id] = parts[..] else {
+            return None;
+        };
+        let name = Place::new(project, location).name(id);
+        match collection {
+            "volumes" => Some((name, false)),
+            "instances" => Some((name, true)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_names_fit() {
+        let long = |n: usize| "x".repeat(n);
+        let place = Place::new(&long(100), &long(100));
+        let share: Arc<str> = long(80).into();
+        let record = Record {
+            name: place.name(&long(63)).full(Collection::Volumes),
+            share: Arc::clone(&share),
+            paths: vec![format!("{}/{}/{}/{share}", long(100), long(100), long(63)).into()],
+            gib: u64::MAX,
+            mode: Some(0o7777),
+            pool: Some(long(63).into()),
+            level: Some(long(63).into()),
+            mibps: Some(1.0 / 3.0),
+            large: true,
+            tier: None,
+        };
+        let text = record.clone().text();
+        assert!(text.len() <= MAX, "{}", text.len());
+        let read = Record::read(&text).unwrap();
+        assert_eq!(read.name(), Some((place.name(&long(63)), false)));
+        assert_eq!((read.share, read.pool), (share, record.pool));
+        assert_eq!(Record::read(""), None);
+        assert_eq!(Record::read("{}"), None);
+    }
+}

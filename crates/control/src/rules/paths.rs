@@ -1,0 +1,66 @@
+//! Export paths: which path leads to which volume.
+//!
+//! Share names are unique in an instance only, as the public APIs have it, and paths are unique in the server. An
+//! instance's share is exported under `/INSTANCE/SHARE`, and under `/SHARE` besides if that is free when it is made: what
+//! clients put together from the API's reply. A volume's path is what its `mountOptions` say, so it has one: `/SHARE`, or
+//! if that is taken `/VOLUME/SHARE`. Where another project has that as well, project and location come before it.
+//! Paths do not change while their volume exists, not even when a shorter one becomes free: clients have them in their
+//! tables of mounts. No path is below another one, so that what is mounted never depends on which of the two is meant.
+
+use crate::name::Name;
+use crate::refusal::{Refusal, Status};
+use crate::view::View;
+use std::sync::Arc;
+
+/// The paths of a volume that is to be made, the canonical one first.
+pub fn of_volume(view: &View, name: &Name, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
+    let own = format!("{}/{share}", name.id);
+    let found = first_free(view, [share.to_owned(), own.clone(), full(name, &own)]);
+    found
+        .map(|path| vec![path])
+        .ok_or_else(|| taken(view, name, share))
+}
+
+/// The paths of an instance that is to be made, the canonical one first.
+pub fn of_instance(view: &View, name: &Name, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
+    if share == &*name.id {
+        // The short path would be above the canonical one.
+        return of_volume(view, name, share);
+    }
+    let own = format!("{}/{share}", name.id);
+    let found = first_free(view, [own.clone(), full(name, &own)]);
+    let canonical = found.ok_or_else(|| taken(view, name, share))?;
+    let above = canonical.starts_with(&format!("{share}/"));
+    let alias = Some(share).filter(|share| !above && view.is_path_free(share));
+    Ok([canonical]
+        .into_iter()
+        .chain(alias.map(Arc::from))
+        .collect())
+}
+
+fn full(name: &Name, own: &str) -> String {
+    format!("{}/{}/{own}", name.place.project, name.place.location)
+}
+
+fn first_free<const N: usize>(view: &View, candidates: [String; N]) -> Option<Arc<str>> {
+    let mut candidates = candidates.into_iter();
+    candidates
+        .find(|path| view.is_path_free(path))
+        .map(|path| path.as_str().into())
+}
+
+fn taken(view: &View, name: &Name, share: &str) -> Refusal {
+    let owner = view.export(share).map(ToString::to_string);
+    let owner = owner.unwrap_or_else(|| "another volume".to_owned());
+    Refusal::new(
+        Status::AlreadyExists,
+        "SHARE_NAME_TAKEN",
+        format!(
+            "share name {share} would be exported as /{share}, /{id}/{share} or /{full}, and none of these paths is free \
+             ({owner} has one of them); choose another",
+            id = name.id,
+            full = full(name, &format!("{}/{share}", name.id)),
+        ),
+    )
+    .field("shareName")
+}

@@ -1,0 +1,158 @@
+//! `weir catalog rebuild`: the catalog anew from what the engine has, while no server runs.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use weir_base::{Clock, Rng};
+use weir_control::levels::Levels;
+use weir_control::{Control, Options, Rebuilt, Target, file_of};
+use weir_store::Aggregate;
+use weir_vfs::{HandleKey, Vfs};
+use weir_volume::{Engine, EngineOptions};
+
+use crate::backend::Node;
+use crate::cli::Rebuild;
+use crate::{check, plane, storage};
+
+/// Opens the data folder as a server does, has rows made for the volumes that the catalog does not know, and prints them.
+pub fn rebuild(args: &Rebuild) -> Result<()> {
+    let env = check::environment()?;
+    let (clock, rng) = (Arc::clone(&env.clock), Arc::clone(&env.rng));
+    let levels = match &args.service_levels {
+        Some(path) => {
+            Levels::with_file(path).with_context(|| format!("--service-levels {}", path.display()))
+        }
+        None => Levels::built_in().context("the service levels"),
+    }?;
+    let url = match &args.catalog {
+        Some(url) => url.clone(),
+        None => plane::in_folder(&args.data)?,
+    };
+    let location = storage::location(&args.data, args.log_dir.as_deref());
+    // Its lock keeps servers out meanwhile.
+    let (aggregate, replay) = Aggregate::open(&location, env)?;
+    let id = aggregate.id().to_string();
+    let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default())
+        .context("opening the volumes")?;
+    let engine = Arc::new(engine);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting an event loop")?;
+    let rebuilt = runtime.block_on(async {
+        let names = engine
+            .volumes()
+            .iter()
+            .map(|v| v.name().to_owned())
+            .collect();
+        let seen = weir_control::inspect(&url, &id, &names).await;
+        if let (true, Some(file)) = (seen.damaged, file_of(&url)) {
+            let kept = set_aside(&file)?;
+            println!(
+                "the catalog was damaged ({}); it is kept as {}",
+                seen.faults.join("; "),
+                kept.display()
+            );
+        }
+        make(&url, levels, &engine, &clock, &rng).await
+    });
+    let ended = engine.shutdown();
+    let rebuilt = rebuilt?;
+    ended.map_err(|error| anyhow!("the last consistency point failed: {error}"))?;
+    report(&rebuilt)
+}
+
+async fn make(
+    url: &str,
+    levels: Levels,
+    engine: &Arc<Engine>,
+    clock: &Arc<dyn Clock>,
+    rng: &Arc<dyn Rng>,
+) -> Result<Vec<Rebuilt>> {
+    let space = engine.aggregate().space().stats();
+    let device_blocks = space.total.saturating_add(space.growth);
+    // Nothing is served from here.
+    let vfs = Vfs::new(HandleKey::new([0; 16]));
+    let node = Node::new(
+        Arc::clone(engine),
+        vfs,
+        Arc::clone(clock),
+        Arc::clone(rng),
+        Vec::new(),
+    );
+    let options = Options {
+        catalog: url.to_owned(),
+        levels,
+        backend: Arc::new(node),
+        clock: Arc::clone(clock),
+        rng: Arc::clone(rng),
+        device_bytes: device_blocks * weir_base::BLOCK_SIZE as u64,
+    };
+    Ok(Control::rebuild(options).await?)
+}
+
+/// Renames a damaged catalog with what belongs to it, so that nothing of it is lost; returns the new name.
+fn set_aside(file: &Path) -> Result<PathBuf> {
+    let with = |tail: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(tail);
+        PathBuf::from(name)
+    };
+    let mut names = (1..).map(|n| match n {
+        1 => with(".damaged"),
+        n => with(&format!(".damaged-{n}")),
+    });
+    let to = names
+        .find(|name| !name.exists())
+        .context("no name is left for the damaged catalog")?;
+    for tail in ["-wal", "-shm", ""] {
+        let mut kept = to.as_os_str().to_owned();
+        kept.push(tail);
+        match fs::rename(with(tail), &kept) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("renaming {}", file.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(to)
+}
+
+fn report(rebuilt: &[Rebuilt]) -> Result<()> {
+    let mut out = std::io::stdout();
+    if rebuilt.is_empty() {
+        writeln!(out, "the catalog knows every volume; nothing was changed")?;
+        return Ok(());
+    }
+    for one in rebuilt {
+        let from = match one.made_up {
+            true => "; the engine has no record of it, so name and path are its key",
+            false => "",
+        };
+        writeln!(out, "{}: {}{from}", one.target, one.paths.join(", "))?;
+    }
+    writeln!(
+        out,
+        "{} made anew. Export policies, labels, descriptions, schedules, tokens and the audit log were in the catalog alone: \
+         nobody may mount these until they have an export policy",
+        match rebuilt.len() {
+            1 => "1 volume was".to_owned(),
+            n => format!("{n} volumes were"),
+        }
+    )?;
+    let volume = rebuilt.iter().find_map(|one| match &one.target {
+        Target::Volume(name) => Some(name),
+        _ => None,
+    });
+    if let Some(name) = volume {
+        writeln!(
+            out,
+            "  weir volumes update {} --project={} --location={} --export-policy=allowed-clients=ADDRESSES,access-type=READ_WRITE,nfsv3=true",
+            name.id, name.place.project, name.place.location
+        )?;
+    }
+    Ok(())
+}
