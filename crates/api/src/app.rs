@@ -29,6 +29,9 @@ use weir_ontap::{Cluster, Clusters};
 /// Metrics as text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
+/// What is wrong with the server as a whole: what it is about, and words.
+pub type Problems = Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
+
 /// Everything that answering takes. Cheap to clone.
 #[derive(Clone)]
 pub struct AppState(Arc<Inner>);
@@ -37,6 +40,7 @@ struct Inner {
     control: Arc<Control>,
     nfs: SocketAddr,
     metrics: Option<Metrics>,
+    problems: Option<Problems>,
     ontap: Option<Arc<Surface>>,
     bodies: Semaphore,
 }
@@ -50,6 +54,7 @@ impl AppState {
             control,
             nfs,
             metrics: None,
+            problems: None,
             ontap: None,
             bodies: Semaphore::new(MAX_BODIES),
         }))
@@ -59,6 +64,12 @@ impl AppState {
     #[must_use]
     pub fn with_metrics(self, metrics: Metrics) -> AppState {
         self.changed(|i| i.metrics = Some(metrics))
+    }
+
+    /// With a source for `/health`.
+    #[must_use]
+    pub fn with_problems(self, problems: Problems) -> AppState {
+        self.changed(|i| i.problems = Some(problems))
     }
 
     /// With ONTAP's interface, below `/api` and behind the pools, and with replications: over the cluster as each user
@@ -74,6 +85,7 @@ impl AppState {
             control: Arc::clone(&old.control),
             nfs: old.nfs,
             metrics: old.metrics.clone(),
+            problems: old.problems.clone(),
             ontap: old.ontap.clone(),
             bodies: Semaphore::new(MAX_BODIES),
         };
@@ -266,6 +278,9 @@ const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<u
 
 /// What is served apart from the APIs: metrics, and the APIs' own description.
 fn plain(app: &AppState, path: &str) -> Option<Response> {
+    if path == "/health" {
+        return Some(health(&app.0.problems.as_ref()?()));
+    }
     let (kind, text) = match path {
         "/metrics" => ("text/plain; version=0.0.4", app.0.metrics.as_ref()?()),
         "/openapi" | "/openapi/" => ("text/html; charset=utf-8", INDEX.to_owned()),
@@ -277,6 +292,25 @@ fn plain(app: &AppState, path: &str) -> Option<Response> {
     r.headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     Some(r)
+}
+
+/// 200 if all is well, 503 with what is wrong otherwise, so that a probe need not read the body.
+fn health(problems: &[(&'static str, String)]) -> Response {
+    let (status, word) = match problems.is_empty() {
+        true => (StatusCode::OK, "OK"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "FAILED"),
+    };
+    let problems = problems.iter().map(|(about, why)| {
+        let mut problem = serde_json::Map::new();
+        problem.insert("about".to_owned(), Value::from(*about));
+        problem.insert("message".to_owned(), Value::from(why.as_str()));
+        Value::Object(problem)
+    });
+    let problems: Vec<Value> = problems.collect();
+    json(
+        status,
+        &serde_json::json!({"status": word, "problems": problems}),
+    )
 }
 
 fn no_route(why: NoRoute, method: &axum::http::Method, path: &str) -> Box<ApiError> {

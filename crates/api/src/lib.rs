@@ -32,7 +32,7 @@ mod stream;
 pub mod throughput;
 mod tls;
 
-pub use app::{AppState, Ends, Gate, Metrics, router};
+pub use app::{AppState, Ends, Gate, Metrics, Problems, router};
 pub use body::MAX_BODY;
 pub use listen::{Access, Refused, serve};
 pub use tls::Tls;

@@ -30,6 +30,7 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -41,7 +42,7 @@ use crate::cache::Cache;
 use crate::cp::CpWriter;
 use crate::device::Device;
 use crate::error::StoreError;
-use crate::folder::Folder;
+use crate::folder::{FileRole, Folder};
 use crate::frame::{Frame, FrameMut, FramePool};
 use crate::layout;
 use crate::life::RootLife;
@@ -275,6 +276,12 @@ impl Aggregate {
         if self.poisoned.set(reason.into()).is_ok() {
             tracing::error!(aggregate = %self.id, reason, "the aggregate is read-only until a restart");
         }
+    }
+
+    /// The files that the next start has to find; none of an aggregate that is not in a folder.
+    pub fn files(&self) -> Vec<(FileRole, PathBuf)> {
+        let folder = self.folder.as_ref();
+        folder.map_or_else(Vec::new, |folder| folder.files().into())
     }
 
     /// Why the aggregate is read-only, if it is: its own reason or the log's.

@@ -13,7 +13,7 @@ use std::io;
 use weir_base::BlockAddr;
 
 pub use completion::{Completer, Io};
-pub use file::{FileDevice, FileOptions};
+pub use file::{FileDevice, FileOptions, HOST_MARGIN};
 pub use mem::MemDevice;
 
 use crate::frame::{Frame, FrameMut};

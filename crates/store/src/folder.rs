@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::HOST_MARGIN;
 use crate::error::StoreError;
 use crate::superblock::{AggregateId, FORMAT_VERSION};
 
@@ -45,6 +46,19 @@ struct Identity {
     /// The log is in another folder.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     external_log: bool,
+}
+
+/// What a file of an open aggregate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileRole {
+    /// The description of the folder.
+    Identity,
+    /// The aggregate's device.
+    Device,
+    /// The intent log.
+    Log,
+    /// The lock of the data folder.
+    Lock,
 }
 
 /// A folder that this process has for itself.
@@ -197,9 +211,20 @@ impl Folder {
         self.log.join(LOG)
     }
 
+    /// Everything that the next start has to find as it is now.
+    pub fn files(&self) -> [(FileRole, PathBuf); 4] {
+        [
+            (FileRole::Identity, self.data.join(IDENTITY)),
+            (FileRole::Device, self.device_path()),
+            (FileRole::Log, self.log_path()),
+            (FileRole::Lock, self.data.join(LOCK)),
+        ]
+    }
+
     /// Blocks that the host's file system could still give to the device.
     pub fn host_free(&self) -> Option<u64> {
-        free_in(&self.data)
+        let margin = HOST_MARGIN / weir_base::BLOCK_SIZE as u64;
+        free_in(&self.data).map(|free| free.saturating_sub(margin))
     }
 
     /// Blocks that the host's file system could still give to the log.

@@ -11,6 +11,7 @@ mod check;
 mod cli;
 mod control;
 mod exports;
+mod health;
 mod limits;
 mod logging;
 mod metrics;
@@ -19,12 +20,14 @@ mod os;
 mod plane;
 mod replica;
 mod resolve;
+mod room;
 mod rpcbind;
 mod scrub;
 mod serve;
 mod size;
 mod state;
 mod storage;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -56,7 +59,10 @@ fn main() -> ExitCode {
         }
         cli::Command::Catalog {
             command: cli::CatalogCommand::Rebuild(args),
-        } => catalog::rebuild(args),
+        } => {
+            os::own_files_only();
+            catalog::rebuild(args)
+        }
         cli::Command::Scrub(args) => scrub::run(args),
         cli::Command::Bench(args) => return weir_bench::run(args),
         cli::Command::Doctor(args) => return weir_doctor::run(args),

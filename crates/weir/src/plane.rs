@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::sync::oneshot;
-use weir_api::{Access, AppState, Metrics, Tls};
+use weir_api::{Access, AppState, Metrics, Problems, Tls};
 use weir_base::{Clock, Rng, SystemRng};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Control, Options};
@@ -159,11 +159,15 @@ pub struct Parts<'a> {
     pub device_bytes: u64,
     /// The metrics as text.
     pub metrics: Metrics,
+    /// What is wrong with the server as a whole.
+    pub problems: Problems,
 }
 
 /// The running control plane. What it has answered is in the catalog, so dropping it loses nothing.
 pub struct Plane {
     api: Option<String>,
+    control: Arc<Control>,
+    catalog: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -203,8 +207,10 @@ impl Plane {
             .build()
             .context("starting the control plane")?;
         let api = door.as_ref().map(Door::url);
+        let catalog = options.catalog.clone();
         let (data, nfs) = (args.data.clone(), parts.nfs);
         let metrics = Arc::clone(&parts.metrics);
+        let problems = Arc::clone(&parts.problems);
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let (opened, outcome) = mpsc::channel::<Result<Arc<Control>>>();
@@ -232,6 +238,7 @@ impl Plane {
                             replication: Arc::clone(&replication),
                             nfs,
                             metrics,
+                            problems,
                         };
                         serve(served, door, access, stopped).await;
                         // Its threads may wait for this one.
@@ -242,14 +249,25 @@ impl Plane {
                 });
             })
             .context("starting the control plane")?;
+        let opened = outcome
+            .recv()
+            .map_err(|_| anyhow!("the control plane ended while it was starting"))
+            .and_then(|opened| opened);
+        let control = match opened {
+            Ok(control) => control,
+            Err(error) => {
+                // A panic of that thread has ended the process.
+                let _ = thread.join();
+                return Err(error);
+            }
+        };
         let plane = Plane {
             api,
+            control: Arc::clone(&control),
+            catalog,
             stop: Some(stop),
             thread: Some(thread),
         };
-        let control = outcome
-            .recv()
-            .map_err(|_| anyhow!("the control plane ended while it was starting"))??;
         let replication = Replication::start(replica::Parts {
             data: args.data.clone(),
             engine: Arc::clone(&parts.engine),
@@ -270,6 +288,16 @@ impl Plane {
             }
         }
         Ok(plane)
+    }
+
+    /// The control plane itself.
+    pub fn control(&self) -> Arc<Control> {
+        Arc::clone(&self.control)
+    }
+
+    /// The catalog's file, if it is in one.
+    pub fn catalog_file(&self) -> Option<PathBuf> {
+        weir_control::file_of(&self.catalog)
     }
 
     /// The API's URL, if it is served.
@@ -321,6 +349,7 @@ struct Served {
     replication: Arc<Replication>,
     nfs: SocketAddr,
     metrics: Metrics,
+    problems: Problems,
 }
 
 /// Serves the API, if there is one, until it is time to stop.
@@ -342,6 +371,7 @@ async fn serve(
         replication,
         nfs,
         metrics,
+        problems,
     } = served;
     let mirrors = Arc::clone(&replication);
     let metrics: Metrics = Arc::new(move || metrics() + &mirrors.render());
@@ -353,6 +383,7 @@ async fn serve(
     });
     let state = AppState::new(control, nfs)
         .with_metrics(metrics)
+        .with_problems(problems)
         .with_ontap(clusters);
     if let Err(error) = weir_api::serve(door.listener, state, access, stopped).await {
         tracing::error!(%error, "the API is not served any more");

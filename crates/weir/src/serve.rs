@@ -18,10 +18,12 @@ use weir_base::{Clock, SystemClock};
 
 use crate::announce::Ready;
 use crate::cli::Serve;
+use crate::health::Health;
 use crate::net::{self, Cores, Ledger, Settings, Wakeups};
 use crate::plane::{self, Door, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
+use crate::watch::Watch;
 use crate::{callbacks, os, storage};
 
 /// Memory to use when nobody says: this part of the machine's.
@@ -60,7 +62,7 @@ pub fn run(args: &Serve) -> Result<()> {
     let wakeups = Wakeups::new(cores);
     let memory = Size(memory.0 - MEMORY_FIXED);
     let network = memory.0 / NETWORK_SHARE;
-    let storage = storage::Storage::open(
+    let mut storage = storage::Storage::open(
         args,
         Size(memory.0 - network),
         Size(network),
@@ -69,6 +71,8 @@ pub fn run(args: &Serve) -> Result<()> {
     )?;
 
     let metrics = storage.metrics();
+    let health = Arc::new(Health::new(storage.engine()));
+    let (ill, problems) = (Arc::clone(&health), Arc::clone(&health));
     let plane = Plane::start(
         &Parts {
             args,
@@ -76,12 +80,31 @@ pub fn run(args: &Serve) -> Result<()> {
             clock: Arc::clone(&clock),
             nfs: address,
             device_bytes: storage.device_bytes(),
-            metrics: Arc::new(move || metrics.render()),
+            metrics: Arc::new(move || metrics.render() + &ill.render()),
+            problems: Arc::new(move || {
+                let problems = problems.problems().into_iter();
+                problems.map(|(about, why)| (about.as_str(), why)).collect()
+            }),
             engine: storage.engine(),
         },
         door,
         peers,
     )?;
+
+    let watch = match storage.watched() {
+        Some((files, room)) => {
+            let catalog = plane.catalog_file();
+            let control = plane.control();
+            Some(Watch::start(
+                files,
+                catalog.as_deref(),
+                room,
+                health,
+                control,
+            )?)
+        }
+        None => None,
+    };
 
     let settings = Settings {
         cores,
@@ -140,6 +163,8 @@ pub fn run(args: &Serve) -> Result<()> {
         "{}: stopping",
         stop.as_ref().map_or("error", |signal| signal)
     );
+    // SQLite deletes its log when the catalog is closed.
+    drop(watch);
     // No more changes from outside; what was begun is in the catalog.
     drop(plane);
     event_loops.stop();
@@ -172,9 +197,15 @@ fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
         let mode = Permissions::from_mode(0o666 & !mask);
-        std::fs::write(path, format!("{}\n", ready.address))
-            .and_then(|()| std::fs::set_permissions(path, mode))
-            .with_context(|| format!("writing {}", path.display()))?;
+        let written = std::fs::write(path, format!("{}\n", ready.address))
+            .and_then(|()| std::fs::set_permissions(path, mode));
+        match written {
+            // The file is for scripts; serving is what frees space.
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                tracing::error!(%error, "cannot write {}; serving without it", path.display());
+            }
+            other => other.with_context(|| format!("writing {}", path.display()))?,
+        }
     }
     Ok(())
 }

@@ -24,9 +24,11 @@ use crate::control::Control;
 use crate::limits::WithLimits;
 use crate::metrics::Metrics;
 use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Wakeups};
+use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
 use crate::state::{self, LockHosts};
+use crate::watch::Files;
 use crate::{exports, os, resolve};
 
 /// How long locks can only be claimed again after a restart, so that clients have time to
@@ -63,6 +65,8 @@ pub struct Storage {
     node: Arc<Node>,
     metrics: Arc<Metrics>,
     _lock_record: LockRecord,
+    /// Taken when the watch over them begins.
+    watched: Option<(Files, Room)>,
     /// Makes page frames ready for as long as this exists.
     _pages: Populator,
 }
@@ -105,6 +109,7 @@ impl Storage {
         args.log_dir
             .as_deref()
             .map_or(Ok(()), state::close_to_others)?;
+        let room = Room::at_start(&args.data);
         let log = Arc::clone(aggregate.log());
         let options = EngineOptions {
             inodes: usize::try_from(inodes)?,
@@ -113,6 +118,7 @@ impl Storage {
         let engine = Arc::new(
             Engine::open(aggregate, replay, &*rng, options).context("opening the volumes")?,
         );
+        let files = Files::of(Arc::clone(&engine)).context("the data folder")?;
         let throttle = Throttle::new(
             Arc::clone(clock),
             os::cores(),
@@ -172,8 +178,14 @@ impl Storage {
             node,
             metrics,
             _lock_record: lock_record,
+            watched: Some((files, room)),
             _pages: pages,
         })
+    }
+
+    /// What [`crate::watch::Watch`] polls; returned once.
+    pub fn watched(&mut self) -> Option<(Files, Room)> {
+        self.watched.take()
     }
 
     /// The service behind the connections.

@@ -136,6 +136,9 @@ fn device(path: &Path, options: FileOptions) -> Result<Arc<dyn Device>, StoreErr
     match FileDevice::open(path, options) {
         Ok(device) => Ok(Arc::new(device)),
         Err(e) if e.kind() == io::ErrorKind::StorageFull => Err(StoreError::NoSpace),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Format(
+            format!("{} is in use by another server", path.display()).into(),
+        )),
         Err(e) => Err(StoreError::Format(
             format!("{}: {e}", path.display()).into(),
         )),

@@ -47,6 +47,10 @@ use crate::frame::{Frame, FrameMut};
 const LOCK_TRIES: u32 = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// Bytes that a growing device leaves free on the host's file system, for what has to be written beside it when that is
+/// full.
+pub const HOST_MARGIN: u64 = 32 << 20;
+
 /// How a [`FileDevice`] is opened. Lengths are in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
@@ -162,7 +166,7 @@ impl FileDevice {
             growing: Mutex::new(()),
         };
         if let Some(blocks) = options.create_len {
-            if device.grow(blocks)? < blocks {
+            if device.grow_leaving(blocks, 0)? < blocks {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             if bytes == 0 && !block_device {
@@ -200,6 +204,51 @@ impl FileDevice {
                 Err(IoError::new(kind, addr, count, e))
             }
         }
+    }
+
+    /// Grows to `blocks`, and leaves at least `margin` bytes free on the host's file system.
+    fn grow_leaving(&self, blocks: u64, margin: u64) -> io::Result<u64> {
+        let _one = self.growing.lock();
+        let now = self.length();
+        if blocks <= now || self.block_device {
+            return Ok(now);
+        }
+        if blocks > self.max_len {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let bytes = |blocks: u64| {
+            let bytes = blocks.checked_mul(BLOCK_SIZE as u64).map(i64::try_from);
+            bytes
+                .and_then(Result::ok)
+                .ok_or(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        let (from, to) = (bytes(now)?, bytes(blocks)?);
+        if margin > 0 && host_free(&self.file)? < (to - from) as u64 + margin {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        loop {
+            // SAFETY: no pointers are passed.
+            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, to - from) } == 0 {
+                break;
+            }
+            let e = io::Error::last_os_error();
+            match e.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EOPNOTSUPP) => {
+                    tracing::warn!("the host's file system cannot reserve space");
+                    self.file.set_len(to as u64)?;
+                    break;
+                }
+                // What a failed call did reserve lies beyond our length, and
+                // may have changed the file's.
+                _ => {
+                    self.file.set_len(from as u64)?;
+                    return Err(e);
+                }
+            }
+        }
+        self.length.store(blocks, Ordering::Release);
+        Ok(blocks)
     }
 
     fn submit<T>(&self, (op, io): (Op, Io<T>)) -> Io<T> {
@@ -246,6 +295,18 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes that the file's file system could still give.
+fn host_free(file: &File) -> io::Result<u64> {
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the descriptor is open, and `stat` is large enough for the answer.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has succeeded and filled it; all its fields are numbers.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn start_engine(file: &Arc<File>, options: FileOptions) -> Engine {
@@ -304,44 +365,7 @@ impl Device for FileDevice {
     }
 
     fn grow(&self, blocks: u64) -> io::Result<u64> {
-        let _one = self.growing.lock();
-        let now = self.length();
-        if blocks <= now || self.block_device {
-            return Ok(now);
-        }
-        if blocks > self.max_len {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let bytes = |blocks: u64| {
-            let bytes = blocks.checked_mul(BLOCK_SIZE as u64).map(i64::try_from);
-            bytes
-                .and_then(Result::ok)
-                .ok_or(io::Error::from(io::ErrorKind::StorageFull))
-        };
-        let (from, to) = (bytes(now)?, bytes(blocks)?);
-        loop {
-            // SAFETY: no pointers are passed.
-            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, to - from) } == 0 {
-                break;
-            }
-            let e = io::Error::last_os_error();
-            match e.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EOPNOTSUPP) => {
-                    tracing::warn!("the host's file system cannot reserve space");
-                    self.file.set_len(to as u64)?;
-                    break;
-                }
-                // What a failed call did reserve lies beyond our length, and
-                // may have changed the file's.
-                _ => {
-                    self.file.set_len(from as u64)?;
-                    return Err(e);
-                }
-            }
-        }
-        self.length.store(blocks, Ordering::Release);
-        Ok(blocks)
+        self.grow_leaving(blocks, HOST_MARGIN)
     }
 }
 
