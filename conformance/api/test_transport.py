@@ -26,6 +26,12 @@ print([p.name for p in client.list_storage_pools(parent="projects/weir/locations
 """
 
 
+def untrusting(environment):
+    """An environment without certificates of this machine's own; requests puts its variables before what a program sets."""
+    ours = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    return {k: v for k, v in environment.items() if k not in ours}
+
+
 class Trust(unittest.TestCase):
     """A client with the server's certificate, and nothing else, believes the server; and no other client does."""
 
@@ -42,9 +48,8 @@ class Trust(unittest.TestCase):
         cls.certificate = os.path.join(cls.server.data, "api-cert.pem")
 
     def python(self, **environment):
-        clean = {k: v for k, v in os.environ.items() if k not in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")}
         return subprocess.run([sys.executable, "-c", LIST, self.server.url, self.token], timeout=120,
-                              capture_output=True, text=True, env={**clean, **environment})
+                              capture_output=True, text=True, env={**untrusting(os.environ), **environment})
 
     def test_pythons_client(self):
         done = self.python(REQUESTS_CA_BUNDLE=self.certificate)
@@ -55,7 +60,7 @@ class Trust(unittest.TestCase):
         self.assertIn("CERTIFICATE_VERIFY_FAILED", refused.stderr)
 
     def test_gcloud(self):
-        environment = gcloud_environment(self)
+        environment = untrusting(gcloud_environment(self))
         token = os.path.join(self.server.data, "token")
         with open(token, "w") as f:
             f.write(self.token)
