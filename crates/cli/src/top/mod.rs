@@ -4,6 +4,7 @@
 
 mod live;
 mod page;
+mod screen;
 mod view;
 
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use crate::Environment;
 use crate::args::{At, Common};
 use crate::error::Error;
 use crate::session::{Io, Session};
+use screen::{Choice, Pane, Screen, Sort};
 use view::{Look, Row, View};
 
 /// `weir top`
@@ -26,6 +28,15 @@ pub struct TopArgs {
     /// Seconds between two looks
     #[arg(long, short, default_value_t = 1.0)]
     pub interval: f64,
+    /// By what rows are sorted
+    #[arg(long, value_enum, default_value_t = Sort::Rate)]
+    pub sort: Sort,
+    /// Only rows whose names contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// Leave out what does nothing
+    #[arg(long)]
+    pub hide_idle: bool,
     #[allow(missing_docs)]
     #[command(flatten)]
     pub common: Common,
@@ -45,64 +56,120 @@ pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result
         seconds += passed.as_secs_f64();
         Ok(Look::new(page::parse(&session.text("/metrics")?), seconds))
     };
+    let choice = Choice {
+        sort: args.sort,
+        filter: args.filter.clone(),
+        hide_idle: args.hide_idle,
+    };
     if !args.once {
-        return live::run(interval, &mut look);
+        return live::run(interval, Screen::new(choice), &mut look);
     }
     let first = look(Duration::ZERO)?;
     std::thread::sleep(interval);
     let view = view::between(&first, &look(interval)?);
-    Ok(io.out.write_all(table(&view).as_bytes())?)
+    Ok(io.out.write_all(table(&view, &choice).as_bytes())?)
 }
 
-const HEADERS: [&str; 10] = [
-    "",
-    "NAME",
-    "READ",
-    "WRITE",
-    "OPS/S",
-    "MEAN",
-    "P99",
-    "OF LIMIT",
-    "WAIT",
-    "THROTTLED BY",
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Name,
+    Read,
+    Written,
+    Ops,
+    Mean,
+    P99,
+    Used,
+    Limit,
+    Queue,
+    Throttled,
+}
+
+/// All columns, for where there is room.
+const WIDE: &[Column] = &[
+    Column::Name,
+    Column::Read,
+    Column::Written,
+    Column::Ops,
+    Column::Mean,
+    Column::P99,
+    Column::Used,
+    Column::Limit,
+    Column::Queue,
+    Column::Throttled,
 ];
 
-/// A row in words.
-fn cells(kind: &str, row: &Row, with_direction: bool) -> [String; 10] {
-    let name = match (row.pool.as_str(), row.name.as_str()) {
-        ("", "") => "(no pool)".to_owned(),
-        (pool, "") => pool.to_owned(),
-        ("", name) => name.to_owned(),
-        (pool, name) => format!("{pool}/{name}"),
-    };
-    let (read, written) = match with_direction {
-        true => (bytes(row.read), bytes(row.written)),
-        false => (bytes(row.bytes), String::new()),
-    };
-    [
-        kind.to_owned(),
-        name,
-        read,
-        written,
-        format!("{:.0}", row.ops),
-        time(row.mean),
-        time(row.p99),
-        row.share
-            .map_or(String::new(), |share| format!("{:.0} %", share * 100.0)),
-        if row.queue > 0.0 {
-            format!("{:.0}", row.queue)
-        } else {
-            String::new()
-        },
-        row.throttled.clone(),
-    ]
+/// What fits into 80 characters and leaves room for names.
+const NARROW: &[Column] = &[
+    Column::Name,
+    Column::Read,
+    Column::Written,
+    Column::Ops,
+    Column::P99,
+    Column::Used,
+    Column::Limit,
+    Column::Throttled,
+];
+
+impl Column {
+    /// Its header, in a table of clients too, whose bytes are not told apart by direction.
+    fn header(self, pane: Pane) -> &'static str {
+        match (self, pane) {
+            (Column::Name, _) => "NAME",
+            (Column::Read, Pane::Clients) => "DATA",
+            (Column::Read, _) => "READ",
+            (Column::Written, Pane::Clients) => "",
+            (Column::Written, _) => "WRITE",
+            (Column::Ops, _) => "OPS/S",
+            (Column::Mean, _) => "MEAN",
+            (Column::P99, _) => "P99",
+            (Column::Used, _) => "USED",
+            (Column::Limit, _) => "LIMIT",
+            (Column::Queue, _) => "WAIT",
+            (Column::Throttled, _) => "THROTTLED BY",
+        }
+    }
+
+    /// A row's cell; `brief` leaves out of a rate what its header says.
+    fn cell(self, row: &Row, pane: Pane, brief: bool) -> String {
+        match self {
+            Column::Name => row.full_name(),
+            Column::Read if pane == Pane::Clients => bytes(row.bytes, brief),
+            Column::Read => bytes(row.read, brief),
+            Column::Written if pane == Pane::Clients => String::new(),
+            Column::Written => bytes(row.written, brief),
+            Column::Ops => format!("{:.0}", row.ops),
+            Column::Mean => time(row.mean),
+            Column::P99 => time(row.p99),
+            Column::Used => row
+                .share
+                .map_or(String::new(), |share| format!("{:.0}%", share * 100.0)),
+            Column::Limit => match row.limit_name.as_str() {
+                "" => String::new(),
+                name if name.contains("ops") => format!("{:.0}/s", row.limit),
+                _ => bytes(row.limit, brief),
+            },
+            Column::Queue if row.queue > 0.0 => format!("{:.0}", row.queue),
+            Column::Queue => String::new(),
+            Column::Throttled => row.throttled.clone(),
+        }
+    }
+
+    fn is_figure(self) -> bool {
+        !matches!(self, Column::Name | Column::Throttled)
+    }
 }
 
-fn bytes(rate: f64) -> String {
-    match rate {
-        r if r >= 1048576.0 => format!("{:.1} MiB/s", r / 1048576.0),
-        r if r > 0.0 => format!("{:.1} KiB/s", r / 1024.0),
-        _ => "-".to_owned(),
+fn bytes(rate: f64, brief: bool) -> String {
+    let (value, unit) = match rate {
+        r if r >= 1_073_741_824.0 * 10.0 => (r / 1_073_741_824.0, 'G'),
+        r if r >= 1_048_576.0 => (r / 1_048_576.0, 'M'),
+        r if r > 0.0 => (r / 1024.0, 'K'),
+        _ => return "-".to_owned(),
+    };
+    match brief {
+        true => format!("{value:.1}{unit}"),
+        false => format!("{value:.1} {unit}iB/s"),
     }
 }
 
@@ -116,41 +183,58 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What the server does as a whole.
-fn summary(view: &View) -> String {
+/// What the server does as a whole, in parts.
+fn summary(view: &View) -> [String; 4] {
     const MIB: f64 = 1048576.0;
     let sum = |of: fn(&Row) -> f64| view.volumes.iter().map(of).sum::<f64>();
-    format!(
-        "read {}, write {}, {:.0} operations/s; waiting {:.0} with {:.1} of {:.0} MiB; {:.2} cores, {:.0} MiB",
-        bytes(sum(|row| row.read)),
-        bytes(sum(|row| row.written)),
-        sum(|row| row.ops),
-        sum(|row| row.queue),
-        view.held.0 / MIB,
-        view.held.1 / MIB,
-        view.cores,
-        view.resident / MIB
-    )
+    [
+        format!(
+            "read {}, write {}",
+            bytes(sum(|row| row.read), false),
+            bytes(sum(|row| row.written), false)
+        ),
+        format!("{:.0} operations/s", sum(|row| row.ops)),
+        format!(
+            "waiting {:.0} with {:.1} of {:.0} MiB",
+            sum(|row| row.queue),
+            view.held.0 / MIB,
+            view.held.1 / MIB
+        ),
+        format!("{:.2} cores, {:.0} MiB", view.cores, view.resident / MIB),
+    ]
 }
 
-fn table(view: &View) -> String {
-    let mut rows = vec![HEADERS.map(str::to_owned)];
-    rows.extend(view.pools.iter().map(|row| cells("pool", row, true)));
-    rows.extend(view.volumes.iter().map(|row| cells("volume", row, true)));
-    rows.extend(view.clients.iter().map(|row| cells("client", row, false)));
+fn table(view: &View, choice: &Choice) -> String {
+    let kinds = [
+        ("pool", Pane::Pools),
+        ("volume", Pane::Volumes),
+        ("client", Pane::Clients),
+    ];
+    let headers = WIDE
+        .iter()
+        .map(|column| column.header(Pane::Volumes).to_owned());
+    let mut rows: Vec<Vec<String>> = vec![std::iter::once(String::new()).chain(headers).collect()];
+    for (kind, pane) in kinds {
+        for row in choice.rows(pane.rows(view)) {
+            let cells = WIDE.iter().map(|column| column.cell(row, pane, false));
+            rows.push(std::iter::once(kind.to_owned()).chain(cells).collect());
+        }
+    }
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..HEADERS.len()).map(width).collect();
-    let mut out = format!("{}\n", summary(view));
+    let widths: Vec<usize> = (0..=WIDE.len()).map(width).collect();
+    let figures = std::iter::once(false).chain(WIDE.iter().map(|column| column.is_figure()));
+    let figures: Vec<bool> = figures.collect();
+    let mut out = format!("{}\n", summary(view).join("; "));
     for row in &rows {
         let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+        for ((cell, width), figure) in row.iter().zip(&widths).zip(&figures) {
             // Writing to a string cannot fail.
-            let _ = match column {
-                2..=8 => write!(line, "{cell:>width$}  "),
-                _ => write!(line, "{cell:<width$}  "),
+            let _ = match figure {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:<width$}  "),
             };
         }
         out.push_str(line.trim_end());
@@ -173,6 +257,8 @@ mod tests {
             mean: 0.0015,
             p99: 0.004,
             share: Some(0.998),
+            limit: 3.0 * 1048576.0,
+            limit_name: "bytes".into(),
             throttled: "volume bytes".into(),
             queue: 12.0,
             ..Row::default()
@@ -181,7 +267,7 @@ mod tests {
             volumes: vec![row],
             ..View::default()
         };
-        let text = table(&view);
+        let text = table(&view, &Choice::default());
         let line = text.lines().nth(2).unwrap();
         for part in [
             "volume",
@@ -190,12 +276,18 @@ mod tests {
             "48",
             "1.5 ms",
             "4.0 ms",
-            "100 %",
+            "100%  3.0 MiB/s",
             "12",
             "volume bytes",
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
         assert_eq!(time(f64::INFINITY), "> 17 s");
+        assert_eq!(bytes(20_971_520.0, true), "20.0M");
+        let hidden = Choice {
+            filter: "other".to_owned(),
+            ..Choice::default()
+        };
+        assert_eq!(table(&view, &hidden).lines().count(), 2);
     }
 }

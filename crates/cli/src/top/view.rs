@@ -33,12 +33,42 @@ pub struct Row {
     pub p99: f64,
     /// The part of the tightest limit that is used, 0 to 1 and a little more; none without limits.
     pub share: Option<f64>,
-    /// What holds requests back now: `volume bytes`.
+    /// The tightest limit in its own unit, of which `share` is the part: bytes or operations a second.
+    pub limit: f64,
+    /// Its name, such as `bytes` or `read_ops`; empty without limits.
+    pub limit_name: String,
+    /// What held requests back in the time shown: `volume bytes`.
     pub throttled: String,
     /// Requests that wait for limits.
     pub queue: f64,
-    /// Of a client: the most that wait on one volume.
+    /// Of a client: the most seconds a second that its requests waited on one volume.
     pub worst: f64,
+}
+
+impl Row {
+    /// `pool/volume`, or what there is of it.
+    pub fn full_name(&self) -> String {
+        match (self.pool.as_str(), self.name.as_str()) {
+            ("", "") => "(no pool)".to_owned(),
+            (pool, "") => pool.to_owned(),
+            ("", name) => name.to_owned(),
+            (pool, name) => format!("{pool}/{name}"),
+        }
+    }
+
+    /// Whether nothing was done, and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.ops == 0.0 && self.bytes == 0.0 && self.queue == 0.0
+    }
+
+    /// Takes a limit over if more of it is used than of the one known.
+    fn limited(&mut self, share: f64, limit: f64, name: &str) {
+        if self.share.is_none_or(|known| known < share) {
+            self.share = Some(share);
+            self.limit = limit;
+            name.clone_into(&mut self.limit_name);
+        }
+    }
 }
 
 /// All of them, the busiest first.
@@ -133,19 +163,10 @@ pub fn between(before: &Look, now: &Look) -> View {
     let limit_of =
         |s: &'_ Sample| ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
     let mut limits: HashMap<[String; 4], f64> = HashMap::new();
-    let mut bound: HashMap<(&str, &str), String> = HashMap::new();
-    for s in &now.samples {
-        match s.name.as_str() {
-            "weir_limit" => {
-                limits.insert(limit_of(s), s.value);
-            }
-            "weir_limit_binding" => {
-                let by = format!("{} {}", s.label("level"), s.label("limit"));
-                bound.insert((s.label("pool"), s.label("volume")), by);
-            }
-            _ => {}
-        }
+    for s in now.samples.iter().filter(|s| s.name == "weir_limit") {
+        limits.insert(limit_of(s), s.value);
     }
+    let bound = held_back(before, now, &limits, rate);
     for s in &now.samples {
         let (pool, name) = (s.label("pool"), s.label("volume"));
         let key = || (pool.to_owned(), name.to_owned());
@@ -178,7 +199,7 @@ pub fn between(before: &Look, now: &Look) -> View {
                         ("client", client) => clients.entry(client.to_owned()).or_default(),
                         _ => volumes.entry(key()).or_default(),
                     };
-                    row.share = Some(row.share.unwrap_or(0.0).max(s.value / limit));
+                    row.limited(s.value / limit, *limit, s.label("limit"));
                 }
             }
             "weir_client_operation_seconds_count" => {
@@ -199,13 +220,17 @@ pub fn between(before: &Look, now: &Look) -> View {
             "weir_throttled_client_queue_length" if s.value > 0.0 => {
                 let row = clients.entry(s.label("client").to_owned()).or_default();
                 row.queue += s.value;
-                let by = bound.get(&(pool, name)).map_or("", String::as_str);
-                // One that waits on several volumes is held back most by one of them.
-                if row.worst <= s.value {
-                    row.worst = s.value;
-                    row.throttled = format!("{}: {by}", short(name))
-                        .trim_end_matches([' ', ':'])
-                        .to_owned();
+                // Unless one that has been let through says more.
+                if row.worst == 0.0 {
+                    row.throttled = held_on(name, bound.get(&(pool, name)));
+                }
+            }
+            "weir_throttled_client_seconds_total" if rate(s) > 0.0 => {
+                let row = clients.entry(s.label("client").to_owned()).or_default();
+                // One that waited on several volumes was held back most by one of them.
+                if row.worst <= rate(s) {
+                    row.worst = rate(s);
+                    row.throttled = held_on(name, bound.get(&(pool, name)));
                 }
             }
             "weir_held_bytes" => view.held.0 = s.value,
@@ -261,6 +286,74 @@ pub fn between(before: &Look, now: &Look) -> View {
         rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     }
     view
+}
+
+/// What a client is held back by, on which volume: `v: pool bytes`.
+fn held_on(volume: &str, by: Option<&String>) -> String {
+    match by {
+        Some(by) => format!("{}: {by}", short(volume)),
+        None => short(volume).to_owned(),
+    }
+}
+
+/// What held each volume's requests back between two looks, by pool and volume.
+///
+/// The server says what binds at the moment of a look, and a limit that lets a request through every few milliseconds
+/// binds in some moments and not in others. What counts is whether requests were held in between, which is counted. Then
+/// the limit is the one that bound at either end, or else the one of the volume's of which most is used.
+fn held_back<'n>(
+    before: &'n Look,
+    now: &'n Look,
+    limits: &HashMap<[String; 4], f64>,
+    rate: impl Fn(&Sample) -> f64,
+) -> HashMap<(&'n str, &'n str), String> {
+    let place = |s: &'n Sample| (s.label("pool"), s.label("volume"));
+    let named = |s: &Sample| format!("{} {}", s.label("level"), s.label("limit"));
+    let mut held: HashMap<(&str, &str), String> = HashMap::new();
+    let counted = now.samples.iter().filter(|s| {
+        matches!(
+            s.name.as_str(),
+            "weir_throttled_operations_total" | "weir_throttled_seconds_total"
+        )
+    });
+    let mut throttled: BTreeSet<(&str, &str)> =
+        counted.filter(|s| rate(s) > 0.0).map(place).collect();
+    let binding = |look: &'n Look| {
+        look.samples
+            .iter()
+            .filter(|s| s.name == "weir_limit_binding" && s.value > 0.0)
+    };
+    // What binds now holds somebody back, even one that has not been let through yet.
+    throttled.extend(binding(now).map(place));
+    for s in binding(before).chain(binding(now)) {
+        if throttled.contains(&place(s)) {
+            held.insert(place(s), named(s));
+        }
+    }
+    for (pool, volume) in throttled {
+        if held.contains_key(&(pool, volume)) {
+            continue;
+        }
+        let used = now.samples.iter().filter(|s| {
+            s.name == "weir_limit_used"
+                && s.label("pool") == pool
+                && (s.label("volume") == volume || s.label("level") == "pool")
+        });
+        let share = |s: &Sample| {
+            let key = ["level", "pool", "volume", "limit"].map(|name| s.label(name).to_owned());
+            limits
+                .get(&key)
+                .filter(|limit| **limit > 0.0)
+                .map(|limit| s.value / limit)
+        };
+        let most = used
+            .filter_map(|s| Some((share(s)?, s)))
+            .max_by(|(a, _), (b, _)| a.total_cmp(b));
+        if let Some((_, s)) = most {
+            held.insert((pool, volume), named(s));
+        }
+    }
+    held
 }
 
 /// A latency histogram: operations a second up to so many nanoseconds, cumulative.
@@ -361,12 +454,42 @@ mod tests {
              weir_limit{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 50\n\
              weir_limit_used{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\",limit=\"read_ops\"} 40\n\
              weir_limit_binding{level=\"client\",pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",limit=\"read_ops\"} 1\n\
+             weir_throttled_client_seconds_total{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 9\n\
              weir_throttled_client_queue_length{pool=\"p\",volume=\"projects/x/locations/l/volumes/v\",client=\"10.0.0.1\"} 4\n";
         let look = Look::new(parse(page), 0.0);
         assert_eq!(look.at, 7.5);
-        let client = &between(&look, &look).clients[0];
+        let before = Look::new(parse("weir_uptime_seconds 6.5\n"), 0.0);
+        let client = &between(&before, &look).clients[0];
         assert_eq!((client.share, client.queue), (Some(0.8), 4.0));
         assert_eq!(client.throttled, "v: client read_ops");
+    }
+
+    /// Between two moments in which nothing waits, requests were held: by what, is kept.
+    #[test]
+    fn a_limit_that_binds_between_two_looks_is_shown() {
+        let look = |at: f64, held: u64, binding: &str| {
+            let page = format!(
+                "weir_operation_seconds_count{{pool=\"p\",volume=\"v\",operation=\"READ\"}} {held}\n\
+                 weir_throttled_operations_total{{pool=\"p\",volume=\"v\",direction=\"read\"}} {held}\n\
+                 weir_limit{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 2000\n\
+                 weir_limit_used{{level=\"volume\",pool=\"p\",volume=\"v\",limit=\"bytes\"}} 1990\n\
+                 weir_limit{{level=\"pool\",pool=\"p\",volume=\"\",limit=\"bytes\"}} 8000\n\
+                 weir_limit_used{{level=\"pool\",pool=\"p\",volume=\"\",limit=\"bytes\"}} 1990\n{binding}"
+            );
+            Look {
+                at,
+                samples: parse(&page),
+            }
+        };
+        let by = |before: &Look, now: &Look| between(before, now).volumes[0].throttled.clone();
+        let pool = "weir_limit_binding{level=\"pool\",pool=\"p\",volume=\"v\",limit=\"bytes\"} 1\n";
+        assert_eq!(by(&look(1.0, 5, ""), &look(2.0, 9, "")), "volume bytes");
+        assert_eq!(by(&look(1.0, 5, pool), &look(2.0, 9, "")), "pool bytes");
+        assert_eq!(by(&look(1.0, 5, ""), &look(2.0, 5, pool)), "pool bytes");
+        // It bound once, and nothing was held since.
+        assert_eq!(by(&look(1.0, 5, pool), &look(2.0, 5, "")), "");
+        let row = &between(&look(1.0, 5, ""), &look(2.0, 9, "")).volumes[0];
+        assert_eq!((row.limit, row.limit_name.as_str()), (2000.0, "bytes"));
     }
 
     #[test]
