@@ -103,6 +103,45 @@ pub struct Row {
     pub data: serde_json::Value,
 }
 
+/// `--only TEXT`: which cases are run. It remembers the names of all that it was asked about, for the message that none is
+/// meant.
+#[derive(Debug, Default)]
+pub(crate) struct Only {
+    text: String,
+    names: std::cell::RefCell<Vec<String>>,
+}
+
+impl Only {
+    pub(crate) fn new(text: &str) -> Only {
+        Only {
+            text: text.to_owned(),
+            names: std::cell::RefCell::default(),
+        }
+    }
+
+    /// Whether a case is one of them.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        let mut names = self.names.borrow_mut();
+        if !names.iter().any(|name| name == case) {
+            names.push(case.to_owned());
+        }
+        case.contains(&self.text)
+    }
+
+    /// An error if nothing was run: a run without cases would pass.
+    pub(crate) fn found(&self, nothing: bool) -> Result<(), BenchError> {
+        let names = self.names.borrow();
+        match nothing {
+            true => Err(BenchError::Usage(format!(
+                "--only '{}' leaves no case to run; there are: {}",
+                self.text,
+                names.join(", ")
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A run under way.
 pub(crate) struct Run {
     pub(crate) server: Server,
@@ -110,13 +149,13 @@ pub(crate) struct Run {
     pub(crate) rows: Vec<Row>,
     pub(crate) plots: Vec<plot::Line>,
     pub(crate) changes: Vec<plot::Line>,
-    only: String,
+    asked: Only,
 }
 
 impl Run {
     /// Whether a case was asked for.
     pub(crate) fn wants(&self, case: &str) -> bool {
-        case.contains(&self.only)
+        self.asked.wants(case)
     }
 
     pub(crate) fn row(&mut self, row: Row) {
@@ -163,10 +202,11 @@ pub fn qos(args: &QosArgs) -> Result<bool, BenchError> {
         rows: Vec::new(),
         plots: Vec::new(),
         changes: Vec::new(),
-        only: args.only.clone(),
+        asked: Only::new(&args.only),
     };
     cases::all(&mut run)?;
     scale::all(&mut run)?;
+    run.asked.found(run.rows.is_empty())?;
     if let Some(out) = &args.out {
         write(&run, out)?;
     }
@@ -224,4 +264,23 @@ fn write(run: &Run, out: &std::path::Path) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_no_case_is_an_error_with_the_names() {
+        let only = Only::new("chang");
+        assert!(only.wants("change") && !only.wants("weights"));
+        assert!(only.found(false).is_ok());
+        let only = Only::new("chanqe");
+        assert!(!only.wants("change") && !only.wants("weights"));
+        let error = only.found(true).unwrap_err().to_string();
+        assert!(
+            error.contains("chanqe") && error.contains("change, weights"),
+            "{error}"
+        );
+    }
 }

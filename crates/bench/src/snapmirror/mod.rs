@@ -20,7 +20,7 @@ mod report;
 use crate::error::BenchError;
 use crate::qos::plot::Line as Plot;
 use crate::qos::server;
-use crate::qos::{Verdict, verdict_name};
+use crate::qos::{Only, Verdict, verdict_name};
 use clap::Args;
 use pair::{Pair, Transfer};
 use serde::Serialize;
@@ -90,14 +90,14 @@ struct Run {
     pause: f64,
     lines: Vec<Line>,
     plots: Vec<Plot>,
-    only: String,
+    asked: Only,
     snapshots: u32,
 }
 
 impl Run {
     /// Whether a case was asked for.
     fn wants(&self, case: &str) -> bool {
-        case.contains(&self.only)
+        self.asked.wants(case)
     }
 
     fn line(&mut self, line: Line) {
@@ -133,7 +133,7 @@ pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
         pause: if args.quick { 0.0 } else { 1.0 },
         lines: Vec::new(),
         plots: Vec::new(),
-        only: args.only.clone(),
+        asked: Only::new(&args.only),
         snapshots: 0,
     };
     let facts = crate::lab::facts::machine();
@@ -141,6 +141,7 @@ pub fn snapmirror(args: &SnapmirrorArgs) -> Result<bool, BenchError> {
     if run.wants("files") {
         files::update(&mut run)?;
     }
+    run.asked.found(run.lines.is_empty())?;
     if let Some(out) = &args.out {
         report::write(&run, args, &facts, out)?;
     }
