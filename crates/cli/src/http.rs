@@ -16,7 +16,8 @@ const ANSWER_LIMIT: u64 = 256 << 20;
 /// Waits for an operation are at most this long each; they begin with a twentieth of it.
 const POLL: Duration = Duration::from_secs(1);
 
-/// A server.
+/// A server. A copy shares its connections.
+#[derive(Clone)]
 pub struct Client {
     agent: Agent,
     base: String,

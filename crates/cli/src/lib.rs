@@ -8,6 +8,7 @@
 pub mod args;
 mod commands;
 mod context;
+mod early_flags;
 mod error;
 mod filter;
 mod flags_file;
@@ -30,12 +31,16 @@ pub use session::Io;
 /// The variables of the environment.
 pub type Environment = HashMap<String, String>;
 
-/// The command line's arguments with flags files put in place.
+/// The command line's arguments with flags files put in place, and with flags of every command that stand before the
+/// command or between its words, as gcloud takes them, put behind it. `whole` is the whole command line.
 ///
 /// # Errors
 /// A flags file that cannot be read or is none.
-pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, String> {
-    flags_file::expand(given)
+pub fn arguments(
+    given: impl IntoIterator<Item = OsString>,
+    whole: &clap::Command,
+) -> Result<Vec<OsString>, String> {
+    Ok(early_flags::put_behind(flags_file::expand(given)?, whole))
 }
 
 /// Runs a command with this process's streams and environment. `whole` is the whole command line,

@@ -95,6 +95,11 @@ impl<'s, 'io> Session<'s, 'io> {
         })
     }
 
+    /// For requests beside the command's own.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// What a path answers that is not a resource.
     ///
     /// # Errors

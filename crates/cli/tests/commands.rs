@@ -321,16 +321,37 @@ fn mount_lines() {
     let ran = on(&server, &["volumes", "mount-help", "v1"]);
     assert_eq!(
         ran.out,
-        "# NFSv3\nsudo mkdir -p /mnt/share1\nsudo mount -t nfs -o vers=3,proto=tcp,hard,timeo=600,\
-         retrans=3,rsize=1048576,wsize=1048576,nconnect=16,port=12049,mountport=12049,nolock \
-         10.0.0.5:/share1 /mnt/share1\n# in /etc/fstab:\n10.0.0.5:/share1 /mnt/share1 nfs \
-         vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,\
-         port=12049,mountport=12049,nolock,_netdev 0 0\n\n# NFSv4.1\nsudo mkdir -p /mnt/share1\n\
-         sudo mount -t nfs -o vers=4.1,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,\
-         wsize=1048576,nconnect=16 10.0.0.5:/share1 /mnt/share1\n# in /etc/fstab:\n\
-         10.0.0.5:/share1 /mnt/share1 nfs vers=4.1,proto=tcp,hard,timeo=600,retrans=3,\
-         rsize=1048576,wsize=1048576,nconnect=16,_netdev 0 0\n\n# 128 requests on each connection, \
-         before the first mount:\nsudo sysctl -w sunrpc.tcp_max_slot_table_entries=128\n"
+        "\
+# NFSv3; the settings of the kernel have to be made before the first mount of this server
+sudo modprobe sunrpc
+sudo sysctl -w sunrpc.tcp_max_slot_table_entries=128
+sudo mkdir -p /mnt/share1
+sudo mount -t nfs -o vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,port=12049,mountport=12049,nolock 10.0.0.5:/share1 /mnt/share1
+echo 15360 | sudo tee /sys/class/bdi/$(mountpoint -d /mnt/share1)/read_ahead_kb
+# in /etc/fstab:
+10.0.0.5:/share1 /mnt/share1 nfs vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,port=12049,mountport=12049,nolock,_netdev 0 0
+# in /etc/modprobe.d/sunrpc.conf:
+options sunrpc tcp_max_slot_table_entries=128
+# in /etc/nfs.conf.d/read-ahead.conf (nfs-utils 2.6.2 or later):
+[nfsrahead]
+nfs=15360
+nfs4=15360
+
+# NFSv4.1; the settings of the kernel have to be made before the first mount of this server
+sudo modprobe nfs
+echo 180 | sudo tee /sys/module/nfs/parameters/max_session_slots
+sudo mkdir -p /mnt/share1
+sudo mount -t nfs -o vers=4.1,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16 10.0.0.5:/share1 /mnt/share1
+echo 15360 | sudo tee /sys/class/bdi/$(mountpoint -d /mnt/share1)/read_ahead_kb
+# in /etc/fstab:
+10.0.0.5:/share1 /mnt/share1 nfs vers=4.1,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16,_netdev 0 0
+# in /etc/modprobe.d/nfsclient.conf:
+options nfs max_session_slots=180
+# in /etc/nfs.conf.d/read-ahead.conf (nfs-utils 2.6.2 or later):
+[nfsrahead]
+nfs=15360
+nfs4=15360
+"
     );
 }
 
@@ -539,4 +560,187 @@ fn flags_files_that_are_none() {
         None,
     );
     assert_eq!(ran.out.lines().count(), 3, "{}", ran.err);
+}
+
+/// Flags of every command stand where their writer wants them, and a line of ONTAP's goes where they say.
+#[test]
+fn flags_stand_anywhere() {
+    let lines = || {
+        Server::start(Box::new(|_, _| {
+            Some((200, json!({"output": "done\n", "volumes": []})))
+        }))
+    };
+    let (here, elsewhere) = (lines(), lines());
+    let at = here.address.as_str();
+    let flag = format!("--server={at}");
+    let volumes: &[&str] = &["volumes", "list"];
+    let line: &[&str] = &["ontap", "snapmirror show -fields throttle"];
+    let words: &[&str] = &["snapmirror", "show", "-fields", "throttle"];
+    for command in [volumes, line, words] {
+        for place in 0..=command.len() {
+            for given in [&[flag.as_str()][..], &["--server", at]] {
+                let mut args = command[..place].to_vec();
+                args.extend(given);
+                args.extend(&command[place..]);
+                let ran = weir(&args, &[("WEIR_SERVER", &elsewhere.address)], None);
+                assert_eq!(ran.exit, 0, "{args:?}: {}", ran.err);
+                let requests = here.requests();
+                assert_eq!(requests.len(), 1, "{args:?}");
+                if command != volumes {
+                    let input = &requests[0].3["input"];
+                    assert_eq!(input, "snapmirror show -fields throttle", "{args:?}");
+                }
+            }
+        }
+    }
+    for refused in [
+        &["ontap", "snapmirror show", "--sever", at][..],
+        &["ontap", "--sever", at, "snapmirror show"],
+        &["snapmirror", "show", "--sever", at],
+        &["ontap", "version", "--server"],
+    ] {
+        let ran = weir(refused, &[("WEIR_SERVER", &elsewhere.address)], None);
+        assert_ne!(ran.exit, 0, "{refused:?}");
+    }
+    assert_eq!(elsewhere.requests().len(), 0);
+}
+
+/// `?`, `help` and `--help` are answered without a server.
+#[test]
+fn help_with_a_line() {
+    for (args, wanted) in [
+        (&["ontap", "?"][..], "snapmirror update"),
+        (&["ontap", "help"], "volume show"),
+        (&["ontap", "help snapmirror upd"], "-source-snapshot <text>"),
+        (&["ontap", "snapmirror update -th?"], "-throttle <throttle>"),
+        (&["snapmirror", "?"], "snapmirror policy add-rule"),
+        (
+            &["snapmirror", "update", "?"],
+            "-destination-path <SVM:volume>",
+        ),
+        (
+            &["snapmirror", "update", "--help"],
+            "-destination-path <SVM:volume>",
+        ),
+    ] {
+        let ran = weir(args, &[("WEIR_SERVER", "http://127.0.0.1:1")], None);
+        assert!(
+            ran.exit == 0 && ran.out.contains(wanted),
+            "{args:?}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+    let ran = weir(&["ontap", "nonsense ?"], &[], None);
+    assert!(
+        ran.exit == 1 && ran.err.contains("not a recognized command"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn snapshots_of_instances() {
+    let created = sent(&[
+        "filestore",
+        "instances",
+        "snapshots",
+        "create",
+        "s1",
+        "--instance=i1",
+        "--instance-region=us-central1",
+        "--description=before",
+        "--labels=a=b",
+    ]);
+    let parent = "/v1/projects/weir/locations/us-central1/instances/i1";
+    assert_eq!(
+        (created.0.as_str(), created.1),
+        ("POST", format!("{parent}/snapshots"))
+    );
+    assert_eq!(created.2, "snapshotId=s1");
+    assert_eq!(created.3["description"], "before");
+    let updated = sent(&[
+        "filestore",
+        "instances",
+        "snapshots",
+        "update",
+        "s1",
+        "--instance=i1",
+        "--instance-location=us-central1",
+        "--update-labels=c=d",
+    ]);
+    assert_eq!(
+        (updated.0.as_str(), updated.1),
+        ("PATCH", format!("{parent}/snapshots/s1"))
+    );
+    assert_eq!(updated.3["labels"], json!({"old": "1", "c": "d"}));
+    let deleted = sent(&[
+        "filestore",
+        "instances",
+        "snapshots",
+        "delete",
+        "s1",
+        "--instance=i1",
+        "--location=us-central1",
+        "--quiet",
+    ]);
+    assert_eq!(
+        (deleted.0.as_str(), deleted.1),
+        ("DELETE", format!("{parent}/snapshots/s1"))
+    );
+    let reverted = sent(&[
+        "filestore",
+        "instances",
+        "revert",
+        "i1",
+        "--target-snapshot=s1",
+        "--location=us-central1",
+        "-q",
+    ]);
+    assert_eq!(
+        (reverted.0.as_str(), reverted.1),
+        ("POST", format!("{parent}:revert"))
+    );
+    assert_eq!(reverted.3, json!({"targetSnapshotId": "s1"}));
+    let server = accepting();
+    let ran = on(&server, &["filestore", "instances", "snapshots", "list"]);
+    assert!(
+        ran.exit == 1 && ran.err.contains("[--instance]"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn pools_are_switched_and_take_lines() {
+    let switched = sent(&["storage-pools", "switch", "mq", "--location=l1"]);
+    let pool = "/v1/projects/weir/locations/l1/storagePools/mq";
+    assert_eq!(
+        (switched.0.as_str(), switched.1),
+        ("POST", format!("{pool}:switch"))
+    );
+    let server = Server::start(Box::new(|_, _| {
+        Some((200, json!({"body": {"output": "1 entry was displayed.\n"}})))
+    }));
+    let ran = on(
+        &server,
+        &[
+            "storage-pools",
+            "execute",
+            "mq",
+            "snapmirror show",
+            "--location=l1",
+        ],
+    );
+    assert_eq!(
+        ran.out, "body:\n  output: |\n    1 entry was displayed.\n",
+        "{}",
+        ran.err
+    );
+    let (method, path, _, body) = server.requests().remove(0);
+    assert_eq!(
+        (method.as_str(), path),
+        ("POST", format!("{pool}/ontap/api/private/cli"))
+    );
+    assert_eq!(body, json!({"body": {"input": "snapmirror show"}}));
 }

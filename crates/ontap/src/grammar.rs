@@ -218,7 +218,7 @@ fn negative(word: &str) -> bool {
     word.len() > 1 && word.bytes().skip(1).all(|b| b.is_ascii_digit())
 }
 
-fn parameter(command: &Command, short: &str) -> Result<&'static Parameter, String> {
+pub(crate) fn parameter(command: &Command, short: &str) -> Result<&'static Parameter, String> {
     // The private REST passthrough writes underscores.
     let short = short.replace('_', "-");
     if let Some(exact) = command.parameters.iter().find(|p| p.name == short) {
@@ -240,68 +240,4 @@ fn parameter(command: &Command, short: &str) -> Result<&'static Parameter, Strin
                 .join(", ")
         )),
     }
-}
-
-/// What the last word of an unfinished line may become: words of commands, or names of arguments.
-pub fn complete(line: &str) -> Vec<String> {
-    let commands = crate::commands::COMMANDS;
-    let ends = line.ends_with(char::is_whitespace) || line.is_empty();
-    let mut all: Vec<&str> = line.split_whitespace().collect();
-    let last = if ends {
-        ""
-    } else {
-        all.pop().unwrap_or_default()
-    };
-    let leading: Vec<&str> = all
-        .iter()
-        .copied()
-        .take_while(|word| !word.starts_with('-'))
-        .collect();
-    let mut candidates: Vec<&Command> = commands.iter().collect();
-    let mut depth = 0;
-    for word in &leading {
-        let exact = candidates.iter().any(|c| c.path.get(depth) == Some(word));
-        let fits = |c: &&Command| {
-            c.path.get(depth).is_some_and(|name| {
-                if exact {
-                    name == word
-                } else {
-                    name.starts_with(word)
-                }
-            })
-        };
-        if !candidates.iter().any(fits) {
-            return Vec::new();
-        }
-        candidates.retain(fits);
-        depth += 1;
-    }
-    let mut found: Vec<String> = match candidates.iter().find(|c| c.path.len() == depth) {
-        Some(command)
-            if last.starts_with('-')
-                || ends && all.len() == leading.len() && candidates.len() == 1 =>
-        {
-            let used: Vec<&str> = all
-                .iter()
-                .filter_map(|word| word.strip_prefix('-'))
-                .collect();
-            let open = command
-                .parameters
-                .iter()
-                .filter(|p| !used.contains(&p.name));
-            open.map(|p| format!("-{}", p.name))
-                .filter(|name| name.starts_with(last))
-                .collect()
-        }
-        _ if all.len() > leading.len() => Vec::new(),
-        _ => candidates
-            .iter()
-            .filter_map(|c| c.path.get(depth))
-            .filter(|name| name.starts_with(last))
-            .map(|name| (*name).to_owned())
-            .collect(),
-    };
-    found.sort();
-    found.dedup();
-    found
 }

@@ -8,7 +8,7 @@
 //! Replies are text in the form that operators know and scripts parse, down to where columns wrap: [`table`] has the
 //! rules. What a command does is asked of a [`Cluster`], so that the language is tested without one that stores data.
 //!
-//! - [`words`]: a line into words; [`grammar`]: words into a command with arguments;
+//! - [`words`]: a line into words; [`grammar`]: words into a command with arguments; [`help`]: what may follow;
 //! - [`query`]: what a value matches; [`value`]: sizes, durations, throttles as text;
 //! - [`table`]: wrapped columns; [`commands`]: what each command does and answers.
 
@@ -17,6 +17,7 @@ pub mod commands;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod grammar;
+pub mod help;
 pub mod query;
 mod subject;
 pub mod table;
@@ -25,4 +26,4 @@ pub mod words;
 
 pub use cluster::{Change, Cluster, Clusters, Failure, Reason, Snapshot};
 pub use commands::{Answer, Scalar, call, execute, run};
-pub use grammar::complete;
+pub use help::{complete, help};

@@ -401,7 +401,7 @@ SVM:vol_test SVM:vol_test_1_dst XDPDefault
 
 #[test]
 fn completion() {
-    let complete = weir_ontap::complete;
+    let complete = |line: &str| weir_ontap::complete(line, |_| Vec::new());
     assert_eq!(complete("snapm"), ["snapmirror"]);
     assert_eq!(complete("snap"), ["snapmirror", "snapshot"]);
     assert_eq!(complete("snapmirror res"), ["restore", "resume", "resync"]);

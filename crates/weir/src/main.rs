@@ -40,7 +40,7 @@ use clap::{CommandFactory, Parser};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match weir_cli::arguments(std::env::args_os()) {
+    let cli = match weir_cli::arguments(std::env::args_os(), &cli::Cli::command()) {
         Ok(arguments) => cli::Cli::parse_from(arguments),
         Err(error) => {
             eprintln!("weir: {error}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{Async, LabelChanges, Listed, Locations, Named, Operations};
+use super::{Async, At, Common, LabelChanges, Listed, Listing, Locations, Named, Operations};
 use crate::values::{self, Dict};
 
 /// `weir filestore`
@@ -43,6 +43,128 @@ pub enum Instances {
     Update(Box<InstanceUpdate>),
     /// Delete an instance and what is in it
     Delete(InstanceDelete),
+    /// Make an instance again what it was when a snapshot was taken
+    Revert(InstanceRevert),
+    /// Snapshots of instances
+    Snapshots {
+        /// What to do
+        #[command(subcommand)]
+        command: InstanceSnapshots,
+    },
+}
+
+/// `weir filestore instances revert`
+#[derive(Debug, Args)]
+pub struct InstanceRevert {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// The snapshot
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub target_snapshot: String,
+}
+
+/// `weir filestore instances snapshots`
+#[derive(Debug, Subcommand)]
+pub enum InstanceSnapshots {
+    /// Create a snapshot
+    Create(InstanceSnapshotCreate),
+    /// List the snapshots of an instance
+    List(InstanceSnapshotList),
+    /// Show a snapshot
+    Describe(InstanceSnapshotNamed),
+    /// Change a snapshot's labels or description
+    Update(InstanceSnapshotUpdate),
+    /// Delete a snapshot
+    Delete(InstanceSnapshotDelete),
+}
+
+/// The instance of a snapshot.
+#[derive(Debug, Clone, Args)]
+pub struct OfInstance {
+    /// The instance
+    #[arg(long, value_name = "INSTANCE")]
+    pub instance: Option<String>,
+    /// The instance's location; --location is the same
+    #[arg(long, visible_aliases = ["instance-region", "instance-zone"], value_name = "LOCATION",
+          conflicts_with = "location")]
+    pub instance_location: Option<String>,
+}
+
+/// A snapshot of an instance.
+#[derive(Debug, Args)]
+pub struct InstanceSnapshotNamed {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub of: OfInstance,
+}
+
+/// `weir filestore instances snapshots create`
+#[derive(Debug, Args)]
+pub struct InstanceSnapshotCreate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: InstanceSnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Labels, KEY=VALUE,…
+    #[arg(long, value_name = "KEY=VALUE", value_parser = values::labels)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// `weir filestore instances snapshots list`
+#[derive(Debug, Args)]
+pub struct InstanceSnapshotList {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub of: OfInstance,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: At,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub listing: Listing,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+}
+
+/// `weir filestore instances snapshots update`
+#[derive(Debug, Args)]
+pub struct InstanceSnapshotUpdate {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: InstanceSnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
+    /// A description
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub labels: LabelChanges,
+}
+
+/// `weir filestore instances snapshots delete`
+#[derive(Debug, Args)]
+pub struct InstanceSnapshotDelete {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub snapshot: InstanceSnapshotNamed,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub wait: Async,
 }
 
 /// `weir filestore instances create`
@@ -157,6 +279,14 @@ impl Filestore {
                     Instances::Describe(_) => "describe",
                     Instances::Update(_) => "update",
                     Instances::Delete(_) => "delete",
+                    Instances::Revert(_) => "revert",
+                    Instances::Snapshots { command } => match command {
+                        InstanceSnapshots::Create(_) => "snapshots.create",
+                        InstanceSnapshots::List(_) => "snapshots.list",
+                        InstanceSnapshots::Describe(_) => "snapshots.describe",
+                        InstanceSnapshots::Update(_) => "snapshots.update",
+                        InstanceSnapshots::Delete(_) => "snapshots.delete",
+                    },
                 };
                 format!("instances.{verb}")
             }

@@ -6,7 +6,10 @@ mod ontap;
 mod replications;
 mod server;
 
-pub use filestore::{Filestore, InstanceCreate, InstanceDelete, InstanceUpdate, Instances};
+pub use filestore::{
+    Filestore, InstanceCreate, InstanceDelete, InstanceSnapshotNamed, InstanceSnapshots,
+    InstanceUpdate, Instances, OfInstance,
+};
 pub use netapp::{
     Locations, Operations, PoolCreate, PoolUpdate, Schedules, SnapshotCreate, SnapshotUpdate,
     Snapshots, StoragePools, VolumeClone, VolumeCreate, VolumeDelete, VolumeFields, VolumeUpdate,

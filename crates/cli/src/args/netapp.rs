@@ -20,9 +20,24 @@ pub enum StoragePools {
     Update(Box<PoolUpdate>),
     /// Delete a storage pool that has no volumes
     Delete(DeleteOne),
+    /// Have a regional Flex pool served from its other zone
+    Switch(DeleteOne),
+    /// Run a line of ONTAP's command language at the pool
+    Execute(PoolExecute),
 }
 
-/// What to delete.
+/// `weir storage-pools execute`
+#[derive(Debug, Args)]
+pub struct PoolExecute {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub named: Named,
+    /// The line, such as 'snapmirror show'
+    #[arg(value_name = "COMMAND")]
+    pub line: String,
+}
+
+/// What to delete or to switch.
 #[derive(Debug, Args)]
 pub struct DeleteOne {
     #[command(flatten)]
@@ -552,6 +567,8 @@ impl StoragePools {
             Self::Describe(_) => "describe",
             Self::Update(_) => "update",
             Self::Delete(_) => "delete",
+            Self::Switch(_) => "switch",
+            Self::Execute(_) => "execute",
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct Ontap {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-    /// A command, such as 'snapmirror show -fields throttle'; without one, lines are read from a prompt or a pipe
+    /// A command, such as 'snapmirror show -fields throttle', or '?'; without one, lines are read from a prompt or a pipe
     #[arg(
         value_name = "LINE",
         trailing_var_arg = true,
@@ -25,7 +25,7 @@ pub struct Snapmirror {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-    /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', …; with --wait, what starts a
+    /// The rest of a snapmirror command: 'show', 'update -destination-path SVM:volume', '?', …; with --wait, what starts a
     /// transfer shows its progress and ends with it
     #[arg(
         value_name = "WORDS",

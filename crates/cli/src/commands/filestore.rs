@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::netapp::{self, act};
 use super::{Body, delete, last, open, open_named, operations, own};
 use crate::Environment;
-use crate::args::{Filestore, InstanceCreate, InstanceUpdate, Instances};
+use crate::args::{
+    At, Filestore, InstanceCreate, InstanceSnapshotNamed, InstanceSnapshots, InstanceUpdate,
+    Instances, OfInstance,
+};
 use crate::error::Error;
 use crate::format::{Format, Kind};
 use crate::http::Method;
@@ -15,6 +19,9 @@ const INSTANCES: &str = "table(name.basename():label=INSTANCE_NAME:sort=1,
     name.segment(3):label=LOCATION, tier, fileShares[0].capacityGb:label=CAPACITY_GB,
     fileShares[0].name.yesno(no=\"N/A\"):label=FILE_SHARE_NAME,
     networks[0].ipAddresses[0]:label=IP_ADDRESS, state, createTime.date())";
+
+const SNAPSHOTS: &str =
+    "table(name.basename():label=NAME:sort=1, state, createTime.date(), description)";
 
 /// `weir filestore`
 pub fn run(command: &Filestore, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
@@ -47,6 +54,90 @@ fn instances(command: &Instances, environment: &Environment, io: &mut Io<'_>) ->
             ))?;
             let force = vec![("force", args.force.to_string())];
             delete(&mut s, name, force, args.wait.no_wait, "instance")
+        }
+        Instances::Revert(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("instances", &args.named.name)?;
+            let snapshot = last(&args.target_snapshot);
+            s.confirm(&format!(
+                "You are about to revert Filestore instance {name} to snapshot {snapshot}."
+            ))?;
+            let body = json!({"targetSnapshotId": snapshot});
+            let done = format!("Reverted instance [{}].", last(&name));
+            act(&mut s, &name, "revert", body, args.wait.no_wait, done)
+        }
+        Instances::Snapshots { command } => snapshots(command, environment, io),
+    }
+}
+
+/// The location of an instance, by whichever of its flags.
+fn place(of: &OfInstance, at: &At) -> At {
+    At {
+        location: of.instance_location.clone().or_else(|| at.location.clone()),
+    }
+}
+
+/// The full name of an instance whose snapshots are meant.
+fn of_instance(s: &Session<'_, '_>, of: &OfInstance) -> Result<String, Error> {
+    let instance = of.instance.as_ref().ok_or_else(|| {
+        Error::Other(
+            "Missing required argument [--instance]: the instance of the snapshot".to_owned(),
+        )
+    })?;
+    s.name("instances", instance)
+}
+
+fn snapshots(
+    command: &InstanceSnapshots,
+    environment: &Environment,
+    io: &mut Io<'_>,
+) -> Result<(), Error> {
+    let open_it = |snapshot: &InstanceSnapshotNamed, io| {
+        let at = place(&snapshot.of, &snapshot.named.at);
+        let s = open(&snapshot.named.common, &at, environment, io)?;
+        let given = &snapshot.named.name;
+        let name = match given.starts_with("projects/") {
+            true => s.name("snapshots", given)?,
+            false => {
+                // For the check of the name alone.
+                s.name("snapshots", given)?;
+                format!("{}/snapshots/{given}", of_instance(&s, &snapshot.of)?)
+            }
+        };
+        Ok::<_, Error>((s, name))
+    };
+    match command {
+        InstanceSnapshots::List(args) => {
+            let mut s = open(&args.common, &place(&args.of, &args.at), environment, io)?;
+            let instance = of_instance(&s, &args.of)?;
+            s.list(&instance, "snapshots", &args.listing, &own(SNAPSHOTS)?)
+        }
+        InstanceSnapshots::Describe(args) => {
+            let (mut s, name) = open_it(args, io)?;
+            s.describe(&name)
+        }
+        InstanceSnapshots::Create(args) => {
+            let (mut s, name) = open_it(&args.snapshot, io)?;
+            let mut body = Body::default();
+            body.set("description", args.description.as_deref());
+            body.set("labels", args.labels.as_ref().map(|labels| json!(labels)));
+            let wait = args.wait.no_wait;
+            netapp::create(&mut s, &name, "snapshotId", body, wait, "snapshot")
+        }
+        InstanceSnapshots::Update(args) => {
+            let (mut s, name) = open_it(&args.snapshot, io)?;
+            let current = s.get(&name)?;
+            let mut body = Body::default();
+            body.set("description", args.description.as_deref());
+            body.set("labels", Session::labels(&current, &args.labels));
+            netapp::update(&mut s, name, body, args.wait.no_wait, "snapshot")
+        }
+        InstanceSnapshots::Delete(args) => {
+            let (mut s, name) = open_it(&args.snapshot, io)?;
+            s.confirm(&format!(
+                "You are about to delete Filestore snapshot {name}."
+            ))?;
+            delete(&mut s, name, Vec::new(), args.wait.no_wait, "snapshot")
         }
     }
 }

@@ -51,6 +51,20 @@ pub fn pools(
             s.confirm(&format!("You are about to delete a Storage Pool {name}."))?;
             delete(&mut s, name, Vec::new(), args.wait.no_wait, "storage pool")
         }
+        StoragePools::Switch(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("storagePools", &args.named.name)?;
+            let done = format!("Switched storage pool [{}].", last(&name));
+            act(&mut s, &name, "switch", json!({}), args.wait.no_wait, done)
+        }
+        StoragePools::Execute(args) => {
+            let mut s = open_named(&args.named, environment, io)?;
+            let name = s.name("storagePools", &args.named.name)?;
+            let path = format!("{name}/ontap/api/private/cli");
+            let body = json!({"body": {"input": args.line}});
+            let answer = s.call(Method::Post, &path, &[], Some(&body))?;
+            s.print(&answer, &Format::plain(Kind::Yaml))
+        }
     }
 }
 

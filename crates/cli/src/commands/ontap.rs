@@ -14,25 +14,109 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{Config, Context, Editor, Helper};
+use serde_json::Value;
+use weir_ontap::help::Live;
 
 use super::open;
 use crate::Environment;
-use crate::args::{At, Ontap};
+use crate::args::{At, Common, Ontap};
 use crate::context;
 use crate::error::Error;
+use crate::http::{Client, Method};
 use crate::session::{Io, Session};
 
 const PROMPT: &str = "::> ";
 
 /// `weir ontap`
 pub fn run(args: &Ontap, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
-    let mut s = open(&args.common, &At::default(), environment, io)?;
-    match args.line.as_slice() {
-        [] if std::io::stdin().is_terminal() => prompt(&mut s, environment),
-        [] => pipe(&mut s),
-        [line] => one(&mut s, line),
-        words => one(&mut s, &joined(words)),
+    let mut common = args.common.clone();
+    let words = own(&args.line, &mut common, None)?;
+    let line = match words.as_slice() {
+        [line] => line.clone(),
+        words => joined(words),
+    };
+    if let Some(before) = asked_for_help(&line) {
+        return show_help(&before, io);
     }
+    let mut s = open(&common, &At::default(), environment, io)?;
+    match words.is_empty() {
+        true if std::io::stdin().is_terminal() => prompt(&mut s, environment),
+        true => pipe(&mut s),
+        false => one(&mut s, &line),
+    }
+}
+
+/// What a line asks help about, in ONTAP's way or in this program's.
+pub(super) fn asked_for_help(line: &str) -> Option<String> {
+    let about = weir_ontap::help::asked(line).map(str::to_owned);
+    about.or_else(|| line.trim_end().strip_suffix("--help").map(str::to_owned))
+}
+
+/// Help needs no server.
+pub(super) fn show_help(before: &str, io: &mut Io<'_>) -> Result<(), Error> {
+    match weir_ontap::help(before) {
+        Ok(text) => Ok(io.out.write_all(text.as_bytes())?),
+        Err(message) => Err(Error::Refused(weir_ontap::commands::error(&message))),
+    }
+}
+
+/// Takes this program's flags, which begin with two dashes, out of the words of a line, wherever they stand; `wait` is
+/// set by `--wait` where it is one of them. ONTAP's arguments may come with two dashes as well. What is neither is
+/// refused: a flag that was taken for a part of the line would have the line run at another server.
+pub(super) fn own(
+    given: &[String],
+    common: &mut Common,
+    mut wait: Option<&mut bool>,
+) -> Result<Vec<String>, Error> {
+    let mut words = Vec::new();
+    let mut given = given.iter();
+    while let Some(word) = given.next() {
+        // A whole line is one word; what looks like a flag in it is ONTAP's to refuse.
+        let Some(rest) = word.strip_prefix("--").filter(|rest| *rest != "help") else {
+            words.push(word.clone());
+            continue;
+        };
+        if rest.is_empty() {
+            words.extend(given.by_ref().cloned());
+            break;
+        }
+        let (name, value) = match rest.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (rest, None),
+        };
+        let place = match (name, &mut wait) {
+            ("wait", Some(wait)) if value.is_none() => {
+                **wait = true;
+                continue;
+            }
+            ("quiet", _) if value.is_none() => {
+                common.quiet = true;
+                continue;
+            }
+            ("server", _) => &mut common.server,
+            ("ca-cert", _) => &mut common.ca_cert,
+            ("access-token-file", _) => &mut common.access_token_file,
+            ("project", _) => &mut common.project,
+            ("format", _) => &mut common.format,
+            _ => {
+                let argument = name.replace('_', "-");
+                let mut all = weir_ontap::commands::COMMANDS
+                    .iter()
+                    .flat_map(|c| c.parameters);
+                if !all.any(|p| p.name.starts_with(&argument)) {
+                    return Err(Error::Other(format!(
+                        "--{name} is neither a flag of this command nor an argument of ONTAP's"
+                    )));
+                }
+                words.push(format!("-{name}"));
+                words.extend(value);
+                continue;
+            }
+        };
+        let value = value.or_else(|| given.next().cloned());
+        *place = Some(value.ok_or_else(|| format!("--{name} takes a value"))?);
+    }
+    Ok(words)
 }
 
 /// Words as a line that is split into them again.
@@ -68,7 +152,7 @@ fn pipe(s: &mut Session<'_, '_>) -> Result<(), Error> {
         if matches!(line, "exit" | "quit") {
             break;
         }
-        match s.line(line)? {
+        match answered(s, line)? {
             Ok(text) => s.put(&text)?,
             Err(text) => {
                 refused = true;
@@ -83,7 +167,28 @@ fn pipe(s: &mut Session<'_, '_>) -> Result<(), Error> {
 }
 
 /// What the prompt knows of the words: how to complete them.
-struct Words;
+struct Words {
+    /// For values that only the node knows.
+    client: Client,
+}
+
+impl Words {
+    /// The values that a `show` has at the node; none if it does not answer.
+    fn values(&self, live: Live) -> Vec<String> {
+        let path = format!("private/cli/{}", live.command.join("/"));
+        let query = [("fields", live.fields.join(","))];
+        let Ok((_, answer)) = self.client.ontap(Method::Get, &path, &query, None) else {
+            return Vec::new();
+        };
+        let records = answer.get("records").and_then(Value::as_array);
+        let value = |record: &Value| -> Option<String> {
+            let part = |field: &&str| record.get(field.replace('-', "_"))?.as_str();
+            let parts: Option<Vec<&str>> = live.fields.iter().map(part).collect();
+            Some(parts?.join(":"))
+        };
+        records.into_iter().flatten().filter_map(value).collect()
+    }
+}
 
 impl Helper for Words {}
 impl Highlighter for Words {}
@@ -104,7 +209,7 @@ impl Completer for Words {
     ) -> rustyline::Result<(usize, Vec<String>)> {
         let before = line.get(..at).unwrap_or(line);
         let start = before.rfind(char::is_whitespace).map_or(0, |i| i + 1);
-        let mut found = weir_ontap::complete(before);
+        let mut found = weir_ontap::complete(before, |live| self.values(live));
         if let [only] = found.as_mut_slice() {
             only.push(' ');
         }
@@ -120,7 +225,7 @@ fn prompt(s: &mut Session<'_, '_>, environment: &Environment) -> Result<(), Erro
         .auto_add_history(true)
         .build();
     let mut editor: Editor<Words, FileHistory> = Editor::with_config(config).map_err(failed)?;
-    editor.set_helper(Some(Words));
+    editor.set_helper(Some(Words { client: s.client() }));
     let history = history(environment);
     if let Some(history) = &history {
         // The first time there is none.
@@ -146,8 +251,7 @@ fn prompt(s: &mut Session<'_, '_>, environment: &Environment) -> Result<(), Erro
                     .collect();
                 s.put(&past.concat())?;
             }
-            line if line.ends_with('?') => s.put(&help(line.trim_end_matches('?')))?,
-            line => match s.line(line) {
+            line => match answered(s, line) {
                 Ok(Ok(text) | Err(text)) => s.put(&format!("{text}\n"))?,
                 // The server may be back for the next line.
                 Err(error) => s.say(error.lines("ontap").trim_end())?,
@@ -165,38 +269,14 @@ fn prompt(s: &mut Session<'_, '_>, environment: &Environment) -> Result<(), Erro
     Ok(())
 }
 
-/// What may follow.
-fn help(line: &str) -> String {
-    let commands = weir_ontap::commands::COMMANDS;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let below: Vec<_> = commands
-        .iter()
-        .filter(|c| {
-            words
-                .iter()
-                .zip(c.path)
-                .all(|(word, name)| name.starts_with(word))
-                && c.path.len() >= words.len()
-        })
-        .collect();
-    let mut out = String::new();
-    if let [only] = below.as_slice() {
-        for p in only.parameters {
-            let value = match p.value {
-                "" => String::new(),
-                value => format!(" <{value}>"),
-            };
-            let text = format!("-{}{value}", p.name);
-            let must = if p.required { "" } else { "(optional)" };
-            out.push_str(format!("  {text:<44} {must}").trim_end());
-            out.push('\n');
+/// What a line prints; help is found here, whatever the server's age.
+fn answered(s: &mut Session<'_, '_>, line: &str) -> Result<Result<String, String>, Error> {
+    match weir_ontap::help::asked(line) {
+        Some(before) => {
+            Ok(weir_ontap::help(before).map_err(|message| weir_ontap::commands::error(&message)))
         }
-        return out;
+        None => s.line(line),
     }
-    for command in below {
-        out.push_str(&format!("  {:<36} {}\n", command.name(), command.about));
-    }
-    out
 }
 
 /// Where lines are kept: beside the settings.
@@ -224,8 +304,44 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_shows_what_may_follow() {
-        assert!(help("snapm pol").contains("snapmirror policy add-rule"));
-        assert!(help("snapmirror quiesce ").contains("-destination-path <SVM:volume>"));
+    fn flags_are_known_wherever_they_stand() {
+        let words = |all: &[&str]| -> Vec<String> { all.iter().map(|w| (*w).to_owned()).collect() };
+        let mut common = Common::default();
+        let mut wait = false;
+        let given = words(&[
+            "update",
+            "--destination-path=a:b",
+            "--wait",
+            "--server",
+            "http://x",
+            "-throttle",
+            "8192",
+            "--ca-cert=c.pem",
+            "--quiet",
+        ]);
+        let line = own(&given, &mut common, Some(&mut wait)).unwrap();
+        assert_eq!(
+            line,
+            words(&["update", "-destination-path", "a:b", "-throttle", "8192"])
+        );
+        assert!(wait && common.quiet);
+        assert_eq!(common.server.as_deref(), Some("http://x"));
+        assert_eq!(common.ca_cert.as_deref(), Some("c.pem"));
+        for refused in [
+            &["--server"][..],
+            &["show", "--sever", "x"],
+            &["--wait"],
+            &["--quiet=x"],
+        ] {
+            assert!(
+                own(&words(refused), &mut common, None).is_err(),
+                "{refused:?}"
+            );
+        }
+        let kept = words(&["show", "--", "--server"]);
+        assert_eq!(
+            own(&kept, &mut common, None).unwrap(),
+            words(&["show", "--server"])
+        );
     }
 }

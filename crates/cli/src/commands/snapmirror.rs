@@ -8,7 +8,7 @@ use weir_ontap::value::{duration, size};
 
 use super::{ontap, open};
 use crate::Environment;
-use crate::args::{At, Common, Snapmirror};
+use crate::args::{At, Snapmirror};
 use crate::error::Error;
 use crate::http::Method;
 use crate::session::{Io, Session};
@@ -19,8 +19,12 @@ const POLL: Duration = Duration::from_millis(200);
 /// `weir snapmirror`
 pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut common = args.common.clone();
-    let (words, wait) = own(&args.words, &mut common)?;
+    let mut wait = false;
+    let words = ontap::own(&args.words, &mut common, Some(&mut wait))?;
     let line = format!("snapmirror {}", ontap::joined(&words));
+    if let Some(before) = ontap::asked_for_help(&line) {
+        return ontap::show_help(&before, io);
+    }
     let destination = match wait {
         true => Some(destination(&line)?),
         false => None,
@@ -34,41 +38,6 @@ pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Res
         Some(destination) => follow(&mut s, &destination),
         None => Ok(()),
     }
-}
-
-/// Takes this program's flags out of the words, and a dash from names that come with two.
-fn own(given: &[String], common: &mut Common) -> Result<(Vec<String>, bool), Error> {
-    let mut words = Vec::new();
-    let mut wait = false;
-    let mut given = given.iter();
-    while let Some(word) = given.next() {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-            _ => (word.as_str(), None),
-        };
-        let place = match name {
-            "--wait" => {
-                wait = true;
-                continue;
-            }
-            "--server" => &mut common.server,
-            "--ca-cert" => &mut common.ca_cert,
-            "--access-token-file" => &mut common.access_token_file,
-            _ => {
-                match name.strip_prefix('-').filter(|rest| rest.starts_with('-')) {
-                    Some(single) => {
-                        words.push(single.to_owned());
-                        words.extend(value);
-                    }
-                    None => words.push(word.clone()),
-                }
-                continue;
-            }
-        };
-        let value = value.or_else(|| given.next().cloned());
-        *place = Some(value.ok_or_else(|| format!("{name} takes a value"))?);
-    }
-    Ok((words, wait))
 }
 
 /// The destination of a command that starts a transfer.
@@ -217,30 +186,6 @@ fn summary(end: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn flags_of_ours_are_taken_out() {
-        let words: Vec<String> = [
-            "update",
-            "--destination-path=a:b",
-            "--wait",
-            "--server",
-            "http://x",
-            "-throttle",
-            "8192",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let mut common = Common::default();
-        let (words, wait) = own(&words, &mut common).unwrap();
-        assert_eq!(
-            words,
-            ["update", "-destination-path", "a:b", "-throttle", "8192"]
-        );
-        assert!(wait);
-        assert_eq!(common.server.as_deref(), Some("http://x"));
-        assert!(own(&["--server".to_owned()], &mut common).is_err());
-    }
 
     #[test]
     fn only_what_starts_one_transfer_is_waited_for() {

@@ -28,7 +28,7 @@ pub fn weir(args: &[&str], environment: &[(&str, &str)], answer: Option<&str>) -
     let words = std::iter::once("weir")
         .chain(args.iter().copied())
         .map(Into::into);
-    let words = match weir_cli::arguments(words) {
+    let words = match weir_cli::arguments(words, &Cli::command()) {
         Ok(words) => words,
         Err(error) => {
             return Ran {

@@ -11,6 +11,7 @@ mod verbs;
 mod volume;
 
 pub use catalogue::COMMANDS;
+pub use options::NAMES as OPTION_NAMES;
 pub use show::{Answer, Scalar};
 
 use crate::cluster::{Cluster, Failure, Reason};
@@ -29,6 +30,9 @@ pub fn execute(line: &str, cluster: &dyn Cluster) -> Result<String, String> {
 pub fn run(line: &str, cluster: &dyn Cluster) -> Result<String, (String, Failure)> {
     if line.trim().is_empty() {
         return Ok(String::new());
+    }
+    if let Some(before) = crate::help::asked(line) {
+        return crate::help(before).map_err(|message| (String::new(), refused(message)));
     }
     let parsed =
         grammar::parse(line, COMMANDS).map_err(|message| (String::new(), refused(message)))?;

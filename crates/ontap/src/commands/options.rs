@@ -10,11 +10,15 @@ use crate::{query, value};
 const INCOMING: &str = "replication.throttle.incoming.max_kbs";
 const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
 
+/// All options.
+pub const NAMES: &[&str] = &[INCOMING, OUTGOING];
+
 /// Shows options, or sets one where a value is given.
 pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = parsed.get("option-name");
-    let meant: Vec<&str> = [INCOMING, OUTGOING]
-        .into_iter()
+    let meant: Vec<&str> = NAMES
+        .iter()
+        .copied()
         .filter(|known| name.is_none_or(|name| query::matches(name, known)))
         .collect();
     if meant.is_empty() {

@@ -1,0 +1,89 @@
+//! Whoever does what `weir volumes mount-help` prints has nothing left to mend: its lines are run on a new machine, and
+//! `weir doctor` finds nothing there, nor after the next start.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+#[path = "../../doctor/tests/machine/mod.rs"]
+mod machine;
+
+use common::{Server, weir};
+use machine::{LAYOUTS, Layout, Machine};
+
+/// Lines to run, and lines for files.
+fn parts(help: &str) -> (Vec<String>, Vec<(String, String)>) {
+    let mut commands = Vec::new();
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut file: Option<String> = None;
+    for line in help.lines() {
+        if let Some(rest) = line.strip_prefix("# in ") {
+            file = rest.split([' ', ':']).next().map(str::to_owned);
+        } else if line.starts_with('#') || line.is_empty() {
+            file = None;
+        } else if let Some(file) = &file {
+            files.push((file.clone(), format!("{line}\n")));
+        } else {
+            // Only /mnt itself is outside of the tree, and nothing needs it.
+            let command = line.replace("sudo mkdir", "true").replace("sudo ", "");
+            commands.push(command.replace("| tee ", "> "));
+        }
+    }
+    (commands, files)
+}
+
+#[test]
+fn the_doctor_is_content_with_mount_help() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let api = format!("http://{}", server.api.unwrap());
+    let ran = weir(&["volumes", "mount-help", "vol1", "--server", &api]);
+    let help = String::from_utf8(ran.stdout).unwrap();
+    let (commands, files) = parts(&help);
+    assert!(
+        commands.iter().any(|c| c.starts_with("mount -t nfs")),
+        "{help}"
+    );
+    assert!(files.iter().any(|(path, _)| path == "/etc/fstab"), "{help}");
+    // What the API says to clients that show it themselves (gcloud, Terraform): the same options.
+    let ran = weir(&[
+        "volumes",
+        "describe",
+        "vol1",
+        "--server",
+        &api,
+        "--format=json",
+    ]);
+    let volume: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let said = volume["mountOptions"][0]["instructions"].as_str().unwrap();
+    let mount = said
+        .lines()
+        .find_map(|line| line.strip_prefix("sudo mount "))
+        .unwrap();
+    let from_api: Vec<String> = commands
+        .iter()
+        .map(|c| match c.starts_with("mount -t nfs") {
+            true => format!("mount {mount}"),
+            false => c.clone(),
+        })
+        .collect();
+    let machine = Machine::new(Layout::Debian12);
+    machine.run(&from_api);
+    assert!(machine.diagnose().0.is_empty(), "{said}");
+    for layout in LAYOUTS {
+        let machine = Machine::new(layout);
+        machine.run(&commands);
+        for (path, line) in &files {
+            machine.append(path.trim_start_matches('/'), line);
+        }
+        let rules = |machine: &Machine| -> Vec<&'static str> {
+            machine.diagnose().0.iter().map(|f| f.rule).collect()
+        };
+        assert_eq!(rules(&machine), [""; 0], "{layout:?}: {help}");
+        machine.shell("reboot");
+        let ahead: &[&str] = match layout {
+            Layout::Ubuntu2204 => &["read-ahead"],
+            _ => &[],
+        };
+        assert_eq!(rules(&machine), ahead, "{layout:?}: {help}");
+    }
+    server.stop();
+}
