@@ -344,7 +344,7 @@ impl Service {
                     let later = Box::pin(later(
                         Arc::clone(self),
                         conn.clone(),
-                        record.to_vec(),
+                        kept(record, &call, &suspended).to_vec(),
                         suspended,
                     ));
                     match held {
@@ -514,7 +514,10 @@ impl Service {
         limited: &mut Limited,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
-        let args = v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
+        let args = match takes_data(call) && cx.has_data() {
+            true => v3::args::decode_without_data(call.args),
+            false => v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?,
+        };
         let caller = match call.procedure {
             0 => Credential::None,
             _ => call.credential()?,
@@ -677,6 +680,21 @@ fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
 
 fn refuse(xid: u32, why: Refusal) -> Handled {
     Handled::Reply(refusal(xid, why), None)
+}
+
+/// What is needed of a call's record to run it again.
+fn kept<'a>(record: &'a [u8], call: &Call<'_>, suspended: &Suspended) -> &'a [u8] {
+    if !takes_data(call) || !suspended.cx.has_data() {
+        return record;
+    }
+    // The arguments are the record's end.
+    let data = v3::args::before_data(call.args).map(|at| record.len() - call.args.len() + at);
+    data.and_then(|at| record.get(..at)).unwrap_or(record)
+}
+
+/// Whether it is a WRITE, whose data the engine may have while the call waits.
+fn takes_data(call: &Call<'_>) -> bool {
+    call.program == NFS_PROGRAM && call.procedure == 7
 }
 
 /// A call whose volume could not do what it stopped for.

@@ -13,7 +13,7 @@ use crate::model::{Errno, How, Kind, Op, Set, SetTo, Slot, Stable};
 use crate::runner::Mismatch;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
 
-/// Called before an operation waits for a consistency point, and after: a test that holds devices lets go of them.
+/// Called before an operation waits for a consistency point or for its data, and after: a test that holds devices lets go of them.
 pub type OnWait<'a> = dyn Fn(bool) + Send + Sync + 'a;
 
 /// A volume of the engine.
@@ -171,9 +171,9 @@ impl EngineSubject<'_> {
         for _ in 0..10_000 {
             match op(cx) {
                 Ok(value) => return Ok(value),
-                Err(Stop::Wait(pressure)) => {
+                Err(stop @ (Stop::Wait(_) | Stop::Land)) => {
                     (self.on_wait)(true);
-                    let result = self.volume.resume_blocking(cx, Stop::Wait(pressure));
+                    let result = self.volume.resume_blocking(cx, stop);
                     (self.on_wait)(false);
                     result?;
                 }

@@ -34,6 +34,8 @@ pub struct Sizes {
     pub inodes: usize,
     /// The engine has its own thread for consistency points.
     pub background: bool,
+    /// Bytes that the log may be behind before large data goes to its place.
+    pub behind: u64,
 }
 
 impl Sizes {
@@ -44,6 +46,7 @@ impl Sizes {
             frames: *choices.pick(&[1024, 2048, 4096, 4096]),
             log_blocks: *choices.pick(&[1025, 2049, 2049, 4097]),
             inodes: *choices.pick(&[1, 16, 1000]),
+            behind: *choices.pick(&[0, 0, 0, u64::MAX]),
             ..Sizes::small()
         }
     }
@@ -57,6 +60,7 @@ impl Sizes {
             log_blocks: 2049,
             inodes: 16,
             background: false,
+            behind: 0,
         }
     }
 }
@@ -135,6 +139,7 @@ impl Machine {
         let options = EngineOptions {
             background: self.sizes.background,
             inodes: self.sizes.inodes,
+            behind: self.sizes.behind,
             ..EngineOptions::default()
         };
         Engine::open(aggregate, replay, &*self.rng, options).map_err(|e| format!("open: {e}"))

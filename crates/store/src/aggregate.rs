@@ -258,9 +258,15 @@ impl Aggregate {
         self.device.write(mirror, frames).wait()?;
         self.device.flush().wait()?;
         self.space.reclaim();
-        self.space
-            .prepare(self.folder.as_ref().and_then(Folder::host_free));
+        self.prepare_space();
         Ok(life)
+    }
+
+    fn prepare_space(&self) {
+        let host_free = self.folder.as_ref().and_then(Folder::host_free);
+        // What all of memory can hold: more is not reserved before the next consistency
+        // point.
+        self.space.prepare(host_free, self.env.pool.total() as u64);
     }
 
     /// A consistency point was begun and dropped.

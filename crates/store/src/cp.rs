@@ -65,6 +65,8 @@ pub struct CpWriter {
     /// Bound of what is in flight, in blocks, and of a run of nodes.
     limit: usize,
     freed: Vec<Run>,
+    /// Reserved blocks that the log refers to for as long as it is not cut, and no tree ever will.
+    unused: Vec<(BlockAddr, u32)>,
     retain: Option<Generation>,
     retained: Vec<Run>,
     /// What is this old belongs to another volume.
@@ -87,6 +89,7 @@ impl CpWriter {
             in_flight: 0,
             limit: (agg.pool().total() / MEMORY_SHARE).clamp(1, IN_FLIGHT),
             freed: Vec::new(),
+            unused: Vec::new(),
             retain: None,
             retained: Vec::new(),
             foreign: Generation(0),
@@ -153,6 +156,14 @@ impl CpWriter {
     pub fn commit(&mut self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
         self.touched = true;
         self.agg.space().commit(addr, count)
+    }
+
+    /// Takes reserved blocks of which nothing came: a record of the log before the cut
+    /// refers to them, but what it says has been overwritten since. They can be reserved
+    /// again when the consistency point is durable, and not before: until then a crash
+    /// would have that record applied.
+    pub fn unused(&mut self, addr: BlockAddr, count: u32) {
+        self.unused.push((addr, count));
     }
 
     /// Writes `frames` to blocks that [`CpWriter::alloc`] answered, sooner or later: what
@@ -277,7 +288,9 @@ impl CpWriter {
         for run in &freed {
             self.agg.space().free(run.addr, run.count)?;
         }
-        Ok(freed.into_iter().map(|run| (run.addr, run.count)).collect())
+        let mut ripening = std::mem::take(&mut self.unused);
+        ripening.extend(freed.into_iter().map(|run| (run.addr, run.count)));
+        Ok(ripening)
     }
 
     /// It has become durable, or has failed and is answered for.

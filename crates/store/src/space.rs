@@ -3,8 +3,8 @@
 //! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the consistency
 //! point being built will write, so exactly what its trees reach; `busy` is what
 //! must not be handed out. They differ by what is reserved but not yet part of a
-//! consistency point (only in `busy`; after a crash it is free again, and what
-//! the log says of it is marked anew) and by what was freed but may still be
+//! consistency point (only in `busy`; after a crash it is free again, but for what
+//! the log refers to, which is marked anew) and by what was freed but may still be
 //! read through an older root (also only in `busy`). So a block goes
 //!
 //! ```text
@@ -45,6 +45,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_base::BlockAddr;
@@ -67,6 +68,9 @@ const LEAST_RUN: u32 = 8;
 const LEAST_STEP: u64 = 32_768;
 /// … and no more than this (1 GiB): fallocate takes milliseconds for it.
 const MOST_STEP: u64 = 262_144;
+/// How long who must not wait tries for the allocator's lock: it is held for a few
+/// microseconds, but while a map page is read.
+const BRIEFLY: Duration = Duration::from_micros(100);
 /// The smallest step worth growing by when a larger one is refused: 1 MiB.
 const LEAST_GROWTH: u64 = 256;
 /// Maps kept in memory although nothing uses them: 8 MiB for 128 GiB of device.
@@ -146,6 +150,11 @@ struct Chunk {
 }
 
 impl Chunk {
+    /// Whether its map is in memory, or comes there without being read.
+    fn is_ready(&self) -> bool {
+        self.fault.is_none() && (self.map.is_some() || self.entry.generation.0 == 0)
+    }
+
     /// The chunk and its map, once [`Space::load`] has said that it is there.
     fn loaded(&mut self) -> Option<(&mut Map, &mut u32, &mut bool)> {
         match self {
@@ -258,6 +267,96 @@ impl Space {
         }
     }
 
+    /// Takes `want` blocks for file data, in at most `most` runs, out of as many that the
+    /// caller has had [promised](Space::promise): all of them or none. For who must not
+    /// wait: `None` if a map page would have to be read first, if the allocator is busy, or
+    /// if what is free is too scattered.
+    pub fn reserve_promised(&self, want: u32, most: usize) -> Option<Vec<(BlockAddr, u32)>> {
+        let state = &mut *self.state.try_lock_for(BRIEFLY)?;
+        let mut runs = Vec::with_capacity(1);
+        let mut left = want;
+        while left > 0 {
+            let run = match runs.len() < most {
+                true => self.take_loaded(state, left),
+                false => None,
+            };
+            let Some((addr, count)) = run else {
+                for (addr, count) in runs {
+                    self.unclaim(state, addr, count);
+                }
+                return None;
+            };
+            left -= count;
+            runs.push((addr, count));
+        }
+        self.fulfil(u64::from(want));
+        Some(runs)
+    }
+
+    /// Up to `want` blocks for data where no map page has to be read.
+    fn take_loaded(&self, state: &mut State, want: u32) -> Option<(BlockAddr, u32)> {
+        let least = want.min(LEAST_RUN);
+        for _ in 0..2 {
+            let Cursor { chunk, bit } = state.data;
+            let ready = state
+                .chunks
+                .get(chunk as usize)
+                .is_some_and(Chunk::is_ready);
+            if ready && let Ok(Some((bit, len))) = self.find(state, chunk, bit, least) {
+                let len = len.min(want);
+                state.data = Cursor {
+                    chunk,
+                    bit: bit + len,
+                };
+                return self.claim(state, chunk, bit, len);
+            }
+            state.data = Cursor {
+                chunk: emptiest(state, Stream::Data, Chunk::is_ready)?,
+                bit: 0,
+            };
+        }
+        None
+    }
+
+    /// Takes a claim back.
+    fn unclaim(&self, state: &mut State, addr: BlockAddr, count: u32) {
+        for (number, bit, len) in parts(addr, count) {
+            let chunk = state.chunks.get_mut(number as usize);
+            if let Some((map, free, _)) = chunk.and_then(Chunk::loaded) {
+                map.busy.clear(bit, len);
+                *free += len;
+                self.free.fetch_add(u64::from(len), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reads map pages ahead of need, of the emptiest chunks first, until `blocks` free
+    /// ones can be [reserved](Space::reserve_promised) without reading. A page that cannot be
+    /// read is found again when it is needed.
+    fn load_ahead(&self, blocks: u64) {
+        let mut order: Vec<(u32, u32)> = {
+            let state = self.state.lock();
+            let free = |chunk: &Chunk| u64::from(chunk.free);
+            let ready = state.chunks.iter().filter(|c| c.is_ready()).map(free);
+            if ready.sum::<u64>() >= blocks {
+                return;
+            }
+            let numbered = (0u32..).zip(&state.chunks);
+            numbered.map(|(number, c)| (c.free, number)).collect()
+        };
+        order.sort_unstable_by_key(|(free, number)| (std::cmp::Reverse(*free), *number));
+        let mut ahead = 0;
+        for (free, number) in order {
+            if ahead >= blocks || free < LEAST_RUN {
+                return;
+            }
+            // One at a time, so that nobody waits for more than one read.
+            if matches!(self.load(&mut self.state.lock(), number), Ok(true)) {
+                ahead += u64::from(free);
+            }
+        }
+    }
+
     fn take(
         &self,
         want: u32,
@@ -296,7 +395,7 @@ impl Space {
                     .ok_or(StoreError::NoSpace);
             }
             let next = Cursor {
-                chunk: emptiest(state, stream),
+                chunk: emptiest(state, stream, |_| true).unwrap_or(0),
                 bit: 0,
             };
             match stream {
@@ -435,20 +534,22 @@ impl Space {
         }
     }
 
-    /// Reserves blocks that a record of the log refers to, while it is applied
-    /// after a crash. Answers how many of them were busy already.
+    /// Reserves blocks that a record of the log refers to, when it is found after a
+    /// crash; again changes nothing. Answers how many of them the trees refer to, which
+    /// only follows from damage: an older superblock serves than the one that the record
+    /// was written after.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if they lie beyond the device.
     pub fn mark_recovered(&self, addr: BlockAddr, count: u32) -> Result<u32, StoreError> {
-        let mut already = 0;
+        let mut owned = 0;
         self.change(addr, count, |map, bit, len| {
             let busy = map.busy.ones(bit, len);
-            already += busy;
+            owned += map.image.ones(bit, len);
             map.busy.set(bit, len);
             Ok(-i64::from(len - busy))
         })?;
-        Ok(already)
+        Ok(owned)
     }
 
     /// Promises `blocks` to the overlay, all or none; `false` if there are not so
@@ -535,12 +636,13 @@ impl Space {
     }
 
     /// Grows the device ahead of need, so that requests seldom wait for it: one
-    /// step is kept ready. `host_free` is how many blocks the host
-    /// could still provide, if that is known.
-    pub fn prepare(&self, host_free: Option<u64>) {
+    /// step is kept ready, and the map of `ahead` free blocks. `host_free` is how many
+    /// blocks the host could still provide, if that is known.
+    pub fn prepare(&self, host_free: Option<u64>, ahead: u64) {
         self.exhausted.store(false, Ordering::Relaxed);
         let ready = step(self.total.load(Ordering::Relaxed));
         while self.left(self.promised.load(Ordering::Acquire)) < ready && self.grow() {}
+        self.load_ahead(ahead);
         if let Some(blocks) = host_free {
             self.growth.store(blocks, Ordering::Relaxed);
         }
@@ -588,7 +690,7 @@ fn step(length: u64) -> u64 {
 
 /// The chunk with most free blocks, if possible not the one in which the other
 /// stream is writing.
-fn emptiest(state: &State, stream: Stream) -> u32 {
+fn emptiest(state: &State, stream: Stream, among: impl Fn(&Chunk) -> bool) -> Option<u32> {
     let other = match stream {
         Stream::Data => state.meta.chunk,
         Stream::Meta => state.data.chunk,
@@ -604,6 +706,7 @@ fn emptiest(state: &State, stream: Stream) -> u32 {
     };
     let best = (0u32..)
         .zip(&state.chunks)
+        .filter(|(_, chunk)| among(chunk))
         .max_by_key(|(number, chunk)| worth(*number, chunk));
-    best.map_or(0, |(number, _)| number)
+    best.map(|(number, _)| number)
 }

@@ -92,6 +92,16 @@ impl<'a> Promise<'a> {
         }
     }
 
+    /// Whether so many blocks were promised, by the allocator.
+    pub(crate) fn covers(&self, blocks: u64) -> bool {
+        !self.from_floor && self.blocks >= blocks
+    }
+
+    /// Notes that so many blocks have been reserved out of the promise.
+    pub(crate) fn spent(&mut self, blocks: u64) {
+        self.blocks -= blocks;
+    }
+
     /// Takes blocks out of the promise, to be charged to an overlay. Estimates
     /// add up, so it can be short by a few; the floor covers those.
     pub(crate) fn take(&mut self, blocks: u64) -> Charge {
@@ -125,10 +135,21 @@ const SPACE_WAITS: u8 = 2;
 impl Volume {
     /// Has `blocks` promised.
     pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+        self.promise_beside(cx, blocks, 0)
+    }
+
+    /// As [`Volume::promise`]; `reserved` more blocks, which are reserved already, have to
+    /// have room in the volume.
+    pub(crate) fn promise_beside(
+        &self,
+        cx: &mut Cx,
+        blocks: u64,
+        reserved: u64,
+    ) -> Result<Promise<'_>, Stop> {
         let limit = self.room();
         if limit > 0 {
             let used = self.blocks_used();
-            if (used + blocks).saturating_mul(BLOCK_SIZE as u64) > limit {
+            if (used + blocks + reserved).saturating_mul(BLOCK_SIZE as u64) > limit {
                 return Err(self.no_space(cx));
             }
         }

@@ -115,10 +115,8 @@ impl Volume {
         let delta = self.touch(&pass, &inode, st, &mut promise);
         if shrinks {
             delta.file().cut(blocks_of(rec.size));
-            if let Some(CutTail { block, page }) = tail
-                && delta.file().put(block, page)
-            {
-                self.charge_pages(delta, promise.take(2), 1);
+            if let Some(CutTail { block, page }) = tail {
+                self.put_page(delta, block, page, &mut promise);
             }
         }
         st.rec = rec;

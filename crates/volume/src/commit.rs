@@ -1,25 +1,44 @@
 //! COMMIT: making what was written without stability durable.
 //!
-//! A few pages go into the log, with the attributes. Many are left to a
-//! consistency point: the data has to be written to its place anyway, and writing
-//! it to the log first would do it twice.
+//! A few pages go into the log, with the attributes. Many are sent to their places
+//! ([`crate::direct`]), a round at a time: they have to be written there anyway, and
+//! writing them to the log first would do it twice. What cannot be sent, and what is
+//! still not durable after many rounds because clients go on writing, is left to a
+//! consistency point.
+//!
+//! A page may be written again while what it was is on its way. What a commit has to make
+//! durable is what was written before it came, so if the newer contents are in no log yet
+//! the older ones still go there; if they are, the older ones must not come behind them.
+
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Ino};
 use weir_store::Frame;
 
+use crate::admission::Promise;
 use crate::attr::SMALL_OP;
 use crate::cx::Cx;
-use crate::delta::Layer;
+use crate::delta::{Delta, Layer, Page};
+use crate::direct::{Direct, Sent};
 use crate::edit::Edits;
 use crate::inode::State;
 use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
 use crate::volume::{Volume, alive};
 
 /// Pages up to which a commit goes through the log: 256 KiB. At the rates that
-/// were measured for the log (1.3 ms a MiB) that costs less than the two flushes
-/// of a consistency point.
+/// were measured for the log (1.3 ms a MiB) that costs less than a flush of its own.
 const LOG_PAGES: usize = 64;
+
+/// The same while the log keeps up: 1 MiB. One write that is durable by itself takes less
+/// time than writing to places, a flush and a record.
+const IDLE_LOG_PAGES: usize = 256;
+
+/// Most pages that are sent in one round: 8 MiB.
+const ROUND: usize = 2048;
+
+/// Rounds after which the rest is left to a consistency point.
+const ROUNDS: u16 = 256;
 
 impl Volume {
     /// Makes the data written so far to `len` bytes at `off` durable (0: to the
@@ -53,9 +72,29 @@ impl Volume {
         if cx.commit_epoch.is_some_and(|e| self.core.is_durable(e)) {
             return Ok(Done { value, lsn: None });
         }
-        let most = LOG_PAGES.min(self.core.agg.log().max_record().1);
-        let pages = unlogged(&st, first, last, most);
+        if let Some(direct) = cx.direct.take() {
+            let landed = self.log_sent(ino, &mut st, direct);
+            landed.map_err(|(direct, stop)| {
+                cx.direct = Some(direct);
+                stop
+            })?;
+        }
+        let most = match self.core.sends() {
+            true => LOG_PAGES,
+            false => IDLE_LOG_PAGES,
+        };
+        let most = most.min(self.core.agg.log().max_record().1);
+        let mut pages = unlogged(&st, first, last, ROUND);
         if pages.len() > most {
+            if cx.commit_rounds < ROUNDS {
+                cx.commit_rounds += 1;
+                pages.truncate(ROUND);
+                let mut promise = Promise::if_possible(&self.core, pages.len() as u64);
+                cx.direct = Direct::begin(&self.core, &mut promise, pages.into_vec());
+                if cx.direct.is_some() {
+                    return Err(Stop::Land);
+                }
+            }
             let epoch = pass.epoch();
             cx.commit_epoch = Some(epoch);
             return Err(Stop::Wait(Pressure::Epoch(epoch)));
@@ -86,6 +125,68 @@ impl Volume {
             lsn: Some(lsn),
         })
     }
+
+    /// Logs where the pages are that have been sent to their places.
+    fn log_sent(&self, ino: Ino, st: &mut State, direct: Direct) -> Result<(), (Direct, Stop)> {
+        // Whether the log is to have it, and whether the current page takes its place.
+        let fate = |sent: &Sent| match visible(st, sent.block) {
+            Some((_, page)) if page.is_logged() => (false, false),
+            Some((depth, page)) => {
+                let current = |d: &Delta| d.segment == self.segment.load(Ordering::Relaxed);
+                let active = depth == 0 && st.active.as_deref().is_some_and(current);
+                (true, active && page.is(&sent.frame))
+            }
+            None => (false, false),
+        };
+        let fates: Vec<(bool, bool)> = direct.sent().iter().map(fate).collect();
+        let chosen = direct
+            .sent()
+            .iter()
+            .zip(&fates)
+            .filter(|(_, (log, _))| *log);
+        let mut edits = Edits::new(self.id, 160 + 4 * fates.len());
+        edits.inode(ino, &st.rec);
+        edits.placed(ino, chosen.map(|(sent, _)| sent.place()));
+        if let Err(stop) = self
+            .core
+            .admit(edits.meta.len() as u64)
+            .and_then(|()| self.core.append(edits).map(drop))
+        {
+            return Err((direct, stop));
+        }
+        st.unlogged = false;
+        let mut unused = Vec::new();
+        for (sent, (_, takes)) in direct.taken().into_iter().zip(fates) {
+            let (block, placed) = sent.place();
+            match st.active.as_deref_mut().filter(|_| takes) {
+                Some(active) => active.file().set_placed(block, placed),
+                None => {
+                    // A consistency point is writing it, or it is out of date.
+                    let same = visible(st, block)
+                        .filter(|(_, page)| page.is(&sent.frame))
+                        .map(|(depth, _)| depth);
+                    let layer = same.and_then(|depth| st.layers().nth(depth));
+                    if let Some(data) = layer.and_then(|layer| layer.data.as_deref()) {
+                        data.mark_logged(block);
+                    }
+                    unused.push((placed.addr, 1));
+                }
+            }
+        }
+        self.core.unused.lock().append(&mut unused);
+        Ok(())
+    }
+}
+
+/// The page that is seen at a block, and its layer's number; `None` if there is none in
+/// the overlays.
+fn visible(st: &State, block: u64) -> Option<(usize, &Page)> {
+    let said = st.layers().map(|layer| layer.block(block)).enumerate();
+    let mut said = said.filter(|(_, layer)| !matches!(layer, Layer::Below));
+    match said.next()? {
+        (depth, Layer::Page(page)) => Some((depth, page)),
+        _ => None,
+    }
 }
 
 /// The visible pages in a range that the log does not have, in order; if there
@@ -105,7 +206,8 @@ fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, F
             .unlogged_in(first..=last)
             .filter(|(block, _)| visible(*block))
             .take(most + 1);
-        found.extend(pages.map(|(block, page)| (block, page.frame.clone())));
+        // What the log does not have is in memory.
+        found.extend(pages.filter_map(|(block, page)| Some((block, page.frame.clone()?))));
     }
     found.sort_unstable_by_key(|(block, _)| *block);
     found

@@ -33,14 +33,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use weir_base::{BLOCK_SIZE, Ino, Lsn, Rng, VolumeId};
+use weir_base::{BLOCK_SIZE, BlockAddr, Ino, Lsn, Rng, VolumeId};
 use weir_store::aggregate::Aggregate;
 use weir_store::log::{AppendError, Record};
+use weir_store::{Settler, StoreError};
 
 use crate::admission::Totals;
 use crate::calls::{Calls, DoneCall};
 use crate::catalog::Origin;
 use crate::cx::Cx;
+use crate::direct::Stray;
 use crate::edit::Edits;
 use crate::engine::EngineOptions;
 use crate::event::Event;
@@ -71,8 +73,6 @@ pub(crate) struct CpState {
     /// The one that is being made, or was last. It is no generation of the aggregate's: of those a consistency point with
     /// snapshots in it takes several.
     writing: AtomicU64,
-    /// The last one that a large stable write was left to.
-    large: AtomicU64,
 }
 
 /// How long a consistency point that is not in a hurry waits for the log's share
@@ -83,10 +83,6 @@ const GIVE_WAY_FOR: Duration = Duration::from_micros(250);
 
 /// Bytes that a consistency point may be ahead of the log's share.
 const AHEAD: u64 = 4 << 20;
-
-/// Bytes in the log's queue from which on large stable writes are left to a
-/// consistency point.
-const BEHIND: u64 = 2 << 20;
 
 /// Bytes of what overlays and the log take up.
 #[derive(Default)]
@@ -183,14 +179,36 @@ pub(crate) struct Core {
     pub(crate) calls: Calls,
     /// The streams of requests that files are read by.
     pub(crate) read_ahead: ReadAhead,
+    /// Makes data durable that is written to its place outside of consistency points; none if
+    /// there is no thread for it.
+    pub(crate) settler: Option<Settler>,
+    /// Requests whose data is on its way to its place, or there and not in the log.
+    pub(crate) sending: AtomicU64,
+    /// Bytes that the log may be behind before large stable data goes to its place.
+    behind: u64,
+    /// Reserved blocks to which data may still be on its way though nobody waits for it.
+    pub(crate) strays: Mutex<Vec<Stray>>,
+    /// Reserved blocks that the log refers to, and no overlay of the current epoch.
+    pub(crate) unused: Mutex<Vec<(BlockAddr, u32)>>,
 }
 
 impl Core {
-    pub(crate) fn new(agg: Arc<Aggregate>, rng: &dyn Rng, options: &EngineOptions) -> Arc<Core> {
+    pub(crate) fn new(
+        agg: Arc<Aggregate>,
+        rng: &dyn Rng,
+        options: &EngineOptions,
+    ) -> Result<Arc<Core>, StoreError> {
+        let settler =
+            match options.background {
+                true => Some(Settler::start(Arc::clone(agg.device())).map_err(|e| {
+                    StoreError::Format(format!("cannot start a thread: {e}").into())
+                })?),
+                false => None,
+            };
         let completed = agg.generation().0;
         let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
         let [a, b, c, d, e, f, g, h, ..] = agg.id().0;
-        Arc::new(Core {
+        Ok(Arc::new(Core {
             gate: Gate::new(completed + 1),
             totals: Totals::default(),
             progress: Event::default(),
@@ -223,8 +241,18 @@ impl Core {
             inodes: Table::new(options.inodes),
             calls: Calls::default(),
             read_ahead: ReadAhead::default(),
+            settler,
+            sending: AtomicU64::new(0),
+            behind: options.behind,
+            strays: Mutex::default(),
+            unused: Mutex::default(),
             agg,
-        })
+        }))
+    }
+
+    /// Whether large stable data goes to its place at once, and not through the log.
+    pub(crate) fn sends(&self) -> bool {
+        self.sending.load(Ordering::Relaxed) > 0 || self.agg.log().queued() >= self.behind
     }
 
     /// Identifies a volume among all of all aggregates.
@@ -305,23 +333,6 @@ impl Core {
             secs,
         });
         Ok(lsn)
-    }
-
-    /// Whether a large stable write of `epoch` is left to the consistency point instead
-    /// of the log, which then is to be asked for and waited for.
-    ///
-    /// Through the log such data is written twice, there and to its place, and a device
-    /// that large writes keep busy moves half of what it could. A consistency point
-    /// writes it once, but takes two flushes and the nodes above: it is worth that when
-    /// many wait together, which shows as a log that has fallen behind. From then on
-    /// they go on together until none of them waits any more.
-    pub(crate) fn large_waits(&self, epoch: u64) -> bool {
-        let together = !self.is_durable(self.cp.large.load(Ordering::Relaxed))
-            || self.agg.log().queued() >= BEHIND;
-        if together {
-            self.cp.large.fetch_max(epoch, Ordering::Relaxed);
-        }
-        together
     }
 
     /// The record that must be durable for everything visible now to be so.

@@ -179,7 +179,7 @@ fn take(vol: Arc<Volume>) -> Taken {
 
 /// `cut`: where the log is cut; `None`: where it ends now.
 fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
-    let (epoch, (cut, taken, doomed, calls)) = core.gate.advance(|| {
+    let (epoch, (cut, taken, doomed, calls, unused)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace(core.gate.epoch());
         let volumes = core.volumes.read();
@@ -193,10 +193,18 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
             .map(take)
             .collect();
         let cut = cut.unwrap_or_else(|| core.agg.log().cut());
-        (cut, taken, doomed, core.calls.take_fresh())
+        let unused = std::mem::take(&mut *core.unused.lock());
+        (cut, taken, doomed, core.calls.take_fresh(), unused)
     });
 
     let mut cp = core.agg.begin()?;
+    let strays = std::mem::take(&mut *core.strays.lock());
+    for stray in strays {
+        stray.settle(core)?;
+    }
+    for (addr, count) in unused {
+        cp.unused(addr, count);
+    }
     let src = Patient(core.agg.source());
     let mut jobs = core.jobs.lock();
     let mut edits = Edits::default();
@@ -204,7 +212,7 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
     let mut dropped = Vec::new();
     for t in doomed {
         jobs.bury_volume(&t.vol, &mut edits);
-        dropped.push(discard(t));
+        dropped.push(discard(t, &mut cp));
     }
     for id in std::mem::take(&mut *core.new_splits.lock()) {
         jobs.add(id, Job::Split { from: Key::MIN }, &mut edits);
@@ -260,7 +268,7 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
 }
 
 /// Drops the overlays of a deleted volume.
-fn discard(taken: Taken) -> Arc<Volume> {
+fn discard(taken: Taken, cp: &mut CpWriter) -> Arc<Volume> {
     let Taken {
         vol,
         sealed,
@@ -276,11 +284,11 @@ fn discard(taken: Taken) -> Arc<Volume> {
         let frozen = std::mem::take(&mut st.frozen);
         let active = st.active.take();
         drop(st);
-        for delta in frozen {
-            vol.discharge(&delta);
-        }
-        if let Some(delta) = active {
-            vol.discharge(&delta);
+        for delta in frozen.iter().map(|d| &**d).chain(active.as_deref()) {
+            for (addr, count) in delta.data.iter().flat_map(|data| data.reserved()) {
+                cp.unused(addr, count);
+            }
+            vol.discharge(delta);
         }
     }
     vol

@@ -10,6 +10,7 @@ use weir_base::Time;
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use crate::calls::CallKey;
+use crate::direct::Direct;
 use crate::readahead::Plan;
 use crate::types::{Change, FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume};
@@ -34,12 +35,16 @@ pub struct Cx {
     memory_waits: u8,
     /// The consistency point that a commit waits for.
     pub(crate) commit_epoch: Option<u64>,
+    /// How often a commit has sent pages to their places.
+    pub(crate) commit_rounds: u16,
     /// A write that is done and waits for this consistency point.
     pub(crate) written: Option<(u64, Change)>,
     /// The request has been taken note of as a part of a stream.
     pub(crate) noted: bool,
     /// What is to be read ahead of the next requests, once this one's own reads are under way.
     pub(crate) ahead: Option<Plan>,
+    /// Data of this operation that is on its way to its place, or there.
+    pub(crate) direct: Option<Direct>,
 }
 
 impl Cx {
@@ -54,10 +59,17 @@ impl Cx {
             space_waits: 0,
             memory_waits: 0,
             commit_epoch: None,
+            commit_rounds: 0,
             written: None,
             noted: false,
             ahead: None,
+            direct: None,
         }
+    }
+
+    /// Whether the operation has taken its data: see [`Stop::Land`].
+    pub fn has_data(&self) -> bool {
+        self.direct.is_some()
     }
 
     pub(crate) fn pinned(&self, ptr: &BlockPtr) -> Option<&Frame> {
@@ -105,6 +117,7 @@ impl Volume {
             Stop::Fail(e) => Err(e),
             Stop::Fetch(ptrs) => self.fetch(cx, &ptrs).await,
             Stop::Wait(pressure) => self.wait(pressure).await,
+            Stop::Land => self.land(cx).await,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Reading and writing file data.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
@@ -10,9 +12,10 @@ use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::cx::Cx;
-use crate::delta::{Delta, Layer, Page};
+use crate::delta::{Charge, Delta, Layer, Page, Put};
+use crate::direct::{self, Direct, LARGE, Sent};
 use crate::edit::Edits;
-use crate::inode::State;
+use crate::inode::{Inode, State};
 use crate::readahead::Plan;
 use crate::record::{Stored, WINDOW, Window, blocks_of, kind};
 use crate::types::{
@@ -21,9 +24,6 @@ use crate::types::{
 use crate::volume::{Source, Volume, alive, malformed, stamped};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-
-/// Blocks from which on a stable write may be left to a consistency point: 64 KiB.
-const LARGE: u64 = 16;
 
 /// A block's contents.
 pub(crate) struct Base {
@@ -35,6 +35,8 @@ pub(crate) struct Base {
 /// What the overlays say about a block.
 enum Overlay {
     Page(Base),
+    /// A page that is on the device only.
+    Away(BlockPtr),
     Hole,
     Tree,
 }
@@ -43,10 +45,14 @@ fn overlay(st: &State, block: u64) -> Overlay {
     for delta in st.layers() {
         match Delta::block(delta, block) {
             Layer::Page(page) => {
-                return Overlay::Page(Base {
-                    frame: page.frame.clone(),
-                    durable: page.is_logged(),
-                });
+                return match (&page.frame, &page.placed) {
+                    (Some(frame), _) => Overlay::Page(Base {
+                        frame: frame.clone(),
+                        durable: page.is_logged(),
+                    }),
+                    (None, Some(placed)) => Overlay::Away(placed.ptr()),
+                    (None, None) => unreachable!("a page is somewhere"),
+                };
             }
             Layer::Hole => return Overlay::Hole,
             Layer::Below => {}
@@ -98,15 +104,15 @@ impl Volume {
         st: &State,
         block: u64,
     ) -> Result<Option<Base>, Stop> {
-        match overlay(st, block) {
+        let ptr = match overlay(st, block) {
             Overlay::Page(base) => return Ok(Some(base)),
             Overlay::Hole => return Ok(None),
-            Overlay::Tree => {}
-        }
-        let Some(stored) = self.stored(cx, ino, block)? else {
-            return Ok(None);
+            Overlay::Away(ptr) => ptr,
+            Overlay::Tree => match self.stored(cx, ino, block)? {
+                Some(stored) => ptr_of(stored),
+                None => return Ok(None),
+            },
         };
-        let ptr = ptr_of(stored);
         let src = Source {
             cache: self.core.agg.cache(),
             cx,
@@ -201,6 +207,20 @@ impl Volume {
                         block += 1;
                         continue;
                     }
+                    Overlay::Away(ptr) => {
+                        if let Some(frame) = cache.get(&ptr).or_else(|| cx.pinned(&ptr).cloned()) {
+                            pages.push(frame);
+                        } else if !cx.is_bad(&ptr) {
+                            missing.push(ptr);
+                            pages.push(Frame::zero());
+                        } else if pages.is_empty() {
+                            return Err(FsError::Io.into());
+                        } else {
+                            break;
+                        }
+                        block += 1;
+                        continue;
+                    }
                     Overlay::Hole => {
                         pages.push(Frame::zero());
                         block += 1;
@@ -276,7 +296,9 @@ impl Volume {
 
     /// Writes `data` at `off`, extending the file if need be. Granted is what
     /// was asked for; data that is to be stable goes to the log with the
-    /// attributes, so `DataSync` is given as `FileSync`.
+    /// attributes, or much of it to its place before them, so `DataSync` is given as
+    /// `FileSync`. When it has stopped with [`Stop::Land`] it has taken the data: of what it
+    /// is given when it is run again only the length counts.
     ///
     /// # Errors
     /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
@@ -293,8 +315,7 @@ impl Volume {
         if data.len() > MAX_IO {
             return Err(FsError::Invalid.into());
         }
-        let end = off
-            .checked_add(data.len() as u64)
+        off.checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_FILE_SIZE)
             .ok_or(FsError::FileTooBig)?;
         let inode = self.inode(cx, ino)?;
@@ -304,25 +325,89 @@ impl Volume {
             let attr = self.attr_of(ino, &st);
             return Ok(written(attr, attr, stability, None));
         }
-        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
-        let count = last - first + 1;
         if let Some((epoch, change)) = cx.written
             && self.core.is_durable(epoch)
         {
             cx.written = None;
             return Ok(written(change.before, change.after, stability, None));
         }
+        if stability != Stability::Unstable
+            && cx.direct.is_none()
+            && self.send(cx, &inode, off, data)?
+        {
+            return Err(Stop::Land);
+        }
+        let mut direct = cx.direct.take();
+        let result = self.write_in(cx, &inode, off, data, stability, &mut direct);
+        cx.direct = direct;
+        result
+    }
+
+    /// Begins to write what is large enough of stable data to its place; `false` if it goes
+    /// through the log.
+    fn send(&self, cx: &mut Cx, inode: &Inode, off: u64, data: &[u8]) -> Result<bool, Stop> {
+        let blocks = direct::whole_blocks(off, off + data.len() as u64);
+        let count = blocks.end.saturating_sub(blocks.start);
+        if count < LARGE || !self.core.sends() || self.protected.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        regular(&inode.state.read())?;
+        self.core.admit(0)?;
+        let mut promise = self.promise(cx, count)?;
+        let skip = (blocks.start * BLOCK - off) as usize;
+        let whole = data.get(skip..skip + count as usize * BLOCK_SIZE);
+        let frames = self.fill_frames(0, whole.unwrap_or_default())?;
+        let pages = (0..count)
+            .zip(frames)
+            .map(|(i, frame)| (blocks.start + i, frame.freeze()));
+        cx.direct = Direct::begin(&self.core, &mut promise, pages.collect());
+        Ok(match &mut cx.direct {
+            Some(direct) => {
+                let (head, rest) = data.split_at(skip);
+                let (_, tail) = rest.split_at(count as usize * BLOCK_SIZE);
+                direct.edges = (head.into(), tail.into());
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Writes; what `direct` has is at its place already, and is taken from it.
+    fn write_in(
+        &self,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+        direct: &mut Option<Direct>,
+    ) -> Result<Done<Written>, Stop> {
+        let ino = inode.ino;
         let stable = stability != Stability::Unstable;
-        let mut promise = self.promise(cx, count + count / WINDOW + 4)?;
-        self.core
-            .admit(if stable { count * BLOCK + 512 } else { 0 })?;
-        let mut frames = self.fill_frames(off, data)?;
+        let end = off + data.len() as u64;
+        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
+        let placed = match direct {
+            Some(_) => direct::whole_blocks(off, end),
+            None => last + 1..last + 1,
+        };
+        let (count, reserved) = (last - first + 1, placed.end - placed.start);
+        let others = count - reserved;
+        let nodes = count / WINDOW + 4;
+        let mut promise = self.promise_beside(cx, others + nodes, reserved)?;
+        self.core.admit(match stable {
+            true => others * BLOCK + reserved * 4 + 512,
+            false => 0,
+        })?;
+        let (head, tail) = match direct {
+            Some(Direct { edges, .. }) => (&*edges.0, &*edges.1),
+            None => (data, &[][..]),
+        };
+        let mut frames = self.fill_frames(off, head)?;
+        frames.extend(self.fill_frames(0, tail)?);
 
         let pass = self.enter()?;
-        // What no record of a small log can hold is left to a consistency point too.
-        let logged = stable
-            && count <= self.core.agg.log().max_record().1 as u64
-            && !(count >= LARGE && self.core.large_waits(pass.epoch()));
+        // What no record of a small log can hold is left to a consistency point.
+        let logged = stable && others <= self.core.agg.log().max_record().1 as u64;
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;
@@ -330,27 +415,47 @@ impl Volume {
         let before = self.attr_of(ino, st);
         let mut rec = stamped(st.rec, cx.now, true);
         rec.size = rec.size.max(end);
-        let pages: SmallVec<[Frame; 16]> = frames.into_iter().map(FrameMut::freeze).collect();
+        let numbers = (first..placed.start).chain(placed.end..=last);
+        let frames = frames.into_iter().map(FrameMut::freeze);
+        let pages: SmallVec<[(u64, Frame); 16]> = numbers.zip(frames).collect();
         let lsn = if logged {
-            let mut edits = Edits::new(self.id, 160);
+            let mut edits = Edits::new(self.id, 160 + 4 * reserved as usize);
             edits.inode(ino, &rec);
-            edits.pages(ino, (first..).zip(&pages));
+            edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
+            if let Some(direct) = direct {
+                edits.placed(ino, direct.sent().iter().map(Sent::place));
+            }
             Some(self.core.append(edits)?)
         } else {
             None
         };
-        let delta = self.touch(&pass, &inode, st, &mut promise);
-        let mut fresh = 0;
-        for (frame, block) in pages.into_iter().zip(first..) {
+        let delta = self.touch(&pass, inode, st, &mut promise);
+        let (mut fresh, mut placed, mut again) = (0u64, 0u64, 0u64);
+        for (block, frame) in pages {
             let page = match logged {
                 true => Page::logged(frame),
                 false => Page::unlogged(frame),
             };
-            fresh += u64::from(delta.file().put(block, page));
+            match delta.file().put(block, page) {
+                Put::New => fresh += 1,
+                Put::Over => {}
+                Put::OverPlaced => again += 1,
+            }
         }
-        if fresh > 0 {
-            let blocks = fresh + fresh.div_ceil(WINDOW);
-            self.charge_pages(delta, promise.take(blocks), fresh);
+        for (block, page) in direct
+            .take()
+            .into_iter()
+            .flat_map(Direct::taken)
+            .map(Sent::page)
+        {
+            if delta.file().put(block, page) == Put::New {
+                placed += 1;
+            }
+        }
+        let all = fresh + placed;
+        if all + again > 0 {
+            let charge = promise.take(fresh + again + all.div_ceil(WINDOW));
+            self.charge_pages(delta, Charge { placed, ..charge }, all);
         }
         st.rec = rec;
         st.unlogged = !logged;

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_store::Frame;
+use weir_base::{BlockAddr, Generation};
+use weir_store::{BlockPtr, Frame};
 
 use crate::record::{Dirent, InodeRec};
 
@@ -26,10 +27,31 @@ pub(crate) const ENTRY_BYTES: u64 = 80;
 /// The same for a page's place in the map.
 pub(crate) const PAGE_BYTES: u64 = 96;
 
+/// Where a page's contents stand already: in reserved blocks, to which a record of the
+/// log refers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Placed {
+    pub(crate) addr: BlockAddr,
+    pub(crate) crc: u32,
+}
+
+impl Placed {
+    /// As a reader names it. It is born when a consistency point takes it.
+    pub(crate) fn ptr(&self) -> BlockPtr {
+        BlockPtr {
+            addr: self.addr,
+            birth: Generation(0),
+            crc: self.crc,
+        }
+    }
+}
+
 /// One changed file block.
 #[derive(Debug)]
 pub(crate) struct Page {
-    pub(crate) frame: Frame,
+    /// `None` only if it has a place: recovery has not read it.
+    pub(crate) frame: Option<Frame>,
+    pub(crate) placed: Option<Placed>,
     /// Whether the log has it.
     logged: AtomicBool,
 }
@@ -37,16 +59,32 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn unlogged(frame: Frame) -> Page {
         Page {
-            frame,
+            frame: Some(frame),
+            placed: None,
             logged: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn logged(frame: Frame) -> Page {
         Page {
-            frame,
+            frame: Some(frame),
+            placed: None,
             logged: AtomicBool::new(true),
         }
+    }
+
+    /// The log says where its contents stand.
+    pub(crate) fn placed(frame: Option<Frame>, placed: Placed) -> Page {
+        Page {
+            frame,
+            placed: Some(placed),
+            logged: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether it is this page in memory.
+    pub(crate) fn is(&self, frame: &Frame) -> bool {
+        self.frame.as_ref().is_some_and(|own| own.same_page(frame))
     }
 
     pub(crate) fn is_logged(&self) -> bool {
@@ -72,6 +110,13 @@ impl Pages {
         match &self.one {
             Some((at, page)) => (*at == block).then_some(page),
             None => self.many.get(&block),
+        }
+    }
+
+    fn get_mut(&mut self, block: u64) -> Option<&mut Page> {
+        match &mut self.one {
+            Some((at, page)) => (*at == block).then_some(page),
+            None => self.many.get_mut(&block),
         }
     }
 
@@ -125,6 +170,20 @@ pub(crate) struct FileDelta {
     cut: Option<u64>,
     /// Number of pages that the log does not have.
     unlogged: AtomicU64,
+    /// Reserved blocks of pages that are in this layer no more.
+    unused: Vec<(BlockAddr, u32)>,
+}
+
+/// What setting a block's page met in the layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// Nothing.
+    New,
+    /// A page that a consistency point would have had to write.
+    Over,
+    /// A page with a place of its own, which is not free before the consistency point is
+    /// durable.
+    OverPlaced,
 }
 
 /// What a layer says about a block.
@@ -146,23 +205,54 @@ impl FileDelta {
         }
     }
 
-    /// Sets a block's page; answers whether the block is new in this layer.
-    pub(crate) fn put(&mut self, block: u64, page: Page) -> bool {
+    /// Sets a block's page.
+    pub(crate) fn put(&mut self, block: u64, page: Page) -> Put {
         if !page.is_logged() {
             *self.unlogged.get_mut() += 1;
         }
         match self.pages.insert(block, page) {
             Some(old) => {
                 self.forget(&old);
-                false
+                match old.placed {
+                    Some(_) => Put::OverPlaced,
+                    None => Put::Over,
+                }
             }
-            None => true,
+            None => Put::New,
         }
     }
 
     fn forget(&mut self, old: &Page) {
         if !old.is_logged() {
             *self.unlogged.get_mut() -= 1;
+        }
+        if let Some(Placed { addr, .. }) = old.placed {
+            match self.unused.last_mut() {
+                Some((first, count)) if first.0 + u64::from(*count) == addr.0 => *count += 1,
+                _ => self.unused.push((addr, 1)),
+            }
+        }
+    }
+
+    /// Reserved blocks of pages that were replaced or cut off: the log may refer to them
+    /// until it is cut for the layer's consistency point.
+    pub(crate) fn unused(&self) -> &[(BlockAddr, u32)] {
+        &self.unused
+    }
+
+    /// All reserved blocks of the layer, if it is dropped without being merged.
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = (BlockAddr, u32)> {
+        let placed = self.pages.iter().filter_map(|(_, page)| page.placed);
+        let used = placed.map(|placed| (placed.addr, 1));
+        self.unused.iter().copied().chain(used)
+    }
+
+    /// Notes that a page has got a place of its own, in an active layer.
+    pub(crate) fn set_placed(&mut self, block: u64, placed: Placed) {
+        self.mark_logged(block);
+        if let Some(page) = self.pages.get_mut(block) {
+            assert!(page.placed.is_none(), "a page that the log had");
+            page.placed = Some(placed);
         }
     }
 
@@ -261,6 +351,8 @@ pub(crate) struct Charge {
     pub(crate) blocks: u64,
     /// Blocks that come out of the floor.
     pub(crate) unpromised: u64,
+    /// Blocks that are reserved already.
+    pub(crate) placed: u64,
     /// Page frames.
     pub(crate) pages: u64,
     /// Bytes besides.
@@ -372,9 +464,9 @@ mod tests {
     fn a_cut_hides_below_but_not_later_pages() {
         let mut d = FileDelta::default();
         for b in 0..10 {
-            assert!(d.put(b, page()));
+            assert_eq!(d.put(b, page()), Put::New);
         }
-        assert!(!d.put(3, page()));
+        assert_eq!(d.put(3, page()), Put::Over);
         assert_eq!(d.cut(4), 6);
         d.put(7, page());
         d.cut(9);
@@ -384,6 +476,41 @@ mod tests {
         assert!(matches!(d.get(100), Layer::Hole));
         assert_eq!(d.cut_at(), Some(4));
         assert_eq!(d.pages().len(), 5);
+    }
+
+    #[test]
+    fn the_places_of_pages_that_are_gone_are_remembered() {
+        let placed = |addr| {
+            let place = Placed {
+                addr: BlockAddr(addr),
+                crc: 0,
+            };
+            Page::placed(None, place)
+        };
+        let mut d = FileDelta::default();
+        for b in 0..8 {
+            assert_eq!(d.put(b, placed(100 + b)), Put::New);
+        }
+        assert!(d.unused().is_empty());
+        assert_eq!(d.put(1, page()), Put::OverPlaced);
+        assert_eq!(d.put(1, page()), Put::Over);
+        assert_eq!(d.put(2, placed(200)), Put::OverPlaced);
+        d.cut(6);
+        assert_eq!(d.unused(), [(BlockAddr(101), 2), (BlockAddr(106), 2)]);
+        d.set_placed(
+            1,
+            Placed {
+                addr: BlockAddr(300),
+                crc: 0,
+            },
+        );
+        let mut all: Vec<u64> = d
+            .reserved()
+            .flat_map(|(addr, count)| addr.0..addr.0 + u64::from(count))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, [100, 101, 102, 103, 104, 105, 106, 107, 200, 300]);
+        assert!(!d.has_unlogged());
     }
 
     #[test]

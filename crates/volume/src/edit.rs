@@ -14,12 +14,13 @@
 //! all; cutting is idempotent as it is.
 
 use smallvec::SmallVec;
-use weir_base::{Ino, Time, VolumeId};
+use weir_base::{BlockAddr, Ino, Time, VolumeId};
 use weir_store::Frame;
 
 use crate::calls::CallKey;
 use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
 use crate::codec::{Put, Reader};
+use crate::delta::Placed;
 use crate::hash::HashKey;
 use crate::record::{DirentRef, InodeRec};
 
@@ -38,6 +39,7 @@ mod tag {
     pub(super) const SNAPSHOT_NAMED: u8 = 10;
     pub(super) const VOLUME_MADE: u8 = 11;
     pub(super) const CALL: u8 = 12;
+    pub(super) const PLACED: u8 = 13;
 }
 
 /// One edit, decoded.
@@ -60,6 +62,14 @@ pub(crate) enum Edit<'a> {
     /// Contents of consecutive file blocks: the record's next `count` pages,
     /// whose checksums the log keeps itself.
     Pages { ino: Ino, first: u64, count: u16 },
+    /// Contents of consecutive file blocks: they stand in consecutive blocks of the device,
+    /// with these checksums.
+    Placed {
+        ino: Ino,
+        first: u64,
+        addr: BlockAddr,
+        crcs: Crcs<'a>,
+    },
     /// The file ends at `size`; what was behind reads as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
     /// The record's volume exists, if it did not before: the first edit of its record.
@@ -68,6 +78,32 @@ pub(crate) enum Edit<'a> {
     Call { ino: Ino, key: CallKey, secs: i64 },
     /// About a snapshot: the only edit of its record.
     Snapshot(SnapshotEdit<'a>),
+}
+
+impl Edit<'_> {
+    /// The blocks of the device that it refers to, if it does.
+    pub(crate) fn place(&self) -> Option<(BlockAddr, u32)> {
+        match self {
+            Edit::Placed { addr, crcs, .. } => Some((*addr, crcs.len())),
+            _ => None,
+        }
+    }
+}
+
+/// Checksums, as they stand in the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Crcs<'a>(&'a [u8]);
+
+impl Crcs<'_> {
+    pub(crate) fn len(&self) -> u32 {
+        // The count in the record has 16 bits.
+        (self.0.len() / 4) as u32
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        let (crcs, _) = self.0.as_chunks::<4>();
+        crcs.iter().map(|crc| u32::from_le_bytes(*crc))
+    }
 }
 
 /// What happened to a snapshot, which its identity names.
@@ -194,6 +230,36 @@ impl Edits {
         }
     }
 
+    /// Blocks whose contents have places of their own, in ascending order.
+    pub(crate) fn placed(&mut self, ino: Ino, blocks: impl Iterator<Item = (u64, Placed)>) {
+        let mut open: Option<(usize, u64, BlockAddr, u16)> = None; // where the count stands, what follows, count
+        for (block, placed) in blocks {
+            match &mut open {
+                Some((at, next, addr, count))
+                    if *next == block && *addr == placed.addr && *count < u16::MAX =>
+                {
+                    *count += 1;
+                    *next += 1;
+                    addr.0 += 1;
+                    let bytes = count.to_le_bytes();
+                    if let Some(slot) = self.meta.get_mut(*at..*at + 2) {
+                        slot.copy_from_slice(&bytes);
+                    }
+                }
+                _ => {
+                    self.meta.put_u8(tag::PLACED);
+                    self.meta.put_u64(ino.0);
+                    self.meta.put_u64(block);
+                    let follows = BlockAddr(placed.addr.0 + 1);
+                    open = Some((self.meta.len(), block + 1, follows, 1));
+                    self.meta.put_u16(1);
+                    self.meta.put_u64(placed.addr.0);
+                }
+            }
+            self.meta.put_u32(placed.crc);
+        }
+    }
+
     /// Pages given as (file block, page) in ascending order.
     pub(crate) fn pages<'p>(&mut self, ino: Ino, pages: impl Iterator<Item = (u64, &'p Frame)>) {
         let mut open: Option<(usize, u64, u16)> = None; // where the count stands, next block, count
@@ -291,6 +357,19 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             first.checked_add(u64::from(count))?;
             Edit::Pages { ino, first, count }
         }
+        tag::PLACED => {
+            let (first, count) = (r.u64()?, r.u16()?);
+            let addr = BlockAddr(r.u64()?);
+            first.checked_add(u64::from(count))?;
+            addr.checked_add(u64::from(count))?;
+            let crcs = Crcs(r.bytes(usize::from(count) * 4)?);
+            Edit::Placed {
+                ino,
+                first,
+                addr,
+                crcs,
+            }
+        }
         tag::CUT => Edit::Cut {
             ino,
             size: r.u64()?,
@@ -377,6 +456,15 @@ mod tests {
         e.cut(Ino(9), 12345);
         e.volume_made(HashKey(11, 12), "v-1");
         e.call(Ino(9), &CallKey([7; CallKey::LEN]), -5);
+        let place = |addr: u64| Placed {
+            addr: BlockAddr(addr),
+            crc: addr as u32 * 3,
+        };
+        let blocks = [(7, 70), (8, 71), (9, 90), (11, 91)];
+        e.placed(
+            Ino(9),
+            blocks.into_iter().map(|(block, addr)| (block, place(addr))),
+        );
         let (volume, edits) = decode(&e.meta, e.pages.len()).unwrap();
         assert_eq!(volume, VolumeId(7));
         assert_eq!(
@@ -420,6 +508,24 @@ mod tests {
                     key: CallKey([7; CallKey::LEN]),
                     secs: -5
                 },
+                Edit::Placed {
+                    ino: Ino(9),
+                    first: 7,
+                    addr: BlockAddr(70),
+                    crcs: Crcs(&[210, 0, 0, 0, 213, 0, 0, 0])
+                },
+                Edit::Placed {
+                    ino: Ino(9),
+                    first: 9,
+                    addr: BlockAddr(90),
+                    crcs: Crcs(&[14, 1, 0, 0])
+                },
+                Edit::Placed {
+                    ino: Ino(9),
+                    first: 11,
+                    addr: BlockAddr(91),
+                    crcs: Crcs(&[17, 1, 0, 0])
+                },
             ]
         );
         assert!(decode(&e.meta, 2).is_err());
@@ -438,7 +544,7 @@ mod tests {
                 *b = VERSION;
             }
             if let Some(b) = bytes.get_mut(5) {
-                *b %= 14;
+                *b %= 15;
             }
             let _ = verify_record(&bytes, 0);
         }

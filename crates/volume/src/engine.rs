@@ -48,6 +48,9 @@ pub struct EngineOptions {
     /// Bytes of memory, besides page frames, that changes may take before they are
     /// in a consistency point; `None`: an eighth of the page frames.
     pub heap: Option<u64>,
+    /// Bytes that the log may be behind before large stable data goes to its place at once
+    /// instead of through the log; 0: it always does.
+    pub behind: u64,
 }
 
 impl Default for EngineOptions {
@@ -60,6 +63,9 @@ impl Default for EngineOptions {
             // About 100 MiB when all are used.
             inodes: 262_144,
             heap: None,
+            // As much as the log writes at a time: more waits already than the next write
+            // can take.
+            behind: 1 << 20,
         }
     }
 }
@@ -83,7 +89,7 @@ impl Engine {
         rng: &dyn Rng,
         options: EngineOptions,
     ) -> Result<Engine, StoreError> {
-        let core = Core::new(agg, rng, &options);
+        let core = Core::new(agg, rng, &options)?;
         restore(&core)?;
         let recovered = recovery::replay(&core, replay.records)?;
         core.stopping.store(false, Ordering::Release);
@@ -332,7 +338,7 @@ impl Core {
                     }
                 }
                 Err(Stop::Fail(error)) => return Err(error),
-                Err(Stop::Fetch(_)) => return Err(FsError::Delay),
+                Err(Stop::Fetch(_) | Stop::Land) => return Err(FsError::Delay),
             }
         }
     }

@@ -5,7 +5,7 @@
 //! it waits for anything else). Every change that must be durable is in the intent
 //! log before its answer; consistency points merge overlays into new trees in the
 //! background. A reading order for this crate: `types`, `record`, `delta`, `inode`,
-//! `volume`, `data`, `names`, `merge`, `cp`, `snapshot`, `dead`, `job`, `recovery`.
+//! `volume`, `data`, `direct`, `names`, `merge`, `cp`, `snapshot`, `dead`, `job`, `recovery`.
 
 mod admission;
 mod attr;
@@ -22,6 +22,7 @@ mod data;
 mod dead;
 mod delta;
 mod difference;
+mod direct;
 mod edit;
 mod engine;
 mod event;

@@ -227,7 +227,7 @@ impl Core {
 pub(crate) fn refusal(stop: Stop) -> FsError {
     match stop {
         Stop::Fail(e) => e,
-        Stop::Wait(_) | Stop::Fetch(_) => FsError::Delay,
+        Stop::Wait(_) | Stop::Fetch(_) | Stop::Land => FsError::Delay,
     }
 }
 

@@ -267,6 +267,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
 
     /// Merges one inode; answers its number of data blocks if it is a file.
     fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
+        for (addr, count) in delta.data.iter().flat_map(|data| data.unused()) {
+            self.cp.unused(*addr, *count);
+        }
         if delta.dead {
             if !delta.fresh {
                 self.del(Key::new(ino.0, kind::INODE, 0));
@@ -498,18 +501,51 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Gives every page its place on the device and queues its writing.
+    /// Gives every page that has none its place on the device and queues its writing.
     fn place(&mut self, data: &FileDelta) -> Result<Vec<(u64, Stored)>, StoreError> {
         let mut placed = Vec::with_capacity(data.pages().len());
         let mut run: Vec<(u64, Frame, u32)> = Vec::new();
+        let mut adopted = (BlockAddr(0), 0);
         for (block, page) in data.pages().iter() {
-            run.push((block, page.frame.clone(), page_crc(&page.frame)));
+            if let Some(place) = &page.placed {
+                self.write_run(&mut run, &mut placed)?;
+                let (first, count) = adopted;
+                if first.0 + u64::from(count) != place.addr.0 {
+                    self.adopt(adopted)?;
+                    adopted = (place.addr, 0);
+                }
+                adopted.1 += 1;
+                let stored = Stored {
+                    addr: place.addr,
+                    birth: self.cp.generation(),
+                    crc: place.crc,
+                };
+                if let Some(frame) = &page.frame {
+                    self.keep(stored, frame);
+                }
+                placed.push((block, stored));
+                continue;
+            }
+            let Some(frame) = &page.frame else {
+                unreachable!("a page is somewhere");
+            };
+            run.push((block, frame.clone(), page_crc(frame)));
             if run.len() == LONGEST_WRITE {
                 self.write_run(&mut run, &mut placed)?;
             }
         }
+        self.adopt(adopted)?;
         self.write_run(&mut run, &mut placed)?;
         Ok(placed)
+    }
+
+    /// Takes blocks into the consistency point that have been written already.
+    fn adopt(&mut self, (addr, count): (BlockAddr, u32)) -> Result<(), StoreError> {
+        if count > 0 {
+            self.cp.commit(addr, count)?;
+            self.progressed(u64::from(count) * BLOCK_SIZE as u64);
+        }
+        Ok(())
     }
 
     fn write_run(

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{Ino, Time};
+use weir_base::{BlockAddr, Ino, Time};
 use weir_store::log;
 use weir_store::{Class, Frame, StoreError};
 
@@ -21,8 +21,8 @@ use crate::admission::Promise;
 use crate::calls::DoneCall;
 use crate::core::Core;
 use crate::cx::Cx;
-use crate::delta::{Charge, ENTRY_BYTES, Page};
-use crate::edit::{self, Edit};
+use crate::delta::{Delta, ENTRY_BYTES, Page, Placed};
+use crate::edit::{self, Crcs, Edit};
 use crate::inode::Inode;
 use crate::record::{InodeRec, blocks_of};
 use crate::types::{FsError, Stop};
@@ -55,6 +55,7 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         {
             if done.points == 0 {
                 skip_inodes(core);
+                reserve_rest(core, &mut records)?;
             }
             crate::cp::run_recovered(core, cut)?;
             done.points += 1;
@@ -71,6 +72,10 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         let Some(vol) = vol else {
             // Deleted after the log was cut for the consistency point that did it.
             tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
+            for (addr, count) in edits.iter().filter_map(Edit::place) {
+                core.agg.space().mark_recovered(addr, count)?;
+                core.unused.lock().push((addr, count));
+            }
             continue;
         };
         done.records += 1;
@@ -95,6 +100,21 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         skip_inodes(core);
     }
     Ok(done)
+}
+
+/// Reserves the blocks to which the records refer that have not been applied yet: a
+/// consistency point is about to allocate some.
+fn reserve_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
+    let mut marked = Ok(());
+    records.peek(&mut |meta, pages| {
+        // What does not decode is reported when it is to be applied.
+        let edits = edit::decode(meta, pages).map(|(_, edits)| edits);
+        for (addr, count) in edits.iter().flatten().filter_map(Edit::place) {
+            let result = core.agg.space().mark_recovered(addr, count).map(drop);
+            marked = std::mem::replace(&mut marked, Ok(())).and(result);
+        }
+    })?;
+    marked
 }
 
 fn skip_inodes(core: &Core) {
@@ -136,6 +156,7 @@ impl Volume {
         | Edit::DelEntry { dir: ino, .. }
         | Edit::Symlink { ino, .. }
         | Edit::Pages { ino, .. }
+        | Edit::Placed { ino, .. }
         | Edit::Cut { ino, .. }) = edit
         else {
             return Ok(());
@@ -153,6 +174,10 @@ impl Volume {
                 // Its pages are skipped with it.
                 if let Edit::Pages { count, .. } = edit {
                     pages.take(usize::from(*count)).for_each(drop);
+                }
+                if let Some((addr, count)) = edit.place() {
+                    self.core.agg.space().mark_recovered(addr, count)?;
+                    self.core.unused.lock().push((addr, count));
                 }
                 if !matches!(edit, Edit::Dead { .. }) {
                     tracing::error!(volume = %self.id, inode = %ino, "the log names an unknown inode");
@@ -199,9 +224,16 @@ impl Volume {
             Edit::Pages { first, count, .. } => {
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
-                    if delta.file().put(block, Page::logged(frame)) {
-                        self.charge_recovered(delta);
-                    }
+                    self.put_recovered(delta, block, Page::logged(frame));
+                }
+            }
+            Edit::Placed {
+                first, addr, crcs, ..
+            } => {
+                let found = self.placed(addr, crcs)?;
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                for (block, page) in (first..).zip(found) {
+                    self.put_recovered(delta, block, page);
                 }
             }
             Edit::Snapshot(_) | Edit::VolumeMade { .. } | Edit::Call { .. } => {}
@@ -217,18 +249,32 @@ impl Volume {
                 };
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 delta.file().cut(blocks_of(size));
-                if let Some(tail) = tail
-                    && delta.file().put(tail.block, tail.page)
-                {
-                    self.charge_recovered(delta);
+                if let Some(tail) = tail {
+                    self.put_recovered(delta, tail.block, tail.page);
                 }
             }
         }
         Ok(())
     }
 
-    fn charge_recovered(&self, delta: &mut crate::delta::Delta) {
-        let charge: Charge = Promise::if_possible(&self.core, 2).take(2);
-        self.charge_pages(delta, charge, 1);
+    fn put_recovered(&self, delta: &mut Delta, block: u64, page: Page) {
+        let mut promise = Promise::if_possible(&self.core, 2);
+        self.put_page(delta, block, page, &mut promise);
+    }
+
+    /// The pages that a record says stand here. They are not read: see [`crate::direct`].
+    fn placed(&self, addr: BlockAddr, crcs: Crcs<'_>) -> Result<Vec<Page>, StoreError> {
+        let owned = self.core.agg.space().mark_recovered(addr, crcs.len())?;
+        if owned > 0 {
+            return Err(StoreError::Corrupt {
+                addr,
+                what: "the intent log and the trees both refer to it",
+            });
+        }
+        let placed = (addr.0..).zip(crcs.iter()).map(|(addr, crc)| Placed {
+            addr: BlockAddr(addr),
+            crc,
+        });
+        Ok(placed.map(|placed| Page::placed(None, placed)).collect())
     }
 }

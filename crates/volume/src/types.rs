@@ -414,6 +414,9 @@ pub enum Stop {
     Fetch(SmallVec<[BlockPtr; 4]>),
     /// The engine is short of something; wait, then run it again.
     Wait(Pressure),
+    /// Its data is on its way to the device; when that is durable it is run again. It needs
+    /// the data no more then, but its length.
+    Land,
     /// It cannot be done.
     Fail(FsError),
 }

@@ -17,7 +17,7 @@ use crate::admission::Promise;
 use crate::catalog::{Catalog, Origin};
 use crate::core::Core;
 use crate::cx::Cx;
-use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES};
+use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
 use crate::gate::Pass;
 use crate::hash::{DISAMBIGUATORS, KeyCell, first_cookie};
 use crate::inode::{Inode, Inodes, State};
@@ -554,19 +554,46 @@ impl Volume {
         );
     }
 
+    /// Sets one page of an overlay, and charges what that takes.
+    pub(crate) fn put_page(
+        &self,
+        delta: &mut Delta,
+        block: u64,
+        page: Page,
+        promise: &mut Promise<'_>,
+    ) {
+        let placed = page.placed.is_some();
+        let frames = u64::from(page.frame.is_some());
+        match delta.file().put(block, page) {
+            Put::New if placed => {
+                let share = promise.take(1);
+                let charge = Charge { placed: 1, ..share };
+                match frames {
+                    0 => self.charge(delta, charge, PAGE_BYTES),
+                    _ => self.charge_pages(delta, charge, frames),
+                }
+            }
+            Put::New => self.charge_pages(delta, promise.take(2), 1),
+            Put::OverPlaced if !placed => self.charge(delta, promise.take(1), 0),
+            Put::Over | Put::OverPlaced => {}
+        }
+    }
+
     fn add_charge(&self, delta: &mut Delta, charge: Charge) {
         delta.charge.blocks += charge.blocks;
         delta.charge.unpromised += charge.unpromised;
+        delta.charge.placed += charge.placed;
         delta.charge.pages += charge.pages;
         delta.charge.heap += charge.heap;
-        self.charged.fetch_add(charge.blocks, Ordering::Relaxed);
+        self.charged
+            .fetch_add(charge.blocks + charge.placed, Ordering::Relaxed);
         self.core.totals.add(charge);
     }
 
     /// Takes back what `delta` was charged, once it is dropped.
     pub(crate) fn discharge(&self, delta: &Delta) {
         self.charged
-            .fetch_sub(delta.charge.blocks, Ordering::Relaxed);
+            .fetch_sub(delta.charge.blocks + delta.charge.placed, Ordering::Relaxed);
         self.core.totals.sub(delta.charge);
         self.core.agg.space().fulfil(delta.charge.blocks);
     }

@@ -1,9 +1,12 @@
 //! The arguments of each procedure (RFC 1813 §3.3). Everything borrows from the
 //! request; decoding allocates nothing.
 
+use std::sync::LazyLock;
+
 use super::types::{DirOp, guard, handle, kind, sattr};
 use crate::xdr::{self, Reader, XdrError};
 use weir_base::Time;
+use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{FileKind, SetAttr, Stability};
 
 /// SETATTR (§3.3.2).
@@ -161,6 +164,28 @@ pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
     (procedure <= LAST_PROCEDURE).then(|| known(procedure, &mut r))
 }
 
+/// Length of a WRITE's arguments up to its data; `None` if they are malformed.
+pub fn before_data(args: &[u8]) -> Option<usize> {
+    let mut r = Reader::new(args);
+    write_head(&mut r).ok()?;
+    Some(args.len() - r.rest().len())
+}
+
+/// Decodes a WRITE whose data the engine has: what stands in its place has nothing of it
+/// but its length.
+pub fn decode_without_data(args: &[u8]) -> xdr::Result<Args<'_>> {
+    let taken = write_head(&mut Reader::new(args))?;
+    let data = PLACEHOLDER.get(..taken.count as usize);
+    Ok(Args::Write(WriteArgs {
+        data: data.ok_or(XdrError::BadValue)?,
+        ..taken
+    }))
+}
+
+/// As long as the data of any record that is read. Nobody looks into it, so it takes no
+/// memory.
+static PLACEHOLDER: LazyLock<Box<[u8]>> = LazyLock::new(|| vec![0; 2 * MAX_IO].into());
+
 fn known<'a>(procedure: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
     Ok(match procedure {
         0 => Args::Null,
@@ -209,6 +234,15 @@ fn range<'a>(r: &mut Reader<'a>) -> xdr::Result<RangeArgs<'a>> {
 }
 
 fn write<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
+    let head = write_head(r)?;
+    Ok(WriteArgs {
+        data: r.opaque(usize::MAX)?,
+        ..head
+    })
+}
+
+/// All but the data.
+fn write_head<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
     let (file, offset, count) = (handle(r)?, r.u64()?, r.u32()?);
     let stable = match r.u32()? {
         0 => Stability::Unstable,
@@ -221,7 +255,7 @@ fn write<'a>(r: &mut Reader<'a>) -> xdr::Result<WriteArgs<'a>> {
         offset,
         count,
         stable,
-        data: r.opaque(usize::MAX)?,
+        data: &[],
     })
 }
 

@@ -246,3 +246,29 @@ proptest! {
         let _ = decode(procedure, &bytes);
     }
 }
+
+/// A WRITE that is kept without its data means the same but for the bytes.
+#[test]
+fn a_write_is_known_without_its_data() {
+    let mut bytes = x(FH);
+    bytes.extend(x("00000000 00001000 00000003 00000002"));
+    let before = bytes.len();
+    bytes.extend(x("00000003 61626300"));
+    assert_eq!(before_data(&bytes), Some(before));
+    let Ok(Args::Write(whole)) = decode(7, &bytes).unwrap() else {
+        panic!("a WRITE")
+    };
+    let Ok(Args::Write(kept)) = decode_without_data(&bytes[..before]) else {
+        panic!("a WRITE")
+    };
+    assert_eq!(kept.data.len(), 3);
+    assert_eq!(
+        kept,
+        WriteArgs {
+            data: kept.data,
+            ..whole
+        }
+    );
+    assert_eq!(before_data(&bytes[..before - 1]), None);
+    assert!(decode_without_data(&bytes[..before - 1]).is_err());
+}

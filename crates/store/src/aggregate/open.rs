@@ -212,9 +212,7 @@ impl Aggregate {
             poisoned: OnceLock::new(),
             folder,
         });
-        aggregate
-            .space
-            .prepare(aggregate.folder.as_ref().and_then(Folder::host_free));
+        aggregate.prepare_space();
         Ok((aggregate, Replay { records, findings }))
     }
 

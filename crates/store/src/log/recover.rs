@@ -371,6 +371,26 @@ impl Replay {
         }
     }
 
+    /// Shows the meta and the number of pages of each record that has not been handed out
+    /// yet, in order.
+    ///
+    /// # Errors
+    /// Any [`LogError`].
+    pub fn peek(&mut self, each: &mut dyn FnMut(&[u8], usize)) -> Result<(), LogError> {
+        for record in self.current.iter().flat_map(|current| &current.records) {
+            each(&record.meta, record.pages as usize);
+        }
+        for head in &self.batches {
+            let Some((records, _)) = read_body(&mut self.window, self.ring, head)? else {
+                return Err(changed(head.pos));
+            };
+            for record in &records {
+                each(&record.meta, record.pages as usize);
+            }
+        }
+        Ok(())
+    }
+
     /// The next record, its pages in frames that `frame` gives.
     ///
     /// # Errors

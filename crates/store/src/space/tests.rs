@@ -97,9 +97,13 @@ impl Harness {
         self.durable.retain(|_, state| *state == Block::Allocated);
     }
 
-    fn restart(&mut self) {
+    fn reopen(&mut self) {
         self.space = Space::open(self.device.clone(), &self.root).unwrap();
         self.blocks = self.durable.clone();
+    }
+
+    fn restart(&mut self) {
+        self.reopen();
         self.check();
     }
 
@@ -198,7 +202,7 @@ fn run(seed: u64) {
                 let (addr, count) = h.space.reserve(8, None, Stream::Data, Class::Cp).unwrap();
                 h.space.unreserve(addr, count);
                 assert_eq!(h.space.mark_recovered(addr, count).unwrap(), 0);
-                assert_eq!(h.space.mark_recovered(addr, 1).unwrap(), 1);
+                assert_eq!(h.space.mark_recovered(addr, 1).unwrap(), 0, "again");
                 h.mark(addr, count, None, Some(Block::Reserved));
             }
         }
@@ -213,6 +217,75 @@ fn every_block_is_where_the_model_has_it() {
     for seed in 0..8 {
         run(seed);
     }
+}
+
+#[test]
+fn who_must_not_wait_gets_blocks_without_reading_the_map() {
+    let mut h = Harness::new(3 * u64::from(CHUNK_BLOCKS), 3 * u64::from(CHUNK_BLOCKS));
+    let reserve = |h: &Harness, want, most| {
+        assert!(h.space.promise(u64::from(want)));
+        let before = h.space.stats();
+        let runs = h.space.reserve_promised(want, most);
+        let after = h.space.stats();
+        match &runs {
+            Some(runs) => {
+                assert_eq!(runs.iter().map(|(_, count)| count).sum::<u32>(), want);
+                assert_eq!(before.free - after.free, u64::from(want));
+                assert_eq!(before.promised - after.promised, u64::from(want));
+            }
+            None => {
+                assert_eq!(before, after);
+                h.space.fulfil(u64::from(want));
+            }
+        }
+        runs
+    };
+    let [(addr, 100)] = reserve(&h, 100, 1).unwrap()[..] else {
+        panic!("one run of a new device")
+    };
+    h.space.commit(addr, 100).unwrap();
+    h.mark(addr, 100, None, Some(Block::Allocated));
+    h.consistency_point();
+    h.reopen();
+    // The map of the first chunk has been written; those of the others never were.
+    let [(next, 64)] = reserve(&h, 64, 1).unwrap()[..] else {
+        panic!("one run of an empty chunk")
+    };
+    assert_ne!(
+        next.0 / u64::from(CHUNK_BLOCKS),
+        addr.0 / u64::from(CHUNK_BLOCKS)
+    );
+    // What is left is scattered.
+    let h = Harness::new(8192, 8192);
+    loop {
+        let (addr, count) = h.space.reserve(16, None, Stream::Data, Class::Cp).unwrap();
+        h.space.unreserve(addr, count.min(8));
+        if count <= 8 {
+            break;
+        }
+    }
+    assert!(reserve(&h, 64, 7).is_none());
+    assert!(reserve(&h, 64, 8).is_some());
+}
+
+#[test]
+fn the_map_is_read_ahead_of_need() {
+    let length = 2 * u64::from(CHUNK_BLOCKS);
+    let mut h = Harness::new(length, length);
+    for _ in 0..2 {
+        for near in [0, u64::from(CHUNK_BLOCKS)] {
+            let near = Some(BlockAddr(near + 9000));
+            let (addr, count) = h.space.reserve(10, near, Stream::Data, Class::Cp).unwrap();
+            h.space.commit(addr, count).unwrap();
+            h.mark(addr, count, None, Some(Block::Allocated));
+        }
+    }
+    h.consistency_point();
+    h.reopen();
+    assert!(h.space.promise(10));
+    assert_eq!(h.space.reserve_promised(10, 1), None, "no map is there");
+    h.space.prepare(None, 1000);
+    assert!(h.space.reserve_promised(10, 1).is_some());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Everything that the newest superblock leads to is read: the aggregate's tree,
 //! each volume's tree and those of its snapshots, every data block (its checksum
-//! stands in the extent), and the records of the intent log. From what was read
+//! stands in the extent), and the records of the intent log with the data that they refer
+//! to. From what was read
 //! three things are recomputed and compared with what is stored: which blocks are
 //! in use (the allocation map), how many names an inode has (link counts, entry
 //! counts, parents), and how many blocks it has.
@@ -25,11 +26,12 @@ use std::sync::Arc;
 
 use weir_base::{BlockAddr, Ino, VolumeId};
 use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
+use weir_store::block::page_crc;
 use weir_store::cache::Cache;
 use weir_store::log::Log;
 use weir_store::space::{Mismatch, Usage};
 use weir_store::verify::Verifier;
-use weir_store::{Device, FramePool, StoreError};
+use weir_store::{Class, Device, FramePool, StoreError};
 
 use crate::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
 use crate::edit::Edit;
@@ -474,10 +476,14 @@ fn read_log(
             Ok(record) => {
                 report.log_records += 1;
                 match crate::edit::decode(&record.meta, record.pages.len()) {
-                    Ok((_, edits)) => report.names.extend(edits.iter().filter_map(|e| match e {
-                        Edit::VolumeMade { name, .. } => Some((*name).to_owned()),
-                        _ => None,
-                    })),
+                    Ok((volume, edits)) => {
+                        for edit in edits {
+                            if let Edit::VolumeMade { name, .. } = &edit {
+                                report.names.insert((*name).to_owned());
+                            }
+                            check_placed(inspection, pool, volume, &edit, report);
+                        }
+                    }
                     Err(e) => report.faults.push(Fault::Log(format!(
                         "intent log, record {}: {e}",
                         record.lsn
@@ -486,6 +492,46 @@ fn read_log(
             }
             Err(e) => report.faults.push(Fault::Log(e.to_string())),
         }
+    }
+}
+
+/// Reads the data to which a record of the log refers: no record is durable before its
+/// data, and the blocks are nobody else's as long as the log has it.
+fn check_placed(
+    inspection: &Inspection,
+    pool: &Arc<FramePool>,
+    volume: VolumeId,
+    edit: &Edit<'_>,
+    report: &mut Report,
+) {
+    let Edit::Placed {
+        ino,
+        first,
+        addr,
+        crcs,
+    } = edit
+    else {
+        return;
+    };
+    for ((block, addr), crc) in (*first..).zip(addr.0..).zip(crcs.iter()) {
+        let addr = BlockAddr(addr);
+        let Some(frame) = pool.alloc(Class::Cp) else {
+            let what = "no memory to read what the intent log refers to";
+            return report.faults.push(Fault::Log(what.into()));
+        };
+        let read = inspection.cache.device().read(addr, vec![frame]).wait();
+        let what = match read {
+            Ok(frames) if frames.first().is_some_and(|f| page_crc(f) == crc) => continue,
+            Ok(_) => "its checksum in the intent log is wrong".into(),
+            Err(e) => e.to_string(),
+        };
+        report.faults.push(Fault::Data {
+            volume,
+            ino: *ino,
+            block,
+            addr,
+            what,
+        });
     }
 }
 

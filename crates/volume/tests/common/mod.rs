@@ -19,6 +19,7 @@ pub struct Machine {
     pub frames: usize,
     pub background: bool,
     pub inodes: usize,
+    pub behind: u64,
 }
 
 impl Machine {
@@ -30,6 +31,7 @@ impl Machine {
             frames: 8192,
             background: true,
             inodes: 100_000,
+            behind: EngineOptions::default().behind,
         }
     }
 
@@ -60,6 +62,7 @@ impl Machine {
         EngineOptions {
             background: self.background,
             inodes: self.inodes,
+            behind: self.behind,
             ..EngineOptions::default()
         }
     }

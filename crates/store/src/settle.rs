@@ -1,0 +1,318 @@
+//! Writing for many at a time, and making it durable.
+//!
+//! A flush takes about as long for one write as for a hundred, and one at a time is in
+//! flight in the device anyway. So a thread takes whatever has gathered, writes it, and
+//! flushes once for all of it; what comes meanwhile is the next turn's, and its writing
+//! begins while the flush runs. The thread does this and nothing else, so that no flush
+//! waits for an event loop to come round: under load that takes milliseconds.
+//!
+//! What is in flight is bounded as for a consistency point: the device moves no more with
+//! more of it, and writes of the intent log, for which everybody waits, queue up behind.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use weir_base::BlockAddr;
+
+use crate::device::{Completer, Device, Io};
+use crate::error::IoError;
+use crate::frame::Frame;
+
+/// Most blocks in flight: 2 MiB.
+const IN_FLIGHT: usize = 512;
+
+/// Frames for consecutive blocks.
+pub type Piece = (BlockAddr, Vec<Frame>);
+
+/// See the module's head. Dropping it settles what it was given.
+pub struct Settler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Job>,
+    stop: bool,
+}
+
+/// What one request has to write, and who is told when it is durable.
+struct Job {
+    pieces: VecDeque<Piece>,
+    result: Result<(), IoError>,
+    done: Completer<()>,
+}
+
+/// What one flush makes durable.
+#[derive(Default)]
+struct Turn {
+    jobs: Vec<Job>,
+    /// Jobs before this one have no more pieces.
+    next: usize,
+    /// Writes with their blocks and their jobs.
+    flight: VecDeque<(Io<()>, usize, usize)>,
+    in_flight: usize,
+}
+
+impl Turn {
+    /// Begins as many writes as may be in flight.
+    fn submit(&mut self, device: &dyn Device) {
+        while let Some(job) = self.jobs.get_mut(self.next) {
+            let Some((_, frames)) = job.pieces.front() else {
+                self.next += 1;
+                continue;
+            };
+            let count = frames.len();
+            if self.in_flight > 0 && self.in_flight + count > IN_FLIGHT {
+                return;
+            }
+            if let Some((addr, frames)) = job.pieces.pop_front() {
+                self.in_flight += count;
+                let io = device.write(addr, frames);
+                self.flight.push_back((io, count, self.next));
+            }
+        }
+    }
+
+    /// Writes all of it.
+    fn finish(&mut self, device: &dyn Device) {
+        loop {
+            self.submit(device);
+            let Some((io, count, job)) = self.flight.pop_front() else {
+                return;
+            };
+            let written = io.wait();
+            self.in_flight -= count;
+            if let (Err(error), Some(job)) = (written, self.jobs.get_mut(job)) {
+                job.result = Err(error);
+            }
+        }
+    }
+}
+
+impl Settler {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system gives none.
+    pub fn start(device: Arc<dyn Device>) -> io::Result<Settler> {
+        let shared = Arc::new(Shared {
+            device,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("settle".into())
+            .spawn(move || {
+                // It does little at a time, and clients wait for it.
+                weir_base::prompt();
+                theirs.run();
+            })?;
+        Ok(Settler {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Writes these pieces. What is answered is complete when they are durable; if one of
+    /// them fails, or the flush, nothing is known about any.
+    pub fn settle(&self, pieces: VecDeque<Piece>) -> Io<()> {
+        let (done, io) = Io::pair();
+        self.shared.queue.lock().waiting.push(Job {
+            pieces,
+            result: Ok(()),
+            done,
+        });
+        self.shared.work.notify_one();
+        io
+    }
+}
+
+impl Drop for Settler {
+    fn drop(&mut self) {
+        self.shared.queue.lock().stop = true;
+        self.shared.work.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // Whoever is told may have held the last reference: the thread cannot wait
+            // for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic there has ended the process, or told everybody of an error.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let device = &*self.device;
+        // After a failed flush a later success means nothing.
+        let mut failed: Option<IoError> = None;
+        let mut turn = Turn::default();
+        loop {
+            turn.jobs.append(&mut self.take(turn.jobs.is_empty()));
+            if turn.jobs.is_empty() {
+                return;
+            }
+            turn.finish(device);
+            let flush = device.flush();
+            let mut next = Turn {
+                jobs: self.take(false),
+                ..Turn::default()
+            };
+            next.submit(device);
+            if let Err(error) = flush.wait() {
+                failed = failed.or(Some(error));
+            }
+            for job in turn.jobs {
+                let flushed = failed.clone().map_or(Ok(()), Err);
+                job.done.complete(job.result.and(flushed));
+            }
+            turn = next;
+        }
+    }
+
+    /// What has gathered; with `wait` at least one job, unless it is to stop.
+    fn take(&self, wait: bool) -> Vec<Job> {
+        let mut queue = self.queue.lock();
+        while wait && queue.waiting.is_empty() && !queue.stop {
+            self.work.wait(&mut queue);
+        }
+        std::mem::take(&mut queue.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::error::IoKind;
+    use crate::frame::FrameMut;
+
+    /// A call that the test completes: the first block and how many, none for a flush.
+    type Call = (Option<(u64, usize)>, Completer<()>);
+
+    struct Told(Mutex<Sender<Call>>);
+
+    impl Told {
+        fn tell(&self, what: Option<(u64, usize)>) -> Io<()> {
+            let (done, io) = Io::pair();
+            self.0.lock().send((what, done)).unwrap();
+            io
+        }
+    }
+
+    impl Device for Told {
+        fn read(&self, _: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+            Io::ready(Ok(into))
+        }
+        fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+            self.tell(Some((addr.0, from.len())))
+        }
+        fn flush(&self) -> Io<()> {
+            self.tell(None)
+        }
+        fn discard(&self, _: BlockAddr, _: u64) -> Io<()> {
+            Io::ready(Ok(()))
+        }
+        fn length(&self) -> u64 {
+            0
+        }
+        fn grow(&self, _: u64) -> io::Result<u64> {
+            Ok(0)
+        }
+    }
+
+    fn settler() -> (Settler, Receiver<Call>) {
+        let (send, calls) = channel();
+        let device = Arc::new(Told(Mutex::new(send)));
+        (Settler::start(device).unwrap(), calls)
+    }
+
+    fn piece(addr: u64, count: usize) -> Piece {
+        (BlockAddr(addr), vec![Frame::zero(); count])
+    }
+
+    fn next(calls: &Receiver<Call>, wanted: Option<(u64, usize)>) -> Completer<()> {
+        let (what, done) = calls.recv().unwrap();
+        assert_eq!(what, wanted);
+        done
+    }
+
+    fn error(kind: IoKind) -> IoError {
+        IoError::new(kind, BlockAddr(0), 0, io::Error::other("the cable is out"))
+    }
+
+    #[test]
+    fn a_flush_begins_when_all_that_it_covers_is_written() {
+        let (settler, calls) = settler();
+        let first = settler.settle([piece(0, 64), piece(64, 1)].into());
+        let (a, b) = (next(&calls, Some((0, 64))), next(&calls, Some((64, 1))));
+        b.complete(Ok(()));
+        assert!(calls.try_recv().is_err(), "a write is still under way");
+        a.complete(Ok(()));
+        let flush = next(&calls, None);
+        // What comes now needs a flush that begins later; one for both.
+        let second = settler.settle([piece(100, 1)].into());
+        let third = settler.settle([piece(200, 2)].into());
+        flush.complete(Ok(()));
+        first.wait().unwrap();
+        next(&calls, Some((100, 1))).complete(Ok(()));
+        next(&calls, Some((200, 2))).complete(Ok(()));
+        next(&calls, None).complete(Ok(()));
+        second.wait().unwrap();
+        third.wait().unwrap();
+        drop(settler);
+        assert!(calls.recv().is_err(), "no more flushes than needed");
+    }
+
+    #[test]
+    fn what_is_in_flight_is_bounded() {
+        let (settler, calls) = settler();
+        let pieces: VecDeque<Piece> = (0..20).map(|i| piece(i * 64, 64)).collect();
+        let io = settler.settle(pieces);
+        let mut flight = VecDeque::new();
+        for i in 0..20 {
+            if flight.len() == IN_FLIGHT / 64 {
+                assert!(calls.try_recv().is_err());
+                let first: Option<Completer<()>> = flight.pop_front();
+                first.unwrap().complete(Ok(()));
+            }
+            flight.push_back(next(&calls, Some((i * 64, 64))));
+        }
+        flight.into_iter().for_each(|io| io.complete(Ok(())));
+        next(&calls, None).complete(Ok(()));
+        io.wait().unwrap();
+    }
+
+    #[test]
+    fn a_failed_write_is_its_own_and_a_failed_flush_everybodys() {
+        let (settler, calls) = settler();
+        let bad = settler.settle([piece(0, 1)].into());
+        next(&calls, Some((0, 1))).complete(Err(error(IoKind::Write)));
+        next(&calls, None).complete(Ok(()));
+        assert_eq!(bad.wait().unwrap_err().kind, IoKind::Write);
+        for kind in [IoKind::Flush, IoKind::Discard] {
+            let failed = settler.settle([piece(0, 1)].into());
+            next(&calls, Some((0, 1))).complete(Ok(()));
+            let flush = next(&calls, None);
+            flush.complete(match kind {
+                IoKind::Flush => Err(error(kind)),
+                _ => Ok(()),
+            });
+            assert_eq!(failed.wait().unwrap_err().kind, IoKind::Flush, "for good");
+        }
+    }
+}
