@@ -402,8 +402,8 @@ impl Story<'_> {
 
     /// What the planner would do to make the destination a copy again is what the model says.
     fn planned(&self) -> Checked {
-        let policy = system_policies().into_iter();
-        let policy = policy.filter(|p| p.name == "MirrorAllSnapshots").last();
+        let mut policies = system_policies().into_iter();
+        let policy = policies.rfind(|p| p.name == "MirrorAllSnapshots");
         let job = Job {
             id: 1,
             relationship: "r".to_owned(),

@@ -74,7 +74,7 @@ pub fn session_fix() -> Fix {
 }
 
 /// Mounts, and lines of fstab, of protocols of which `wanted` is true.
-fn first<'f>(facts: &'f Facts, wanted: fn(Protocol) -> bool) -> Option<&'f Mount> {
+fn first(facts: &Facts, wanted: fn(Protocol) -> bool) -> Option<&Mount> {
     let all = facts.mounts.iter().chain(&facts.lines);
     all.into_iter().find(|m| wanted(m.protocol))
 }

@@ -44,11 +44,14 @@ const MAX_LOCALS: usize = 4;
 /// Memory of one host or monitor besides its names.
 const ENTRY: usize = 512;
 
+/// Addresses of this server by which a host has called it.
+type Locals = SmallVec<[IpAddr; 1]>;
+
 /// A client host that may hold locks.
 struct Host {
     name: Arc<[u8]>,
     /// The addresses of ours that it uses, the latest last.
-    locals: SmallVec<[IpAddr; 1]>,
+    locals: Locals,
     /// When it last asked for a lock, on the monotonic clock.
     asked: Duration,
     /// Its NSM state as its requests show it.
@@ -62,7 +65,7 @@ struct Host {
 pub(crate) struct Recovering {
     pub(crate) addr: IpAddr,
     pub(crate) name: Arc<[u8]>,
-    pub(crate) locals: SmallVec<[IpAddr; 1]>,
+    pub(crate) locals: Locals,
 }
 
 /// A lock manager on this machine that wants to be notified of a host's restart
@@ -157,7 +160,7 @@ pub(crate) fn notify_call(xid: u32, name: &str, state: u32) -> ReadyCall {
 }
 
 /// Remembers an address of ours as the latest; false if it was known.
-fn remember(locals: &mut SmallVec<[IpAddr; 1]>, local: IpAddr) -> bool {
+fn remember(locals: &mut Locals, local: IpAddr) -> bool {
     let old = locals.iter().position(|l| *l == local);
     if let Some(at) = old {
         locals.remove(at);
@@ -233,7 +236,7 @@ impl Hosts {
     fn parse_line(
         &mut self,
         line: &str,
-        hosts: &mut HashMap<(IpAddr, Arc<[u8]>), SmallVec<[IpAddr; 1]>>,
+        hosts: &mut HashMap<(IpAddr, Arc<[u8]>), Locals>,
     ) -> Option<()> {
         let mut words = line.split(' ');
         match words.next()? {

@@ -319,6 +319,9 @@ fn the_search_for_deadlocks_ends() {
     assert!(most < 4 * graph::SEARCH as u64, "{most}");
 }
 
+/// File, owner and offset of the n-th lock.
+type Nth = fn(u32) -> (u64, u32, u64);
+
 #[test]
 fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
     let budget = Budget::new(4 << 20);
@@ -329,7 +332,7 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
         ..owner(n)
     };
     // In one file, in many files, and by many owners: each until it is refused.
-    let ways: [(u8, fn(u32) -> (u64, u32, u64)); 3] = [
+    let ways: [(u8, Nth); 3] = [
         (1, |n| (1, 1, 2 * u64::from(n))),
         (2, |n| (u64::from(n) + 10, 1, 0)),
         (3, |n| (2, n, 0)),
@@ -447,7 +450,10 @@ fn a_host_that_goes_leaves_the_others_theirs() {
         ask(&t, file(1), of(c.clone(), 0, 1, true), true),
         Verdict::Queued
     );
-    assert_eq!(t.clients_at(c.client.address), [c.client.clone()]);
+    assert_eq!(
+        t.clients_at(c.client.address),
+        std::slice::from_ref(&c.client)
+    );
     let grants = t.release(std::slice::from_ref(&a.client));
     assert_eq!(grants.len(), 1);
     assert_eq!(grants[0].lock.owner, c);

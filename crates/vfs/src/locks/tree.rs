@@ -289,6 +289,8 @@ fn visit(
     visit(&node.right, me, range, exclusives_only, each)
 }
 
+// The nodes stay where they are; only the links to them move.
+#[allow(clippy::vec_box)]
 fn flatten(link: Link, into: &mut Vec<Box<Node>>) {
     if let Some(mut node) = link {
         let (left, right) = (node.left.take(), node.right.take());
