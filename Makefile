@@ -5,7 +5,7 @@ DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke attack api ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy tidy smoke attack api docs ontap lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -23,7 +23,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy tidy smoke attack api ontap lab unit
+test: deps fmt clippy tidy smoke attack api docs ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -52,6 +52,11 @@ api:
 	$(CARGO) build -p weir --locked
 	conformance/api/run
 	conformance/cli/run
+
+# What README.md and docs/ say to type, typed. After `api`, which installs Google's Python library.
+docs:
+	$(CARGO) build -p weir --locked
+	conformance/docs/run
 
 # NetApp's Python client, Ansible's modules and a published session against the real binary. The first run downloads
 # the two; where there is no package index, it says so and skips what needs them.

@@ -1,0 +1,352 @@
+"""README.md and docs/: what they say to type is typed.
+
+Each fenced block is one of four: a list of commands, a session (`$ command`, with what it prints), something else that is
+checked by a function of its own (a screen, a file), or it stands in NOT_RUN with the reason. A command that cannot be run
+as it stands there (a machine's name, a port) is changed by REPLACED; one that cannot be run at all stands in NOT_RUN.
+Commands of one document run in its order, against a server of the document's own, in a folder of its own.
+"""
+
+import glob
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from blocks import ROOT, blocks, documents, inline, words
+from weirtest import WEIR, Server
+
+PICTURE = "a picture of how it works, no command"
+TERRAFORM = "Terraform's configuration; its provider's requests are sent by conformance/api/test_terraform.py"
+
+# What is not run, by the document and the first line of the block, or a command's whole line: the reason.
+NOT_RUN = {
+    ("README.md", " client     ── TCP ──▶  event loop, one a core: read all calls, run them, one writev for all replies"): PICTURE,
+    ("docs/format.md", "superblock ─┬─ aggregate tree ── volumes' trees ── file data"): PICTURE,
+    ("README.md", "make serve"): "builds the program in another profile; what it starts is what is tested here",
+    ("README.md", "make test"): "this test is a part of it",
+    ("docs/api.md", 'provider "google" {'): TERRAFORM,
+    ("docs/cli.md", "gcloud netapp storage-pools create mq --location=l --capacity=40960 --service-level=premium "
+                    "--qos-type=manual --network=name=default"):
+        "makes the pool that the line below it makes; conformance/api/test_gcloud.py runs it",
+    ("docs/doctor.md", "weir doctor --fix"):
+        "changes this machine's /etc; crates/doctor/tests/repaired.rs does it to copies of three distributions",
+    ("docs/bench.md", "weir bench compare RUN-A RUN-B --published netapp-extreme --html compare.html"):
+        "needs two finished runs, which take minutes; conformance/lab/run compares two of its own",
+}
+
+# Commands that need other words here: (document or "*", pattern, what takes its place).
+REPLACED = [
+    ("docs/cli.md", r" … ", " --storage-pool=p --capacity=100 --protocols=nfsv3 --share-name=v1 "),
+    ("docs/doctor.md", r"--server nas1", "--from {captured} --server filer"),
+    ("docs/doctor.md", r"ping nas1 nas2:2049", "ping {nfs} 127.0.0.1:{nfs_port}"),
+    ("docs/bench.md", r"(NoMirror=|Mirror=|)nfs://server/\w+", r"\1'nfs://127.0.0.1/vol1?nfsport={nfs_port}&mountport={nfs_port}'"),
+    ("docs/bench.md", r"/mnt/share", "{folder}"),
+    ("docs/bench.md", r"$", " --dry-run"),
+    ("docs/replication.md", r"(create far .*)SHA256", r"\g<1>" + "fa" * 32),
+    ("docs/replication.md", r"(create near .*)SHA256", r"\g<1>" + "ea" * 32),
+    ("*", r"(?<=nfsport=)2049|(?<=mountport=)2049", "{nfs_port}"),
+    ("*", r"http://127\.0\.0\.1:8049", "{url}"),
+]
+
+# Exit codes that are no failure besides 0.
+EXITS = {"weir doctor": (0, 1)}
+
+
+class Place:
+    """Where a document's commands run."""
+
+    def __init__(self, case, document):
+        self.case, self.document = case, document
+        temporary = tempfile.TemporaryDirectory(prefix="weir-docs-")
+        case.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
+        bin = os.path.join(self.folder, "bin")
+        os.mkdir(bin)
+        os.symlink(WEIR, os.path.join(bin, "weir"))
+        self.env = {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": self.folder, "LANG": "C.UTF-8"}
+        self.server, self.plain = None, False
+        self.data = os.path.join(self.folder, "weir-data")
+        case.addCleanup(self.stop)
+        self.serve()
+
+    def serve(self, *arguments, data=None):
+        """Starts a server, or another one in place of the one that runs."""
+        self.stop()
+        self.plain = not arguments and data in (None, self.data)
+        self.server = Server(*arguments, data=data or self.data)
+        said = self.server.output()
+        self.nfs = re.search(r"listening on (\S+)", said)[1]
+        self.env["WEIR_SERVER"] = self.server.url
+        if self.server.scheme == "https":
+            self.env["WEIR_CA_CERT"] = os.path.join(data or self.data, "api-cert.pem")
+
+    def stop(self, how=signal.SIGTERM):
+        if self.server and self.server.process.poll() is None:
+            self.server.stop(how)
+        self.server = None
+
+    def replaced(self, text):
+        for document, pattern, to in REPLACED:
+            if document in ("*", self.document):
+                text = re.sub(pattern, to, text)
+        values = {
+            "url": self.env.get("WEIR_SERVER", ""),
+            "nfs": self.nfs,
+            "nfs_port": self.nfs.rsplit(":", 1)[1],
+            "folder": self.folder,
+            "captured": str(ROOT / "crates/doctor/tests/captured/ubuntu-22.04-linux-5.15"),
+        }
+        for name, value in values.items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+    def run(self, text):
+        """What a command prints. It is a shell's, but for servers, which are this test's own."""
+        if text.startswith("export "):
+            for word in words(self.replaced(text))[1:]:
+                name, _, value = word.partition("=")
+                self.env[name] = value
+            return ""
+        said = ""
+        for part in re.split(r"; (?=weir serve|weir check)", text):
+            if re.fullmatch(r"kill -9 \$\(pidof weir\)", part):
+                self.stop(signal.SIGKILL)
+            elif part == "kill %1":
+                self.stop()
+            elif part.startswith("weir serve "):
+                said += self.start(part)
+            else:
+                said += self.shell(self.replaced(part))
+        return said
+
+    def start(self, text):
+        given = words(text.removesuffix("&"))[2:]
+        data = given.pop(given.index("--data") + 1)
+        given.remove("--data")
+        # Ports are the system's, and tests listen on the loopback address only.
+        if "--api" in given:
+            given.pop(given.index("--api") + 1)
+            given.remove("--api")
+        data = os.path.normpath(os.path.join(self.folder, data))
+        self.serve(*given, data=data)
+        return self.server.output()
+
+    def shell(self, text):
+        done = subprocess.run(["bash", "-c", text], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        allowed = next((codes for start, codes in EXITS.items() if text.startswith(start)), (0,))
+        self.case.assertIn(done.returncode, allowed, f"{text}\n{done.stdout}")
+        return done.stdout
+
+
+def masked(text):
+    """Text without what differs from run to run: ports, sums, counts, the width of columns of counts."""
+    text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
+    text = re.sub(r"port=\d+", "port=PORT", text)
+    sums = {}
+    text = re.sub(r"\b[0-9a-f]{64}\b", lambda m: sums.setdefault(m[0], f"SUM{len(sums)}"), text)
+    return [re.sub(r"\s+", " ", line).strip() for line in text.strip().split("\n")]
+
+
+class Docs(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.used = set()
+
+    def not_run(self, document, text):
+        """Whether something is listed as not run."""
+        key = (document, text)
+        if key in NOT_RUN:
+            self.used.add(key)
+        return key in NOT_RUN
+
+    def test_commands(self):
+        """Every block of commands, in its document's order; every other block is checked or listed."""
+        for path in documents():
+            document = str(path.relative_to(ROOT))
+            all = blocks(path)
+            if not all:
+                continue
+            with self.subTest(document):
+                place = Place(self, document)
+                prepare = PREPARED.get(document)
+                if prepare:
+                    prepare(place)
+                for block in all:
+                    if not place.plain and not any(c.text.startswith("weir serve") for c in block.commands):
+                        place.serve()
+                    check = CHECKED.get((document, block.lines[0]))
+                    if block.commands:
+                        self.commands(place, block)
+                    elif check:
+                        check(place, block)
+                    elif not self.not_run(document, block.lines[0]):
+                        self.fail(f"{block} is neither run nor listed: {block.lines[0]}")
+                place.stop()
+        self.assertEqual(set(NOT_RUN) - self.used, set(), "listed as not run, and not there any more")
+
+    def commands(self, place, block):
+        for command in block.commands:
+            if self.not_run(block.document, command.text):
+                continue
+            try:
+                said = place.run(command.text)
+            except (AssertionError, RuntimeError, OSError, ValueError) as error:
+                self.fail(f"{block.document}:{command.line}: {command.text}\n{error}")
+            if command.shown:
+                self.shown(block, command, said)
+
+    def shown(self, block, command, said):
+        """What a session shows is what the command prints; of a server's many lines, it is among them."""
+        for wanted, line in zip(masked("\n".join(command.shown)), command.shown):
+            there = masked(said)
+            pattern = re.escape(wanted)
+            # Counts of what was stored follow from timing: a number for a number.
+            if "consistency point" in wanted:
+                pattern = re.sub(r"\d+", r"\\d+", pattern)
+            self.assertTrue(any(re.fullmatch(pattern, one) for one in there),
+                            f"{block.document}:{command.line}: {line!r} is not what is printed:\n{said}")
+
+    def test_inline_commands(self):
+        """`weir …` in running text: the command is there, and so are its flags."""
+        helped = {}
+
+        def help(path):
+            if path not in helped:
+                done = subprocess.run([WEIR, *path, "--help"], capture_output=True, text=True, timeout=30)
+                helped[path] = done.stdout if done.returncode == 0 else None
+            return helped[path]
+
+        def alternatives(text):
+            """`weir volumes clone|split` is two."""
+            match = re.search(r"(?<= )([a-z-]+(?:\|[a-z-]+)+)", text)
+            if not match:
+                return [text]
+            before, after = text[:match.start()], text[match.end():]
+            return [before + one + after for one in match[1].split("|")]
+
+        for path in documents():
+            for number, code in inline(path):
+                for text in alternatives(code):
+                    where = f"{path.relative_to(ROOT)}:{number}: {text}"
+                    given = words(text)[1:]
+                    command = ()
+                    for word in given:
+                        # A flag of every command may stand before it.
+                        if not command and word.startswith("--"):
+                            continue
+                        below = help(command) or ""
+                        commands = below.partition("Commands:")[2].partition("\n\n")[0]
+                        if not re.fullmatch("[a-z0-9-]+", word):
+                            break
+                        if not re.search(rf"^  {re.escape(word)}( |$)", commands, re.M):
+                            # `weir netapp` is hidden; a word of a command that has none below it is its argument.
+                            if commands and help((*command, word)) is None:
+                                self.fail(f"{where}: no such command")
+                            if not commands:
+                                break
+                        command = (*command, word)
+                    said = help(command)
+                    self.assertIsNotNone(said, where)
+                    for flag in re.findall(r"(?<!\S)\[?(--[a-z][a-z0-9-]*)", text):
+                        self.assertIn(flag, said + OWN_FLAGS.get(command[:1], ""), where)
+
+    def test_nothing_is_forgotten(self):
+        """The reader of blocks sees them: those of this test's own."""
+        from blocks import Block
+        block = Block("x", 1, "", ["weir a \\", "  --b  # c", "", "# only a comment", "weir d '#'"])
+        self.assertEqual([c.text for c in block.commands], ["weir a --b", "weir d '#'"])
+        session = Block("x", 1, "", ["$ weir a", "out", "$ weir b"])
+        self.assertEqual([(c.text, c.shown) for c in session.commands], [("weir a", ["out"]), ("weir b", [])])
+        self.assertEqual(Block("x", 1, "", ["some", "listing"]).commands, [])
+        self.assertEqual(Block("x", 1, "python", ["weir a"]).commands, [])
+
+
+# Flags that commands take out of a line by themselves.
+OWN_FLAGS = {("snapmirror",): "--wait --destination-path"}
+
+
+# --- what documents need before their first command
+
+def big_file(place):
+    """The file of README's session."""
+    with open(os.path.join(place.folder, "big.iso"), "wb") as file:
+        block = bytes(range(250)) * 400
+        for _ in range(1000):
+            file.write(block)
+
+
+def relationship(place):
+    """A copy of a volume, and lines to be read from a file."""
+    for line in ("volume create -vserver weir -volume small -size 1GB",
+                 "volume create -vserver weir -volume vol1_dst -size 1GB -type DP",
+                 "snapmirror create -source-path weir:small -destination-path weir:vol1_dst"):
+        place.shell(f"weir ontap '{line}'")
+    place.shell("weir snapmirror initialize --destination-path weir:vol1_dst --wait")
+    pathlib.Path(place.folder, "lines.txt").write_text("# a comment\n\n::> version\nsnapmirror show\n")
+
+
+def pool(place):
+    """A pool for the volumes."""
+    place.shell("weir storage-pools create p --capacity=2TiB --service-level=premium")
+
+
+PREPARED = {"README.md": big_file, "docs/ontap.md": relationship, "docs/cli.md": pool}
+
+
+# --- blocks that are no commands
+
+def announcement(place, block):
+    """What `make serve` prints is what the server prints."""
+    there = masked(place.server.output())
+    for line in masked(block.text):
+        place.case.assertIn(line, there, str(block))
+
+
+def screen(place, block):
+    """The screen of `weir top` is the captured one, without the empty rows of its tables."""
+    captured = (ROOT / "crates/cli/src/top/captured/screen-120x24.txt").read_text()
+    rows = [line for line in captured.splitlines() if not re.fullmatch(r"│ *│", line)]
+    place.case.assertEqual(block.text.splitlines(), rows, str(block))
+
+
+def levels(place, block):
+    """A server takes the service levels."""
+    path = os.path.join(place.folder, "levels.toml")
+    pathlib.Path(path).write_text(block.text)
+    place.serve("--service-levels", path)
+
+
+def expression(place, block):
+    """The filter is one."""
+    place.shell(place.replaced(f"weir volumes list --filter='{block.lines[0]}'"))
+
+
+def python_client(place, block):
+    """Google's library takes it, where conformance/api/run has put one."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    found = sorted(glob.glob(str(target / "api-venv-*/bin/python")))
+    place.case.assertTrue(found, "conformance/api/run installs the library; run it first")
+    path = pathlib.Path(place.folder, "client.py")
+    path.write_text(place.replaced(block.text)
+                    + "print(len(list(client.list_volumes(parent='projects/weir/locations/local'))))\n")
+    place.case.assertEqual(place.shell(f"{found[-1]} {path}").split()[-1], "1", str(block))
+
+
+CHECKED = {
+    ("README.md", "listening on 127.0.0.1:2049"): announcement,
+    ("docs/qos.md", (ROOT / "crates/cli/src/top/captured/screen-120x24.txt").read_text().split("\n")[0]): screen,
+    ("docs/provisioning.md", "[[pool-level]]"): levels,
+    ("docs/api.md", "labels.team=geo AND (capacityGib>=1024 OR serviceLevel=EXTREME) AND NOT name:test"): expression,
+    ("docs/api.md", "from google.cloud import netapp_v1"): python_client,
+}
+
+# gcloud is not everywhere; where it is, its lines are run.
+if not shutil.which("gcloud"):
+    NOT_RUN[("docs/api.md", "gcloud netapp volumes list --location=local")] = "gcloud is not installed here"
