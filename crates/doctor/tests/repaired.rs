@@ -156,127 +156,124 @@ fn guides_taken_literally() {
 /// A bad line behind a good mount: the line is what is mended, and the mount is left alone.
 #[test]
 fn a_bad_line_of_fstab_behind_a_good_mount() {
-    for layout in LAYOUTS {
-        let make = || {
-            let machine = Machine::new(layout);
-            mounted(&machine, "nfs", GOOD, "nas:/data", "/data");
-            tuned(&machine, "/data");
-            machine.append(
-                "etc/fstab",
-                "nas:/data\t/data  nfs   soft,udp,timeo=50,rsize=32768,wsize=32768,sync,noac,vers=3,_netdev 0 0\n\
-                 //win/share /win cifs credentials=/etc/cred,vers=1.0,cache=none,multichannel,max_channels=4,noauto 0 0\n",
-            );
-            machine
-        };
-        let (found, ..) = make().diagnose();
-        let mut rules: Vec<&str> = found.iter().map(|f| f.rule).collect();
-        rules.sort_unstable();
-        assert_eq!(
-            rules,
-            [
-                "attribute-cache",
-                "nconnect",
-                "smb-cache",
-                "smb-dialect",
-                "soft",
-                "sync",
-                "transfer-size",
-                "udp"
-            ]
+    let layout = Layout::Rhel9;
+    let make = || {
+        let machine = Machine::new(layout);
+        mounted(&machine, "nfs", GOOD, "nas:/data", "/data");
+        tuned(&machine, "/data");
+        machine.append(
+            "etc/fstab",
+            "nas:/data\t/data  nfs   soft,udp,timeo=50,rsize=32768,wsize=32768,sync,noac,vers=3,_netdev 0 0\n\
+             //win/share /win cifs credentials=/etc/cred,vers=1.0,cache=none,multichannel,max_channels=4,noauto 0 0\n",
         );
-        assert!(
-            found.iter().all(|f| f.subject.starts_with("/etc/fstab:")),
-            "{:?}",
-            names(&found)
-        );
-        let (machine, plan) = repaired(&make);
-        assert!(plan.commands.is_empty(), "{:?}", plan.commands);
-        let fstab = machine.source().read("etc/fstab").unwrap();
-        assert!(
-            fstab.contains(
-                "nas:/data\t/data  nfs   vers=3,_netdev,hard,proto=tcp,rsize=1048576,wsize=1048576,nconnect=16"
-            ),
-            "{fstab}"
-        );
-        assert!(!fstab.contains("soft") && !fstab.contains("udp"), "{fstab}");
-    }
+        machine
+    };
+    let (found, ..) = make().diagnose();
+    let mut rules: Vec<&str> = found.iter().map(|f| f.rule).collect();
+    rules.sort_unstable();
+    assert_eq!(
+        rules,
+        [
+            "attribute-cache",
+            "nconnect",
+            "smb-cache",
+            "smb-dialect",
+            "soft",
+            "sync",
+            "transfer-size",
+            "udp"
+        ]
+    );
+    assert!(
+        found.iter().all(|f| f.subject.starts_with("/etc/fstab:")),
+        "{:?}",
+        names(&found)
+    );
+    let (machine, plan) = repaired(&make);
+    assert!(plan.commands.is_empty(), "{:?}", plan.commands);
+    let fstab = machine.source().read("etc/fstab").unwrap();
+    assert!(
+        fstab.contains(
+            "nas:/data\t/data  nfs   vers=3,_netdev,hard,proto=tcp,rsize=1048576,wsize=1048576,nconnect=16"
+        ),
+        "{fstab}"
+    );
+    assert!(!fstab.contains("soft") && !fstab.contains("udp"), "{fstab}");
 }
 
 /// Several mounts of a server, one inside another, one not in fstab, one with flags that somebody gave: all are gone
 /// and come back as they were, but for what is mended.
 #[test]
 fn mounts_that_share_connections() {
-    for layout in LAYOUTS {
-        let make = || {
-            let machine = Machine::new(layout);
-            machine.append(
-                "etc/fstab",
-                "nas:/a /a nfs vers=3,soft 0 0\nnas:/b /b\\040c nfs vers=3,nconnect=8 0 0\nnas:/later /later nfs vers=3 0 0\nother:/x /x nfs4\n",
-            );
-            machine.shell("mount /a");
-            machine.shell("mount '/b c'");
-            mounted(
-                &machine,
-                "nfs",
-                "vers=3,nosuid,noexec,ro,timeo=600,retrans=5",
-                "nas:/a/in",
-                "/a/in",
-            );
-            machine
-        };
-        let (machine, plan) = repaired(&make);
-        let at = |wanted: &str| {
-            let found = plan
-                .commands
-                .iter()
-                .position(|c| c == wanted || c.starts_with(&format!("{wanted} -t ")));
-            found.unwrap_or_else(|| panic!("{wanted} in {:?}", plan.commands))
-        };
-        assert!(at("umount /a/in") < at("umount /a"));
-        assert!(at("mount /a") < at("mount"));
-        assert!(!plan.commands.iter().any(|c| c.contains("mount -a")));
-        let inner = &plan.commands[at("mount")];
-        for word in ["nosuid", "noexec", "ro", "retrans=5", "nconnect=8"] {
-            assert!(inner.contains(word), "{word} in {inner}");
-        }
-        let fstab = machine.source().read("etc/fstab").unwrap();
-        for line in [
-            "nas:/a /a nfs vers=3,hard,nconnect=8 0 0",
-            "nas:/later /later nfs vers=3,nconnect=8 0 0",
-            "other:/x /x nfs4 nconnect=16",
-        ] {
-            assert!(fstab.contains(line), "{line} in {fstab}");
-        }
+    let layout = Layout::Debian12;
+    let make = || {
+        let machine = Machine::new(layout);
+        machine.append(
+            "etc/fstab",
+            "nas:/a /a nfs vers=3,soft 0 0\nnas:/b /b\\040c nfs vers=3,nconnect=8 0 0\nnas:/later /later nfs vers=3 0 0\nother:/x /x nfs4\n",
+        );
+        machine.shell("mount /a");
+        machine.shell("mount '/b c'");
+        mounted(
+            &machine,
+            "nfs",
+            "vers=3,nosuid,noexec,ro,timeo=600,retrans=5",
+            "nas:/a/in",
+            "/a/in",
+        );
+        machine
+    };
+    let (machine, plan) = repaired(&make);
+    let at = |wanted: &str| {
+        let found = plan
+            .commands
+            .iter()
+            .position(|c| c == wanted || c.starts_with(&format!("{wanted} -t ")));
+        found.unwrap_or_else(|| panic!("{wanted} in {:?}", plan.commands))
+    };
+    assert!(at("umount /a/in") < at("umount /a"));
+    assert!(at("mount /a") < at("mount"));
+    assert!(!plan.commands.iter().any(|c| c.contains("mount -a")));
+    let inner = &plan.commands[at("mount")];
+    for word in ["nosuid", "noexec", "ro", "retrans=5", "nconnect=8"] {
+        assert!(inner.contains(word), "{word} in {inner}");
+    }
+    let fstab = machine.source().read("etc/fstab").unwrap();
+    for line in [
+        "nas:/a /a nfs vers=3,hard,nconnect=8 0 0",
+        "nas:/later /later nfs vers=3,nconnect=8 0 0",
+        "other:/x /x nfs4 nconnect=16",
+    ] {
+        assert!(fstab.contains(line), "{line} in {fstab}");
     }
 }
 
 /// A server far away: the buffers grow to what the distance needs, and no line elsewhere makes them small again.
 #[test]
 fn buffers_for_the_distance() {
-    for layout in LAYOUTS {
-        let make = || {
-            let machine = Machine::new(layout);
-            machine.append(
-                "etc/sysctl.conf",
-                "net.ipv4.tcp_rmem = 4096 87380 1048576\n",
-            );
-            machine.append("etc/fstab", &format!("far:/data /data nfs {GOOD} 0 0\n"));
-            machine.shell("mount /data");
-            tuned(&machine, "/data");
-            machine.append(
-                "proc/self/mountstats",
-                "\tGETATTR: 1000 1000 0 1 1 0 100000 100000 0\n",
-            );
-            machine
-        };
-        let (machine, _) = repaired(&make);
-        let conf = std::fs::read_to_string(machine.at("etc/sysctl.conf")).unwrap();
-        assert!(
-            conf.contains("net.ipv4.tcp_rmem = 4096 131072 16777216\n")
-                || conf.contains("net.ipv4.tcp_rmem = 4096 131072 "),
-            "{conf}"
+    let layout = Layout::Ubuntu2204;
+    let make = || {
+        let machine = Machine::new(layout);
+        machine.append(
+            "etc/sysctl.conf",
+            "net.ipv4.tcp_rmem = 4096 87380 1048576\n",
         );
-    }
+        machine.append("etc/fstab", &format!("far:/data /data nfs {GOOD} 0 0\n"));
+        machine.shell("mount /data");
+        tuned(&machine, "/data");
+        machine.append(
+            "proc/self/mountstats",
+            "\tGETATTR: 1000 1000 0 1 1 0 100000 100000 0\n",
+        );
+        machine
+    };
+    let (machine, _) = repaired(&make);
+    let conf = std::fs::read_to_string(machine.at("etc/sysctl.conf")).unwrap();
+    assert!(
+        conf.contains("net.ipv4.tcp_rmem = 4096 131072 16777216\n")
+            || conf.contains("net.ipv4.tcp_rmem = 4096 131072 "),
+        "{conf}"
+    );
 }
 
 /// After a restart the machine is as it was mended: the slots, the connections, the options.
