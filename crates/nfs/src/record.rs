@@ -400,13 +400,15 @@ mod tests {
         (bytes, records)
     }
 
+    type Decide = Box<dyn FnMut(&[u8], usize) -> Admit>;
+
     /// Keeps what it is given. `flow` and `admit` are what it says.
     struct Kept {
         records: Vec<Vec<u8>>,
         skipped: usize,
         asked: Vec<usize>,
         flow: Flow,
-        admit: Box<dyn FnMut(&[u8], usize) -> Admit>,
+        admit: Decide,
     }
 
     impl Kept {
