@@ -5,7 +5,7 @@
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tower::ServiceExt as _;
 use weir_api::{AppState, Gate, router};
@@ -105,4 +105,39 @@ impl Api {
         }
         all
     }
+}
+
+pub fn pool() -> Value {
+    json!({"serviceLevel": "PREMIUM", "capacityGib": "40960", "qosType": "MANUAL",
+           "network": "projects/p1/global/networks/default"})
+}
+
+pub fn volume(share: &str) -> Value {
+    json!({"storagePool": "mq", "shareName": share, "capacityGib": 1024, "protocols": ["NFSV3"], "throughputMibps": 128.0})
+}
+
+/// With a pool, a volume and an instance.
+pub async fn furnished() -> Api {
+    let api = Api::new().await;
+    api.done(
+        "POST",
+        &format!("{PLACE}/storagePools?storagePoolId=mq"),
+        pool(),
+    )
+    .await;
+    api.done(
+        "POST",
+        &format!("{PLACE}/volumes?volumeId=v1"),
+        volume("v1"),
+    )
+    .await;
+    let instance =
+        json!({"tier": "BASIC_HDD", "fileShares": [{"name": "i1", "capacityGb": "1024"}]});
+    api.done(
+        "POST",
+        &format!("{PLACE}/instances?instanceId=i1"),
+        instance,
+    )
+    .await;
+    api
 }

@@ -1,0 +1,136 @@
+//! Operations as clients of the two APIs see them.
+
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+mod support;
+
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::{Value, json};
+use support::{PLACE, furnished};
+use weir_api::Gate;
+
+/// A client of one API neither sees nor reaches the operations of the other, once it says which it is a client of.
+#[tokio::test]
+async fn operations_of_the_two_apis_are_kept_apart() {
+    let api = furnished().await;
+    let ask = |path: String, agent: &'static str| {
+        let request = Request::builder()
+            .uri(path)
+            .header("host", "127.0.0.1:8049")
+            .header("user-agent", agent)
+            .body(Body::empty())
+            .unwrap();
+        api.send(Gate::Loopback, request)
+    };
+    let gcloud = [
+        "google-cloud-sdk gcloud/560.0.0 command/gcloud.netapp.operations.list",
+        "google-cloud-sdk gcloud/560.0.0 command/gcloud.beta.filestore.operations.list",
+    ];
+    let mut names: Vec<Vec<String>> = Vec::new();
+    for (path, agent) in [
+        (format!("/netapp/v1/{PLACE}/operations"), ""),
+        (format!("/file/v1beta1/{PLACE}/operations"), ""),
+        (format!("/v1/{PLACE}/operations"), gcloud[0]),
+        (format!("/v1/{PLACE}/operations"), gcloud[1]),
+        (format!("/v1/{PLACE}/operations"), "python"),
+        (format!("/v1p1alpha1/{PLACE}/operations"), ""),
+    ] {
+        let (status, listed) = ask(path, agent).await;
+        assert_eq!(status, 200, "{listed}");
+        let all = listed["operations"].as_array().unwrap();
+        names.push(
+            all.iter()
+                .map(|o| o["name"].as_str().unwrap().to_owned())
+                .collect(),
+        );
+    }
+    assert_eq!(
+        names.iter().map(Vec::len).collect::<Vec<_>>(),
+        [2, 1, 2, 1, 2, 1]
+    );
+    let (netapp, filestore) = (names[0][0].clone(), names[1][0].clone());
+    for (prefix, agent, name, expected) in [
+        ("/netapp/v1", "", &netapp, 200),
+        ("/netapp/v1", "", &filestore, 404),
+        ("/file/v1", "", &filestore, 200),
+        ("/file/v1", "", &netapp, 404),
+        ("/v1", gcloud[0], &filestore, 404),
+        // Polled for by a client that does not say: by its name it is found.
+        ("/v1", "", &filestore, 200),
+        ("/v1", "", &netapp, 200),
+    ] {
+        let (status, _) = ask(format!("{prefix}/{name}"), agent).await;
+        assert_eq!(status, expected, "{prefix} {agent} {name}");
+    }
+    for (path, expected) in [
+        (format!("/netapp/v1/{PLACE}/volumes/v1"), 200),
+        (format!("/file/v1/{PLACE}/volumes/v1"), 404),
+        (format!("/file/v1/{PLACE}/instances/i1"), 200),
+        (format!("/netapp/v1/{PLACE}/instances/i1"), 404),
+        ("/file/v1/projects/p1/locations".into(), 200),
+    ] {
+        assert_eq!(ask(path.clone(), "").await.0, expected, "{path}");
+    }
+}
+
+/// What an operation came to is what it was then, whatever has happened since: also when the resource is gone.
+#[tokio::test]
+async fn an_operations_response_stays_what_it_was() {
+    let api = furnished().await;
+    let v1 = format!("{PLACE}/volumes/v1");
+    let i1 = format!("{PLACE}/instances/i1");
+    let change = |mask: &str, body: Value| {
+        let path = format!("{v1}?updateMask={mask}");
+        let api = &api;
+        async move { api.ok("PATCH", &path, body.to_string()).await }
+    };
+    let first = change("throughputMibps", json!({"throughputMibps": 64})).await;
+    let second = change(
+        "description,labels",
+        json!({"description": "d", "labels": {"a": "b"}}),
+    )
+    .await;
+    let grown = api
+        .ok(
+            "PATCH",
+            &format!("{i1}?updateMask=fileShares"),
+            json!({"fileShares": [{"name": "i1", "capacityGb": 2048}]}).to_string(),
+        )
+        .await;
+    let pool = api
+        .ok(
+            "PATCH",
+            &format!("{PLACE}/storagePools/mq?updateMask=description"),
+            json!({"description": "x"}).to_string(),
+        )
+        .await;
+    assert_eq!(first["response"]["throughputMibps"], 64.0);
+    assert_eq!(first["response"].get("description"), None);
+    // As its own pool and addresses are, too.
+    assert_eq!(first["response"]["serviceLevel"], "PREMIUM");
+    assert_eq!(
+        first["response"]["mountOptions"][0]["exportFull"],
+        "10.1.2.3:/v1"
+    );
+    assert_eq!(second["response"]["description"], "d");
+    assert_eq!(grown["response"]["fileShares"][0]["capacityGb"], "2048");
+    assert_eq!(
+        grown["response"]["networks"][0]["ipAddresses"][0],
+        "10.1.2.3"
+    );
+    assert_eq!(pool["response"]["volumeCount"], 1);
+    change("throughputMibps", json!({"throughputMibps": 8})).await;
+    api.ok("DELETE", &format!("{v1}?force=true"), "").await;
+    api.ok("DELETE", &i1, "").await;
+    for op in [&first, &second, &grown, &pool] {
+        assert_eq!(op["done"], true, "{op}");
+        assert_eq!(&api.ok("GET", op["name"].as_str().unwrap(), "").await, op);
+    }
+    // The form of enums is the asking client's.
+    let ints = format!(
+        "{}?%24alt=json%3Benum-encoding%3Dint",
+        first["name"].as_str().unwrap()
+    );
+    assert_eq!(api.ok("GET", &ints, "").await["response"]["state"], 1);
+}
