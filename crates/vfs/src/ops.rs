@@ -527,7 +527,8 @@ impl<'t> Subject<'t> {
         if self.place == Place::Snapshots {
             return self.list_snapshots(cx, dir, cookie, each);
         }
-        if self.shows_snapshots(dir) && cookie <= snapdir::COOKIE {
+        // Also where it is not listed (any more): a listing that began with it goes on.
+        if self.is_live_root(dir) && cookie <= snapdir::COOKIE {
             return self.list_with_snapshots(cx, dir, cookie, limit, each);
         }
         let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.spot(entry.ino)));

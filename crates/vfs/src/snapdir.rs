@@ -94,13 +94,14 @@ impl Subject<'_> {
         }
     }
 
-    /// Whether listing this directory shows the directory of snapshots.
-    pub(crate) fn shows_snapshots(&self, dir: Ino) -> bool {
-        let volume = &self.export.volume;
-        self.export.snapshot_directory
-            && self.place == Place::Live
-            && dir == volume.root()
-            && volume.has_snapshots()
+    /// Whether this directory is the volume's root, in the volume as it is now.
+    pub(crate) fn is_live_root(&self, dir: Ino) -> bool {
+        self.place == Place::Live && dir == self.export.volume.root()
+    }
+
+    /// Whether listing the volume's root shows the directory of snapshots.
+    fn lists_snapshots(&self) -> bool {
+        self.export.snapshot_directory && self.export.volume.has_snapshots()
     }
 
     /// Refuses what would change the directory of snapshots, or hide behind it.
@@ -255,7 +256,7 @@ impl Subject<'_> {
         Ok(out)
     }
 
-    /// Lists the volume's root with the directory of snapshots.
+    /// Lists the volume's root, with the directory of snapshots if that is to be listed.
     pub(crate) fn list_with_snapshots(
         &self,
         cx: &mut Cx,
@@ -276,7 +277,7 @@ impl Subject<'_> {
             ino: dir,
             place: Place::Snapshots,
         };
-        let mut due = cookie < COOKIE;
+        let mut due = cookie < COOKIE && self.lists_snapshots();
         let mut fits = true;
         let reading = self.reading()?;
         let mut out = reading.readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
