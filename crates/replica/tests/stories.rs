@@ -279,7 +279,7 @@ impl Story {
 #[test]
 fn copies_are_what_their_sources_are_whatever_happened_before() {
     let mut succeeded = 0;
-    for seed in 0..200 {
+    for seed in 0..60 {
         let mut story = Story::new(seed);
         let run = std::panic::AssertUnwindSafe(|| {
             for _ in 0..60 {
@@ -292,5 +292,5 @@ fn copies_are_what_their_sources_are_whatever_happened_before() {
         }
         succeeded += story.succeeded;
     }
-    assert!(succeeded > 1500, "only {succeeded} transfers went through");
+    assert!(succeeded > 400, "only {succeeded} transfers went through");
 }

@@ -14,6 +14,7 @@ use crate::codec::{Put, Reader};
 use crate::content::ContentHash;
 use crate::hash::HashKey;
 use crate::identity::SnapshotIdentity;
+use crate::types::FsError;
 
 /// The name under which the aggregate's own tree marks its nodes.
 pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
@@ -42,6 +43,24 @@ pub const MAX_LABEL: usize = 255;
 
 /// Longest annotation of a volume in bytes: with its version it fits into a value of the tree.
 pub const MAX_ANNOTATION: usize = 1000;
+
+/// Whether a snapshot may be called so: it is a directory entry of `.snapshot`.
+pub(crate) fn check_name(name: &str) -> Result<(), FsError> {
+    if name.is_empty() || name == "." || name == ".." || name.bytes().any(|b| b == b'/' || b == 0) {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > MAX_VOLUME_NAME {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
+    if label.len() > MAX_LABEL {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
 
 /// Of jobs and of the aggregate's own record.
 const VERSION: u8 = 2;

@@ -74,7 +74,8 @@ impl Volume {
         }
         if let Some(direct) = cx.direct.take() {
             let landed = self.log_sent(ino, &mut st, direct);
-            landed.map_err(|(direct, stop)| {
+            landed.map_err(|failed| {
+                let (direct, stop) = *failed;
                 cx.direct = Some(direct);
                 stop
             })?;
@@ -126,8 +127,13 @@ impl Volume {
         })
     }
 
-    /// Logs where the pages are that have been sent to their places.
-    fn log_sent(&self, ino: Ino, st: &mut State, direct: Direct) -> Result<(), (Direct, Stop)> {
+    /// Logs where the pages are that have been sent to their places. What cannot be logged is returned.
+    fn log_sent(
+        &self,
+        ino: Ino,
+        st: &mut State,
+        direct: Direct,
+    ) -> Result<(), Box<(Direct, Stop)>> {
         // Whether the log is to have it, and whether the current page takes its place.
         let fate = |sent: &Sent| match visible(st, sent.block) {
             Some((_, page)) if page.is_logged() => (false, false),
@@ -152,7 +158,7 @@ impl Volume {
             .admit(edits.meta.len() as u64)
             .and_then(|()| self.core.append(edits).map(drop))
         {
-            return Err((direct, stop));
+            return Err(Box::new((direct, stop)));
         }
         st.unlogged = false;
         let mut unused = Vec::new();

@@ -32,7 +32,7 @@ use weir_store::RootLife;
 use weir_store::superblock::AggregateId;
 use weir_store::tree::TreeRoot;
 
-use crate::catalog::{Catalog, MAX_LABEL, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::catalog::{Catalog, MAX_VOLUME_NAME, SnapshotRec, VolumeRec, check_label, check_name};
 use crate::content::ContentHash;
 use crate::edit::{Edits, SnapshotEdit};
 use crate::identity::SnapshotIdentity;
@@ -460,23 +460,6 @@ impl Catalog {
         };
         self.snapshots.insert(made.id, snapshot);
     }
-}
-
-fn check_name(name: &str) -> Result<(), FsError> {
-    if name.is_empty() || name == "." || name == ".." || name.bytes().any(|b| b == b'/' || b == 0) {
-        return Err(FsError::Invalid);
-    }
-    if name.len() > MAX_VOLUME_NAME {
-        return Err(FsError::NameTooLong);
-    }
-    Ok(())
-}
-
-fn check_label(label: &str) -> Result<(), FsError> {
-    if label.len() > MAX_LABEL {
-        return Err(FsError::NameTooLong);
-    }
-    Ok(())
 }
 
 impl Volume {
