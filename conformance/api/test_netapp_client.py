@@ -202,7 +202,7 @@ class NetApp(Case):
         self.assertEqual(self.client.get_location({"name": PLACE}).location_id, "us-central1")
 
     def test_what_is_not_here_says_so(self):
-        with self.assertRaises(exceptions.MethodNotImplemented):
+        with self.assertRaisesRegex(exceptions.BadRequest, "Take snapshots"):
             self.client.create_backup_vault(parent=PLACE, backup_vault_id="b", backup_vault=n.BackupVault())
         self.assertEqual(list(self.client.list_backup_vaults(parent=PLACE)), [])
         self.assertEqual(list(self.client.list_active_directories(parent=PLACE)), [])

@@ -113,7 +113,7 @@ class NetApp(Replicated):
                          (R.ReplicationRole.DESTINATION, "e", R.ReplicationSchedule.DAILY))
         self.assertEqual((turned.source_volume, turned.destination_volume), (copy.name, source))
         self.reached(name, "MIRRORED")
-        with self.assertRaises(exceptions.MethodNotImplemented):
+        with self.assertRaisesRegex(exceptions.BadRequest, "weir peers create"):
             self.client.establish_peering(n.EstablishPeeringRequest(
                 name=name, peer_cluster_name="c", peer_svm_name="s", peer_volume_name="v"))
 
@@ -177,8 +177,6 @@ class NetApp(Replicated):
                                     "destinationVolumeParameters": {**to, "storagePool": "none"}}, "r"),
                 (409, "ALREADY_EXISTS", {"replicationSchedule": "HOURLY",
                                          "destinationVolumeParameters": {**to, "volumeId": "bad"}}, "r"),
-                (409, "ALREADY_EXISTS", {"replicationSchedule": "HOURLY",
-                                         "destinationVolumeParameters": {**to, "shareName": "bad"}}, "r"),
                 (400, "FAILED_PRECONDITION", {"replicationSchedule": "HOURLY", "clusterLocation": "x",
                                         "destinationVolumeParameters": to}, "r")):
             self.refused(code, status, "POST", place, body, replicationId=query)
