@@ -93,8 +93,14 @@ fn a_sequential_reader_hardly_ever_waits() {
             opened.read(0, files[0], off, len);
         }
         let stats = opened.stats();
-        // The first two requests, and where memory for what is ahead is less than a request.
-        let expected = if len == PART { FILE / PART as u64 } else { 6 };
+        // The first two requests, a few that come before another thread has verified what was read for them, and
+        // where memory for what is ahead is less than a request.
+        let requests = FILE / len as u64;
+        let expected = if len == PART {
+            requests
+        } else {
+            6 + requests / 50
+        };
         assert!(opened.waited <= expected, "{len}: {}", opened.waited);
         assert!(stats.ahead_wasted <= 64, "{len}: {stats:?}");
     }
@@ -113,7 +119,7 @@ fn two_files_and_two_places_are_four_streams() {
         }
     }
     assert!(
-        opened.waited <= 4 * 4,
+        opened.waited <= 4 * 4 + 2 * FILE / 16_384 / 50,
         "{} {:?}",
         opened.waited,
         opened.stats()
