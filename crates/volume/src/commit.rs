@@ -1,10 +1,11 @@
 //! COMMIT: making what was written without stability durable.
 //!
-//! A few pages go into the log, with the attributes. Many are sent to their places
-//! ([`crate::direct`]), a round at a time: they have to be written there anyway, and
-//! writing them to the log first would do it twice. What cannot be sent, and what is
-//! still not durable after many rounds because clients go on writing, is left to a
-//! consistency point.
+//! A few pages go into the log, with the attributes. Up to [`ROUND`] are sent to their places
+//! ([`crate::direct`]): they have to be written there anyway, and writing them to the log first
+//! would do it twice. More than that, what cannot be sent, and what is still not durable after
+//! some rounds because clients go on writing, is left to a consistency point, which writes all of
+//! it in long runs: sending 40 MiB a commit in rounds took a sequential writer from 3,400 to
+//! 620 MiB/s.
 //!
 //! A page may be written again while what it was is on its way. What a commit has to make
 //! durable is what was written before it came, so if the newer contents are in no log yet
@@ -34,11 +35,11 @@ const LOG_PAGES: usize = 64;
 /// time than writing to places, a flush and a record.
 const IDLE_LOG_PAGES: usize = 256;
 
-/// Most pages that are sent in one round: 8 MiB.
+/// Most pages that are sent, all in one round: 8 MiB.
 const ROUND: usize = 2048;
 
 /// Rounds after which the rest is left to a consistency point.
-const ROUNDS: u16 = 256;
+const ROUNDS: u16 = 4;
 
 impl Volume {
     /// Makes the data written so far to `len` bytes at `off` durable (0: to the
@@ -85,11 +86,10 @@ impl Volume {
             false => IDLE_LOG_PAGES,
         };
         let most = most.min(self.core.agg.log().max_record().1);
-        let mut pages = unlogged(&st, first, last, ROUND);
+        let pages = unlogged(&st, first, last, ROUND);
         if pages.len() > most {
-            if cx.commit_rounds < ROUNDS {
+            if pages.len() <= ROUND && cx.commit_rounds < ROUNDS {
                 cx.commit_rounds += 1;
-                pages.truncate(ROUND);
                 let mut promise = Promise::if_possible(&self.core, pages.len() as u64);
                 cx.direct = Direct::begin(&self.core, &mut promise, pages.into_vec());
                 if cx.direct.is_some() {
