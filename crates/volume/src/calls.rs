@@ -29,7 +29,7 @@ pub struct CallKey(pub [u8; CallKey::LEN]);
 
 impl CallKey {
     /// Bytes of a key.
-    pub const LEN: usize = 40;
+    pub const LEN: usize = 16;
 }
 
 /// A call that was carried out.
