@@ -4,8 +4,17 @@ CARGO ?= cargo
 DATA ?= ./weir-data
 NFS ?= 127.0.0.1:2049
 
+# rust-toolchain.toml has rustup look for the pinned release by its number and download it if that is missing. Where the
+# default toolchain is the same release under another name, such as `stable`, it is used as it is.
+ifdef RUSTUP_TOOLCHAIN
+else ifneq ($(shell command -v rustup),)
+  ifeq ($(shell cd / && rustc -V | cut -d' ' -f2),$(shell sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml))
+    export RUSTUP_TOOLCHAIN := $(shell cd / && rustup show active-toolchain | cut -d' ' -f1)
+  endif
+endif
+
 .NOTPARALLEL:
-.PHONY: help serve build test deps fmt clippy tidy smoke attack api docs ontap lab unit bench peers sim fuzz
+.PHONY: help serve build test deps fmt clippy deny tidy smoke attack api docs ontap lab unit bench peers sim fuzz
 
 help:
 	@echo 'make serve    build and serve a volume from $(DATA) on $(NFS) (DATA=DIR NFS=ADDR:PORT)'
@@ -23,7 +32,7 @@ build:
 
 # The order: what is missing on the machine, what is quick to say, the real binary against real
 # clients, and last the test suite, so that its summary ends the output.
-test: deps fmt clippy tidy smoke attack api docs ontap lab unit
+test: deps fmt clippy deny tidy smoke attack api docs ontap lab unit
 
 deps:
 	bash .ci/deps
@@ -33,6 +42,10 @@ fmt:
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Licences and sources of what is linked. The first run downloads cargo-deny (5 MB).
+deny:
+	.ci/deny
 
 tidy:
 	$(CARGO) run -q --locked -p xtask -- tidy
