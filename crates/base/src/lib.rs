@@ -1,6 +1,6 @@
 //! What every other crate of Weir stands on: identifiers and units as distinct
-//! types, the limits of the system in one place, and the three ambient things
-//! (time, randomness, memory) as values that are handed in.
+//! types, the limits of the system in one place, [`invariant!`], and the three ambient
+//! things (time, randomness, memory) as values that are handed in.
 //!
 //! Nothing below the binary reads a clock or a random source of its own: a run
 //! under the simulator must be reproducible from a seed, and it only is when
@@ -9,6 +9,7 @@
 mod budget;
 mod clock;
 mod ids;
+mod invariant;
 pub mod limits;
 mod priority;
 mod rng;
@@ -17,6 +18,7 @@ mod siphash;
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
+pub use invariant::{Poison, less, violated, violations};
 pub use limits::BLOCK_SIZE;
 pub use priority::{attentive, background, first_at_disks, give_way, prompt};
 pub use rng::{Rng, SeededRng, SystemRng};

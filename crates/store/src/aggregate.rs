@@ -22,8 +22,9 @@
 //! acknowledged data that was not in the log.
 //!
 //! **Poisoning.** After a failed write or flush nobody knows what the device
-//! holds. The aggregate then takes no further consistency point before a restart,
-//! which begins at the last superblock that really is on the device.
+//! holds, and after a violated invariant nobody knows what memory does. The aggregate
+//! then writes no further record of the log and no superblock before a restart, which
+//! begins at the last superblock that really is on the device.
 
 mod files;
 mod open;
@@ -31,11 +32,11 @@ mod open;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use weir_base::{BLOCK_SIZE, Clock, Generation, Rng};
+use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng};
 
 use crate::block::BlockPtr;
 use crate::cache::Cache;
@@ -86,7 +87,6 @@ pub struct Aggregate {
     current: Mutex<Current>,
     /// A consistency point is being written.
     writing: AtomicBool,
-    poisoned: OnceLock<Arc<str>>,
     /// Keeps others out, if the aggregate is in a folder.
     folder: Option<Folder>,
 }
@@ -232,6 +232,8 @@ impl Aggregate {
         };
         let frames = encode_frames(&superblock, &mut || cp.frame())?;
         let [slot, mirror] = layout::superblock(Superblock::slot(generation));
+        // The last moment: what was found while all of this was written.
+        self.sound()?;
         self.device.write(slot, frames.clone()).wait()?;
         self.device.flush().wait()?;
 
@@ -279,7 +281,7 @@ impl Aggregate {
 
     /// Ends all writing: the reason is for people. Only the first one counts.
     pub fn poison(&self, reason: &str) {
-        if self.poisoned.set(reason.into()).is_ok() {
+        if self.guard().set(reason) {
             tracing::error!(aggregate = %self.id, reason, "the aggregate is read-only until a restart");
         }
     }
@@ -290,10 +292,14 @@ impl Aggregate {
         folder.map_or_else(Vec::new, |folder| folder.files().into())
     }
 
-    /// Why the aggregate is read-only, if it is: its own reason or the log's.
+    /// Why the aggregate is read-only, if it is.
     pub fn poisoned(&self) -> Option<Arc<str>> {
-        let own = self.poisoned.get().cloned();
-        own.or_else(|| self.log.poisoned().map(|poisoned| poisoned.0))
+        self.guard().why().cloned()
+    }
+
+    /// What the aggregate's invariants name: see [`weir_base::invariant!`].
+    pub fn guard(&self) -> &Arc<Poison> {
+        self.log.guard()
     }
 
     fn sound(&self) -> Result<(), StoreError> {

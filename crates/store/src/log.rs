@@ -48,7 +48,8 @@
 //!
 //! **Failure.** A failed write poisons the log: nothing further is accepted or
 //! acknowledged, and the write is never tried again, because nobody knows what
-//! the device did with it.
+//! the device did with it. So does an invariant of the aggregate that does not hold: no
+//! batch is written any more, and what is queued was never acknowledged.
 
 mod format;
 mod prepare;
@@ -67,7 +68,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
-use weir_base::{BLOCK_SIZE, Lsn};
+use weir_base::{BLOCK_SIZE, Lsn, Poison, invariant};
 
 use crate::block::page_crc;
 use crate::device::Device;
@@ -410,8 +411,9 @@ impl Shared {
     }
 
     fn note_used(&self, q: &Queue) {
-        let blocks = q.open_end().0.saturating_sub(q.released.0);
-        self.used.store(blocks, Ordering::Relaxed);
+        let (end, released) = (q.open_end(), q.released);
+        invariant!(self.progress.guard() => released <= end, "released up to {released}, of what ends at {end}");
+        self.used.store(end.0 - released.0, Ordering::Relaxed);
     }
 }
 
@@ -538,7 +540,7 @@ impl Log {
     pub fn append(&self, record: Record) -> Result<Lsn, AppendError> {
         let s = &*self.shared;
         if let Some(why) = s.progress.poisoned() {
-            return Err(AppendError::Poisoned(why.clone()));
+            return Err(AppendError::Poisoned(why));
         }
         let pages = record.pages.len();
         if !self.fits(record.meta.len(), pages) {
@@ -569,6 +571,7 @@ impl Log {
         }
         let lsn = q.next;
         q.next = lsn.next();
+        invariant!(s.progress.guard() => pos.0 >= q.end.0 && q.released.0 <= pos.0, "a batch at {pos}, between {} and {}", q.released, q.end);
         if fresh {
             q.open.pos = pos;
             q.open.prev_end = q.end;
@@ -683,12 +686,18 @@ impl Log {
 
     /// Whether the log has stopped; takes no lock.
     pub fn is_poisoned(&self) -> bool {
-        self.shared.progress.poisoned().is_some()
+        self.shared.progress.guard().is_set()
+    }
+
+    /// What stops the log when it is set, at once for who appends, and before the next
+    /// batch for who waits.
+    pub fn guard(&self) -> &Arc<Poison> {
+        self.shared.progress.guard()
     }
 
     /// Why the log has stopped, if it has.
     pub fn poisoned(&self) -> Option<Poisoned> {
-        self.shared.progress.poisoned().cloned()
+        self.shared.progress.poisoned()
     }
 }
 

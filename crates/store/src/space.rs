@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_base::BlockAddr;
+use weir_base::{BlockAddr, Poison, invariant};
 
 use crate::device::Device;
 use crate::error::StoreError;
@@ -194,6 +194,7 @@ struct Group {
 /// The allocator of an aggregate.
 pub struct Space {
     device: Arc<dyn Device>,
+    guard: Arc<Poison>,
     /// Frames to read the map into: its own, because a consistency point may have
     /// all others in flight when it needs one. One is in use at a time.
     scratch: Arc<FramePool>,
@@ -322,11 +323,13 @@ impl Space {
     fn unclaim(&self, state: &mut State, addr: BlockAddr, count: u32) {
         for (number, bit, len) in parts(addr, count) {
             let chunk = state.chunks.get_mut(number as usize);
-            if let Some((map, free, _)) = chunk.and_then(Chunk::loaded) {
-                map.busy.clear(bit, len);
-                *free += len;
-                self.free.fetch_add(u64::from(len), Ordering::Relaxed);
-            }
+            let Some((map, free, _)) = chunk.and_then(Chunk::loaded) else {
+                invariant!(self.guard => false, "blocks of chunk {number} were reserved just now, and it has no map");
+                continue;
+            };
+            map.busy.clear(bit, len);
+            *free += len;
+            self.free.fetch_add(u64::from(len), Ordering::Relaxed);
         }
     }
 
@@ -436,6 +439,11 @@ impl Space {
 
     fn claim(&self, state: &mut State, chunk: u32, bit: u32, len: u32) -> Option<(BlockAddr, u32)> {
         let (map, free, _) = state.chunks.get_mut(chunk as usize)?.loaded()?;
+        let taken = map.busy.ones(bit, len);
+        if !invariant!(self.guard => taken == 0 && *free >= len, "{taken} of {len} blocks to be reserved are in use, {free} are free")
+        {
+            return None;
+        }
         map.busy.set(bit, len);
         *free -= len;
         self.free.fetch_sub(u64::from(len), Ordering::Relaxed);
@@ -464,6 +472,7 @@ impl Space {
             }
             let chunk = state.chunks.get_mut(number as usize);
             let Some((map, free, dirty)) = chunk.and_then(Chunk::loaded) else {
+                invariant!(self.guard => false, "the map of chunk {number} was loaded and is not there");
                 continue;
             };
             let before = map.image.ones(bit, len);
@@ -472,7 +481,10 @@ impl Space {
                 what,
             })?;
             *dirty |= map.image.ones(bit, len) != before;
-            *free = free.wrapping_add_signed(freed as i32);
+            let now = i64::from(*free) + freed;
+            invariant!(self.guard => (0..=i64::from(CHUNK_BLOCKS)).contains(&now), "{now} blocks of chunk {number} are free");
+            *free = now as u32;
+            // Two's complement: fewer are free by adding what wraps around.
             self.free.fetch_add(freed as u64, Ordering::Relaxed);
         }
         Ok(())
@@ -529,8 +541,14 @@ impl Space {
             Ok(i64::from(len))
         });
         // Fails closed: what is in doubt stays busy until the next start.
-        if let Err(error) = result {
-            tracing::error!(%addr, count, why, %error, "blocks were not given back");
+        match result {
+            Err(StoreError::Corrupt { addr: at, what }) => {
+                invariant!(self.guard => false, "{why} of {count} blocks from {addr} on, at {at}: {what}");
+            }
+            Err(error) => {
+                tracing::error!(%addr, count, why, %error, "blocks were not given back");
+            }
+            Ok(()) => {}
         }
     }
 
@@ -608,20 +626,23 @@ impl Space {
         let lists = std::mem::take(&mut *self.ripe.lock());
         for (addr, count) in lists.iter().flatten() {
             self.reuse(*addr, *count);
-            self.ripe_blocks
+            let ripe = self
+                .ripe_blocks
                 .fetch_sub(u64::from(*count), Ordering::Relaxed);
+            invariant!(self.guard => ripe >= u64::from(*count), "{count} blocks become free of {ripe} that wait");
         }
         !lists.is_empty()
     }
 
     /// Ends a promise of `blocks`: they were allocated, or are not needed.
     pub fn fulfil(&self, blocks: u64) {
-        // More than was promised would be a defect of the caller; what must not
-        // follow from it is a count that wraps around and lets nothing in.
-        let less = |promised: u64| Some(promised.saturating_sub(blocks));
-        let _ = self
+        let less = |promised: u64| promised.checked_sub(blocks);
+        let ended = self
             .promised
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        if let Err(promised) = ended {
+            invariant!(self.guard => false, "promises of {blocks} blocks end, and {promised} are promised");
+        }
     }
 
     /// How full the device is.

@@ -209,7 +209,7 @@ impl Core {
         let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
         let [a, b, c, d, e, f, g, h, ..] = agg.id().0;
         Ok(Arc::new(Core {
-            gate: Gate::new(completed + 1),
+            gate: Gate::new(completed + 1, Arc::clone(agg.guard())),
             totals: Totals::default(),
             progress: Event::default(),
             work: Event::default(),
@@ -272,7 +272,7 @@ impl Core {
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.agg.poisoned().is_some()
+        self.agg.guard().is_set()
     }
 
     /// Notes that the next consistency point has to look at this volume.

@@ -10,11 +10,17 @@
 //! One reader-writer lock would make every mutation of every core write the same
 //! cache line; so there are several, each thread uses its own, and closing takes
 //! them all.
+//!
+//! What panics while it holds the gate has changed something by half. The process ends then; where
+//! somebody catches the panic instead, the aggregate is poisoned before the gate can be closed, so
+//! that no consistency point makes the half durable.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use weir_base::Poison;
 
 /// Locks: a power of two, at least the cores of the machines we know.
 const SHARDS: usize = 32;
@@ -26,12 +32,22 @@ struct Shard(RwLock<()>);
 pub(crate) struct Gate {
     shards: [Shard; SHARDS],
     epoch: AtomicU64,
+    guard: Arc<Poison>,
 }
 
 /// Holds the gate open: the epoch does not advance while it lives.
 pub(crate) struct Pass<'a> {
     _held: RwLockReadGuard<'a, ()>,
     epoch: u64,
+    guard: &'a Poison,
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.guard.set("a panic in the middle of a change");
+        }
+    }
 }
 
 impl Pass<'_> {
@@ -56,10 +72,12 @@ fn home_shard() -> usize {
 }
 
 impl Gate {
-    pub(crate) fn new(epoch: u64) -> Gate {
+    /// `guard`: of the aggregate that is changed.
+    pub(crate) fn new(epoch: u64, guard: Arc<Poison>) -> Gate {
         Gate {
             shards: std::array::from_fn(|_| Shard(RwLock::new(()))),
             epoch: AtomicU64::new(epoch),
+            guard,
         }
     }
 
@@ -71,6 +89,7 @@ impl Gate {
         Pass {
             _held: held,
             epoch: self.epoch.load(Ordering::Relaxed),
+            guard: &self.guard,
         }
     }
 
@@ -109,7 +128,7 @@ mod tests {
     /// came between would see them differ.
     #[test]
     fn nothing_is_ever_half_inside() {
-        let gate = Gate::new(1);
+        let gate = Gate::new(1, Arc::default());
         let a = AtomicU64::new(0);
         let b = AtomicU64::new(0);
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -133,5 +152,19 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(gate.epoch(), 501);
+    }
+
+    #[test]
+    fn a_panic_inside_poisons_before_the_gate_closes() {
+        let guard = Arc::new(Poison::default());
+        let gate = Gate::new(1, Arc::clone(&guard));
+        drop(gate.enter());
+        assert!(!guard.is_set());
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _pass = gate.enter();
+            panic!("half done");
+        }));
+        assert!(caught.is_err());
+        gate.close(|| assert!(guard.is_set()));
     }
 }

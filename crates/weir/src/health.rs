@@ -100,6 +100,12 @@ impl Health {
              # TYPE weir_problem gauge",
             u8::from(self.engine.poisoned().is_some())
         );
+        let _ = writeln!(
+            text,
+            "# HELP weir_invariants_violated Defects that the server has found in itself and that concern memory alone.\n\
+             # TYPE weir_invariants_violated counter\nweir_invariants_violated {}",
+            weir_base::violations()
+        );
         for subject in Subject::ALL {
             let there = problems.iter().any(|(other, _)| *other == subject);
             let _ = writeln!(

@@ -39,6 +39,11 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn run() -> Result<(), String> {
+    if !cfg!(debug_assertions) {
+        return Err(
+            "this build checks no invariants: run weir-sim with the development profile".to_owned(),
+        );
+    }
     let Arguments {
         names,
         seeds,

@@ -1,8 +1,8 @@
 //! Creating, opening and inspecting an aggregate.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, Generation, Rng};
@@ -198,8 +198,8 @@ impl Aggregate {
             log_id: superblock.log,
             cache: Arc::new(Cache::new(Arc::clone(&env.pool), Arc::clone(&device))),
             device,
+            space: Arc::new(space.guarded_by(log.guard())),
             log,
-            space: Arc::new(space),
             current: Mutex::new(Current {
                 generation: superblock.generation,
                 root: superblock.root,
@@ -209,7 +209,6 @@ impl Aggregate {
             }),
             env,
             writing: AtomicBool::new(false),
-            poisoned: OnceLock::new(),
             folder,
         });
         aggregate.prepare_space();

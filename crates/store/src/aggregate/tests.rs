@@ -308,9 +308,10 @@ impl Harness {
         self.held.clear();
         self.device.strict.store(false, Ordering::SeqCst);
         // The old aggregate still lives, and a log has one writer at a time: it must
-        // have nothing left to write.
+        // have nothing left to write, or have ended.
         let queued = self.agg.log().cut().last();
-        self.agg.log().wait_blocking(queued).unwrap();
+        let written = self.agg.log().wait_blocking(queued);
+        assert!(written.is_ok() || self.agg.poisoned().is_some());
         let (agg, replay) =
             Aggregate::open_on(self.device.clone(), self.log.clone(), self.env.clone()).unwrap();
         for record in replay.records {
@@ -589,4 +590,41 @@ fn data_runs_are_freed_retained_and_released() {
     cp.write(addr, vec![Frame::zero()]).unwrap();
     drop(cp);
     assert!(h.agg.poisoned().unwrap().contains("given up"));
+}
+
+/// A consistency point that was all but done when something was found wrong is not made.
+#[test]
+fn no_superblock_is_written_once_an_invariant_is_violated() {
+    let mut h = Harness::new(11, 4096, 4096);
+    h.consistency_point().unwrap();
+    let (generation, root) = (h.agg.generation(), h.agg.root());
+    let mut cp = h.agg.begin().unwrap();
+    let edits = vec![Edit::Put(Key::new(9000, 1, 0), vec![1])];
+    let new = {
+        let agg = Arc::clone(&h.agg);
+        let edits = edits.into_iter();
+        tree::apply(&mut cp, &agg.source(), VolumeId(1), &root, edits).unwrap()
+    };
+    assert_ne!(new, root);
+    h.agg.guard().as_in_release();
+    h.agg.space().fulfil(1);
+    let why = h.agg.poisoned().unwrap();
+    assert!(why.contains("0 are promised"), "{why}");
+    let cut = h.agg.log().cut();
+    assert!(matches!(
+        h.agg.commit(cp, new, cut),
+        Err(StoreError::Poisoned(_))
+    ));
+    assert!(matches!(h.agg.begin(), Err(StoreError::Poisoned(_))));
+    let Harness {
+        agg,
+        device,
+        log,
+        env,
+        ..
+    } = h;
+    drop(agg);
+    let (agg, _) = Aggregate::open_on(device, log, env).unwrap();
+    assert_eq!((agg.generation(), agg.root()), (generation, root));
+    assert_eq!(agg.poisoned(), None);
 }

@@ -625,6 +625,31 @@ fn a_failed_write_poisons() {
 }
 
 #[test]
+fn nothing_is_written_once_an_invariant_is_violated() {
+    let (device, _, pool, log) = open(34);
+    let gate = device.gate.lock();
+    let first = log.append(record(&pool, b"first", &[])).unwrap();
+    while log.queued() > 0 {
+        // Its batch is being written: what comes now is another one.
+        std::thread::yield_now();
+    }
+    let second = log.append(record(&pool, b"second", &[])).unwrap();
+    device.writes.lock().clear();
+    log.guard().as_in_release();
+    assert!(!invariant!(log.guard() => second < first, "{second} after {first}"));
+    assert!(matches!(
+        log.append(record(&pool, b"third", &[])),
+        Err(AppendError::Poisoned(_))
+    ));
+    drop(gate);
+    assert_eq!(log.wait_blocking(first), Ok(()), "it was on its way");
+    let why = log.wait_blocking(second).unwrap_err();
+    assert!(why.to_string().contains("2 after 1"), "{why}");
+    assert_eq!(log.durable(), first);
+    assert_eq!(device.writes.lock().len(), 1);
+}
+
+#[test]
 fn closing_wakes_whoever_waits() {
     let (_, _, _, log) = open(34);
     let wait = log.wait(Lsn(1));

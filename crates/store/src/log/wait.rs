@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use weir_base::Lsn;
+use weir_base::{Lsn, Poison, invariant};
 
 use super::Poisoned;
 
@@ -23,7 +23,10 @@ type Listener = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(super) struct Progress {
     durable: AtomicU64,
-    poison: OnceLock<Poisoned>,
+    /// The aggregate's: it may be set by anybody, who then does not come by here.
+    guard: Arc<Poison>,
+    /// Nothing is being written any more, nor will be. Only then a record that is not durable never will be.
+    ended: OnceLock<Poisoned>,
     waiters: Mutex<Waiters>,
     /// For threads that block; they hold the lock of `waiters`.
     advanced: Condvar,
@@ -50,8 +53,12 @@ impl Progress {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    pub fn poisoned(&self) -> Option<&Poisoned> {
-        self.poison.get()
+    pub fn guard(&self) -> &Arc<Poison> {
+        &self.guard
+    }
+
+    pub fn poisoned(&self) -> Option<Poisoned> {
+        self.guard.why().cloned().map(Poisoned)
     }
 
     pub fn listen(&self, f: Listener) {
@@ -60,14 +67,17 @@ impl Progress {
 
     /// Everything up to `lsn` is durable.
     pub fn advance(&self, lsn: Lsn) {
-        self.durable.store(lsn.0, Ordering::Release);
+        let before = self.durable.swap(lsn.0, Ordering::Release);
+        invariant!(self.guard => before < lsn.0, "record {before} was durable, now {lsn} is");
         self.wake(lsn);
     }
 
-    /// Nothing more will become durable. Only the first reason is kept.
+    /// Nothing more will become durable: the log's thread ends. Only the first reason is kept.
     pub fn poison(&self, why: Poisoned) {
         // A second poisoning changes nothing.
-        let _ = self.poison.set(why);
+        let _ = self.guard.set(Arc::clone(&why.0));
+        // Why nothing is written is the first of all reasons.
+        let _ = self.ended.set(self.poisoned().unwrap_or(why));
         self.wake(Lsn(u64::MAX));
     }
 
@@ -96,7 +106,7 @@ impl Progress {
         if self.durable() >= lsn {
             return Some(Ok(()));
         }
-        self.poison.get().map(|why| Err(why.clone()))
+        self.ended.get().cloned().map(Err)
     }
 
     pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {
@@ -227,7 +237,7 @@ mod tests {
         });
         assert_eq!(p.wait_blocking(Lsn(3)), Ok(()));
         p.poison(Poisoned("again".into()));
-        assert_eq!(p.poisoned(), Some(&Poisoned("disk on fire".into())));
+        assert_eq!(p.poisoned(), Some(Poisoned("disk on fire".into())));
         assert_eq!(heard.0.load(Ordering::SeqCst), 2);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::MutexGuard;
-use weir_base::{BLOCK_SIZE, Lsn};
+use weir_base::{BLOCK_SIZE, Lsn, invariant};
 
 use super::format::{HEAD, Head, MAX_META_BLOCKS};
 use super::{Batch, LogError, LogId, Poisoned, Shared};
@@ -68,6 +68,13 @@ impl Writer {
         while let Some(mut batch) = self.next(done) {
             let last = Lsn(batch.first.0 + u64::from(batch.records) - 1);
             if !self.guard.0.prepared.wait_for(batch.end()) {
+                return;
+            }
+            let progress = &self.guard.0.progress;
+            let durable = progress.durable();
+            invariant!(progress.guard() => batch.first == durable.next(), "record {} is written after {durable}", batch.first);
+            // Whoever finds that something is not as it must be does not come by here.
+            if progress.guard().is_set() {
                 return;
             }
             if let Err(e) = self.write(&mut batch) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::{BlockAddr, Generation};
+use weir_base::{BlockAddr, Generation, Poison};
 
 use super::bitmap::Bitmap;
 use super::index::{self, Entry};
@@ -59,6 +59,7 @@ impl Space {
                 groups: Vec::new(),
                 ..state
             }),
+            guard: Arc::default(),
             growing: Mutex::new(()),
             exhausted: AtomicBool::new(false),
             ripe: Mutex::default(),
@@ -82,6 +83,14 @@ impl Space {
         }
         *space.state.lock() = state;
         Ok(space)
+    }
+
+    /// Has its invariants poison an aggregate.
+    pub(crate) fn guarded_by(self, guard: &Arc<Poison>) -> Space {
+        Space {
+            guard: Arc::clone(guard),
+            ..self
+        }
     }
 
     /// Takes the device's blocks up to `length` into use.
