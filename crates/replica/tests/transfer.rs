@@ -77,6 +77,61 @@ fn a_copy_and_its_updates_equal_the_source() {
     }
 }
 
+/// What a destination shows of a file: content and change counter.
+fn shown(dst: &std::sync::Arc<weir_volume::Volume>, file: weir_base::Ino) -> (u64, Vec<u8>) {
+    let view = dst.serving().unwrap().unwrap_or_else(|| dst.clone());
+    let attr = run(&view, |cx| view.getattr(cx, file)).unwrap();
+    let data = run(&view, |cx| view.read(cx, file, 0, 8)).unwrap();
+    (attr.change, data.to_vec())
+}
+
+/// The source counts on from where the copy began, and so does the copy once it is broken off: with the same values, and
+/// for other contents.
+#[test]
+fn a_destination_shows_one_change_value_for_one_content() {
+    let machine = Machine::new(31);
+    let engine = machine.format();
+    let src = machine.volume(&engine, "src");
+    let dst = machine.destination(&engine, "dst");
+    let file = create(&src, src.root(), "file");
+    let mut seen = std::collections::BTreeMap::new();
+    let mut last = 0;
+    let mut look = || {
+        let (change, data) = shown(&dst, file);
+        assert!(change >= last, "from {last} back to {change}");
+        last = change;
+        let known = seen.insert(change, data.clone());
+        assert!(
+            known.as_ref().is_none_or(|known| *known == data),
+            "{change}: {known:?}, {data:?}"
+        );
+    };
+    write(&src, file, 0, &[1; 8]);
+    src.snapshot_take("s0", "", now()).unwrap();
+    transfer(&src, None, "s0", &dst).unwrap();
+    look();
+    let mut base = "s0".to_owned();
+    for round in 1..5u8 {
+        engine.break_off("dst").unwrap();
+        look();
+        for step in 0..3 {
+            write(&dst, file, 0, &[100 + round, step]);
+            look();
+        }
+        let identity = src.snapshot(&base).unwrap().identity;
+        engine.resync("dst", identity).unwrap();
+        look();
+        for step in 0..round {
+            write(&src, file, 0, &[round, step]);
+        }
+        let next = format!("s{round}");
+        src.snapshot_take(&next, "", now()).unwrap();
+        transfer(&src, Some(&base), &next, &dst).unwrap();
+        look();
+        base = next;
+    }
+}
+
 #[test]
 fn an_update_costs_what_has_changed() {
     let machine = Machine::new(3);

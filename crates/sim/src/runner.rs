@@ -307,7 +307,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The change counter never goes back.
+    /// The change counter never goes back, and after a crash it is above all that was shown before.
     fn track_change(&mut self, slot: Slot, attr: &Seen, _mutated: bool) -> Checked {
         if let Some(change) = attr.change {
             let last = self.changes.insert(slot, change);
@@ -512,7 +512,8 @@ impl Runner {
                         self.model.adopt_page(slot, index, &bytes);
                     }
                     self.base = self.model.clone();
-                    self.changes.clear();
+                    // What was shown may be lost, and its value must not come again.
+                    self.changes.values_mut().for_each(|last| *last += 1);
                     // Objects of lost creations never existed; their numbers may be given to others.
                     let lost: Vec<Slot> = pending
                         .iter()
@@ -521,6 +522,7 @@ impl Runner {
                         .map(|operation| operation.id)
                         .collect();
                     self.bound.retain(|slot, _| !lost.contains(slot));
+                    self.changes.retain(|slot, _| !lost.contains(slot));
                     return Ok(());
                 }
                 Err(mismatch) => {

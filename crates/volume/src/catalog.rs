@@ -27,8 +27,8 @@ pub(crate) mod kind {
     pub(crate) const SNAPSHOT: u8 = 2;
     /// Work to be continued (sub = its number).
     pub(crate) const JOB: u8 = 4;
-    /// Of the aggregate: the number that the next volume gets (sub 0).
-    pub(crate) const NEXT_VOLUME: u8 = 5;
+    /// Of the aggregate as a whole: [`super::AggregateRec`] (sub 0).
+    pub(crate) const AGGREGATE: u8 = 5;
     /// Of the aggregate: calls that were carried out (sub = number of the record).
     pub(crate) const CALLS: u8 = 6;
     /// A volume's annotation (sub 0); absent if it is empty.
@@ -62,10 +62,13 @@ pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Of jobs and of the aggregate's own record.
+/// Of jobs and annotations.
 const VERSION: u8 = 2;
-/// Of volumes and snapshots. Versions 1 to 3 knew snapshots by another identity, and nothing of their contents.
-const RECORD_VERSION: u8 = 4;
+/// Of the aggregate's own record. Before it, the record did not say whether the aggregate was closed cleanly.
+const AGGREGATE_VERSION: u8 = 3;
+/// Of volumes and snapshots. Versions 1 to 3 knew snapshots by another identity, and nothing of their contents; 4
+/// did not know the change base.
+const RECORD_VERSION: u8 = 5;
 
 /// Flags of a volume: it is the destination of a replication.
 const MIRROR: u8 = 1;
@@ -112,6 +115,10 @@ pub(crate) struct VolumeRec {
     pub(crate) dead: TreeRoot,
     /// Blocks in it.
     pub(crate) dead_blocks: u64,
+    /// Added to the change counter of each inode when it is shown ([`crate::change`]).
+    pub(crate) change_base: u64,
+    /// No inode that the volume has or had counts further.
+    pub(crate) change_top: u64,
     pub(crate) origin: Option<Origin>,
     /// It is the destination of a replication.
     pub(crate) mirror: Option<MirrorRec>,
@@ -215,6 +222,8 @@ impl VolumeRec {
         out.put_u32(self.next_snapshot);
         out.put(&self.dead.encode());
         out.put_u64(self.dead_blocks);
+        out.put_u64(self.change_base);
+        out.put_u64(self.change_top);
         out.put_u32(self.origin.map_or(0, |o| o.volume.0));
         out.put_u32(self.origin.map_or(0, |o| o.snapshot));
         out.put_u64(self.foreign().0);
@@ -237,6 +246,7 @@ impl VolumeRec {
         let next_snapshot = r.u32()?;
         let dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let dead_blocks = r.u64()?;
+        let (change_base, change_top) = (r.u64()?, r.u64()?);
         let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
         let generation = Generation(r.u64()?);
         let mirror = match flags & MIRROR {
@@ -252,6 +262,8 @@ impl VolumeRec {
             next_snapshot,
             dead,
             dead_blocks,
+            change_base,
+            change_top,
             origin: (volume.0 != 0).then_some(Origin {
                 volume,
                 snapshot,
@@ -535,21 +547,42 @@ pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
     String::from_utf8(text.to_vec()).ok()
 }
 
-/// The value of the aggregate's record.
-pub(crate) fn encode_next_volume(next: u32) -> Vec<u8> {
-    let mut out = Vec::with_capacity(5);
-    out.put_u8(VERSION);
-    out.put_u32(next);
-    out
+/// What is stored of the aggregate as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct AggregateRec {
+    /// The number that the next volume gets; 0: none has had one yet.
+    pub(crate) next_volume: u32,
+    /// It has been opened since it was last closed with nothing left to lose.
+    pub(crate) in_use: bool,
 }
 
-pub(crate) fn decode_next_volume(bytes: &[u8]) -> Option<u32> {
-    let mut r = Reader::new(bytes);
-    if r.u8()? != VERSION {
-        return None;
+impl AggregateRec {
+    pub(crate) const KEY: Key = Key::new(0, kind::AGGREGATE, 0);
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(6);
+        out.put_u8(AGGREGATE_VERSION);
+        out.put_u8(u8::from(self.in_use));
+        out.put_u32(self.next_volume);
+        out
     }
-    let next = r.u32()?;
-    r.is_empty().then_some(next)
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<AggregateRec> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != AGGREGATE_VERSION {
+            return None;
+        }
+        let in_use = match r.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let next_volume = r.u32()?;
+        r.is_empty().then_some(AggregateRec {
+            next_volume,
+            in_use,
+        })
+    }
 }
 
 /// What consistency points know of a volume. Nobody else waits for its lock.
@@ -604,6 +637,8 @@ mod tests {
             next_snapshot: 6,
             dead: TreeRoot::EMPTY,
             dead_blocks: 7,
+            change_base: 8,
+            change_top: 9,
             origin: None,
             mirror: None,
         };
@@ -704,6 +739,12 @@ mod tests {
         assert_eq!(decode_annotation(&[VERSION]), None);
         assert_eq!(decode_annotation(&[&bytes[..], b"a"].concat()), None);
         assert!(places.contains(2, 7) && !places.contains(3, 7));
-        assert_eq!(decode_next_volume(&encode_next_volume(9)), Some(9));
+        for in_use in [false, true] {
+            let rec = AggregateRec {
+                next_volume: 9,
+                in_use,
+            };
+            assert_eq!(AggregateRec::decode(&rec.encode()), Some(rec));
+        }
     }
 }

@@ -40,7 +40,7 @@ use weir_store::{Settler, StoreError};
 
 use crate::admission::Totals;
 use crate::calls::{Calls, DoneCall};
-use crate::catalog::Origin;
+use crate::catalog::{AggregateRec, Origin};
 use crate::cx::Cx;
 use crate::direct::Stray;
 use crate::edit::Edits;
@@ -156,9 +156,12 @@ pub(crate) struct Core {
     pub(crate) retired: AtomicU64,
     /// Clones that the next consistency point begins to split.
     pub(crate) new_splits: Mutex<Vec<VolumeId>>,
-    /// The number that the next volume gets, and that the tree says it gets.
+    /// The number that the next volume gets.
     pub(crate) next_volume: AtomicU32,
-    pub(crate) stored_next_volume: AtomicU32,
+    /// What the tree says of the aggregate as a whole.
+    pub(crate) stored: Mutex<AggregateRec>,
+    /// The next consistency point is the last one: nothing is changed after it.
+    pub(crate) closing: AtomicBool,
     /// Work in the background; consistency points alone look at it.
     pub(crate) jobs: Mutex<Jobs>,
     /// There is some.
@@ -229,7 +232,8 @@ impl Core {
             retired: AtomicU64::new(0),
             new_splits: Mutex::default(),
             next_volume: AtomicU32::new(1),
-            stored_next_volume: AtomicU32::new(1),
+            stored: Mutex::default(),
+            closing: AtomicBool::new(false),
             jobs: Mutex::default(),
             backlog: AtomicBool::new(false),
             cp_micros: AtomicU64::new(0),

@@ -28,7 +28,7 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 
-use crate::catalog::{self, AGGREGATE_TREE, Catalog, Job, SnapshotRec, VolumeRec};
+use crate::catalog::{self, AGGREGATE_TREE, AggregateRec, Catalog, Job, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::delta::Delta;
 use crate::inode::Inode;
@@ -36,7 +36,7 @@ use crate::merge::{Merge, Merged};
 use crate::receive::TakenBatch;
 use crate::snapshot::{Changes, Made, Sealed};
 use crate::split::Split;
-use crate::volume::{RootState, Volume};
+use crate::volume::{CLOSED, RootState, Volume};
 
 /// Times that a consistency point tries to read a node. Giving up poisons the
 /// aggregate, so an error that passes should not be enough for it.
@@ -98,6 +98,8 @@ struct Built {
     /// The snapshots that are not as they were.
     snapshots: Vec<SnapshotRec>,
     reverted: bool,
+    /// The volume's new base, if counters have gone back ([`crate::change`]).
+    change_base: Option<u64>,
     received: TakenBatch,
     /// A clone is split from this, or could not be.
     split: Split,
@@ -179,7 +181,7 @@ fn take(vol: Arc<Volume>) -> Taken {
 
 /// `cut`: where the log is cut; `None`: where it ends now.
 fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
-    let (epoch, (cut, taken, doomed, calls, unused)) = core.gate.advance(|| {
+    let (epoch, (cut, taken, doomed, calls, unused, closing)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace(core.gate.epoch());
         let volumes = core.volumes.read();
@@ -194,7 +196,17 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
             .collect();
         let cut = cut.unwrap_or_else(|| core.agg.log().cut());
         let unused = std::mem::take(&mut *core.unused.lock());
-        (cut, taken, doomed, core.calls.take_fresh(), unused)
+        let closing = core.closing.load(Ordering::Acquire);
+        if closing {
+            for vol in volumes.values() {
+                // A revert that is under way has the same effect.
+                let _ = vol
+                    .hold
+                    .compare_exchange(0, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+            }
+        }
+        let calls = core.calls.take_fresh();
+        (cut, taken, doomed, calls, unused, closing)
     });
 
     let mut cp = core.agg.begin()?;
@@ -221,10 +233,12 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
         built.push(merge(t, &mut cp, &src, &mut edits, &mut jobs)?);
     }
     jobs.step(core, &mut cp, &src, &mut edits)?;
-    let next = core.next_volume.load(Ordering::Relaxed);
-    if core.stored_next_volume.swap(next, Ordering::Relaxed) != next {
-        let key = Key::new(0, catalog::kind::NEXT_VOLUME, 0);
-        edits.put(key, catalog::encode_next_volume(next));
+    let aggregate = AggregateRec {
+        next_volume: core.next_volume.load(Ordering::Relaxed),
+        in_use: !closing,
+    };
+    if std::mem::replace(&mut *core.stored.lock(), aggregate) != aggregate {
+        edits.put(AggregateRec::KEY, aggregate.encode());
     }
     for (key, value) in calls.records() {
         edits.put(key, value);
@@ -312,6 +326,9 @@ fn merge(
     let mut catalog = vol.catalog.lock();
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
     let rec_before = catalog.rec.clone();
+    catalog.rec.change_top = rec_before
+        .change_top
+        .max(vol.change_top.load(Ordering::Relaxed));
     let split = jobs.split(&vol, &mut catalog, cp, src, edits)?;
     let mut volume = Merging {
         vol: &vol,
@@ -376,6 +393,12 @@ fn merge(
             None => crate::engine::read_orphans(src, &catalog.rec.root)?,
         };
     }
+    vol.change_top
+        .store(catalog.rec.change_top, Ordering::Relaxed);
+    let gone_back = reverted || received.arrived.is_some();
+    let change_base = gone_back.then(|| vol.next_change_base(catalog.rec.change_top));
+    catalog.rec.change_base =
+        change_base.unwrap_or_else(|| vol.change_base.load(Ordering::Relaxed));
     vol.used.store(catalog.rec.used, Ordering::Relaxed);
     vol.dead_blocks
         .store(catalog.rec.dead_blocks, Ordering::Relaxed);
@@ -390,6 +413,7 @@ fn merge(
         changes,
         snapshots,
         reverted,
+        change_base,
         received,
         split,
     })
@@ -488,6 +512,7 @@ impl Merging<'_> {
         let rec = &mut self.catalog.rec;
         rec.root = merged.root;
         rec.used = rec.used.saturating_add_signed(merged.blocks);
+        rec.change_top = rec.change_top.max(merged.change_top);
         self.catalog.orphans = merged.orphans;
         let mut buried = self.catalog.bury(self.src, retained)?;
         if !buried.is_empty() {
@@ -541,6 +566,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         mut changes,
         snapshots,
         reverted,
+        change_base,
         received,
         split,
     } = built;
@@ -565,6 +591,11 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         for part in &parts {
             drop_overlays(&vol, part, segment);
         }
+    }
+    if let Some(base) = change_base {
+        // Nobody can read what it does not belong to: of a volume that was reverted nothing is loaded, and of a
+        // destination clients see a view, which has its own base.
+        vol.change_base.store(base, Ordering::Release);
     }
     let old = vol.root.load_full();
     if old.root != root {

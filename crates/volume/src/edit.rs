@@ -40,6 +40,7 @@ mod tag {
     pub(super) const VOLUME_MADE: u8 = 11;
     pub(super) const CALL: u8 = 12;
     pub(super) const PLACED: u8 = 13;
+    pub(super) const OPENED: u8 = 14;
 }
 
 /// One edit, decoded.
@@ -76,6 +77,8 @@ pub(crate) enum Edit<'a> {
     VolumeMade { key: HashKey, name: &'a str },
     /// The record is what this call did, whose reply names `ino`. Changes nothing.
     Call { ino: Ino, key: CallKey, secs: i64 },
+    /// The aggregate was opened: the only edit of its record, which is no volume's ([`crate::change`]).
+    Opened,
     /// About a snapshot: the only edit of its record.
     Snapshot(SnapshotEdit<'a>),
 }
@@ -187,6 +190,11 @@ impl Edits {
         self.meta.put_u64(ino.0);
         self.meta.put(&key.0);
         self.meta.put_i64(secs);
+    }
+
+    pub(crate) fn opened(&mut self) {
+        self.meta.put_u8(tag::OPENED);
+        self.meta.put_u64(0);
     }
 
     pub(crate) fn volume_made(&mut self, key: HashKey, name: &str) {
@@ -379,6 +387,7 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             key: CallKey(r.array()?),
             secs: r.i64()?,
         },
+        tag::OPENED => Edit::Opened,
         tag::VOLUME_MADE => {
             let key = HashKey(ino.0, r.u64()?);
             let name = text(r, MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
@@ -456,6 +465,7 @@ mod tests {
         e.cut(Ino(9), 12345);
         e.volume_made(HashKey(11, 12), "v-1");
         e.call(Ino(9), &CallKey([7; CallKey::LEN]), -5);
+        e.opened();
         let place = |addr: u64| Placed {
             addr: BlockAddr(addr),
             crc: addr as u32 * 3,
@@ -508,6 +518,7 @@ mod tests {
                     key: CallKey([7; CallKey::LEN]),
                     secs: -5
                 },
+                Edit::Opened,
                 Edit::Placed {
                     ino: Ino(9),
                     first: 7,
@@ -544,7 +555,7 @@ mod tests {
                 *b = VERSION;
             }
             if let Some(b) = bytes.get_mut(5) {
-                *b %= 15;
+                *b %= 16;
             }
             let _ = verify_record(&bytes, 0);
         }

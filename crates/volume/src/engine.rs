@@ -19,7 +19,9 @@ use weir_store::tree::{NodeSource, TreeRoot};
 
 use crate::admission::Promise;
 use crate::calls::{self, DoneCall};
-use crate::catalog::{self, Catalog, Job, MAX_ANNOTATION, MAX_VOLUME_NAME, SnapshotRec, VolumeRec};
+use crate::catalog::{
+    self, AggregateRec, Catalog, Job, MAX_ANNOTATION, MAX_VOLUME_NAME, SnapshotRec, VolumeRec,
+};
 use crate::core::Core;
 use crate::edit::Edits;
 use crate::hash::{HashKey, KeyCell};
@@ -93,6 +95,7 @@ impl Engine {
         restore(&core)?;
         let recovered = recovery::replay(&core, replay.records)?;
         core.stopping.store(false, Ordering::Release);
+        core.note_opened()?;
         if recovered.records > 0 {
             tracing::info!(
                 records = recovered.records,
@@ -255,11 +258,12 @@ impl Engine {
         self.core.agg.poisoned().map(|why| why.to_string())
     }
 
-    /// Ends with a consistency point, so that there is no log to replay.
+    /// Ends with a consistency point, so that there is no log to replay. Nothing can be changed any more (`Delay`).
     ///
     /// # Errors
     /// `ReadOnly` if that was not possible; the log has all that was acknowledged.
     pub fn shutdown(&self) -> Result<(), FsError> {
+        self.core.closing.store(true, Ordering::Release);
         let result = self.cp_now();
         self.stop();
         result
@@ -312,6 +316,8 @@ impl Core {
             next_snapshot: 1,
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
+            change_base: 0,
+            change_top: 0,
             origin: None,
             mirror: None,
         };
@@ -341,6 +347,21 @@ impl Core {
                 Err(Stop::Fetch(_) | Stop::Land) => return Err(FsError::Delay),
             }
         }
+    }
+
+    /// Makes it durable that the aggregate is in use, before anybody sees anything of it: see [`crate::change`].
+    fn note_opened(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut edits = Edits::new(catalog::AGGREGATE_TREE, 9);
+        edits.opened();
+        let noted = match self.append(edits) {
+            Ok(lsn) => self.agg.log().wait_blocking(lsn).map_err(|_| FsError::Io),
+            // As full as the crash has left it.
+            Err(Stop::Wait(_)) => self.cp_now(),
+            Err(stop) => Err(crate::lifecycle::refusal(stop)),
+        };
+        noted.map_err(|e| {
+            StoreError::Format(format!("cannot note the start in the log: {e}").into())
+        })
     }
 
     /// How long work in the background rests: nine times as long as the consistency point
@@ -407,7 +428,7 @@ struct ReadVolume {
 struct Read {
     volumes: Vec<ReadVolume>,
     jobs: Jobs,
-    next_volume: u32,
+    aggregate: AggregateRec,
     calls: Vec<(u64, u64, Vec<DoneCall>)>,
 }
 
@@ -437,9 +458,7 @@ impl Read {
                 let (next, calls) = calls::decode(key.sub, value)?;
                 self.calls.push((key.sub, next, calls));
             }
-            catalog::kind::NEXT_VOLUME => {
-                self.next_volume = catalog::decode_next_volume(value)?;
-            }
+            catalog::kind::AGGREGATE => self.aggregate = AggregateRec::decode(value)?,
             _ => return None,
         }
         Some(())
@@ -477,9 +496,8 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
     if let Some(what) = bad {
         return Err(StoreError::Format(what.into()));
     }
-    let mut next = read.next_volume.max(1);
-    core.stored_next_volume
-        .store(read.next_volume, Ordering::Relaxed);
+    let mut next = read.aggregate.next_volume.max(1);
+    *core.stored.lock() = read.aggregate;
     let mut volumes = core.volumes.write();
     for ReadVolume {
         id,
@@ -559,6 +577,8 @@ impl Volume {
             admin: Mutex::new(()),
             hold: AtomicU64::new(0),
             dead_blocks: AtomicU64::new(rec.dead_blocks),
+            change_base: AtomicU64::new(rec.change_base),
+            change_top: AtomicU64::new(rec.change_top),
             origin: Mutex::new(rec.origin),
             splitting: AtomicBool::new(false),
             swapping: AtomicBool::new(false),

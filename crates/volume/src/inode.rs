@@ -48,7 +48,7 @@ pub(crate) struct State {
 
 impl State {
     /// Attributes as callers see them.
-    pub(crate) fn attr(&self, ino: Ino, fsid: u64) -> Attr {
+    pub(crate) fn attr(&self, ino: Ino, fsid: u64, change_base: u64) -> Attr {
         let rec = &self.rec;
         let (size, used) = match rec.kind {
             FileKind::Directory => {
@@ -73,7 +73,7 @@ impl State {
             mtime: rec.mtime,
             ctime: rec.ctime,
             btime: rec.btime,
-            change: rec.change,
+            change: change_base.wrapping_add(rec.change),
         }
     }
 

@@ -11,6 +11,7 @@ mod admission;
 mod attr;
 mod calls;
 mod catalog;
+mod change;
 pub mod check;
 mod codec;
 mod commit;

@@ -161,6 +161,9 @@ impl Engine {
                 next_snapshot: 1,
                 dead: TreeRoot::EMPTY,
                 dead_blocks: 0,
+                // Clients know it by an identity of its own, so nothing of it has been shown.
+                change_base: 0,
+                change_top: origin.change_top.load(Ordering::Relaxed),
                 origin: Some(Origin {
                     volume: origin.id,
                     snapshot: id,

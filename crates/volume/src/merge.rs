@@ -54,6 +54,8 @@ pub(crate) struct Merged {
     pub(crate) inode_blocks: Vec<(usize, u64)>,
     /// Inodes whose deletion is to be continued.
     pub(crate) orphans: Vec<Ino>,
+    /// The highest change counter met.
+    pub(crate) change_top: u64,
 }
 
 /// One volume's merge. `S` reads the old tree, blocking.
@@ -69,6 +71,7 @@ pub(crate) struct Merge<'a, S> {
     budget: u64,
     blocks: i64,
     orphans: Vec<Ino>,
+    change_top: u64,
     /// Data blocks of inodes merged before, if overlays do not know them themselves.
     known: Option<&'a mut HashMap<Ino, u64>>,
     /// Blocks that were written when it last gave way to the log.
@@ -101,6 +104,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             budget: REAP_WINDOWS,
             blocks: 0,
             orphans: Vec::new(),
+            change_top: 0,
             gave_way: 0,
             progress: 0,
             reported: 0,
@@ -150,6 +154,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             blocks: self.blocks,
             inode_blocks,
             orphans: self.orphans,
+            change_top: self.change_top,
         })
     }
 
@@ -185,12 +190,19 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             blocks: self.blocks,
             inode_blocks: Vec::new(),
             orphans: Vec::new(),
+            change_top: self.change_top,
         })
     }
 
     fn record(&mut self, edit: Edit) -> Result<(), StoreError> {
         self.bytes += match &edit {
-            Edit::Put(_, value) => value.len() + 64,
+            Edit::Put(key, value) => {
+                if key.kind == kind::INODE {
+                    let rec = InodeRec::decode(value).ok_or_else(|| damaged(*key))?;
+                    self.change_top = self.change_top.max(rec.change);
+                }
+                value.len() + 64
+            }
             Edit::Del(_) => 64,
         };
         self.edits.push(edit);
@@ -269,6 +281,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
         for (addr, count) in delta.data.iter().flat_map(|data| data.unused()) {
             self.cp.unused(*addr, *count);
+        }
+        if let Some(rec) = &delta.rec {
+            self.change_top = self.change_top.max(rec.change);
         }
         if delta.dead {
             if !delta.fresh {

@@ -23,7 +23,7 @@ use crate::lifecycle::refusal;
 use crate::receive::{Receiving, TakenBatch};
 use crate::record::ROOT_INO;
 use crate::types::{FsError, Pressure, Stop};
-use crate::volume::{GONE, Volume};
+use crate::volume::{CLOSED, GONE, Volume};
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -134,6 +134,11 @@ impl Volume {
         };
         if rec.exported == 0 {
             return Err(FsError::Access.into());
+        }
+        // Until it is the snapshot again, what clients saw last had later change counters.
+        match self.hold.load(Ordering::Acquire) {
+            0 | GONE | CLOSED => {}
+            epoch => return Err(Stop::Wait(Pressure::Epoch(epoch))),
         }
         let view = self.view_as(rec.exported, true)?;
         self.exported.store(Some(Arc::clone(&view)));

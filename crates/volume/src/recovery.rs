@@ -37,6 +37,8 @@ pub struct Recovered {
     pub edits: u64,
     /// Consistency points that were taken on the way, for want of memory.
     pub points: u64,
+    /// The aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
+    pub unclean: bool,
 }
 
 /// Inode numbers that are skipped after a crash. Operations that were never
@@ -46,7 +48,10 @@ const SKIP_INODES: u64 = 1 << 20;
 
 /// Applies `records` in order.
 pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recovered, StoreError> {
-    let mut done = Recovered::default();
+    let mut done = Recovered {
+        unclean: core.stored.lock().in_use,
+        ..Recovered::default()
+    };
     // What consistency points on the way leave in the cache gives way.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
     loop {
@@ -63,8 +68,13 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         let Some(record) = records.next_in(&mut frame).transpose()? else {
             break;
         };
+        done.unclean = true;
         let (id, edits) = edit::decode(&record.meta, record.pages.len())
             .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
+        if edits == [Edit::Opened] {
+            core.raise_change_bases();
+            continue;
+        }
         let mut vol = core.volumes.read().get(&id).cloned();
         if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
             vol = Some(core.add_volume(id, *key, name));
@@ -95,9 +105,9 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
             }
         }
     }
-    if done.records > 0 {
-        core.changed.store(true, Ordering::Relaxed);
+    if done.unclean {
         skip_inodes(core);
+        core.raise_change_bases();
     }
     Ok(done)
 }
@@ -189,6 +199,7 @@ impl Volume {
         let st = &mut *st;
         match edit {
             Edit::Inode { rec, .. } => {
+                self.change_top.fetch_max(rec.change, Ordering::Relaxed);
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 delta.fresh |= fresh;
                 st.rec = InodeRec {
@@ -236,7 +247,7 @@ impl Volume {
                     self.put_recovered(delta, block, page);
                 }
             }
-            Edit::Snapshot(_) | Edit::VolumeMade { .. } | Edit::Call { .. } => {}
+            Edit::Snapshot(_) | Edit::VolumeMade { .. } | Edit::Call { .. } | Edit::Opened => {}
             Edit::Cut { size, .. } => {
                 let mut cx = Cx::new(Time::EPOCH);
                 let tail = loop {

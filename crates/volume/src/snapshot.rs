@@ -751,7 +751,14 @@ impl Volume {
     /// As [`Volume::view`]; `exported`: shown as the volume itself.
     pub(crate) fn view_as(&self, id: u32, exported: bool) -> Result<Arc<Volume>, Stop> {
         let mut snaps = self.snaps.lock();
-        let wanted = |view: &View| view.snapshot == id && view.exported == exported;
+        let change_base = match exported {
+            true => self.change_base.load(Ordering::Acquire),
+            false => 0,
+        };
+        let wanted = |view: &View| {
+            let base = view.volume.change_base.load(Ordering::Relaxed);
+            view.snapshot == id && view.exported == exported && base == change_base
+        };
         if let Some(at) = snaps.views.iter().rposition(wanted) {
             let found = snaps.views.remove(at);
             let view = Arc::clone(&found.volume);
@@ -774,6 +781,8 @@ impl Volume {
             next_snapshot: 0,
             dead: TreeRoot::EMPTY,
             dead_blocks: 0,
+            change_base,
+            change_top: 0,
             origin: None,
             mirror: None,
         };

@@ -85,7 +85,8 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
-    /// Counts every change of content or attributes.
+    /// Greater after every change of content or attributes, also if that change, or another since, has been lost by a
+    /// crash or undone by a revert: one value never names two states of the inode.
     pub change: u64,
 }
 

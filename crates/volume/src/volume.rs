@@ -71,8 +71,8 @@ pub struct Volume {
     pub(crate) snaps: Mutex<Snaps>,
     /// Held by whoever changes the volume as a whole, or its snapshots.
     pub(crate) admin: Mutex<()>,
-    /// 0: operations may change the volume; [`GONE`]: it is deleted; otherwise they
-    /// wait for this consistency point, which reverts it.
+    /// 0: operations may change the volume; [`GONE`]: it is deleted; [`CLOSED`]: the engine
+    /// has been shut down; otherwise they wait for this consistency point, which reverts it.
     pub(crate) hold: AtomicU64,
     pub(crate) next_ino: AtomicU64,
     /// Capacity in bytes; 0: no limit.
@@ -87,6 +87,10 @@ pub struct Volume {
     pub(crate) charged: AtomicU64,
     /// Blocks that only snapshots refer to.
     pub(crate) dead_blocks: AtomicU64,
+    /// Added to each inode's change counter: see [`crate::change`].
+    pub(crate) change_base: AtomicU64,
+    /// No counter has been higher, as of the last consistency point and of what was replayed.
+    pub(crate) change_top: AtomicU64,
     /// What is stored of the volume beside its tree; locked by consistency points.
     pub(crate) catalog: Mutex<Catalog>,
     /// Held by renames that move a directory to another parent, so that no two
@@ -114,6 +118,9 @@ pub struct Volume {
 
 /// See [`Volume::hold`].
 pub(crate) const GONE: u64 = u64::MAX;
+
+/// See [`Volume::hold`].
+pub(crate) const CLOSED: u64 = u64::MAX - 1;
 
 /// Several inodes, locked for writing in the order of their numbers.
 pub(crate) struct Locked<'a> {
@@ -299,7 +306,8 @@ impl Volume {
     }
 
     pub(crate) fn attr_of(&self, ino: Ino, st: &State) -> Attr {
-        st.attr(ino, self.fsid())
+        let base = self.change_base.load(Ordering::Relaxed);
+        st.attr(ino, self.fsid(), base)
     }
 
     /// Whether changes are possible at all.
@@ -325,6 +333,7 @@ impl Volume {
         match self.hold.load(Ordering::Relaxed) {
             0 => Ok(pass),
             GONE => Err(Stop::Fail(FsError::Stale)),
+            CLOSED => Err(Stop::Fail(FsError::Delay)),
             epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
         }
     }

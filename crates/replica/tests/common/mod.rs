@@ -127,6 +127,7 @@ pub fn dump(vol: &Volume) -> BTreeMap<String, Entry> {
         let mut attr = run(vol, |cx| vol.getattr(cx, ino)).unwrap();
         // What differs from copy to copy.
         attr.fsid = 0;
+        attr.change = 0;
         attr.atime = Time::EPOCH;
         let mut content = Vec::new();
         match attr.kind {

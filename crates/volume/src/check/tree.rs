@@ -12,7 +12,7 @@ use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
-use crate::catalog::{self, Job, SnapshotRec, VolumeRec};
+use crate::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::hash::{HashKey, first_cookie};
 use crate::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, kind,
@@ -23,7 +23,6 @@ use crate::types::FileKind;
 #[derive(Default)]
 pub(super) struct Catalog {
     pub(super) volumes: Volumes,
-    pub(super) next_volume: Option<u32>,
 }
 
 /// Nodes, read as they are needed.
@@ -208,9 +207,8 @@ impl Visitor for CatalogVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
-        if key.ino == 0 && key.kind == catalog::kind::NEXT_VOLUME {
-            self.out.next_volume = catalog::decode_next_volume(value);
-            if self.out.next_volume.is_none() {
+        if key == AggregateRec::KEY {
+            if AggregateRec::decode(value).is_none() {
                 self.check
                     .inode_fault(0, "malformed record of the aggregate");
             }
