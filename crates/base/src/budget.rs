@@ -4,6 +4,7 @@
 //! One atomic counter is enough: reservations are made a buffer at a time
 //! (kilobytes), not an allocation at a time, so it is not contended.
 
+use crate::invariant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,6 +41,14 @@ impl Budget {
             .is_ok()
     }
 
+    fn give_back(&self, bytes: usize) {
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        invariant!(
+            used >= bytes,
+            "{bytes} of {used} reserved bytes are given back"
+        );
+    }
+
     /// Bytes reserved now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
@@ -52,7 +61,8 @@ impl Budget {
 
     /// Bytes that could be reserved now.
     pub fn available(&self) -> usize {
-        self.total.saturating_sub(self.used())
+        // Never more than there is: see `take`.
+        self.total - self.used()
     }
 }
 
@@ -82,15 +92,16 @@ impl Reservation {
 
     /// Gives back all but `bytes`; does nothing if less is held.
     pub fn shrink_to(&mut self, bytes: usize) {
-        let excess = self.bytes.saturating_sub(bytes);
-        self.budget.used.fetch_sub(excess, Ordering::Relaxed);
-        self.bytes -= excess;
+        if let Some(excess) = self.bytes.checked_sub(bytes) {
+            self.budget.give_back(excess);
+            self.bytes = bytes;
+        }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.give_back(self.bytes);
     }
 }
 

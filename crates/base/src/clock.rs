@@ -22,8 +22,10 @@ impl Time {
     pub fn plus(self, by: Duration) -> Time {
         let nanos = u64::from(self.nanos) + u64::from(by.subsec_nanos());
         let carry = nanos / 1_000_000_000;
+        // Saturates: a time that a client has set may be any.
         let secs = i64::try_from(by.as_secs().saturating_add(carry)).unwrap_or(i64::MAX);
         Time {
+            // Saturates: likewise.
             secs: self.secs.saturating_add(secs),
             nanos: (nanos % 1_000_000_000) as u32,
         }
@@ -40,10 +42,12 @@ impl From<SystemTime> for Time {
                 let secs = i64::try_from(back.as_secs()).unwrap_or(i64::MAX);
                 match back.subsec_nanos() {
                     0 => Time {
+                        // Saturates: the system's clock may be any.
                         secs: secs.saturating_neg(),
                         nanos: 0,
                     },
                     n => Time {
+                        // Saturates: likewise.
                         secs: secs.saturating_neg().saturating_sub(1),
                         nanos: 1_000_000_000 - n,
                     },
@@ -113,6 +117,7 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let mut s = self.lock();
         s.0 = s.0.plus(by);
+        // Saturates: a test may go any way ahead.
         s.1 = s.1.saturating_add(by);
     }
 

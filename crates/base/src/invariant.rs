@@ -23,7 +23,7 @@
 //! in a `debug_assert!`.
 //!
 //! **Before the record.** A poisoned aggregate writes no record that is not written yet. So what a record says has to be
-//! checked before it is appended: [`less`] and a condition over what goes into the record, then the append, which fails.
+//! checked before it is appended: [`Poison::less`] or a condition over what goes into it, then the append, which fails.
 //!
 //! **Why not** `assert!` alone: see above. `debug_assert!` alone: what guards data on a disk has to be on where the data is.
 
@@ -159,14 +159,59 @@ macro_rules! invariant {
     }};
 }
 
-/// A count of things from which some are taken: `of - by`. If there are not so many, somebody has taken twice, which poisons
-/// the aggregate, and the count stays at 0.
+/// A count of things that is in memory alone: see [`less`].
+pub trait Count: Copy + Default + fmt::Display {
+    /// `None` below 0.
+    fn checked_less(self, by: Self) -> Option<Self>;
+}
+
+macro_rules! count {
+    ($($number:ty)*) => {
+        $(impl Count for $number {
+            fn checked_less(self, by: $number) -> Option<$number> {
+                self.checked_sub(by)
+            }
+        })*
+    };
+}
+count!(u32 u64 usize);
+
+/// A count of things from which some are taken: `of - by`. If there are not so many, somebody has taken twice; it is 0 then.
 #[track_caller]
-pub fn less(guard: &Poison, of: u64, by: u64, things: &str) -> u64 {
-    of.checked_sub(by).unwrap_or_else(|| {
-        guard.violated(format_args!("{of} {things}, and {by} are taken"));
-        0
-    })
+pub fn less<N: Count>(of: N, by: N, things: &str) -> N {
+    match of.checked_less(by) {
+        Some(left) => left,
+        None => {
+            violated(format_args!("{of} {things}, and {by} are taken"));
+            N::default()
+        }
+    }
+}
+
+impl Poison {
+    /// As [`less`], of a count that is stored: taking twice poisons the aggregate.
+    #[track_caller]
+    pub fn less<N: Count>(&self, of: N, by: N, things: &str) -> N {
+        match of.checked_less(by) {
+            Some(left) => left,
+            None => {
+                self.violated(format_args!("{of} {things}, and {by} are taken"));
+                N::default()
+            }
+        }
+    }
+
+    /// A stored count of things after a change by more or fewer of them, likewise.
+    #[track_caller]
+    pub fn changed(&self, of: u64, by: i64, things: &str) -> u64 {
+        match of.checked_add_signed(by) {
+            Some(now) => now,
+            None => {
+                self.violated(format_args!("{of} {things}, and they change by {by}"));
+                0
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -179,7 +224,17 @@ mod tests {
         let guard = Poison::default();
         assert!(invariant!(guard => 1 < 2, "never"));
         assert!(invariant!(1 < 2, "never"));
-        assert_eq!(less(&guard, 3, 2, "links"), 1);
+        assert_eq!(
+            (guard.less(3u32, 2, "links"), less(3u64, 3, "holds")),
+            (1, 0)
+        );
+        assert_eq!(
+            (
+                guard.changed(3, -3, "blocks"),
+                guard.changed(3, 2, "blocks")
+            ),
+            (0, 5)
+        );
         assert!(!guard.is_set());
     }
 
@@ -195,7 +250,10 @@ mod tests {
             why.contains("3 used of 2 (") && why.contains("invariant.rs:"),
             "{why}"
         );
-        assert_eq!(less(&guard, 1, 2, "links"), 0);
+        assert_eq!(
+            (guard.less(1u64, 2, "links"), guard.changed(1, -2, "blocks")),
+            (0, 0)
+        );
         assert!(!guard.set("later"), "the first reason counts");
         assert_eq!(**guard.why().unwrap(), *why);
     }
@@ -204,7 +262,7 @@ mod tests {
     #[test]
     fn a_violation_panics_where_assertions_are_on() {
         let guard = Poison::default();
-        let broken = catch_unwind(AssertUnwindSafe(|| less(&guard, 0, 1, "links")));
+        let broken = catch_unwind(AssertUnwindSafe(|| guard.less(0u32, 1, "links")));
         let text = *broken.unwrap_err().downcast::<String>().unwrap();
         assert!(text.contains("0 links, and 1 are taken"), "{text}");
         assert!(guard.is_set());

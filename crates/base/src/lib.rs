@@ -18,7 +18,7 @@ mod siphash;
 pub use budget::{Budget, Reservation};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
-pub use invariant::{Poison, less, violated, violations};
+pub use invariant::{Count, Poison, less, violated, violations};
 pub use limits::BLOCK_SIZE;
 pub use priority::{attentive, background, first_at_disks, give_way, prompt};
 pub use rng::{Rng, SeededRng, SystemRng};

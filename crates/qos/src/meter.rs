@@ -15,6 +15,8 @@
 //! Over any window of length `w` a meter admits at most `rate × (w + burst)` units plus one request: a request is never
 //! split, and one larger than the burst is admitted whole and its debt carried.
 
+use weir_base::less;
+
 /// Nanoseconds on the monotonic clock that the caller hands in.
 pub type Nanos = u64;
 
@@ -55,6 +57,7 @@ impl Meter {
 
     /// The earliest instant at which the next request may start.
     pub fn ready_at(&self) -> Nanos {
+        // Saturates: times: a request may start before the clock began.
         self.tat.saturating_sub(self.burst)
     }
 
@@ -71,6 +74,7 @@ impl Meter {
             self.remainder = 0;
         }
         let (whole, remainder) = divide(units, self.remainder, self.rate);
+        // Saturates: times: a charge of any size at any rate.
         self.tat = self.tat.saturating_add(whole);
         self.remainder = remainder;
         whole
@@ -85,6 +89,7 @@ impl Meter {
             true => (now, 0),
             false => (self.tat, self.remainder),
         };
+        // Saturates: times.
         let Some(room) = now.saturating_add(self.burst).checked_sub(from) else {
             return false;
         };
@@ -97,12 +102,13 @@ impl Meter {
     /// Lets `units` come without asking again, until it is settled. What may come is counted as though it came in the
     /// moment in which somebody else asks, and never leaks away, so that nobody gets what it may still take.
     pub fn let_ahead(&mut self, units: u64) {
-        self.ahead = self.ahead.saturating_add(units);
+        // No more than there is room for.
+        self.ahead += units;
     }
 
     /// Of what may come, `came` units have, by `at`, and `left` will not.
     pub fn settle_ahead(&mut self, at: Nanos, came: u64, left: u64) {
-        self.ahead = self.ahead.saturating_sub(came).saturating_sub(left);
+        self.ahead = less(self.ahead, came + left, "units that may come ahead");
         if came > 0 {
             self.charge(at, came);
         }
@@ -110,6 +116,7 @@ impl Meter {
 
     /// Takes away the credit that has gathered: from `now` on there is the rate and nothing saved up.
     pub fn spend(&mut self, now: Nanos) {
+        // Saturates: times.
         let spent = now.saturating_add(self.burst);
         if self.tat < spent {
             self.tat = spent;
@@ -122,6 +129,7 @@ impl Meter {
         let (mut whole, mut part) = divide(units, 0, self.rate);
         if part > self.remainder {
             // Borrow one nanosecond: the fraction stays non-negative. Both are below the rate, so this cannot overflow.
+            // Saturates: times: a charge of any size at any rate.
             whole = whole.saturating_add(1);
             part = self.rate - (part - self.remainder);
         } else {
@@ -140,6 +148,7 @@ impl Meter {
         let rate = rate.max(1);
         if let Some(ahead) = self.tat.checked_sub(now) {
             let owed = u128::from(ahead) * u128::from(self.rate);
+            // Saturates: times.
             self.tat = now.saturating_add(clamp(owed / u128::from(rate)).min(ahead));
         }
         self.remainder = 0;
@@ -254,7 +263,9 @@ mod tests {
             meter.charge(now, first);
             let now = now + wait;
             // As it is chosen, and where the answer changes.
+            // Saturates: times.
             let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(now))) / u128::from(SECOND);
+            // Saturates: any number of units.
             for units in [second, most as u64, (most as u64).saturating_add(1)] {
                 let mut charged = meter;
                 charged.charge(now, units);

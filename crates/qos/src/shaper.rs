@@ -23,6 +23,8 @@
 
 use std::collections::BTreeSet;
 
+use weir_base::{invariant, less};
+
 use crate::limits::{Direction, Limit, Limits, Meters, Upkeep};
 use crate::meter::Nanos;
 use crate::queue::{Queue, Waiting};
@@ -123,8 +125,8 @@ impl Usage {
         let at = direction as usize;
         if let (Some(queued), Some(sum)) = (self.queued.get_mut(at), self.queued_bytes.get_mut(at))
         {
-            *queued -= requests;
-            *sum -= bytes;
+            *queued = less(*queued, requests, "requests that wait");
+            *sum = less(*sum, bytes, "bytes that wait");
         }
     }
 }
@@ -265,6 +267,7 @@ impl<T> Shaper<T> {
         }
         for at in gone {
             let Some(mut node) = self.nodes.get_mut(at as usize).and_then(Option::take) else {
+                invariant!(false, "node {at} is removed twice");
                 continue;
             };
             let own = NodeId {
@@ -279,7 +282,7 @@ impl<T> Shaper<T> {
             self.free.push(at);
         }
         if let Some(node) = self.at_mut(parent) {
-            node.children -= 1;
+            node.children = less(node.children, 1, "children of a node");
         }
         self.refresh(parent, now);
         evicted
@@ -464,6 +467,7 @@ impl<T> Shaper<T> {
             stamp: node.stamp,
         };
         let waiting = node.queue.get_mut(direction as usize)?.pop()?;
+        // Saturates: times of several threads.
         let waited = now.saturating_sub(waiting.since);
         self.charge(leaf, direction, waiting.bytes, now);
         self.count(leaf, |usage| {
@@ -545,8 +549,8 @@ impl<T> Shaper<T> {
                 node.usage.bytes.get_mut(direction as usize),
                 node.usage.ops.get_mut(direction as usize),
             ) {
-                *sum = sum.saturating_sub(bytes);
-                *count = count.saturating_sub(ops);
+                *sum = less(*sum, bytes, "bytes that were charged");
+                *count = less(*count, ops, "requests that were charged");
             }
             at = node.parent;
         }
@@ -716,6 +720,7 @@ impl<T> Shaper<T> {
         let mut at = Some(from);
         while let Some(index) = at {
             let Some(node) = self.at_mut(index) else {
+                invariant!(false, "node {index} has a child, and is not there");
                 return;
             };
             let before = node.ready_at;
@@ -752,6 +757,7 @@ impl<T> Shaper<T> {
         let before = self.unplace(index);
         let vtime = self.at(parent).map_or(0, |node| node.vtime);
         let Some(node) = self.at_mut(index) else {
+            invariant!(false, "node {index} was there just now");
             return;
         };
         let is_ready = node.ready_at.iter().any(|ready| *ready <= now);
@@ -770,6 +776,7 @@ impl<T> Shaper<T> {
         });
         let place = node.place;
         let Some(above) = self.at_mut(parent) else {
+            invariant!(false, "node {index} is below {parent}, which is not there");
             return;
         };
         for (kids, place) in above.kids.iter_mut().zip(place) {

@@ -61,6 +61,7 @@ impl<E> Wheel<E> {
         let end = now >> SLOT_BITS;
         let mut later = Vec::new();
         // After a long pause each slot needs to be looked at once only.
+        // Saturates: times.
         let first = self.next.max((end + 1).saturating_sub(SLOTS));
         if first > self.next {
             for slot in &mut self.slots {

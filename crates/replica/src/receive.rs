@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_base::invariant;
 use weir_volume::{
     ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, SnapshotIdentity, Volume,
 };
@@ -405,6 +406,11 @@ impl Receiver {
     fn acknowledge(&mut self, out: &mut Vec<u8>) -> Result<(), TransferError> {
         if let State::Data(receive) = &self.state {
             let logical = receive.durable();
+            let (came, acked) = (self.progress.logical, self.acked);
+            invariant!(
+                (acked..=came).contains(&logical),
+                "{logical} bytes are durable of {came} that came, after {acked}"
+            );
             if logical > self.acked {
                 self.acked = logical;
                 self.progress.durable = logical;

@@ -66,6 +66,7 @@ pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) ->
             .iter()
             .filter(|held| held.label.as_deref() == Some(rule.label.as_str()))
             .collect();
+        // Saturates: there may be fewer than are to be kept.
         let surplus = of_rule.len().saturating_sub(rule.keep as usize);
         drop.extend(of_rule.into_iter().take(surplus).map(|held| held.id));
     }

@@ -251,6 +251,7 @@ impl Schedule {
 /// Year, month and day of the month of a day counted from 1 January 1970 (H. Hinnant, "chrono-compatible low-level date
 /// algorithms": years begin in March, so that the odd day comes last).
 pub(crate) fn date(day: i64) -> (i64, u32, u32) {
+    // Saturates: a time that a client has set may be any.
     let shifted = day.saturating_add(719_468);
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_base::BLOCK_SIZE;
+use weir_base::{BLOCK_SIZE, invariant};
 use weir_volume::{
     BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, SnapshotIdentity, Volume,
 };
@@ -255,6 +255,7 @@ impl Sender {
         let mut data = 0;
         let mut position = Position::END;
         while let Some(sent) = self.queue.front_mut() {
+            // Saturates: one operation may take more than is meant.
             let room = ROOM.saturating_sub(ops.len() + data);
             match sent {
                 Sent::Put { at, value } => {
@@ -275,6 +276,7 @@ impl Sender {
                 }
                 Sent::Data { at, blocks, holes } => {
                     let each = BLOCK_SIZE + 4;
+                    // Saturates: likewise.
                     let fit = (room.saturating_sub(data_size(0)) / each).min(blocks.len());
                     if fit == 0 && (!blocks.is_empty() || data_size(0) > room) {
                         position = *at;
@@ -300,7 +302,9 @@ impl Sender {
             position = Position::END;
         }
         ops.end(position);
-        for page in self.pages.drain(..data / BLOCK_SIZE) {
+        let (read, sent) = (self.pages.len(), data / BLOCK_SIZE);
+        invariant!(read >= sent, "{sent} pages are sent, and {read} were read");
+        for page in self.pages.drain(..sent) {
             out.extend_from_slice(&page[..]);
         }
     }

@@ -52,6 +52,7 @@ pub struct Throttle {
 fn limits(kbs: Option<u64>) -> Limits {
     Limits {
         total: Rate {
+            // Saturates: a number from a user.
             bytes: kbs.map(|kbs| kbs.saturating_mul(1024)),
             ops: None,
         },

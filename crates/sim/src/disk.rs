@@ -129,6 +129,24 @@ struct State {
     host_free: u64,
     /// Writes in flight when the power failed: they may be torn.
     in_flight: Vec<(DiskId, u64, Vec<Block>)>,
+    watch: Option<Watch>,
+}
+
+/// With so many blocks written (128 MiB) a look takes long, and is taken one time in so many.
+const MANY: usize = 32_768;
+const SELDOM: u64 = 8;
+
+/// What looks at the disks when some blocks of one have become durable.
+pub(crate) type Look = Arc<dyn Fn(&Arc<World>) + Send + Sync>;
+
+struct Watch {
+    disk: DiskId,
+    blocks: Vec<u64>,
+    look: Look,
+    /// One of them was written and not looked at yet.
+    written: bool,
+    /// How often that was so.
+    times: u64,
 }
 
 /// The disks of a simulated machine.
@@ -186,6 +204,7 @@ impl World {
                 closing: false,
                 host_free,
                 in_flight: Vec::new(),
+                watch: None,
             }),
             changed: Condvar::new(),
         })
@@ -237,9 +256,42 @@ impl World {
         self.state.lock().host_free = blocks;
     }
 
+    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its disk is flushed. Not
+    /// any more once a block was damaged or a call has failed by injection.
+    pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: Look) {
+        self.state.lock().watch = Some(Watch {
+            disk,
+            blocks,
+            look,
+            written: false,
+            times: 0,
+        });
+    }
+
+    /// What [`World::watch`] has set, if it is still so.
+    pub(crate) fn watched(&self) -> Option<(Vec<u64>, Look)> {
+        let state = self.state.lock();
+        let watch = state.watch.as_ref()?;
+        Some((watch.blocks.clone(), Arc::clone(&watch.look)))
+    }
+
+    /// What is to be looked at, after a flush of this disk.
+    fn due(&self, disk: DiskId) -> Option<Look> {
+        let state = &mut *self.state.lock();
+        let watch = state.watch.as_mut().filter(|w| w.disk == disk)?;
+        if state.off || !std::mem::take(&mut watch.written) {
+            return None;
+        }
+        watch.times += 1;
+        let written = state.disks.get(disk.0)?.seen.len();
+        let turn = watch.times.is_multiple_of(SELDOM);
+        (written < MANY || turn).then(|| Arc::clone(&watch.look))
+    }
+
     /// Changes a block at rest, as rot or a misdirected write would.
     pub fn damage(&self, disk: DiskId, block: u64, with: impl FnOnce(&mut [u8; BLOCK_SIZE])) {
         let mut state = self.state.lock();
+        state.watch = None;
         let disk = &mut state.disks[disk.0];
         let mut content = disk.seen.get(&block).map_or([0; BLOCK_SIZE], |b| **b);
         with(&mut content);
@@ -538,12 +590,19 @@ impl State {
             }
         }
         self.counts.failed += u64::from(hit);
+        if hit {
+            self.watch = None;
+        }
         hit
     }
 
     fn perform(&mut self, id: DiskId, work: Work) -> Finish {
         self.sequence += 1;
         let sequence = self.sequence;
+        if let (Some(watch), Work::Write { addr, blocks, .. }) = (&mut self.watch, &work) {
+            let range = *addr..addr + blocks.len() as u64;
+            watch.written |= watch.disk == id && watch.blocks.iter().any(|b| range.contains(b));
+        }
         let disk = &mut self.disks[id.0];
         match work {
             Work::Read {
@@ -690,6 +749,9 @@ impl Device for SimDevice {
         let upto = state.sequence;
         let (done, io) = Io::pair();
         self.submit(state, IoKind::Flush, Work::Flush { upto, done });
+        if let Some(look) = self.world.due(self.id) {
+            look(&self.world.copy());
+        }
         io
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_base::{Clock, ManualClock, Rng, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
+use weir_store::layout::{self, Slot};
 use weir_store::{Device, FramePool};
 use weir_volume::check::{CheckOptions, check_on, repair_on};
 use weir_volume::{Engine, EngineOptions, Volume};
@@ -20,6 +21,9 @@ pub const VOLUME: &str = "vol1";
 
 /// Blocks of an allocation chunk: the unit in which the data device grows.
 pub const CHUNK: u64 = 32_768;
+
+/// Page frames that checks of consistency points take.
+const WATCH_FRAMES: usize = 4096;
 
 /// Sizes of a machine.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +114,7 @@ impl Machine {
         let (device, log) = machine.devices();
         let (aggregate, replay) = Aggregate::create_on(device, log, machine.env()?)
             .map_err(|e| format!("create: {e}"))?;
+        machine.watch()?;
         let engine = machine.engine(aggregate, replay)?;
         engine
             .create_volume(VOLUME, (0, 0), 0o755, machine.clock.now(), &*machine.rng)
@@ -171,7 +176,35 @@ impl Machine {
 
     /// Cuts the power, if it is not off already, and starts the machine again with what its disks kept.
     pub fn reboot(&mut self, choices: &Choices) {
+        let watched = self.world.watched();
         self.world = self.world.reboot(choices);
+        if let Some((blocks, look)) = watched {
+            self.world.watch(DATA, blocks, look);
+        }
+    }
+
+    /// Has every consistency point checked when it becomes durable: trees, allocation map, sums, link counts.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    fn watch(&self) -> Result<(), String> {
+        let pool = FramePool::new(WATCH_FRAMES).map_err(|e| format!("frames: {e}"))?;
+        let slots = Slot::BOTH.map(|slot| layout::superblock(slot)[0].0);
+        let look = move |copy: &Arc<World>| {
+            let report = check_on(
+                copy.device(DATA),
+                copy.device(LOG),
+                &pool,
+                CheckOptions { data: false },
+            );
+            match report {
+                Ok(report) if report.clean() => {}
+                Ok(report) => panic!("a consistency point is not sound:\n{report}"),
+                Err(error) => panic!("a consistency point cannot be checked: {error}"),
+            }
+        };
+        self.world.watch(DATA, slots.into(), Arc::new(look));
+        Ok(())
     }
 
     /// Offline verification of a copy of the disks.

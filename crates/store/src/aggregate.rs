@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng};
+use weir_base::{BLOCK_SIZE, Clock, Generation, Poison, Rng, invariant};
 
 use crate::block::BlockPtr;
 use crate::cache::Cache;
@@ -231,7 +231,13 @@ impl Aggregate {
             index: map.index,
         };
         let frames = encode_frames(&superblock, &mut || cp.frame())?;
-        let [slot, mirror] = layout::superblock(Superblock::slot(generation));
+        let slot = Superblock::slot(generation);
+        {
+            let now = self.current.lock();
+            invariant!(self.guard() => now.generation < generation && slot != Superblock::slot(now.generation), "superblock {generation} is written over {}", now.generation);
+            invariant!(self.guard() => now.cut.pos <= cut.pos && now.cut.next <= cut.next, "the log is cut at {cut:?} after {:?}", now.cut);
+        }
+        let [slot, mirror] = layout::superblock(slot);
         // The last moment: what was found while all of this was written.
         self.sound()?;
         self.device.write(slot, frames.clone()).wait()?;

@@ -153,6 +153,7 @@ impl Cache {
         count: u64,
         mut each: impl FnMut(Option<Frame>),
     ) -> usize {
+        // Saturates: an address from the disk.
         let end = first.0.saturating_add(count);
         let mut at = first.0;
         let mut foreseen = 0;
@@ -212,6 +213,7 @@ impl Cache {
 
     /// Drops the pages of `count` blocks from `addr` on: their contents are void.
     pub fn forget(&self, addr: BlockAddr, count: u64) {
+        // Saturates: likewise.
         for n in addr.0..addr.0.saturating_add(count) {
             let page = self.shard(BlockAddr(n)).lock().remove(n);
             drop(page);

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_base::{BlockAddr, Generation};
+use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::aggregate::Aggregate;
 use crate::block::BlockPtr;
@@ -225,6 +225,7 @@ impl CpWriter {
 
     /// Notes that the live tree no longer refers to these blocks.
     pub fn freed_run(&mut self, run: Run) {
+        invariant!(self.agg.guard() => run.birth <= self.generation, "block {} of consistency point {} is freed by {}", run.addr, run.birth, self.generation);
         if run.birth <= self.foreign {
             return;
         }
@@ -295,6 +296,8 @@ impl CpWriter {
 
     /// It has become durable, or has failed and is answered for.
     pub(crate) fn done(mut self) {
+        let left = self.retained.len();
+        invariant!(self.agg.guard() => left == 0, "{left} runs of dead blocks are noted nowhere");
         self.open = false;
     }
 }

@@ -224,6 +224,7 @@ impl Folder {
     /// Blocks that the host's file system could still give to the device.
     pub fn host_free(&self) -> Option<u64> {
         let margin = HOST_MARGIN / weir_base::BLOCK_SIZE as u64;
+        // Saturates: the host may have less than is to be left to it.
         free_in(&self.data).map(|free| free.saturating_sub(margin))
     }
 

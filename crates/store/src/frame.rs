@@ -410,10 +410,10 @@ impl Inner {
         // SAFETY: a frame that is out keeps its pool's `Inner` alive.
         let inner = unsafe { pool.as_ref() };
         let index = inner.index_of(page) as u32;
-        let Some(shard) = inner.shards.get(home_shard() & (SHARDS - 1)) else {
-            return;
-        };
-        let mut list = shard.0.lock();
+        let [first, ..] = &inner.shards;
+        // Masked, so that it is always found.
+        let shard = inner.shards.get(home_shard() & (SHARDS - 1));
+        let mut list = shard.unwrap_or(first).0.lock();
         if list.loaded.len >= MAGAZINE {
             let full = std::mem::replace(&mut list.loaded, Magazine::EMPTY);
             let before = std::mem::replace(&mut list.spare, full);
@@ -427,7 +427,11 @@ impl Inner {
         let closed = list.closed;
         // Counted under the lock: once a list is closed and this lock released,
         // only the orphan count keeps `inner` alive.
-        inner.free.0.fetch_add(1, Ordering::Release);
+        let free = inner.free.0.fetch_add(1, Ordering::Release);
+        debug_assert!(
+            free < inner.total as usize,
+            "more frames are free than there are"
+        );
         drop(list);
         if closed {
             // SAFETY: the pool counted this frame among those out.
@@ -640,7 +644,12 @@ impl Drop for Frame {
         };
         // As with `Arc`: release orders this holder's reads before the reuse, the
         // fence orders the reuse after every holder's reads.
-        if count.fetch_sub(1, Ordering::Release) == 1 {
+        let before = count.fetch_sub(1, Ordering::Release);
+        debug_assert!(
+            before > 0 && before < u32::MAX / 2,
+            "a frame is dropped that nobody holds"
+        );
+        if before == 1 {
             fence(Ordering::Acquire);
             // SAFETY: this was the last reference.
             unsafe { Inner::give_back(pool, self.page) }

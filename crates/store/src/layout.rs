@@ -92,7 +92,7 @@ pub fn map_page(chunk: u32, slot: Slot) -> BlockAddr {
 
 /// Block of the index of a group of chunks.
 pub fn index_page(group: u32, slot: Slot) -> BlockAddr {
-    let chunk = group.saturating_mul(GROUP_CHUNKS);
+    let chunk = group * GROUP_CHUNKS;
     BlockAddr(map_page(chunk, Slot::A).0 + 2 + u64::from(slot.index()))
 }
 

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weir_base::{BlockAddr, Generation};
+use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::space::Space;
 
@@ -50,7 +50,10 @@ impl RootLife {
         space: Arc<Space>,
     ) {
         // There is one successor: consistency points come one after the other.
-        let _ = self.next.set(Successor { life, freed, space });
+        let (own, next) = (self.generation, life.generation);
+        let guard = Arc::clone(space.guard());
+        let first = self.next.set(Successor { life, freed, space }).is_ok();
+        invariant!(guard => first && own < next, "consistency point {next} comes after {own}");
     }
 }
 

@@ -137,6 +137,7 @@ impl LogCut {
 
     /// The last record before the boundary; LSN 0 if there is none.
     pub fn last(&self) -> Lsn {
+        // Saturates: a number from the disk.
         Lsn(self.next.0.saturating_sub(1))
     }
 }
@@ -507,7 +508,7 @@ impl Log {
             device,
             id,
             ring,
-            used: AtomicU64::new(at.pos.0.saturating_sub(released.0)),
+            used: AtomicU64::new(at.pos.0 - released.0),
             queue: Mutex::new(Queue {
                 open: Batch::default(),
                 closed: VecDeque::new(),
@@ -539,8 +540,8 @@ impl Log {
     /// See [`AppendError`]; the record is dropped then.
     pub fn append(&self, record: Record) -> Result<Lsn, AppendError> {
         let s = &*self.shared;
-        if let Some(why) = s.progress.poisoned() {
-            return Err(AppendError::Poisoned(why));
+        if let Some(why) = s.progress.guard().why() {
+            return Err(AppendError::Poisoned(Poisoned(Arc::clone(why))));
         }
         let pages = record.pages.len();
         if !self.fits(record.meta.len(), pages) {
@@ -612,6 +613,7 @@ impl Log {
         let segment = self.shared.ring.segment as usize;
         let meta = MAX_RECORD_META.min(segment / 4 * BLOCK_SIZE);
         let used = (HEAD + RECORD_HEAD + meta + segment * PAGE_SUM).div_ceil(BLOCK_SIZE);
+        // Saturates: nothing is left of a segment that is all meta.
         (meta, segment.saturating_sub(used))
     }
 
@@ -658,6 +660,7 @@ impl Log {
     /// nothing before it will be replayed.
     pub fn release(&self, upto: LogPos) {
         let mut q = self.shared.queue.lock();
+        invariant!(self.guard() => upto <= q.end, "the log is released up to {upto}, and ends at {}", q.end);
         q.released = q.released.max(upto.min(q.end));
         self.shared.note_used(&q);
     }
@@ -681,12 +684,12 @@ impl Log {
             None if q.open.records == 0 => q.end,
             None => q.open.pos,
         };
-        q.open_end().0.saturating_sub(begin.0) * BLOCK_SIZE as u64
+        (q.open_end().0 - begin.0) * BLOCK_SIZE as u64
     }
 
-    /// Whether the log has stopped; takes no lock.
+    /// Whether the log has stopped: what is not durable never will be. Takes no lock.
     pub fn is_poisoned(&self) -> bool {
-        self.shared.progress.guard().is_set()
+        self.shared.progress.poisoned().is_some()
     }
 
     /// What stops the log when it is set, at once for who appends, and before the next

@@ -16,10 +16,10 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use weir_base::BlockAddr;
+use weir_base::{BlockAddr, invariant};
 
 use crate::device::{Completer, Device, Io};
-use crate::error::IoError;
+use crate::error::{IoError, IoKind};
 use crate::frame::Frame;
 
 /// Most blocks in flight: 2 MiB.
@@ -51,6 +51,12 @@ struct Job {
     pieces: VecDeque<Piece>,
     result: Result<(), IoError>,
     done: Completer<()>,
+}
+
+/// What must not be reported as durable.
+fn unwritten() -> IoError {
+    let why = io::Error::other("it was not written");
+    IoError::new(IoKind::Write, BlockAddr(0), 0, why)
 }
 
 /// What one flush makes durable.
@@ -93,7 +99,11 @@ impl Turn {
             };
             let written = io.wait();
             self.in_flight -= count;
-            if let (Err(error), Some(job)) = (written, self.jobs.get_mut(job)) {
+            let Some(job) = self.jobs.get_mut(job) else {
+                invariant!(false, "a write of job {job}, of {}", self.jobs.len());
+                continue;
+            };
+            if let Err(error) = written {
                 job.result = Err(error);
             }
         }
@@ -166,6 +176,15 @@ impl Shared {
                 return;
             }
             turn.finish(device);
+            for job in &mut turn.jobs {
+                let left = job.pieces.len();
+                if !invariant!(
+                    left == 0,
+                    "{left} pieces are not written before their flush"
+                ) {
+                    job.result = Err(unwritten());
+                }
+            }
             let flush = device.flush();
             let mut next = Turn {
                 jobs: self.take(false),
@@ -198,7 +217,6 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::error::IoKind;
     use crate::frame::FrameMut;
 
     /// A call that the test completes: the first block and how many, none for a flush.

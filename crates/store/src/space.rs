@@ -106,6 +106,7 @@ impl Stats {
     /// Blocks that requests may still use.
     pub fn available(&self) -> u64 {
         self.free
+            // Saturates: what the host says is an estimate, and promises and the floor may be more than is free.
             .saturating_add(self.growth)
             .saturating_sub(self.promised + self.floor)
     }
@@ -218,6 +219,7 @@ pub struct Space {
 /// Parts of a run of blocks by chunk: (chunk, first block in it, blocks).
 fn parts(addr: BlockAddr, count: u32) -> impl Iterator<Item = (u32, u32, u32)> {
     let mut at = addr.0;
+    // Saturates: an address from the disk.
     let end = addr.0.saturating_add(u64::from(count));
     std::iter::from_fn(move || {
         let chunk = u32::try_from(at / u64::from(CHUNK_BLOCKS)).ok()?;
@@ -490,6 +492,11 @@ impl Space {
         Ok(())
     }
 
+    /// What its invariants name.
+    pub(crate) fn guard(&self) -> &Arc<Poison> {
+        &self.guard
+    }
+
     /// Makes reserved blocks part of the consistency point being built.
     ///
     /// # Errors
@@ -609,6 +616,7 @@ impl Space {
 
     fn left(&self, promised: u64) -> u64 {
         let kept = promised + self.floor.load(Ordering::Relaxed);
+        // Saturates: the floor may be more than is free.
         self.free.load(Ordering::Relaxed).saturating_sub(kept)
     }
 
@@ -683,11 +691,13 @@ impl Space {
         let mut step = step(length);
         while step >= LEAST_GROWTH {
             // Growing only counts if it makes the used part longer.
+            // Saturates: the device says how long it is.
             if let Ok(grown) = self.device.grow(length.saturating_add(step)) {
                 let state = &mut *self.state.lock();
                 let old = state.length;
                 if self.extend(state, grown).is_ok() && state.length > old {
                     let added = state.length - old;
+                    // Saturates: an estimate.
                     let less = |growth: u64| Some(growth.saturating_sub(added));
                     let _ = self
                         .growth

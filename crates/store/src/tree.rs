@@ -139,6 +139,7 @@ impl TreeRoot {
     }
 
     fn top(&self) -> Option<(BlockPtr, u8)> {
+        // Saturates: a height from the disk.
         self.ptr.map(|ptr| (ptr, self.height.saturating_sub(1)))
     }
 }
@@ -258,6 +259,7 @@ fn scan_node(
         }
         return Ok(ControlFlow::Continue(()));
     }
+    // Saturates: what comes before the first key belongs to the first child.
     for i in below.saturating_sub(1)..node.count() {
         if node.key(i) > *to {
             return Ok(ControlFlow::Break(()));

@@ -239,6 +239,7 @@ impl Subject<'_> {
                 return Ok(out);
             }
         }
+        // Saturates: a cookie from a client.
         let after = u32::try_from(cookie.saturating_sub(FIRST)).unwrap_or(u32::MAX);
         self.export
             .volume

@@ -165,6 +165,7 @@ impl Stats {
         let Lane { volumes, clients } = &mut *lane;
         let client = clients.cell(client.to_canonical());
         for one in done {
+            // Saturates: times of several threads.
             let nanos = now.saturating_sub(one.arrived);
             let (bytes, bucket) = (u64::from(one.bytes), bucket_of(nanos));
             client.record(bytes, nanos, bucket);

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_base::BLOCK_SIZE;
+use weir_base::{BLOCK_SIZE, invariant};
 
 use crate::core::Core;
 use crate::cx::Cx;
@@ -52,7 +52,11 @@ impl Totals {
 
     pub(crate) fn sub(&self, c: Charge) {
         for (total, part) in self.parts(c) {
-            total.fetch_sub(part, Ordering::Relaxed);
+            let all = total.fetch_sub(part, Ordering::Relaxed);
+            invariant!(
+                all >= part,
+                "overlays count for {all}, and {part} of it is taken back"
+            );
         }
     }
 
@@ -99,7 +103,8 @@ impl<'a> Promise<'a> {
 
     /// Notes that so many blocks have been reserved out of the promise.
     pub(crate) fn spent(&mut self, blocks: u64) {
-        self.blocks -= blocks;
+        let guard = self.core.agg.guard();
+        self.blocks = guard.less(self.blocks, blocks, "promised blocks");
     }
 
     /// Takes blocks out of the promise, to be charged to an overlay. Estimates
@@ -149,6 +154,7 @@ impl Volume {
         let limit = self.room();
         if limit > 0 {
             let used = self.blocks_used();
+            // Saturates: a file may be of any size.
             if (used + blocks + reserved).saturating_mul(BLOCK_SIZE as u64) > limit {
                 return Err(self.no_space(cx));
             }

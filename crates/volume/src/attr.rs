@@ -204,6 +204,7 @@ impl Volume {
         let (agg_total, agg_free) = self.core.capacity();
         let limit = self.room();
         let total = if limit == 0 { agg_total * block } else { limit };
+        // Saturates: a limit may be below what is used.
         let free = total.saturating_sub(used * block).min(agg_free * block);
         // An inode with its entry takes some 250 bytes of a leaf; inode numbers
         // themselves do not run out.

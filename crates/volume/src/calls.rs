@@ -95,7 +95,7 @@ impl Shard {
     fn changed(&self) -> impl Iterator<Item = usize> + use<> {
         let count = (self.next - self.fresh).min(PER_SHARD as u64);
         let first = (self.next - count) / PER_RECORD as u64;
-        let records = self.next.div_ceil(PER_RECORD as u64).saturating_sub(first);
+        let records = self.next.div_ceil(PER_RECORD as u64) - first;
         (first..first + records.min(RECORDS as u64)).map(|n| (n % RECORDS as u64) as usize)
     }
 

@@ -54,6 +54,7 @@ impl Volume {
         let first = off / block;
         let last = match len {
             0 => u64::MAX,
+            // Saturates: an offset from a client.
             _ => off.saturating_add(len - 1) / block,
         };
         let pass = self.enter()?;

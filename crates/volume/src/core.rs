@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use weir_base::{BLOCK_SIZE, BlockAddr, Ino, Lsn, Rng, VolumeId};
+use weir_base::{BLOCK_SIZE, BlockAddr, Ino, Lsn, Rng, VolumeId, invariant};
 use weir_store::aggregate::Aggregate;
 use weir_store::log::{AppendError, Record};
 use weir_store::{Settler, StoreError};
@@ -295,6 +295,7 @@ impl Core {
     /// Total and available blocks of the aggregate.
     pub(crate) fn capacity(&self) -> (u64, u64) {
         let s = self.agg.space().stats();
+        // Saturates: numbers of the host.
         (s.total.saturating_add(s.growth), s.available())
     }
 
@@ -364,6 +365,7 @@ impl Core {
         }
         if bytes > 0 {
             let (used, size) = self.agg.log().fill();
+            // Saturates: overlays may hold more than the log.
             let later = (size / 10 * 9).saturating_sub(2 * (frames + heap));
             if used + bytes > later.max(size / 2) {
                 self.ask_or_pace(used + bytes, &frozen.log, size / 10 * 9)?;
@@ -388,9 +390,11 @@ impl Core {
         let all = self.cp.frozen.frames.load(Ordering::Relaxed)
             + self.cp.frozen.heap.load(Ordering::Relaxed);
         let all = all.max(1);
+        // Saturates: the bound holds for what is added, not for what was there when it began.
         let room = most.saturating_sub(frozen);
         let share = u128::from(room) * u128::from(merged.min(all)) / u128::from(all);
         let allowed = room / 4 + (share as u64) / 4 * 3;
+        // Saturates: what was frozen may have been dropped.
         if used.saturating_sub(frozen) > allowed {
             return Err(Stop::Wait(Pressure::Pace(merged)));
         }
@@ -433,6 +437,7 @@ impl Core {
     /// What the log has taken since the consistency point that is being made began.
     fn logged(&self) -> u64 {
         let began = self.cp.frozen.log.load(Ordering::Relaxed);
+        // Saturates: it may have been released.
         self.agg.log().fill().0.saturating_sub(began)
     }
 
@@ -517,7 +522,8 @@ impl Core {
 
     /// Notes that a consistency point is durable and published.
     pub(crate) fn complete(&self, epoch: u64) {
-        self.cp.completed.fetch_max(epoch, Ordering::AcqRel);
+        let before = self.cp.completed.fetch_max(epoch, Ordering::AcqRel);
+        invariant!(self.agg.guard() => before + 1 == epoch, "consistency point {epoch} is complete after {before}");
         self.progress.happen();
     }
 }

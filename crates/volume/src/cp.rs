@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{Generation, Ino, VolumeId};
+use weir_base::{Generation, Ino, VolumeId, invariant};
 use weir_store::aggregate::Blocking;
 use weir_store::log::LogCut;
 use weir_store::node::Key;
@@ -130,11 +130,13 @@ pub(crate) fn run(core: &Arc<Core>) {
     let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
     let result = attempt(core, None);
     tracing::debug!(
+        // Saturates: times.
         took = ?core.agg.clock().monotonic().saturating_sub(began),
         log_before = log,
         log_after = core.agg.log().fill().0,
         "consistency point"
     );
+    // Saturates: times.
     let took = core.agg.clock().monotonic().saturating_sub(began);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     core.cp_micros.store(took, Ordering::Relaxed);
@@ -511,7 +513,8 @@ impl Merging<'_> {
         self.cp.foreign(Generation(0));
         let rec = &mut self.catalog.rec;
         rec.root = merged.root;
-        rec.used = rec.used.saturating_add_signed(merged.blocks);
+        let guard = self.vol.core.agg.guard();
+        rec.used = guard.changed(rec.used, merged.blocks, "data blocks of a volume");
         rec.change_top = rec.change_top.max(merged.change_top);
         self.catalog.orphans = merged.orphans;
         let mut buried = self.catalog.bury(self.src, retained)?;
@@ -629,11 +632,13 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
 
 /// Drops the overlays up to `segment` of these inodes.
 fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
+    let core = &vol.core;
     let mut blocks = part.inode_blocks.iter().peekable();
     let mut inodes = part.inodes.iter();
     for (i, (ino, delta)) in part.deltas.iter().enumerate() {
         let count = blocks.next_if(|(at, _)| *at == i).map(|(_, n)| *n);
         let Some(inode) = inodes.by_ref().find(|inode| inode.ino == *ino) else {
+            invariant!(core.agg.guard() => false, "inode {ino} was merged and is not among those that were taken");
             continue;
         };
         let mut st = inode.state.write();

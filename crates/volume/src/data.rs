@@ -136,6 +136,7 @@ impl Volume {
         let st = inode.state.read();
         regular(&st)?;
         let attr = self.attr_of(ino, &st);
+        // Saturates: an offset from a client.
         let end = off.saturating_add(len.min(MAX_IO) as u64).min(st.rec.size);
         if off >= end {
             return Ok(ReadOut {
@@ -347,6 +348,7 @@ impl Volume {
     /// through the log.
     fn send(&self, cx: &mut Cx, inode: &Inode, off: u64, data: &[u8]) -> Result<bool, Stop> {
         let blocks = direct::whole_blocks(off, off + data.len() as u64);
+        // Saturates: there may be no whole block.
         let count = blocks.end.saturating_sub(blocks.start);
         if count < LARGE || !self.core.sends() || self.protected.load(Ordering::Relaxed) {
             return Ok(false);
@@ -530,6 +532,7 @@ const ACCESS_AGE: i64 = 86_400;
 /// one a day, as under `relatime` of Linux. It is kept in memory only: a log record
 /// for each read would be a high price for a time that hardly anybody looks at.
 fn access_is_news(attr: &Attr, now: Time) -> bool {
+    // Saturates: times that clients set.
     let since = now.secs.saturating_sub(attr.atime.secs);
     let first = attr.atime <= attr.mtime && (attr.mtime <= now || since > 0);
     now > attr.atime && (first || since > ACCESS_AGE)

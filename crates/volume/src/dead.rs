@@ -102,6 +102,10 @@ pub(crate) fn malformed() -> StoreError {
     StoreError::Format("a record of dead blocks is malformed".into())
 }
 
+fn newer() -> StoreError {
+    StoreError::Format("a block is noted as dead that is newer than every snapshot".into())
+}
+
 /// Sorts by birth and address and joins what follows upon one another.
 fn join(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|r| (r.birth, r.addr));
@@ -145,7 +149,7 @@ impl Catalog {
         let mut rest = runs.as_slice();
         while let Some(first) = rest.first() {
             let at = births.partition_point(|(generation, _)| *generation < first.birth);
-            let (until, born) = births.get(at).copied().ok_or_else(malformed)?;
+            let (until, born) = births.get(at).copied().ok_or_else(newer)?;
             let (group, others) = rest.split_at(rest.partition_point(|r| r.birth <= until));
             rest = others;
             self.bury_group(src, died, born, group, &mut edits)?;

@@ -323,6 +323,7 @@ impl Core {
         };
         let vol = Arc::new(Volume::new(Arc::clone(self), id, rec));
         self.next_volume
+            // Saturates: no volume gets the last number.
             .fetch_max(id.0.saturating_add(1), Ordering::Relaxed);
         self.volumes.write().insert(Arc::clone(&vol));
         vol
@@ -368,6 +369,7 @@ impl Core {
     /// took that did a piece of it.
     fn pause(&self) -> Duration {
         let worked = self.cp_micros.load(Ordering::Relaxed);
+        // Saturates: times.
         Duration::from_micros(worked.saturating_mul(9)).max(LEAST_PAUSE)
     }
 
@@ -506,6 +508,7 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
         annotation,
     } in read.volumes
     {
+        // Saturates: likewise.
         next = next.max(id.0.saturating_add(1));
         // What a destination's tree has of removed inodes is the source's business.
         let orphans = match rec.mirror {

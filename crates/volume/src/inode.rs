@@ -104,6 +104,7 @@ impl State {
 /// The size that a directory shows: directories have no bytes of their own, but
 /// some programs expect a size that grows with the entries.
 fn directory_size(entries: u64) -> u64 {
+    // Saturates: a number from the disk.
     (entries.saturating_mul(64))
         .max(1)
         .next_multiple_of(BLOCK_SIZE as u64)

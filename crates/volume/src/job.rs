@@ -58,10 +58,12 @@ impl Allowance {
     }
 
     fn take(&mut self, blocks: u64) {
+        // Saturates: a run that is begun is freed as a whole.
         self.blocks = self.blocks.saturating_sub(blocks);
     }
 
     fn node(&mut self) {
+        // Saturates: as many are read together as belong together.
         self.nodes = self.nodes.saturating_sub(1);
     }
 }
@@ -76,6 +78,7 @@ pub(crate) struct Jobs {
 impl Jobs {
     /// Takes in a job that was stored.
     pub(crate) fn restore(&mut self, id: VolumeId, number: u64, job: Job) {
+        // Saturates: a number from the disk.
         self.next = self.next.max(number.saturating_add(1));
         self.list.insert((id, number), job);
     }
@@ -185,6 +188,7 @@ impl Jobs {
         let mut newer = catalog.snapshots.range(place..).map(|(n, _)| *n);
         let (next, after_that) = (newer.next(), newer.next());
         // Behind a snapshot, or from the beginning; up to before a snapshot, or to the end.
+        // Saturates: no snapshot gets the last number, nor is there a number 0.
         let behind = |n: Option<u32>| n.map_or(0, |n| n.saturating_add(1));
         let until = |n: Option<u32>| n.map_or(u32::MAX, |n| n.saturating_sub(1));
         let dead = catalog.rec.dead;
@@ -214,7 +218,8 @@ impl Jobs {
             }
         }
         let freed = forget_sums(vol, catalog, cp, src, own)?;
-        catalog.rec.dead_blocks = catalog.rec.dead_blocks.saturating_sub(freed);
+        let guard = vol.core.agg.guard();
+        catalog.rec.dead_blocks = guard.less(catalog.rec.dead_blocks, freed, "dead blocks");
         if freed > 0 {
             self.add(vol.id, Job::Free(own), edits);
         }
@@ -253,10 +258,10 @@ impl Jobs {
             return Ok(false);
         };
         catalog.snapshots.retain(|n, _| *n < place);
-        let last = number.saturating_sub(1);
+        let last = number - 1;
         let after = Places {
             died: (place, last),
-            born: (place.saturating_add(1), last),
+            born: (place + 1, last),
         };
         let again = Places {
             died: (place, last),
@@ -265,7 +270,8 @@ impl Jobs {
         let freed = forget_sums(vol, catalog, cp, src, after)?;
         let revived = forget_sums(vol, catalog, cp, src, again)?;
         let rec = &mut catalog.rec;
-        rec.dead_blocks = rec.dead_blocks.saturating_sub(freed + revived);
+        let guard = vol.core.agg.guard();
+        rec.dead_blocks = guard.less(rec.dead_blocks, freed + revived, "dead blocks");
         if freed > 0 {
             self.add(vol.id, Job::Free(after), edits);
         }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use weir_base::{BLOCK_SIZE, BlockAddr, Ino};
+use weir_base::{BLOCK_SIZE, BlockAddr, Ino, invariant};
 use weir_store::block::page_crc;
 use weir_store::cp::Run;
 use weir_store::frame::Frame;
@@ -143,6 +143,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
             // Pages have been counted as they were written.
             let counted = self.progress - before;
+            // Saturates: recovery has read pages that it was not charged for.
             self.progressed(delta.charge.bytes().saturating_sub(counted));
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
@@ -233,8 +234,11 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         for (place, stored) in new {
-            if let Some(slot) = window.blocks.get_mut(place as usize) {
-                gone.extend(slot.replace(stored));
+            match window.blocks.get_mut(place as usize) {
+                Some(slot) => gone.extend(slot.replace(stored)),
+                None => {
+                    invariant!(self.vol.core.agg.guard() => false, "block {place} of the window at {key}");
+                }
             }
         }
         self.blocks += window.stored() as i64 - before;
@@ -309,7 +313,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(data) = &delta.data {
             let change = self.file(ino, delta.fresh, data)?;
             self.blocks += change;
-            rec.blocks = rec.blocks.saturating_add_signed(change);
+            let guard = self.vol.core.agg.guard();
+            rec.blocks = guard.changed(rec.blocks, change, "data blocks of an inode");
             result = Some(rec.blocks);
         }
         if let Some(known) = &mut self.known {
@@ -386,6 +391,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 }
                 self.del(*key);
             }
+            // Saturates: what is looked at together is done together.
             self.budget = self.budget.saturating_sub(keys.len() as u64);
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
@@ -457,8 +463,11 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
             while let Some((block, stored)) = placed.next_if(|(b, _)| Window::start_of(*b) == start)
             {
-                if let Some(slot) = window.blocks.get_mut((block - start) as usize) {
-                    gone.extend(slot.replace(stored));
+                match window.blocks.get_mut((block - start) as usize) {
+                    Some(slot) => gone.extend(slot.replace(stored)),
+                    None => {
+                        invariant!(self.vol.core.agg.guard() => false, "block {block} of inode {ino} in the window at {start}");
+                    }
                 }
             }
             self.free_blocks(gone.into_iter());
@@ -501,6 +510,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 freed += window.stored() as i64;
                 self.free_blocks(window.blocks.iter().flatten().copied());
                 // A window that has pages again is put, which is its one edit.
+                // Saturates: a number from the disk.
                 let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
                 if data.pages().range(range).next().is_none() {
                     self.del(*key);
@@ -617,6 +627,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
 pub(crate) fn after(key: Key) -> Key {
     match key.sub.checked_add(1) {
         Some(sub) => Key { sub, ..key },
+        // Saturates: there is no such kind.
         None => Key::new(key.ino, key.kind.saturating_add(1), 0),
     }
 }

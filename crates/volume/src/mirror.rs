@@ -326,6 +326,7 @@ impl Engine {
             vol.drop_batch(receiving);
             receiving.rec = None;
             receiving.ending = true;
+            // Saturates: numbers of another machine.
             let jump = |n: u64| Some(n.saturating_add(BREAK_INODES).min(1 << 62));
             let _ = vol
                 .next_ino

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
-use weir_base::{Ino, Lsn};
+use weir_base::{Ino, Lsn, Poison};
 
 use crate::admission::Promise;
 use crate::attr::{SMALL_OP, with_attrs};
@@ -494,11 +494,12 @@ impl Volume {
             removable(child, want_dir)?;
             let before = self.attr_of(dir, st);
             let mut dir_rec = stamped(st.rec, cx.now, true);
-            dir_rec.entries = dir_rec.entries.saturating_sub(1);
+            let guard = self.core.agg.guard();
+            dir_rec.entries = guard.less(dir_rec.entries, 1, "entries of a directory");
             if want_dir {
-                dir_rec.nlink = dir_rec.nlink.saturating_sub(1);
+                dir_rec.nlink = guard.less(dir_rec.nlink, 1, "links of a directory");
             }
-            let rec = unlinked(child.rec, cx.now);
+            let rec = unlinked(guard, child.rec, cx.now);
             let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64);
             edits.del_entry(dir, hit.cookie);
             log_unlinked(&mut edits, hit.ino, &rec);
@@ -571,11 +572,11 @@ pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
 }
 
 /// The record after one of its names is removed; a directory has only one.
-pub(crate) fn unlinked(rec: InodeRec, now: weir_base::Time) -> InodeRec {
+pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> InodeRec {
     let mut rec = stamped(rec, now, false);
     rec.nlink = match rec.kind {
         FileKind::Directory => 0,
-        _ => rec.nlink.saturating_sub(1),
+        _ => guard.less(rec.nlink, 1, "links of a file that has a name"),
     };
     rec
 }

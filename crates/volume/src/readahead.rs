@@ -245,6 +245,7 @@ impl Detector {
         stream.used = self.clock;
         stream.end = stream.end.max(blocks.end);
         stream.asked += len;
+        // Saturates: what is asked for may lie before the stream's start.
         let passed = stream.end.saturating_sub(stream.start);
         let astray = stream.asked < passed / 2;
         if passed > 4 * stream.window.max(REACH * len) {
@@ -279,6 +280,7 @@ impl Stream {
     /// Whether a request is one of this stream's.
     fn expects(&self, file: FileId, blocks: &Range<u64>) -> bool {
         let reach = (REACH * (blocks.end - blocks.start)).max(self.window);
+        // Saturates: offsets from clients.
         self.file == file
             && blocks.end.saturating_add(reach) >= self.end
             && blocks.start <= self.ahead.max(self.end).saturating_add(reach)

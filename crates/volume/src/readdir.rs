@@ -118,6 +118,7 @@ impl Volume {
         let most = limit.entries.clamp(1, MOST);
         let mut from = after;
         loop {
+            // Saturates: none are wanted any more.
             let want = most.saturating_sub(out.len());
             let mut tree_part: Vec<Collected> = Vec::new();
             let exhausted = match self.tree_entries(cx, dir, st, from, want, room, &mut tree_part) {
@@ -155,6 +156,7 @@ impl Volume {
                 if out.len() >= most || (bytes > room && !out.is_empty()) {
                     return Ok(false);
                 }
+                // Saturates: the first entry is given whatever it takes.
                 room = room.saturating_sub(bytes);
                 out.push(next);
             }
@@ -195,6 +197,7 @@ impl Volume {
         tree::scan(
             &src,
             &root.root,
+            // Saturates: a cookie from a client.
             Key::new(dir.0, kind::DIRENT, from.saturating_add(1)),
             Key::new(dir.0, kind::DIRENT, u64::MAX),
             &mut |key, value| {

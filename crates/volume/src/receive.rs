@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weir_base::{BLOCK_SIZE, Time};
+use weir_base::{BLOCK_SIZE, Time, invariant, less};
 use weir_store::block::page_crc;
 use weir_store::node::Key;
 use weir_store::tree::Edit;
@@ -120,7 +120,7 @@ impl Batch {
             && last.key == first.key
         {
             let rest = pages.split_off(first.pages.min(pages.len()));
-            let begin = self.pages.len().saturating_sub(last.pages);
+            let begin = less(self.pages.len(), last.pages, "pages of a batch");
             let mut own = self.pages.split_off(begin);
             let again = |at: u8| pages.iter().any(|(b, _)| *b == at) || first.holes >> at & 1 == 1;
             own.retain(|(at, _)| !again(*at));
@@ -191,8 +191,9 @@ impl Volume {
     }
 
     pub(crate) fn discharge_batch(&self, batch: &Batch) {
-        self.charged
-            .fetch_sub(batch.charge.blocks, Ordering::Relaxed);
+        let taken = batch.charge.blocks;
+        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
+        invariant!(self.core.agg.guard() => charged >= taken, "a batch is discharged of {taken} blocks, of {charged} of its volume");
         self.core.totals.sub(batch.charge);
         self.core.agg.space().fulfil(batch.charge.blocks);
     }
@@ -530,6 +531,7 @@ impl Receive {
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
         let since = self.vol.mirror.lock().since;
+        // Saturates: times.
         if since.is_some_and(|since| now.saturating_sub(since) >= age) {
             self.vol.core.want(self.vol.core.gate.epoch());
         }

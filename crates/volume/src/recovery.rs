@@ -172,6 +172,7 @@ impl Volume {
             return Ok(());
         };
         self.next_ino
+            // Saturates: a number from the log.
             .fetch_max(ino.0.saturating_add(1), Ordering::Relaxed);
         let found = self.existing(ino)?;
         let (inode, fresh) = match (found, &edit) {

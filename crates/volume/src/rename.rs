@@ -151,9 +151,10 @@ impl Volume {
             if adds_link && target.rec.nlink >= MAX_LINKS {
                 return Err(FsError::TooManyLinks.into());
             }
-            from_rec.entries = from_rec.entries.saturating_sub(1);
+            let guard = self.core.agg.guard();
+            from_rec.entries = guard.less(from_rec.entries, 1, "entries of a directory");
             if is_dir && (!same_dir || over.is_some()) {
-                from_rec.nlink = from_rec.nlink.saturating_sub(1);
+                from_rec.nlink = guard.less(from_rec.nlink, 1, "links of a directory");
             }
             if !same_dir {
                 to_rec.entries += u64::from(over.is_none());
@@ -166,7 +167,10 @@ impl Volume {
                 rec.parent = to_dir;
             }
             let victim_rec = match over {
-                Some(over) => Some((over.ino, unlinked(locked.get(over.ino)?.rec, cx.now))),
+                Some(over) => {
+                    let victim = locked.get(over.ino)?.rec;
+                    Some((over.ino, unlinked(guard, victim, cx.now)))
+                }
                 None => None,
             };
             let entry = DirentRef {

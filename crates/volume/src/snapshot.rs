@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time, VolumeId};
+use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time, VolumeId, invariant, less};
 use weir_store::RootLife;
 use weir_store::superblock::AggregateId;
 use weir_store::tree::TreeRoot;
@@ -260,12 +260,14 @@ impl Snaps {
 
     /// One transfer more, or fewer, sends a snapshot.
     pub(crate) fn hold(&mut self, id: u32, more: bool) {
-        if let Some(info) = self.list.get_mut(&id) {
-            info.holds = match more {
-                true => info.holds.saturating_add(1),
-                false => info.holds.saturating_sub(1),
-            };
-        }
+        let Some(info) = self.list.get_mut(&id) else {
+            invariant!(false, "a transfer of snapshot {id}, which is gone");
+            return;
+        };
+        info.holds = match more {
+            true => info.holds + 1,
+            false => less(info.holds, 1, "transfers of a snapshot"),
+        };
     }
 
     /// Place for a snapshot that was received, and the name that it gets: its own, if
@@ -279,6 +281,7 @@ impl Snaps {
                 break;
             }
             let end = format!(".{n}");
+            // Saturates: a name may be no longer than its end.
             let mut cut = name.len().min(MAX_VOLUME_NAME.saturating_sub(end.len()));
             while !name.is_char_boundary(cut) {
                 cut -= 1;
@@ -313,12 +316,14 @@ impl Snaps {
 
     /// One clone more, or fewer, depends on a snapshot.
     pub(crate) fn count_clone(&mut self, id: u32, more: bool) {
-        if let Some(info) = self.list.get_mut(&id) {
-            info.clones = match more {
-                true => info.clones.saturating_add(1),
-                false => info.clones.saturating_sub(1),
-            };
-        }
+        let Some(info) = self.list.get_mut(&id) else {
+            invariant!(false, "a clone of snapshot {id}, which is gone");
+            return;
+        };
+        info.clones = match more {
+            true => info.clones + 1,
+            false => less(info.clones, 1, "clones of a snapshot"),
+        };
     }
 
     pub(crate) fn has_clones(&self) -> bool {
@@ -363,6 +368,7 @@ impl Snaps {
         if !self.list.contains_key(&id) {
             return Err(FsError::NotFound);
         }
+        // Saturates: no snapshot gets the last number.
         let mut later = self.list.range(id.saturating_add(1)..);
         if later.any(|(_, s)| s.clones > 0 || s.holds > 0) {
             return Err(FsError::Busy);
@@ -409,6 +415,7 @@ impl Snaps {
         }
         let mut views = changes.views;
         if let Some((id, _)) = changes.revert {
+            // Saturates: no snapshot gets the last number.
             let later = self.list.split_off(&id.saturating_add(1));
             for id in later.into_keys() {
                 self.named.remove(&id);
@@ -570,6 +577,7 @@ impl Volume {
         {
             let mut snaps = self.snaps.lock();
             snaps.note_change(made.created);
+            // Saturates: a number from the log; no snapshot gets the last one.
             snaps.next = snaps.next.max(made.id.saturating_add(1));
             snaps.list.insert(made.id, info);
         }

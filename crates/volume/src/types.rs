@@ -202,6 +202,7 @@ impl ReadOut {
         let mut skip = self.first;
         let mut left = self.len;
         Frame::joined(&self.pages).map_while(move |run| {
+            // Saturates: lengths from a caller.
             let end = skip.saturating_add(left).min(run.len());
             let part = run.get(skip..end).filter(|p| !p.is_empty())?;
             left -= part.len();

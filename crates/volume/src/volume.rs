@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Mutex, RwLockWriteGuard};
 use smallvec::SmallVec;
-use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId};
+use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::tree::{self, NodeSource, TreeRoot, Value};
@@ -345,6 +345,7 @@ impl Volume {
         let dead = self.dead_blocks.load(Ordering::Relaxed);
         self.used.load(Ordering::Relaxed)
             + self.charged.load(Ordering::Relaxed)
+            // Saturates: more may be kept than is held.
             + dead.saturating_sub(kept)
     }
 
@@ -354,6 +355,7 @@ impl Volume {
         match limit {
             0 => 0,
             limit => limit
+                // Saturates: likewise.
                 .saturating_sub(self.reserve.load(Ordering::Relaxed))
                 .max(1),
         }
@@ -601,8 +603,9 @@ impl Volume {
 
     /// Takes back what `delta` was charged, once it is dropped.
     pub(crate) fn discharge(&self, delta: &Delta) {
-        self.charged
-            .fetch_sub(delta.charge.blocks + delta.charge.placed, Ordering::Relaxed);
+        let taken = delta.charge.blocks + delta.charge.placed;
+        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
+        invariant!(self.core.agg.guard() => charged >= taken, "an overlay is discharged of {taken} blocks, of {charged} of its volume");
         self.core.totals.sub(delta.charge);
         self.core.agg.space().fulfil(delta.charge.blocks);
     }

@@ -8,7 +8,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-base", &[]),
     ("weir-store", &["weir-base"]),
     ("weir-volume", &["weir-base", "weir-store"]),
-    ("weir-qos", &[]),
+    ("weir-qos", &["weir-base"]),
     ("weir-vfs", &["weir-base", "weir-qos", "weir-volume"]),
     ("weir-nfs", &["weir-base", "weir-vfs"]),
     ("weir-bench", &["weir-base"]),

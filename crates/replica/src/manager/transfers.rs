@@ -3,6 +3,7 @@
 use super::state::{Entry, Work};
 use super::{AT_ONCE, Done, Event, Failure, Job, Manager, Now, Order, Progress, Task};
 use crate::model::{ABORTED, LastTransfer, MirrorState, Status, Transfer, TransferKind};
+use weir_base::invariant;
 
 /// A failed transfer is tried again after this, then after twice as long, and so on.
 const RETRY_FIRST_MS: u64 = 5_000;
@@ -35,6 +36,7 @@ enum Phase {
 
 impl Running {
     fn enter(&mut self, phase: Phase, now: Now) {
+        // Saturates: times.
         self.spent[self.phase as usize] += now.ms.saturating_sub(self.since);
         (self.phase, self.since) = (phase, now.ms);
     }
@@ -62,10 +64,12 @@ impl Running {
             kind,
             bytes: self.progress.bytes,
             wire_bytes: self.progress.wire_bytes,
+            // Saturates: times.
             duration_ms: now.ms.saturating_sub(self.started),
             setup_ms: self.spent[Phase::Preparing as usize],
             data_ms: self.spent[Phase::Moving as usize],
             finalize_ms: self.spent[Phase::Finalizing as usize],
+            // Saturates: any number of bytes.
             rate: (self.progress.moved.saturating_mul(1000))
                 .checked_div(self.spent[Phase::Moving as usize])
                 .unwrap_or(0),
@@ -126,10 +130,9 @@ impl Manager {
     }
 
     fn start(&mut self, at: usize, now: Now) {
-        let Some(entry) = self.state.entries.get(at) else {
-            return;
-        };
-        let Some(pending) = &entry.pending else {
+        let waiting = self.state.entries.get(at);
+        let Some((entry, pending)) = waiting.and_then(|e| Some((e, e.pending.as_ref()?))) else {
+            invariant!(false, "relationship {at} was found to have something to do");
             return;
         };
         let Some(policy) = self.policy(&entry.policy) else {
@@ -218,6 +221,7 @@ impl Manager {
 
     fn ended(&mut self, uuid: &str, outcome: Result<Done, Failure>, now: Now) {
         let Some(mut running) = self.running.remove(uuid) else {
+            invariant!(false, "the job of {uuid} has ended, and none was running");
             return;
         };
         running.enter(running.phase, now);

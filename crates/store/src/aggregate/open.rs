@@ -205,6 +205,7 @@ impl Aggregate {
                 root: superblock.root,
                 cut: superblock.cut,
                 life: RootLife::new(superblock.generation),
+                // Saturates: a number from the disk; no later superblock would be written, see `Aggregate::commit`.
                 next: Generation(superblock.generation.0.saturating_add(step)),
             }),
             env,

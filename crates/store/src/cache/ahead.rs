@@ -115,6 +115,7 @@ impl Cache {
     pub fn ahead_room(&self) -> u64 {
         let unread = self.ahead.unread.load(Ordering::Relaxed);
         // Reads under way may have passed the limit by a little.
+        // Saturates: see above.
         let free = self.ahead.limit.saturating_sub(unread);
         (free / 2).max(self.ahead.limit / LEAST) as u64
     }
@@ -215,6 +216,7 @@ impl Cache {
                     return;
                 }
                 let Some(oldest) = order.spans.pop_front() else {
+                    // Those that are unread are on their way.
                     return;
                 };
                 order.blocks -= oldest.count;

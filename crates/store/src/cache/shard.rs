@@ -21,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use weir_base::Generation;
+use weir_base::{Generation, invariant};
 
 use super::GROUP_BITS;
 use super::ahead::Ahead;
@@ -335,8 +335,16 @@ impl Shard {
     fn unqueued(&mut self, number: u32) {
         let place = number / GROUP as u32;
         let Some(group) = self.groups.get_mut(place as usize) else {
+            invariant!(
+                false,
+                "slot {number} was in a queue, and there is no such slot"
+            );
             return;
         };
+        debug_assert!(
+            group.queued >> (number as usize % GROUP) & 1 == 1,
+            "slot {number} is in no queue"
+        );
         group.queued &= !(1 << (number as usize % GROUP));
         if group.queued == 0 {
             self.map.remove(&group.key);
@@ -392,6 +400,10 @@ impl Shard {
             };
             let Some(number) = next else { return };
             let Some(slot) = self.slot(number) else {
+                invariant!(
+                    false,
+                    "slot {number} is in a queue, and there is no such slot"
+                );
                 continue;
             };
             let Some(frame) = &slot.frame else {

@@ -306,6 +306,7 @@ fn host_free(file: &File) -> io::Result<u64> {
     }
     // SAFETY: the call has succeeded and filled it; all its fields are numbers.
     let stat = unsafe { stat.assume_init() };
+    // Saturates: numbers of the host.
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

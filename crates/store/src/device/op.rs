@@ -3,7 +3,7 @@
 
 use std::io;
 
-use weir_base::{BLOCK_SIZE, BlockAddr};
+use weir_base::{BLOCK_SIZE, BlockAddr, invariant};
 
 use super::{Completer, Io};
 use crate::error::{IoError, IoKind};
@@ -202,6 +202,10 @@ impl Op {
         self.offset += left as u64;
         while left > 0 {
             let Some(piece) = self.pieces.get_mut(self.done) else {
+                invariant!(
+                    false,
+                    "{left} bytes more were transferred than were asked for"
+                );
                 break;
             };
             let step = left.min(piece.iov_len);

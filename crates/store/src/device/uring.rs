@@ -27,6 +27,8 @@ use parking_lot::Mutex;
 
 use super::op::{Op, Progress};
 use super::sync;
+use weir_base::invariant;
+
 use crate::error::IoKind;
 
 /// Operations in flight. Disks gain nothing beyond; more wait in the queue.
@@ -260,6 +262,10 @@ impl Worker {
 
     fn push(&mut self, slot: usize) {
         let Some(op) = self.flight.ops.get(slot).and_then(Option::as_ref) else {
+            invariant!(
+                false,
+                "nothing is in flight at {slot} that could be submitted"
+            );
             return;
         };
         let fd = types::Fd(self.shared.file.as_raw_fd());
@@ -294,6 +300,7 @@ impl Worker {
             let slot = data as usize;
             let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
             let Some(op) = self.flight.ops.get_mut(slot).and_then(Option::as_mut) else {
+                invariant!(false, "what is complete at {slot} is not in flight");
                 continue;
             };
             match op.advance(result) {

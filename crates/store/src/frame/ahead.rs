@@ -41,6 +41,7 @@ impl Ahead {
     pub(super) fn taken(&self, end: u32) {
         self.taken.store(end, Ordering::Relaxed);
         if let Some(thread) = self.thread.get()
+            // Saturates: a pool may have up to 2^32 frames.
             && end.saturating_add(READY / 2) > self.ready.load(Ordering::Relaxed)
         {
             thread.unpark();
@@ -101,6 +102,7 @@ impl FramePool {
         let from = ready.load(Ordering::Relaxed);
         let goal = taken
             .load(Ordering::Relaxed)
+            // Saturates: likewise.
             .saturating_add(READY.min(inner.total / SHARE))
             .min(inner.total);
         if from >= goal {
@@ -108,7 +110,7 @@ impl FramePool {
         }
         // What has been taken meanwhile has been touched.
         let from = from.max(taken.load(Ordering::Relaxed) / STEP * STEP);
-        let count = STEP.min(inner.total.saturating_sub(from));
+        let count = STEP.min(inner.total - from);
         #[cfg(target_os = "linux")]
         // SAFETY: the range lies in the arena's mapping, and this advice leaves the
         // contents of pages as they are. A kernel that does not know it refuses,

@@ -133,6 +133,7 @@ impl Zeroes {
         pos: LogPos,
         end: u64,
     ) -> Result<LogPos, IoError> {
+        // Saturates: nothing is left when it has come past the end.
         let count = (self.0.len() as u64).min(end.saturating_sub(pos.0));
         let frames = self.0.iter().take(count as usize).cloned().collect();
         device.write(ring.addr(pos), frames).wait()?;

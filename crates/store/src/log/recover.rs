@@ -193,6 +193,7 @@ impl Window {
         let index = match held {
             Some(index) => index as usize,
             None => {
+                // Saturates: an address from the disk.
                 let left = self.device.length().saturating_sub(addr.0);
                 let count = (self.frames.len() as u64).min(ahead).min(left).max(1) as usize;
                 let rest = self.frames.split_off(count.min(self.frames.len()));

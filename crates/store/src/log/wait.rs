@@ -58,7 +58,7 @@ impl Progress {
     }
 
     pub fn poisoned(&self) -> Option<Poisoned> {
-        self.guard.why().cloned().map(Poisoned)
+        self.ended.get().cloned()
     }
 
     pub fn listen(&self, f: Listener) {
@@ -77,7 +77,8 @@ impl Progress {
         // A second poisoning changes nothing.
         let _ = self.guard.set(Arc::clone(&why.0));
         // Why nothing is written is the first of all reasons.
-        let _ = self.ended.set(self.poisoned().unwrap_or(why));
+        let first = self.guard.why().cloned().map_or(why, Poisoned);
+        let _ = self.ended.set(first);
         self.wake(Lsn(u64::MAX));
     }
 
@@ -106,7 +107,7 @@ impl Progress {
         if self.durable() >= lsn {
             return Some(Ok(()));
         }
-        self.ended.get().cloned().map(Err)
+        self.poisoned().map(Err)
     }
 
     pub fn wait_blocking(&self, lsn: Lsn) -> Result<(), Poisoned> {

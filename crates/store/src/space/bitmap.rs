@@ -35,7 +35,7 @@ impl Bitmap {
 
     /// The words that `count` bits from `at` on lie in, each with its mask.
     fn masks(at: u32, count: u32) -> impl Iterator<Item = (usize, u64)> {
-        let end = at.saturating_add(count).min(CHUNK_BLOCKS);
+        let end = (at + count).min(CHUNK_BLOCKS);
         let mut next = at;
         std::iter::from_fn(move || {
             if next >= end {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::{BlockAddr, Generation, Poison};
+use weir_base::{BlockAddr, Generation, Poison, invariant};
 
 use super::bitmap::Bitmap;
 use super::index::{self, Entry};
@@ -21,6 +21,7 @@ const SCRATCH: usize = 16;
 
 /// Blocks of chunk `number` that a device of `length` blocks has.
 pub(super) fn chunk_len(length: u64, number: u32) -> u32 {
+    // Saturates: a chunk may begin behind the end.
     let rest = length.saturating_sub(layout::chunk_start(number));
     rest.min(u64::from(CHUNK_BLOCKS)) as u32
 }
@@ -193,6 +194,7 @@ impl Space {
                 Some(entries) => {
                     if let Some(entry) = entries.get(i as usize).filter(|e| e.generation.0 != 0) {
                         chunk.entry = *entry;
+                        // Saturates: a number from the disk; the map is damaged if it is larger, which is found when it is read.
                         chunk.free = chunk_len(length, first + i).saturating_sub(entry.used);
                     }
                 }
@@ -269,6 +271,7 @@ impl Space {
     fn drop_idle_maps(&self) {
         let state = &mut *self.state.lock();
         let loaded = state.chunks.iter().filter(|c| c.map.is_some()).count();
+        // Saturates: there are none too many.
         let mut excess = loaded.saturating_sub(KEPT_MAPS);
         let length = state.length;
         for (number, chunk) in (0u32..).zip(&mut state.chunks) {
@@ -323,9 +326,11 @@ impl Space {
             let addr = {
                 let mut state = self.state.lock();
                 let Some(chunk) = state.chunks.get_mut(number as usize) else {
+                    invariant!(self.guard => false, "chunk {number} is there no more");
                     continue;
                 };
                 let Some(map) = &chunk.map else {
+                    invariant!(self.guard => false, "chunk {number} has changed and has no map");
                     continue;
                 };
                 map.image.encode(&mut page);
@@ -354,6 +359,7 @@ impl Space {
                 let (Some(entries), Some(group)) =
                     (chunks.get(first..end), groups.get_mut(number as usize))
                 else {
+                    invariant!(self.guard => false, "chunks of group {number} have changed, which is not there");
                     continue;
                 };
                 if group.damaged {

@@ -287,6 +287,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
             if upper.is_some_and(|upper| key >= upper) {
                 break;
             }
+            // Saturates: what comes before the first key belongs to the first child.
             let index = node.rank(&key).saturating_sub(1);
             if last != Some(index) {
                 last = Some(index);

@@ -98,6 +98,7 @@ impl<S: NodeSource> Reap<'_, S> {
             self.reaper.node(ptr);
             return Ok(());
         }
+        // Saturates: what comes before the first key belongs to the first child.
         let start = node.rank(&self.from).saturating_sub(1);
         for i in start..node.count() {
             if (i - start).is_multiple_of(AHEAD) && level <= 2 {

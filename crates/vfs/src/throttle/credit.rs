@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use weir_base::limits::net;
+use weir_base::{invariant, less};
 
 /// A request of the largest size, with what it takes besides.
 const LARGEST: usize = weir_base::limits::MAX_IO + (8 << 10);
@@ -67,6 +68,7 @@ pub(super) struct Credit {
 /// What is held when it is worth reading on: less than three quarters of a limit, and room for a request of the largest
 /// size, so that whoever is refused is refused above this mark and woken when it is passed.
 fn low(limit: usize) -> usize {
+    // Saturates: nothing may be held beside a request of the largest size.
     limit.saturating_sub((limit / 4).max(LARGEST))
 }
 
@@ -144,6 +146,7 @@ impl Credit {
         let room = |limit: usize| {
             move |held: usize| {
                 // What is more than everything goes when nothing else is there.
+                // Saturates: a length that a client has announced.
                 let with = held.saturating_add(bytes);
                 (with <= limit || held == 0).then_some(with)
             }
@@ -179,11 +182,16 @@ impl Credit {
         }
         let mut woken = Vec::new();
         let before = self.held.fetch_sub(bytes, Ordering::Relaxed);
-        let total = before.saturating_sub(bytes);
+        let total = less(before, bytes, "bytes that are held for all clients");
         {
             let mut shard = self.shard(client).lock();
-            if let Some(own) = shard.get_mut(&client) {
-                own.held = own.held.saturating_sub(bytes);
+            let own = shard.get_mut(&client);
+            invariant!(
+                own.is_some(),
+                "{bytes} bytes are held for a client for which none are"
+            );
+            if let Some(own) = own {
+                own.held = less(own.held, bytes, "bytes that are held for a client");
                 let enough = own.held <= low(self.limits.client) && total <= low(self.limits.total);
                 if enough || own.held == 0 {
                     woken.append(&mut own.paused);

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
-use weir_base::VolumeId;
+use weir_base::{VolumeId, invariant};
 use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
 
 /// Clients of a volume that are told apart. The tree must not grow with whoever cares to send from one more address;
@@ -92,6 +92,7 @@ impl State {
     /// If some lane has to look at this pool earlier than one will: when, and for which connection. Released on another
     /// event loop than its own, it would wake that one too.
     pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
+        // Saturates: times.
         let next = self.shaper.next_release()?.max(now.saturating_add(gap));
         // What is armed for a time that is over has been or is being handled.
         let sooner = next < self.armed || self.armed <= now;
@@ -127,6 +128,7 @@ impl State {
     /// Removes a volume; what waited goes through the gate again.
     pub(super) fn remove_volume(&mut self, at: usize, now: Nanos, woken: &mut Woken) {
         let Some(volume) = self.volumes.get_mut(at).and_then(Option::take) else {
+            invariant!(false, "the volume at {at} is removed twice");
             return;
         };
         self.free.push(at);
@@ -146,6 +148,7 @@ impl State {
     ) {
         self.end_leases(now);
         let Some(Some(volume)) = self.volumes.get_mut(at) else {
+            invariant!(false, "the volume at {at} has limits, and is not there");
             return;
         };
         if self.shaper.limits(volume.node) != Some(&limits) {
@@ -225,6 +228,7 @@ impl State {
         for volume in self.volumes.iter_mut().flatten() {
             let shaper = &mut self.shaper;
             volume.clients.retain(|(_, leaf)| {
+                // Saturates: times of several threads.
                 let rested = now.saturating_sub(leaf.seen) > CLIENT_REST;
                 let forget = rested && shaper.is_settled(leaf.node, now);
                 if forget {

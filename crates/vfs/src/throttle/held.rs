@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use weir_base::invariant;
 use weir_qos::NodeId;
 
 enum State {
@@ -33,7 +34,13 @@ impl Slot {
     fn end(&self, with: State) -> Option<Waker> {
         match std::mem::replace(&mut *self.state.lock(), with) {
             State::Waiting(waker) => waker,
-            _ => None,
+            _ => {
+                invariant!(
+                    false,
+                    "a request is released or taken out that does not wait"
+                );
+                None
+            }
         }
     }
 

@@ -27,7 +27,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_base::VolumeId;
+use weir_base::{VolumeId, less};
 use weir_qos::{Direction, Nanos, NodeId};
 
 /// Requests of a lease: more than a busy event loop lets through in its life, or where there is no room for them fewer, down
@@ -75,7 +75,10 @@ pub(super) struct Lease {
 impl Lease {
     /// What has come since it was counted last, if this is left.
     fn came(&mut self, left: (u64, u64)) -> (u64, u64) {
-        let came = (self.open.0 - left.0, self.open.1 - left.1);
+        let came = (
+            less(self.open.0, left.0, "requests of a lease"),
+            less(self.open.1, left.1, "bytes of a lease"),
+        );
         self.open = left;
         came
     }
@@ -276,6 +279,7 @@ impl Throttle {
             }
             (None, None) => return Ok(None),
         };
+        // Saturates: times.
         let likely = now.saturating_sub(last.at) <= LIFE;
         last.at = now;
         let gate = self.pass(&mut last, request, now, likely);

@@ -53,7 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use table::Table;
-use weir_base::{Clock, VolumeId};
+use weir_base::{Clock, VolumeId, less};
 use weir_qos::{
     Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, Upkeep, VolumePlan,
 };
@@ -264,7 +264,7 @@ impl Throttle {
     /// Gives back the part of a charge that was not moved: a READ that came out short, a request that failed.
     #[inline]
     pub fn refund(&self, charge: &Charge, moved: u64) {
-        let unused = charge.bytes.saturating_sub(moved);
+        let unused = less(charge.bytes, moved, "bytes that were charged");
         if unused > 0 {
             self.undo(charge, Some(unused));
         }
@@ -440,7 +440,11 @@ impl Throttle {
         let mut limited = old.limited;
         for (id, entry) in &volumes {
             limited += count(entry.as_ref());
-            limited = limited.saturating_sub(count(old.volumes.get(*id)));
+            limited = less(
+                limited,
+                count(old.volumes.get(*id)),
+                "volumes that are limited",
+            );
         }
         let table = Arc::new(Table {
             generation: change.generation,
