@@ -11,10 +11,9 @@ use crate::xdr::{self, Put, Reader};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use weir_base::VolumeId;
-use weir_base::limits::{MAX_MOUNT_PATH, MAX_NAME};
+use weir_base::limits::MAX_MOUNT_PATH;
 use weir_vfs::names::Wait;
-use weir_vfs::volume::{FileKind, FsError, Stop};
-use weir_vfs::{Creds, Cx, Export, ExportTable, Place, Protocol, Rule, Subject, Verdict, Vfs};
+use weir_vfs::{Error, ExportTable, OpContext, Protocol, Suspend, Unfinished, Verdict, Vfs};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -97,7 +96,7 @@ pub(crate) struct Op<'a> {
     pub(crate) table: &'a ExportTable,
     pub(crate) mounts: &'a Mounts,
     pub(crate) client: IpAddr,
-    pub(crate) cx: &'a mut Cx,
+    pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
@@ -105,12 +104,9 @@ pub(crate) struct Op<'a> {
     pub(crate) volume: Option<VolumeId>,
 }
 
-/// Why the call is not done yet: the volume has to do this first.
-pub(crate) type Stopped<'a> = (Stop, &'a Export);
-
-impl<'a> Op<'a> {
+impl Op<'_> {
     /// Serves decoded arguments.
-    pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Stopped<'a>> {
+    pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Suspend> {
         match args {
             Args::Null => {}
             Args::Mnt(path) => return self.mnt(path),
@@ -125,7 +121,7 @@ impl<'a> Op<'a> {
             Args::Umnt(path) => {
                 let text = String::from_utf8_lossy(path);
                 let found = self.table.of_path(&text);
-                self.volume = found.map(|(export, _)| export.volume.id());
+                self.volume = found.map(|(export, _)| export.volume());
                 self.mounts
                     .remove(self.client, Some(text.trim_end_matches('/')));
             }
@@ -161,13 +157,13 @@ impl<'a> Op<'a> {
         self.out.put_bool(false);
     }
 
-    fn mnt(&mut self, path: &[u8]) -> Result<(), Stopped<'a>> {
+    fn mnt(&mut self, path: &[u8]) -> Result<(), Suspend> {
         let text = String::from_utf8_lossy(path);
         let Some((export, rest)) = self.table.of_path(&text) else {
             self.out.put_u32(stat::NOENT);
             return Ok(());
         };
-        self.volume = Some(export.volume.id());
+        self.volume = Some(export.volume());
         let rule = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
             Verdict::Rule(rule) => rule,
             Verdict::Denied => {
@@ -180,7 +176,7 @@ impl<'a> Op<'a> {
                 return Ok(());
             }
         };
-        match self.walk(export, rule, rest) {
+        match self.vfs.walk(self.cx, export, rule, rest) {
             Ok(handle) => {
                 self.out.put_u32(stat::OK);
                 self.out.put_opaque(&handle);
@@ -188,47 +184,17 @@ impl<'a> Op<'a> {
                 self.out.put_u32(AUTH_SYS);
                 self.mounts.add(self.client, text.trim_end_matches('/'));
             }
-            Err(Stop::Fail(e)) => self.out.put_u32(match e {
-                FsError::NotFound => stat::NOENT,
-                FsError::NotDir => stat::NOTDIR,
-                FsError::Access => stat::ACCES,
-                FsError::NameTooLong => stat::NAMETOOLONG,
-                FsError::Io => stat::IO,
+            Err(Unfinished::Failed(e)) => self.out.put_u32(match e {
+                Error::NotFound => stat::NOENT,
+                Error::NotDir => stat::NOTDIR,
+                Error::Access | Error::Name(_) => stat::ACCES,
+                Error::NameTooLong => stat::NAMETOOLONG,
+                Error::Io => stat::IO,
                 _ => stat::SERVERFAULT,
             }),
-            Err(stop) => return Err((stop, export)),
+            Err(Unfinished::Suspended(suspend)) => return Err(suspend),
         }
         Ok(())
-    }
-
-    /// The handle of the directory `path` below the root of `export`.
-    fn walk(
-        &mut self,
-        export: &'a Export,
-        rule: &'a Rule,
-        path: &str,
-    ) -> Result<[u8; weir_vfs::HANDLE_BYTES], Stop> {
-        let mut server = Subject {
-            export,
-            rule,
-            who: Creds::default(),
-            place: Place::Live,
-        };
-        let mut ino = export.volume.root();
-        for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
-            if name == ".." {
-                return Err(FsError::Access.into());
-            }
-            if name.len() > MAX_NAME {
-                return Err(FsError::NameTooLong.into());
-            }
-            let (found, spot) = server.lookup(self.cx, ino, name.as_bytes())?;
-            if found.attr.kind != FileKind::Directory {
-                return Err(FsError::NotDir.into());
-            }
-            (ino, server.place) = (spot.ino, spot.place);
-        }
-        Ok(self.vfs.handle(export, server.spot(ino)))
     }
 }
 

@@ -6,7 +6,7 @@
 //! calls that share it.
 
 use crate::xdr::{Put, Reader};
-use weir_vfs::Creds;
+use weir_vfs::{Flavour, Groups, Identity};
 
 /// `msg_type` CALL (RFC 5531 §9).
 pub const CALL: u32 = 0;
@@ -71,15 +71,23 @@ pub enum Credential {
     /// AUTH_NONE: nobody in particular.
     None,
     /// AUTH_SYS: what the client's kernel says the caller is.
-    Sys(Creds),
+    Sys(Identity),
 }
 
 impl Credential {
-    /// The caller's ids, if any are given.
-    pub fn creds(&self) -> Option<&Creds> {
+    /// The caller, if one is named.
+    pub fn identity(&self) -> Option<&Identity> {
         match self {
             Credential::None => None,
-            Credential::Sys(creds) => Some(creds),
+            Credential::Sys(identity) => Some(identity),
+        }
+    }
+
+    /// How the caller was established.
+    pub fn flavour(&self) -> Flavour {
+        match self {
+            Credential::None => Flavour::None,
+            Credential::Sys(_) => Flavour::Sys,
         }
     }
 }
@@ -179,7 +187,7 @@ impl Call<'_> {
     }
 }
 
-fn auth_sys(body: &[u8]) -> Option<Creds> {
+fn auth_sys(body: &[u8]) -> Option<Identity> {
     let mut r = Reader::new(body);
     let _stamp = r.u32().ok()?;
     let _machine = r.opaque(MAX_MACHINE_NAME).ok()?;
@@ -189,15 +197,8 @@ fn auth_sys(body: &[u8]) -> Option<Creds> {
     if count > MAX_GIDS {
         return None;
     }
-    let mut creds = Creds {
-        uid,
-        gid,
-        ..Creds::default()
-    };
-    for _ in 0..count {
-        creds.gids.push(r.u32().ok()?);
-    }
-    Some(creds)
+    let groups: Option<Groups> = (0..count).map(|_| r.u32().ok()).collect();
+    Some(Identity::unix(uid, gid, groups?))
 }
 
 /// Appends the head of a successful reply (RFC 5531 §9, `accepted_reply` with

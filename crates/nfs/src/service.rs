@@ -8,10 +8,11 @@
 
 use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
-use crate::limit::{Halt, HeldCall, HeldCalls, Limited};
+use crate::limit::{HeldCall, HeldCalls};
 use crate::mount3::{self, Mounts};
 use crate::nlm::{self, HostStore, LockService, Slip};
 use crate::nsm;
+use crate::operation;
 use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Credential, Message, Refusal};
@@ -28,9 +29,9 @@ use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
-use weir_vfs::throttle::{Held, HeldBytes};
-use weir_vfs::volume::{DoneCall, FsError, Stop};
-use weir_vfs::{Admissions, Client, Cx, FileId, Place, Protocol, Vfs, Volume};
+use weir_vfs::throttle::HeldBytes;
+use weir_vfs::volume::DoneCall;
+use weir_vfs::{Admissions, Error, FileId, OpContext, Place, Protocol, Suspend, Unfinished, Vfs};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -104,11 +105,16 @@ impl ConnInfo {
         }
     }
 
-    /// The client as export rules see it.
-    fn client(&self) -> Client<'_> {
-        Client {
-            address: self.peer.ip().to_canonical(),
+    /// The session of a call with this credential. A client of NFSv3 is its address.
+    fn session<'s>(&'s self, credential: &'s Credential) -> v3::Session<'s> {
+        let origin = self.peer.ip().to_canonical();
+        v3::Session {
+            origin,
             protocol: Protocol::Nfsv3,
+            flavour: credential.flavour(),
+            identity: credential.identity(),
+            access: v3::access::EachCall,
+            client: origin.into(),
             admitted: &self.admitted,
         }
     }
@@ -207,22 +213,21 @@ const HELD_OVERHEAD: usize = 1024;
 
 /// What a call cannot go on before.
 enum Stopped {
-    /// Its volume has to do something.
-    Volume { stop: Stop, volume: Arc<Volume> },
+    /// Its operation is suspended.
+    Operation(Suspend),
     /// Its client's name has to be found. If that takes too long, this is the reply.
     Name { wait: Wait, reply: ReplyBuf },
-    /// Its limits have to allow it.
-    Limits(Box<Held>),
     /// Its client has to be in the record of lock holders. If that cannot be written, this is the reply.
     Record { batch: Arc<Slip>, reply: ReplyBuf },
+    /// Nothing: it is being run.
+    Running,
 }
 
 /// A call between two runs.
 struct Suspended {
     stopped: Stopped,
     ticket: Option<Ticket>,
-    cx: Cx,
-    limited: Limited,
+    cx: OpContext,
     /// What a call that waits for its limits is entered with.
     held: Option<(HeldCall, HeldBytes)>,
 }
@@ -341,12 +346,12 @@ impl Service {
                 Ok(handled) => handled,
                 Err(suspended) => {
                     let held = suspended.held.is_some();
-                    let later = Box::pin(later(
-                        Arc::clone(self),
-                        conn.clone(),
-                        kept(record, &call, &suspended).to_vec(),
+                    let record = kept(record, &call, &suspended).to_vec();
+                    let waiting = Waiting {
+                        service: Arc::clone(self),
                         suspended,
-                    ));
+                    };
+                    let later = Box::pin(later(waiting, conn.clone(), record));
                     match held {
                         true => Handled::Held(later),
                         false => Handled::Later(later),
@@ -391,20 +396,19 @@ impl Service {
         let Ok(handle) = v3::types::handle(&mut Reader::new(call.args)) else {
             return refuse(Refusal::GarbageArgs);
         };
-        let caller = match call.credential() {
-            Ok(caller) => caller,
+        let credential = match call.credential() {
+            Ok(credential) => credential,
             Err(why) => return refuse(why),
         };
         let table = self.vfs.exports();
-        let caller = caller.creds();
-        let volume = match self.vfs.admit(&table, handle, &conn.client(), caller) {
-            Ok((subject, _)) => subject.export.volume.id(),
+        let volume = match self.vfs.admit(&table, handle, &conn.session(&credential)) {
+            Ok(admitted) => admitted.volume(),
             Err(why) => {
-                let mut head = ReplyBuf::start(64);
-                rpc::put_accepted(&mut head, call.xid);
-                head.put_u32(v3::status::Status::from(why) as u32);
-                Failure::of(WRITE).put_absent(&mut head);
-                return Poll::Ready(Begin::Refuse(ReplyBuf::whole(head, None)));
+                let error = match why {
+                    Unfinished::Failed(error) => error,
+                    Unfinished::Suspended(_) => Error::Delay,
+                };
+                return Poll::Ready(Begin::Refuse(nfs_failure(&call, error)));
             }
         };
         if bytes < LARGE_WRITE {
@@ -444,18 +448,17 @@ impl Service {
         if may_be_held(call) && self.held.contains(conn.id, call.xid) {
             return Ok(Handled::Drop);
         }
-        let mut cx = Cx::new(now.time);
-        cx.call = ticket.as_ref().map(Ticket::key);
-        let mut limited = Limited::new(conn.id, now.monotonic);
-        let stopped = match self.run(conn, call, &mut cx, &mut limited) {
+        let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
+        cx.set_call(ticket.as_ref().map(Ticket::key));
+        let stopped = match self.run(conn, call, &mut cx) {
             Ok(Run::Answered { reply, lsn, done }) => {
-                limited.settle(&self.vfs.throttle);
+                cx.settle(&self.vfs.throttle);
                 return Ok(finish(ticket, reply, lsn, done));
             }
             Ok(Run::Stopped(stopped)) => stopped,
             Err(why) => return Ok(refuse(call.xid, why)),
         };
-        let held = matches!(stopped, Stopped::Limits(_)).then(|| {
+        let held = matches!(stopped, Stopped::Operation(Suspend::Limit(_))).then(|| {
             let bytes = self
                 .vfs
                 .throttle
@@ -466,7 +469,6 @@ impl Service {
             stopped,
             ticket,
             cx,
-            limited,
             held,
         }))
     }
@@ -489,19 +491,13 @@ impl Service {
     }
 
     /// Runs a call once from its start.
-    fn run(
-        &self,
-        conn: &ConnInfo,
-        call: &Call<'_>,
-        cx: &mut Cx,
-        limited: &mut Limited,
-    ) -> Result<Run, Refusal> {
+    fn run(&self, conn: &ConnInfo, call: &Call<'_>, cx: &mut OpContext) -> Result<Run, Refusal> {
         let mut head = ReplyBuf::start(256);
         rpc::put_accepted(&mut head, call.xid);
         match call.program {
-            NFS_PROGRAM => self.nfs(conn, call, cx, limited, head),
-            MOUNT_PROGRAM => self.mount(conn, call, cx, limited, head),
-            NLM_PROGRAM => self.nlm(conn, call, cx, limited, head),
+            NFS_PROGRAM => self.nfs(conn, call, cx, head),
+            MOUNT_PROGRAM => self.mount(conn, call, cx, head),
+            NLM_PROGRAM => self.nlm(conn, call, cx, head),
             _ => self.nsm(conn, call, head),
         }
     }
@@ -510,15 +506,14 @@ impl Service {
         &self,
         conn: &ConnInfo,
         call: &Call<'_>,
-        cx: &mut Cx,
-        limited: &mut Limited,
+        cx: &mut OpContext,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = match takes_data(call) && cx.has_data() {
             true => v3::args::decode_without_data(call.args),
             false => v3::args::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?,
         };
-        let caller = match call.procedure {
+        let credential = match call.procedure {
             0 => Credential::None,
             _ => call.credential()?,
         };
@@ -528,52 +523,41 @@ impl Service {
         let mut op = v3::Op {
             vfs: &self.vfs,
             table: &table,
-            client: conn.client(),
-            caller: caller.creds(),
+            session: conn.session(&credential),
             procedure: call.procedure,
             cx,
             out: &mut head,
             payload: &mut payload,
-            export: None,
-            unknown: None,
-            limited,
+            volume: None,
         };
         let outcome = op.run(&args);
-        let (unknown, export) = (op.unknown, op.export);
-        let volume = export.map(|export| export.volume.id());
-        match outcome {
+        let volume = op.volume;
+        Ok(match outcome {
             Ok(lsn) => {
                 let done = head.get(start..start + 4) == Some(&[0; 4]);
                 let mut reply =
                     ReplyBuf::with_payload(head, payload, Some(Failure::of(call.procedure)));
-                if let Some(done) = volume.and_then(|id| limited.done(id, call)) {
+                if let Some(done) = volume.and_then(|id| counted(cx, id, call)) {
                     reply.count_as(done);
                 }
-                if let (Some(id), Some(kind)) = (volume, v3::upkeep(call.procedure)) {
-                    limited.charge_upkeep(&self.vfs.throttle, id, conn.peer.ip(), kind);
+                Run::Answered { reply, lsn, done }
+            }
+            Err(Suspend::NameService(wait)) => {
+                let reply = nfs_failure(call, Error::Delay);
+                match wait.coming {
+                    true => Run::Stopped(Stopped::Name { wait, reply }),
+                    false => answered(reply),
                 }
-                Ok(match unknown {
-                    Some(wait) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
-                    _ => Run::Answered { reply, lsn, done },
-                })
             }
-            Err(Halt::Held(held)) => Ok(Run::Stopped(Stopped::Limits(held))),
-            Err(Halt::Stop(stop)) => {
-                let export = export.ok_or(Refusal::SystemErr)?;
-                Ok(Run::Stopped(Stopped::Volume {
-                    stop,
-                    volume: Arc::clone(&export.volume),
-                }))
-            }
-        }
+            Err(suspend) => Run::Stopped(Stopped::Operation(suspend)),
+        })
     }
 
     fn mount(
         &self,
         conn: &ConnInfo,
         call: &Call<'_>,
-        cx: &mut Cx,
-        limited: &Limited,
+        cx: &mut OpContext,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = mount3::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
@@ -589,11 +573,9 @@ impl Service {
             unknown: None,
             volume: None,
         };
-        let outcome = op
-            .run(&args)
-            .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
+        let outcome = op.run(&args);
         let (unknown, volume) = (op.unknown, op.volume);
-        let done = volume.and_then(|id| limited.done(id, call));
+        let done = volume.and_then(|id| counted(cx, id, call));
         Ok(ended(outcome, unknown, head, done))
     }
 
@@ -601,28 +583,22 @@ impl Service {
         &self,
         conn: &ConnInfo,
         call: &Call<'_>,
-        cx: &mut Cx,
-        limited: &Limited,
+        cx: &mut OpContext,
         mut head: Vec<u8>,
     ) -> Result<Run, Refusal> {
         let args = nlm::wire::decode(call.procedure, call.args).ok_or(Refusal::ProcUnavail)?;
         let args = args.map_err(|_| Refusal::GarbageArgs)?;
         let table = self.vfs.exports();
-        let caller = match nlm::takes_identity(&args) {
+        let credential = match nlm::takes_identity(&args) {
             true => call.credential()?,
             false => Credential::None,
         };
         let local = conn.local.ip().to_canonical();
-        let mut op = nlm::Op::new(&self.locks, &table, conn.client(), local, cx, &mut head);
-        op.caller = match &caller {
-            Credential::None => None,
-            Credential::Sys(creds) => Some(creds),
-        };
-        let outcome = op
-            .run(&args)
-            .map_err(|(stop, e)| (stop, Arc::clone(&e.volume)));
+        let session = conn.session(&credential);
+        let mut op = nlm::Op::new(&self.locks, &table, session, local, cx, &mut head);
+        let outcome = op.run(&args);
         let (unknown, unrecorded, volume) = (op.unknown, op.unrecorded.take(), op.volume);
-        let done = volume.and_then(|id| limited.done(id, call));
+        let done = volume.and_then(|id| counted(cx, id, call));
         Ok(match (unrecorded, ended(outcome, unknown, head, done)) {
             (Some(batch), Run::Answered { reply, .. }) => {
                 Run::Stopped(Stopped::Record { batch, reply })
@@ -641,7 +617,7 @@ impl Service {
 
 /// How a run of MOUNT, NLM or NSM ended, and what it counts as.
 fn ended(
-    outcome: Result<(), (Stop, Arc<Volume>)>,
+    outcome: Result<(), Suspend>,
     unknown: Option<Wait>,
     head: Vec<u8>,
     done: Option<Done>,
@@ -653,8 +629,27 @@ fn ended(
     match (outcome, unknown) {
         (Ok(()), Some(wait)) if wait.coming => Run::Stopped(Stopped::Name { wait, reply }),
         (Ok(()), _) => answered(reply),
-        (Err((stop, volume)), _) => Run::Stopped(Stopped::Volume { stop, volume }),
+        (Err(suspend), _) => Run::Stopped(Stopped::Operation(suspend)),
     }
+}
+
+/// What a call on a volume counts as.
+fn counted(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
+    Some(Done {
+        volume,
+        operation: operation::number(call.program, call.procedure)?,
+        bytes: u32::try_from(cx.moved()).ok()?,
+        arrived: cx.arrived()?,
+    })
+}
+
+/// The reply to a call of NFS that failed before it came to any object.
+fn nfs_failure(call: &Call<'_>, error: Error) -> ReplyBuf {
+    let mut head = ReplyBuf::start(64);
+    rpc::put_accepted(&mut head, call.xid);
+    head.put_u32(v3::status::Status::of(call.procedure, error) as u32);
+    Failure::of(call.procedure).put_absent(&mut head);
+    ReplyBuf::whole(head, None)
 }
 
 fn answered(reply: ReplyBuf) -> Run {
@@ -697,15 +692,12 @@ fn takes_data(call: &Call<'_>) -> bool {
     call.program == NFS_PROGRAM && call.procedure == 7
 }
 
-/// A call whose volume could not do what it stopped for.
-fn failed(call: &Call<'_>, error: FsError) -> Handled {
+/// A call whose volume could not do what it was suspended for.
+fn failed(call: &Call<'_>, error: Error) -> Handled {
     let mut head = ReplyBuf::start(64);
     rpc::put_accepted(&mut head, call.xid);
     match call.program {
-        NFS_PROGRAM => {
-            head.put_u32(v3::status::Status::from(error) as u32);
-            Failure::of(call.procedure).put_absent(&mut head);
-        }
+        NFS_PROGRAM => return Handled::Reply(nfs_failure(call, error), None),
         MOUNT_PROGRAM => {
             if let Err(why) = mount3::failure(call.procedure, &mut head) {
                 return refuse(call.xid, why);
@@ -716,52 +708,58 @@ fn failed(call: &Call<'_>, error: FsError) -> Handled {
     Handled::Reply(ReplyBuf::whole(head, None), None)
 }
 
-/// Runs a stopped or held call to its end.
-async fn later(
+/// A call that waits. One that is dropped is charged for nothing.
+struct Waiting {
     service: Arc<Service>,
-    conn: ConnInfo,
-    record: Vec<u8>,
     suspended: Box<Suspended>,
-) -> Handled {
-    let Suspended {
-        mut stopped,
-        ticket,
-        mut cx,
-        mut limited,
-        mut held,
-    } = *suspended;
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.suspended.cx.settle(&self.service.vfs.throttle);
+    }
+}
+
+/// Runs a suspended call to its end.
+async fn later(mut waiting: Waiting, conn: ConnInfo, record: Vec<u8>) -> Handled {
     let Message::Call(call) = rpc::message(&record) else {
         return Handled::Close("not an RPC message");
     };
+    let Waiting { service, suspended } = &mut waiting;
+    let Suspended {
+        stopped,
+        ticket,
+        cx,
+        held,
+    } = &mut **suspended;
     let names = &service.vfs.names;
     let begun = names.seconds();
-    let handled = loop {
-        match stopped {
-            Stopped::Volume { stop, volume } => {
-                if let Err(error) = volume.resume(&mut cx, stop).await {
-                    break failed(&call, error);
+    loop {
+        let again = std::mem::replace(stopped, Stopped::Running);
+        match again {
+            Stopped::Operation(suspend) => {
+                if let Err(error) = cx.resume(&service.vfs, suspend).await {
+                    return failed(&call, error);
                 }
+                drop(held.take());
             }
             Stopped::Name { reply, .. } if names.seconds() >= begun + NAME_WAIT => {
-                break finish(ticket, reply, None, false);
+                return finish(ticket.take(), reply, None, false);
             }
             Stopped::Name { wait, .. } => names.news(wait).await,
             Stopped::Record { batch, reply } => {
                 if !batch.settled().await {
-                    break finish(ticket, reply, None, false);
+                    return finish(ticket.take(), reply, None, false);
                 }
             }
-            Stopped::Limits(wait) => {
-                limited.released(wait.await);
-                drop(held.take());
-            }
+            Stopped::Running => {}
         }
-        stopped = match service.run(&conn, &call, &mut cx, &mut limited) {
-            Ok(Run::Answered { reply, lsn, done }) => break finish(ticket, reply, lsn, done),
-            Ok(Run::Stopped(again)) => again,
-            Err(why) => break refuse(call.xid, why),
-        };
-    };
-    limited.settle(&service.vfs.throttle);
-    handled
+        match service.run(&conn, &call, cx) {
+            Ok(Run::Answered { reply, lsn, done }) => {
+                return finish(ticket.take(), reply, lsn, done);
+            }
+            Ok(Run::Stopped(again)) => *stopped = again,
+            Err(why) => return refuse(call.xid, why),
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod support;
 
 use support::{NFS, Server, X, block_on};
 use weir_nfs::Handled;
+use weir_qos::{Limits, Plan, Rate, VolumePlan};
 
 /// A server with a file of `len` bytes, nothing of it in memory.
 fn cold(len: usize) -> (Server, Vec<u8>, Vec<u8>, Vec<u8>) {
@@ -67,6 +68,43 @@ fn a_repetition_of_a_waiting_call_is_dropped_and_an_abandoned_call_runs_later() 
         panic!("no replay")
     };
     assert_eq!((again.message(), same), (first, lsn));
+}
+
+/// A call that is abandoned while it waits for the device has moved nothing.
+#[test]
+fn an_abandoned_call_is_charged_for_nothing() {
+    let (s, _, file, _) = cold(200_000);
+    let limits = Limits {
+        total: Rate {
+            bytes: Some(1 << 30),
+            ops: None,
+        },
+        ..Limits::default()
+    };
+    s.vfs.throttle.apply(&Plan {
+        volumes: vec![VolumePlan {
+            volume: u64::from(s.volume.id().0),
+            name: "vol1".into(),
+            pool: 0,
+            limits,
+            client: Limits::default(),
+            source: "a test".into(),
+        }],
+        ..Plan::default()
+    });
+    let charged = || {
+        let status = s.vfs.throttle.status(s.volume.id()).unwrap();
+        status.usage.bytes.iter().sum::<u64>()
+    };
+    let read = s.encode(NFS, 6, &X::new().o(&file).h(0).u(100_000));
+    let waiting = later(&s, &read);
+    assert_eq!(charged(), 100_000);
+    drop(waiting);
+    assert_eq!(charged(), 0);
+    let Handled::Reply(..) = block_on(later(&s, &read)) else {
+        panic!("no reply")
+    };
+    assert_eq!(charged(), 100_000);
 }
 
 #[test]

@@ -101,10 +101,9 @@ fn a_policy_changes_under_connected_clients() {
 
     // The volume as a whole, whatever the rules say.
     let volume = Arc::clone(&s.volume);
-    s.vfs.publish(vec![Export {
-        read_only: true,
-        ..Export::new("/vol1", volume, vec![rule("*")])
-    }]);
+    let mut export = Export::new("/vol1", volume, vec![rule("*")]);
+    export.read_only = true;
+    s.vfs.publish(vec![export]);
     assert_eq!((one.getattr(&root), one.mkdir(&root, b"e")), (0, ROFS));
     let mut r = s.nfs(4, &X::new().o(&root).u(0x3f));
     assert_eq!(r.u(), 0);

@@ -1,15 +1,9 @@
-//! Permission checks: POSIX mode bits, with the two allowances that every NFS
-//! server makes because the protocol has no open call (RFC 1813 §4.4):
-//!
-//! - the owner of a file may read and write it whatever its mode says, since a
-//!   local process that has it open could;
-//! - who may execute a file may read it, since that is how it is executed.
-//!
-//! ACCESS answers without the allowances, so that the client's own check at
-//! open is the one that a local file system makes.
+//! Permission checks: POSIX mode bits. What a protocol allows beyond them, and when they count, is its own
+//! ([`AccessModel`](crate::AccessModel)).
 
+use crate::error::Error;
 use crate::identity::Creds;
-use weir_volume::{Attr, FileKind, FsError, SetAttr, SetTime};
+use weir_volume::{Attr, FileKind, SetAttr, SetTime};
 
 /// Set-user-ID bit.
 pub const S_ISUID: u32 = 0o4000;
@@ -44,42 +38,26 @@ pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
 }
 
 /// [`permits`] as an operation's result.
-pub fn require(attr: &Attr, who: &Creds, want: u32) -> Result<(), FsError> {
+pub fn require(attr: &Attr, who: &Creds, want: u32) -> Result<(), Error> {
     if permits(attr, who, want) {
         Ok(())
     } else {
-        Err(FsError::Access)
+        Err(Error::Access)
     }
 }
 
-fn owns(attr: &Attr, who: &Creds) -> bool {
+/// Whether `who` owns the file, as far as permissions go: root owns everything.
+pub fn owns(attr: &Attr, who: &Creds) -> bool {
     who.is_root() || who.uid == attr.uid
-}
-
-/// Whether `who` may read the content of a file.
-pub fn may_read(attr: &Attr, who: &Creds) -> Result<(), FsError> {
-    if owns(attr, who) || permits(attr, who, R) || permits(attr, who, X) {
-        return Ok(());
-    }
-    Err(FsError::Access)
-}
-
-/// Whether `who` may write the content of a file.
-pub fn may_write(attr: &Attr, who: &Creds) -> Result<(), FsError> {
-    if owns(attr, who) || permits(attr, who, W) {
-        Ok(())
-    } else {
-        Err(FsError::Access)
-    }
 }
 
 /// Whether `who` may take the entry `child` out of `dir` (or replace it): write
 /// and search permission on the directory, and if it is sticky, ownership of
 /// either.
-pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), FsError> {
+pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     require(dir, who, W | X)?;
     if dir.mode & S_ISVTX != 0 && !who.is_root() && who.uid != child.uid && who.uid != dir.uid {
-        return Err(FsError::Perm);
+        return Err(Error::Perm);
     }
     Ok(())
 }
@@ -98,26 +76,31 @@ pub fn mode_after_change(attr: &Attr) -> Option<u32> {
     (mode != attr.mode).then_some(mode)
 }
 
-/// Checks a SETATTR by `who` and completes it: what must be cleared along with
+/// Checks a SETATTR by `who`, who `may_write` the content or not, and completes it: what must be cleared along with
 /// what was asked is added. Rules of POSIX chmod, chown, utimensat and truncate.
-pub fn check_setattr(attr: &Attr, who: &Creds, set: &SetAttr) -> Result<SetAttr, FsError> {
+pub fn check_setattr(
+    attr: &Attr,
+    who: &Creds,
+    set: &SetAttr,
+    may_write: impl FnOnce() -> Result<(), Error>,
+) -> Result<SetAttr, Error> {
     let mut out = *set;
     let root = who.is_root();
     if let Some(uid) = set.uid {
         let same = who.uid == attr.uid && uid == attr.uid;
         if !root && !same {
-            return Err(FsError::Perm);
+            return Err(Error::Perm);
         }
     }
     if let Some(gid) = set.gid {
         let may = who.uid == attr.uid && (gid == attr.gid || who.in_group(gid));
         if !root && !may {
-            return Err(FsError::Perm);
+            return Err(Error::Perm);
         }
     }
     if let Some(mode) = set.mode {
         if !owns(attr, who) {
-            return Err(FsError::Perm);
+            return Err(Error::Perm);
         }
         let group = set.gid.unwrap_or(attr.gid);
         let mut mode = mode & 0o7777;
@@ -127,12 +110,12 @@ pub fn check_setattr(attr: &Attr, who: &Creds, set: &SetAttr) -> Result<SetAttr,
         out.mode = Some(mode);
     }
     if set.size.is_some() {
-        may_write(attr, who)?;
+        may_write()?;
     }
     for time in [set.atime, set.mtime] {
         match time {
             SetTime::Keep => {}
-            SetTime::Client(_) if !owns(attr, who) => return Err(FsError::Perm),
+            SetTime::Client(_) if !owns(attr, who) => return Err(Error::Perm),
             SetTime::Server if !owns(attr, who) => require(attr, who, W)?,
             SetTime::Client(_) | SetTime::Server => {}
         }
@@ -213,6 +196,10 @@ mod tests {
         }
     }
 
+    fn check_setattr(attr: &Attr, who: &Creds, set: &SetAttr) -> Result<SetAttr, Error> {
+        super::check_setattr(attr, who, set, || require(attr, who, W))
+    }
+
     fn who(uid: u32, gid: u32, gids: &[u32]) -> Creds {
         Creds {
             uid,
@@ -253,27 +240,17 @@ mod tests {
     }
 
     #[test]
-    fn nfs_allowances() {
-        let f = |mode| attr(FileKind::Regular, mode, 10, 20);
-        assert_eq!(may_read(&f(0), &who(10, 1, &[])), Ok(()));
-        assert_eq!(may_write(&f(0), &who(10, 1, &[])), Ok(()));
-        assert_eq!(may_read(&f(0o001), &who(11, 1, &[])), Ok(()));
-        assert_eq!(may_read(&f(0o770), &who(11, 1, &[])), Err(FsError::Access));
-        assert_eq!(may_write(&f(0o775), &who(11, 1, &[])), Err(FsError::Access));
-    }
-
-    #[test]
     fn sticky_directories_protect_entries() {
         let dir = attr(FileKind::Directory, 0o1777, 1, 1);
         let file = attr(FileKind::Regular, 0o666, 2, 2);
         for (uid, ok) in [(0, true), (1, true), (2, true), (3, false)] {
             let r = may_unlink(&dir, &file, &who(uid, 9, &[]));
-            assert_eq!(r, if ok { Ok(()) } else { Err(FsError::Perm) }, "{uid}");
+            assert_eq!(r, if ok { Ok(()) } else { Err(Error::Perm) }, "{uid}");
         }
         let closed = attr(FileKind::Directory, 0o1755, 1, 1);
         assert_eq!(
             may_unlink(&closed, &file, &who(2, 9, &[])),
-            Err(FsError::Access)
+            Err(Error::Access)
         );
     }
 
@@ -290,13 +267,13 @@ mod tests {
         let check = |c: &Creds, s: SetAttr| check_setattr(&f, c, &s);
         assert_eq!(
             check(&who(11, 20, &[]), set(Some(0o777), None, None)),
-            Err(FsError::Perm)
+            Err(Error::Perm)
         );
-        assert_eq!(check(&owner, set(None, Some(11), None)), Err(FsError::Perm));
-        assert_eq!(check(&owner, set(None, None, Some(40))), Err(FsError::Perm));
+        assert_eq!(check(&owner, set(None, Some(11), None)), Err(Error::Perm));
+        assert_eq!(check(&owner, set(None, None, Some(40))), Err(Error::Perm));
         assert_eq!(
             check(&who(11, 30, &[]), set(None, None, Some(30))),
-            Err(FsError::Perm)
+            Err(Error::Perm)
         );
         // A permitted chown clears both bits, also for root.
         assert_eq!(
@@ -339,18 +316,15 @@ mod tests {
             mtime: SetTime::Server,
             ..SetAttr::default()
         };
-        assert_eq!(check_setattr(&f, &other, &client), Err(FsError::Perm));
+        assert_eq!(check_setattr(&f, &other, &client), Err(Error::Perm));
         assert!(check_setattr(&f, &other, &server).is_ok());
         let closed = Attr { mode: 0o700, ..f };
-        assert_eq!(
-            check_setattr(&closed, &other, &server),
-            Err(FsError::Access)
-        );
+        assert_eq!(check_setattr(&closed, &other, &server), Err(Error::Access));
         let size = SetAttr {
             size: Some(0),
             ..SetAttr::default()
         };
-        assert_eq!(check_setattr(&closed, &other, &size), Err(FsError::Access));
+        assert_eq!(check_setattr(&closed, &other, &size), Err(Error::Access));
         assert_eq!(check_setattr(&f, &other, &size).unwrap().mode, Some(0o722));
         assert_eq!(
             check_setattr(&f, &who(0, 0, &[]), &size).unwrap().mode,

@@ -7,8 +7,8 @@
 
 use crate::exports::{Export, ExportTable, Protocol, Rule};
 use crate::names::{Names, Wait};
+use crate::session::Session;
 use std::cell::Cell;
-use std::net::IpAddr;
 use weir_base::VolumeId;
 
 /// Volumes that one connection is fast with. A Linux client opens a connection to a server and uses it for all that it
@@ -45,19 +45,8 @@ impl std::fmt::Debug for Admissions {
     }
 }
 
-/// A client's end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Client<'a> {
-    /// Its address.
-    pub address: IpAddr,
-    /// What it speaks.
-    pub protocol: Protocol,
-    /// What the connection remembers.
-    pub admitted: &'a Admissions,
-}
-
 /// The export of a volume and the rule that admits a client, if one does.
-pub(crate) enum Admitted<'t> {
+pub(crate) enum Admission<'t> {
     Yes(&'t Export, &'t Rule),
     Denied,
     Unknown(Wait),
@@ -65,35 +54,35 @@ pub(crate) enum Admitted<'t> {
     NoExport,
 }
 
-/// Looks up how `client` may use the volume `id`.
-pub(crate) fn admit<'t>(
+/// Looks up how `session` may use the volume `id`.
+pub(crate) fn admit<'t, A>(
     table: &'t ExportTable,
     id: VolumeId,
-    client: &Client<'_>,
+    session: &Session<'_, A>,
     names: &Names,
-) -> Admitted<'t> {
-    let slot = client.admitted.0.get(id.0 as usize % SLOTS);
+) -> Admission<'t> {
+    let slot = session.admitted.0.get(id.0 as usize % SLOTS);
     let kept = slot.and_then(Cell::get).filter(|s| {
         s.table == table.generation()
             && s.volume == id
-            && s.protocol == client.protocol
+            && s.protocol == session.protocol
             && (s.names == NAMELESS || s.names == names.generation())
     });
     if let Some(s) = kept
         && let Some(export) = table.at(id, s.place as usize)
         && let Some(rule) = export.rules.get(s.rule as usize)
     {
-        return Admitted::Yes(export, rule);
+        return Admission::Yes(export, rule);
     }
     let Some((place, export)) = table.find(id) else {
-        return Admitted::NoExport;
+        return Admission::NoExport;
     };
     // Before the rules are gone through: if it moves meanwhile, they are gone through again.
     let state = match export.by_name() {
         true => names.generation(),
         false => NAMELESS,
     };
-    match export.search(client.address, client.protocol, names) {
+    match export.search(session.origin, session.protocol, names) {
         Ok(Some((at, rule))) => {
             if let (Some(slot), Ok(place), Ok(at)) = (slot, u32::try_from(place), u32::try_from(at))
             {
@@ -101,14 +90,14 @@ pub(crate) fn admit<'t>(
                     table: table.generation(),
                     names: state,
                     volume: id,
-                    protocol: client.protocol,
+                    protocol: session.protocol,
                     place,
                     rule: at,
                 }));
             }
-            Admitted::Yes(export, rule)
+            Admission::Yes(export, rule)
         }
-        Ok(None) => Admitted::Denied,
-        Err(wait) => Admitted::Unknown(wait),
+        Ok(None) => Admission::Denied,
+        Err(wait) => Admission::Unknown(wait),
     }
 }

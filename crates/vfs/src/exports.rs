@@ -11,8 +11,9 @@
 
 use crate::Volume;
 use crate::clients::{Clients, Match};
-use crate::identity::Creds;
+use crate::identity::{Groups, Identity};
 use crate::names::{Names, Wait};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -103,31 +104,25 @@ impl Rule {
 
     /// The identity that the caller acts under; `None` is a caller that gave
     /// no identity.
-    pub fn identity(&self, caller: Option<Creds>) -> Creds {
-        let anonymous = || Creds {
-            uid: self.anon_uid,
-            gid: self.anon_gid,
-            gids: Default::default(),
+    pub fn identity<'i>(&self, caller: Option<&'i Identity>) -> Cow<'i, Identity> {
+        let anonymous = || {
+            Cow::Owned(Identity::unix(
+                self.anon_uid,
+                self.anon_gid,
+                Groups::default(),
+            ))
         };
-        let Some(mut c) = caller else {
+        let Some(caller) = caller else {
             return anonymous();
         };
         match self.squash {
-            Squash::None => {}
-            Squash::All => return anonymous(),
-            Squash::Root => {
-                if c.uid == 0 {
-                    return anonymous();
-                }
-                if c.gid == 0 {
-                    c.gid = self.anon_gid;
-                }
-                for gid in c.gids.iter_mut().filter(|g| **g == 0) {
-                    *gid = self.anon_gid;
-                }
-            }
+            Squash::None => Cow::Borrowed(caller),
+            Squash::All => anonymous(),
+            Squash::Root if caller.unix.is_root() => anonymous(),
+            Squash::Root => caller
+                .without_root_group(self.anon_gid)
+                .map_or(Cow::Borrowed(caller), Cow::Owned),
         }
-        c
     }
 }
 
@@ -148,8 +143,8 @@ pub struct Export {
     pub path: String,
     /// Further paths that lead to it.
     pub aliases: Vec<String>,
-    /// The volume.
-    pub volume: Arc<Volume>,
+    /// The volume. Whoever is served gets to it by the pipeline alone.
+    pub(crate) volume: Arc<Volume>,
     /// Who may use it; the first match decides. Nobody, if there are none.
     pub rules: Vec<Rule>,
     /// Changes are refused from everyone.
@@ -169,6 +164,11 @@ impl Export {
             read_only: false,
             snapshot_directory: false,
         }
+    }
+
+    /// The number of its volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume.id()
     }
 
     /// All paths that lead to it.

@@ -1,6 +1,8 @@
 use super::*;
+use crate::admission::{self, Admission};
+use crate::identity::{Sid, Token};
 use crate::names::{Resolver, Unavailable};
-use crate::{Admissions, Client, admission};
+use crate::{Admissions, Flavour, Session};
 use std::collections::BTreeMap;
 use weir_base::{Rng, SeededRng, SystemClock, Time};
 use weir_store::{Aggregate, Env};
@@ -45,27 +47,40 @@ fn volumes(n: usize) -> (Engine, Vec<Arc<Volume>>) {
 
 #[test]
 fn squashing_takes_identities_away() {
-    let caller = |uid, gid, gids: &[u32]| Creds {
-        uid,
-        gid,
-        gids: gids.into(),
+    let caller = |uid, gid, gids: &[u32]| Identity::unix(uid, gid, gids.into());
+    let identity = |squash, caller: Option<&Identity>| -> Identity {
+        Rule::open(squash).identity(caller).into_owned()
     };
     let as_is = caller(0, 0, &[0, 5]);
-    assert_eq!(
-        Rule::open(Squash::None).identity(Some(as_is.clone())),
-        as_is
-    );
+    assert_eq!(identity(Squash::None, Some(&as_is)), as_is);
     let nobody = caller(NOBODY, NOBODY, &[]);
-    assert_eq!(Rule::open(Squash::Root).identity(Some(as_is)), nobody);
+    assert_eq!(identity(Squash::Root, Some(&as_is)), nobody);
     assert_eq!(
-        Rule::open(Squash::Root).identity(Some(caller(7, 0, &[0, 5]))),
+        identity(Squash::Root, Some(&caller(7, 0, &[0, 5]))),
         caller(7, NOBODY, &[NOBODY, 5])
     );
     assert_eq!(
-        Rule::open(Squash::All).identity(Some(caller(7, 7, &[]))),
-        nobody
+        identity(Squash::Root, Some(&caller(7, 8, &[5]))),
+        caller(7, 8, &[5])
     );
-    assert_eq!(Rule::open(Squash::None).identity(None), nobody);
+    assert_eq!(identity(Squash::All, Some(&caller(7, 7, &[]))), nobody);
+    assert_eq!(identity(Squash::None, None), nobody);
+    // What is squashed is nobody on Windows either.
+    let windows = Some(Arc::new(Token {
+        user: Sid::from_bytes(&[1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0]).unwrap(),
+        groups: Box::new([]),
+    }));
+    for (uid, squash, kept) in [
+        (7, Squash::Root, true),
+        (0, Squash::Root, false),
+        (7, Squash::All, false),
+    ] {
+        let caller = Identity {
+            windows: windows.clone(),
+            ..caller(uid, 9, &[])
+        };
+        assert_eq!(identity(squash, Some(&caller)).windows.is_some(), kept);
+    }
 }
 
 #[test]
@@ -258,16 +273,20 @@ fn a_connection_remembers_and_forgets_in_time() {
     let id = volumes[0].id();
     let names = Names::default();
     let admitted = Admissions::default();
-    let client = Client {
-        address: at("10.0.0.1"),
+    let session = Session {
+        origin: at("10.0.0.1"),
         protocol: Protocol::Nfsv3,
+        flavour: Flavour::None,
+        identity: None,
+        access: (),
+        client: at("10.0.0.1").into(),
         admitted: &admitted,
     };
     let table = |rules: Vec<Rule>| {
         ExportTable::new(vec![Export::new("/a", Arc::clone(&volumes[0]), rules)])
     };
-    let ask = |table: &ExportTable| match admission::admit(table, id, &client, &names) {
-        admission::Admitted::Yes(_, rule) => Some(rule.read_only),
+    let ask = |table: &ExportTable| match admission::admit(table, id, &session, &names) {
+        Admission::Yes(_, rule) => Some(rule.read_only),
         _ => None,
     };
     let closed = table(vec![rule("10.0.0.2")]);

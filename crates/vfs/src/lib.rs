@@ -2,32 +2,42 @@
 //! checks, file handles, locks. Nothing below knows a protocol; nothing above
 //! touches a volume except through here.
 //!
-//! Reading order: `vfs` (from a handle to a caller on an inode), `ops` (what
-//! the caller does there), `snapdir` (the directory of snapshots), `access` (whether it may), `exports` (who is let in) with `clients`,
-//! `names` and `admission`, `throttle` (when it may), `locks`.
+//! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it ([`pipeline`]).
+//!
+//! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
+//! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may), `exports` (who is let in) with
+//! `clients`, `names` and `admission`, `throttle` (when it may), `locks`.
 
 pub mod access;
 mod admission;
 mod clients;
+mod error;
 mod exports;
 mod handle;
 mod identity;
 pub mod locks;
 pub mod names;
 mod ops;
+pub mod pipeline;
+mod session;
 mod snapdir;
 pub mod stats;
 pub mod throttle;
 mod vfs;
 
-pub use admission::{Admissions, Client};
+pub use admission::Admissions;
 pub use clients::Clients;
+pub use error::{BadName, DeviceWait, Error, Outcome, Suspend, Unfinished};
 pub use exports::{Export, ExportTable, NOBODY, Protocol, Protocols, Rule, Squash, Verdict};
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
-pub use identity::Creds;
-pub use ops::{LockAccess, Outcome, Permitted, Subject};
-pub use snapdir::{SNAPSHOT_DIRECTORY, Spot};
-pub use vfs::{NoSubject, Vfs};
+pub use identity::{Creds, Groups, Identity, Sid, Token};
+pub use ops::{LockAccess, Permitted};
+pub use pipeline::{
+    Admitted, Changes, Charged, Cost, Exempt, Looks, OpContext, Operand, Reads, Writes,
+};
+pub use session::{AccessModel, ClientKey, Flavour, Granted, Session};
+pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
+pub use vfs::Vfs;
 pub use weir_qos::{Direction, Upkeep};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;

@@ -9,34 +9,25 @@
 //! busiest paths. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
+use crate::error::{BadName, Error, Halt, Outcome};
 use crate::exports::{Export, Rule};
-use crate::handle::Place;
-use crate::identity::Creds;
-use crate::snapdir::{self, Reading, Spot};
+use crate::handle::{HANDLE_BYTES, Place};
+use crate::identity::Identity;
+use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads, Writes};
+use crate::session::{AccessModel, ClientKey};
+use crate::snapdir::{self, FileRef, Reading};
+use crate::vfs::Vfs;
 use crate::{Cx, Volume};
+use std::borrow::Cow;
+use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
-use weir_base::{Ino, Time};
 use weir_volume::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked,
-    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, Stop,
+    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,
     Written,
 };
 
-/// Result of an operation; `Stop::Fail` is the answer to the client.
-pub type Outcome<T> = Result<T, Stop>;
-
-/// A caller on one export: the identity after squashing, and what the export
-/// lets it do.
-pub struct Subject<'t> {
-    /// The export.
-    pub export: &'t Export,
-    /// The rule that admitted the client.
-    pub rule: &'t Rule,
-    /// Who acts.
-    pub who: Creds,
-    /// Where the handle leads.
-    pub place: Place,
-}
+type Result<T> = std::result::Result<T, Halt>;
 
 /// What a caller may do with an object, as ACCESS reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,30 +53,27 @@ pub enum LockAccess {
     ReadWrite,
 }
 
-/// A name that may stand in a directory, or be asked for. A name that is empty
-/// or holds NUL or `/` is refused with [`FsError::Access`], which every NFSv3
-/// procedure with a name may answer (RFC 1813 §3.3).
-fn check_name(name: &[u8]) -> Result<(), FsError> {
+/// A name that an entry can have, or that can be looked up.
+fn check_name(name: &[u8]) -> std::result::Result<(), Error> {
     if name.len() > MAX_NAME {
-        return Err(FsError::NameTooLong);
+        return Err(Error::NameTooLong);
     }
-    if name.is_empty() || name.iter().any(|&b| b == 0 || b == b'/') {
-        return Err(FsError::Access);
+    if name.is_empty() {
+        return Err(Error::Name(BadName::Empty));
     }
-    Ok(())
+    match name.iter().any(|&b| b == 0 || b == b'/') {
+        true => Err(Error::Name(BadName::Character)),
+        false => Ok(()),
+    }
 }
 
-fn is_dots(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
-}
-
-/// The name of something new; "." and ".." exist (RFC 1813 §3.3.8).
-fn check_new_name(name: &[u8]) -> Result<(), FsError> {
+/// A name that can be made or removed: every directory has "." and "..", for ever.
+fn check_own_name(name: &[u8]) -> std::result::Result<(), Error> {
     check_name(name)?;
-    if is_dots(name) {
-        Err(FsError::Exists)
-    } else {
-        Ok(())
+    match name {
+        b"." => Err(Error::Name(BadName::Dot)),
+        b".." => Err(Error::Name(BadName::DotDot)),
+        _ => Ok(()),
     }
 }
 
@@ -99,62 +87,87 @@ fn valid_time(t: SetTime) -> bool {
     )
 }
 
-fn check_times(set: &SetAttr) -> Result<(), FsError> {
+fn check_times(set: &SetAttr) -> std::result::Result<(), Error> {
     if valid_time(set.atime) && valid_time(set.mtime) {
         Ok(())
     } else {
-        Err(FsError::Invalid)
+        Err(Error::Invalid)
     }
 }
 
-impl<'t> Subject<'t> {
-    /// The volume itself, for changes: [`Subject::writable`] has been asked.
+impl<'t, A> Operand<'t, A> {
+    /// The volume itself, for changes: [`Operand::writable`] was checked.
     fn volume(&self) -> &'t Volume {
         &self.export.volume
     }
 
     /// The volume or the snapshot, for reading.
-    pub(crate) fn reading(&self) -> Outcome<Reading<'t>> {
-        Reading::new(&self.export.volume, self.place)
+    pub(crate) fn reading(&self) -> Result<Reading<'t>> {
+        Reading::new(&self.export.volume, self.file.place)
     }
 
     /// Whether changes are refused, whoever asks.
-    pub fn read_only(&self) -> bool {
+    fn read_only(&self) -> bool {
         self.rule.read_only
             || self.export.read_only
-            || self.place != Place::Live
+            || self.file.place != Place::Live
             || self.export.volume.protected()
     }
 
-    fn writable(&self) -> Result<(), FsError> {
+    fn writable(&self) -> std::result::Result<(), Error> {
         if self.read_only() {
-            Err(FsError::ReadOnly)
+            Err(Error::ReadOnly)
         } else {
             Ok(())
         }
     }
 
     /// Attributes of a directory that is to be changed or searched.
-    fn directory(&self, cx: &mut Cx, dir: Ino) -> Outcome<Attr> {
-        let attr = self.getattr(cx, dir)?;
+    fn directory(&self, cx: &mut Cx) -> Result<Attr> {
+        let attr = self.attr(cx)?;
         if attr.kind == FileKind::Directory {
             Ok(attr)
         } else {
-            Err(FsError::NotDir.into())
+            Err(Error::NotDir.into())
+        }
+    }
+
+    pub(crate) fn attr(&self, cx: &mut Cx) -> Result<Attr> {
+        self.attr_in(cx, self.file.place)
+    }
+
+    /// Attributes of the same inode elsewhere in the volume.
+    pub(crate) fn attr_in(&self, cx: &mut Cx, place: Place) -> Result<Attr> {
+        let ino = self.file.ino;
+        match place {
+            Place::Snapshots => self.snapshots_attr(cx, ino),
+            _ => Ok(Reading::new(&self.export.volume, place)?.getattr(cx, ino)?),
         }
     }
 
     /// Attributes; anyone who has the handle may see them.
-    pub fn getattr(&self, cx: &mut Cx, ino: Ino) -> Outcome<Attr> {
-        match self.place {
-            Place::Snapshots => self.snapshots_attr(cx, ino),
-            _ => self.reading()?.getattr(cx, ino),
-        }
+    pub fn getattr(&self, cx: &mut OpContext) -> Outcome<Attr> {
+        self.run(cx, |cx| self.attr(cx))
+    }
+
+    /// Attributes, if they are in memory: for replies that can do without.
+    pub fn attr_at_hand(&self, cx: &mut OpContext) -> Option<Attr> {
+        self.attr(&mut cx.engine).ok()
+    }
+
+    /// Space and inodes of the file's volume.
+    pub fn statfs(&self) -> StatFs {
+        self.volume().statfs()
+    }
+
+    /// Changes when data written without stability may have been lost (RFC 1813 §3.3.21).
+    pub fn write_verifier(&self) -> [u8; 8] {
+        self.volume().write_verifier()
     }
 
     /// What the caller may do with the object of `attr`.
     pub fn permitted(&self, attr: &Attr) -> Permitted {
-        let may = |want| access::permits(attr, &self.who, want);
+        let may = |want| access::permits(attr, &self.who.unix, want);
         // Devices, pipes and sockets are written on the client, not here.
         let stored = matches!(
             attr.kind,
@@ -168,312 +181,230 @@ impl<'t> Subject<'t> {
         }
     }
 
-    /// Whether the caller may lock a file so. Locks are advisory, but whoever holds one keeps others waiting: that takes
-    /// the permission that fcntl(2) takes, to have the file open for reading or for writing, with the allowance that the
-    /// owner always has it (see `access`).
-    pub fn may_lock(&self, cx: &mut Cx, ino: Ino, access: LockAccess) -> Outcome<()> {
-        let attr = self.getattr(cx, ino)?;
-        if attr.kind != FileKind::Regular {
-            return Err(FsError::Invalid.into());
-        }
-        let read = access::may_read(&attr, &self.who);
-        let write = self
-            .writable()
-            .and_then(|()| access::may_write(&attr, &self.who));
-        match access {
-            LockAccess::Any => read.or(write),
-            LockAccess::Read => read,
-            LockAccess::Write => write,
-            LockAccess::ReadWrite => read.and(write),
-        }
-        .map_err(Stop::from)
-    }
-
-    /// Sets attributes; with `guard`, only if that is still the ctime.
-    pub fn setattr(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        set: &SetAttr,
-        guard: Option<Time>,
-    ) -> Outcome<Done<Change>> {
-        self.writable()?;
-        check_times(set)?;
-        let attr = self.volume().getattr(cx, ino)?;
-        if set.size.is_some() && attr.kind != FileKind::Regular {
-            return Err(FsError::Invalid.into());
-        }
-        let set = access::check_setattr(&attr, &self.who, set)?;
-        self.volume().setattr(cx, ino, &set, guard)
-    }
-
     /// Looks a name up; needs search permission on the directory.
-    pub fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Outcome<(Found, Spot)> {
+    pub fn lookup(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Looks>,
+        name: &[u8],
+    ) -> Outcome<(Found, FileRef)> {
+        self.run(cx, |cx| self.find(cx, name))
+    }
+
+    pub(crate) fn find(&self, cx: &mut Cx, name: &[u8]) -> Result<(Found, FileRef)> {
         if let Err(e) = check_name(name) {
-            self.directory(cx, dir)?;
+            self.directory(cx)?;
             return Err(e.into());
         }
-        if let Some(found) = self.lookup_snapshots(cx, dir, name)? {
+        if let Some(found) = self.lookup_snapshots(cx, name)? {
             return Ok(found);
         }
-        match self.reading()?.lookup(cx, dir, name) {
+        match self.reading()?.lookup(cx, self.file.ino, name) {
             Ok(found) => {
-                access::require(&found.dir, &self.who, X)?;
-                let spot = self.spot(found.ino);
-                Ok((found, spot))
+                access::require(&found.dir, &self.who.unix, X)?;
+                let file = self.near(found.ino);
+                Ok((found, file))
             }
             Err(Stop::Fail(e)) => {
                 // Who may not search must not learn what is not there.
-                let attr = self.directory(cx, dir)?;
-                access::require(&attr, &self.who, X)?;
+                let attr = self.directory(cx)?;
+                access::require(&attr, &self.who.unix, X)?;
                 Err(e.into())
             }
-            Err(stop) => Err(stop),
+            Err(stop) => Err(stop.into()),
         }
     }
 
     /// The target of a symbolic link.
-    pub fn readlink(&self, cx: &mut Cx, ino: Ino) -> Outcome<(Vec<u8>, Attr)> {
-        if self.place == Place::Snapshots {
-            return Err(FsError::Invalid.into());
-        }
-        self.reading()?.readlink(cx, ino)
-    }
-
-    /// Reads `len` bytes at `offset`.
-    pub fn read(&self, cx: &mut Cx, ino: Ino, offset: u64, len: usize) -> Outcome<ReadOut> {
-        if self.place == Place::Snapshots {
-            return Err(FsError::IsDir.into());
-        }
-        let out = self.reading()?.read(cx, ino, offset, len)?;
-        access::may_read(&out.attr, &self.who)?;
-        Ok(out)
-    }
-
-    /// Writes `data` at `offset`. Writing by anyone but root takes the
-    /// set-user-ID and set-group-ID bits away, before the data is there.
-    pub fn write(
-        &self,
-        cx: &mut Cx,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        how: Stability,
-    ) -> Outcome<Done<Written>> {
-        self.writable()?;
-        let attr = self.volume().getattr(cx, ino)?;
-        if attr.kind != FileKind::Regular {
-            return Err(FsError::Invalid.into());
-        }
-        access::may_write(&attr, &self.who)?;
-        if !self.who.is_root() && !data.is_empty() {
-            if let Some(mode) = access::mode_after_change(&attr) {
-                let set = SetAttr {
-                    mode: Some(mode),
-                    ..SetAttr::default()
-                };
-                self.volume().setattr(cx, ino, &set, None)?;
+    pub fn readlink(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<(Vec<u8>, Attr)> {
+        self.run(cx, |cx| {
+            if self.file.place == Place::Snapshots {
+                return Err(Error::Invalid.into());
             }
-        }
-        self.volume().write(cx, ino, offset, data, how)
+            Ok(self.reading()?.readlink(cx, self.file.ino)?)
+        })
     }
 
     /// Makes what was written durable. Whoever holds a handle may ask: it
     /// changes nothing that anyone can see.
-    pub fn commit(&self, cx: &mut Cx, ino: Ino, offset: u64, len: u64) -> Outcome<Done<Change>> {
-        let attr = self.getattr(cx, ino)?;
-        if attr.kind != FileKind::Regular {
-            return Err(FsError::Invalid.into());
-        }
-        if self.place != Place::Live || self.volume().protected() {
-            return Err(FsError::ReadOnly.into());
-        }
-        self.volume().commit(cx, ino, offset, len)
-    }
-
-    /// Creates a regular file. UNCHECKED on a file that exists is an open: it
-    /// needs no write permission on the directory, but does need it on the file
-    /// if the file is to be cut.
-    pub fn create(
+    pub fn commit(
         &self,
-        cx: &mut Cx,
-        dir: Ino,
-        name: &[u8],
-        how: CreateHow,
-        attrs: &SetAttr,
-    ) -> Outcome<Done<Created>> {
-        self.writable()?;
-        let parent = self.directory(cx, dir)?;
-        check_new_name(name)?;
-        self.not_reserved(name, FsError::Exists)?;
-        check_times(attrs)?;
-        access::require(&parent, &self.who, X)?;
-        let existing = match how {
-            CreateHow::Unchecked => match self.volume().lookup(cx, dir, name) {
-                Ok(found) => Some(found.attr),
-                Err(Stop::Fail(FsError::NotFound)) => None,
-                Err(stop) => return Err(stop),
-            },
-            CreateHow::Guarded | CreateHow::Exclusive(_) => None,
-        };
-        match existing {
-            Some(file) if file.kind == FileKind::Regular && attrs.size.is_some() => {
-                access::may_write(&file, &self.who)?;
+        cx: &mut OpContext,
+        _: Charged<Exempt>,
+        offset: u64,
+        len: u64,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            if attr.kind != FileKind::Regular {
+                return Err(Error::Invalid.into());
             }
-            Some(file) if file.kind == FileKind::Regular => {}
-            Some(_) => return Err(FsError::Exists.into()),
-            None => access::require(&parent, &self.who, W)?,
-        }
-        let attrs = access::for_creation(&parent, &self.who, FileKind::Regular, attrs);
-        self.volume().create(cx, dir, name, how, &attrs)
+            if self.file.place != Place::Live || self.volume().protected() {
+                return Err(Error::ReadOnly.into());
+            }
+            Ok(self.volume().commit(cx, self.file.ino, offset, len)?)
+        })
     }
 
-    /// Checks the making of `name` in `dir`; returns the attributes to make it
-    /// with.
-    fn making(
-        &self,
-        cx: &mut Cx,
-        dir: Ino,
-        name: &[u8],
-        kind: FileKind,
-        attrs: &SetAttr,
-    ) -> Outcome<SetAttr> {
+    /// Checks the making of `name`; returns the attributes to make it with.
+    fn making(&self, cx: &mut Cx, name: &[u8], kind: FileKind, attrs: &SetAttr) -> Result<SetAttr> {
         self.writable()?;
-        let parent = self.directory(cx, dir)?;
-        check_new_name(name)?;
-        self.not_reserved(name, FsError::Exists)?;
+        let parent = self.directory(cx)?;
+        check_own_name(name)?;
+        self.not_reserved(name, Error::Exists)?;
         check_times(attrs)?;
-        if let Err(e) = access::require(&parent, &self.who, W | X) {
+        if let Err(e) = access::require(&parent, &self.who.unix, W | X) {
             // mkdir(2) of what exists says so to whoever may search.
-            if access::permits(&parent, &self.who, X) && self.volume().lookup(cx, dir, name).is_ok()
+            if access::permits(&parent, &self.who.unix, X)
+                && self.volume().lookup(cx, parent.ino, name).is_ok()
             {
-                return Err(FsError::Exists.into());
+                return Err(Error::Exists.into());
             }
             return Err(e.into());
         }
-        Ok(access::for_creation(&parent, &self.who, kind, attrs))
+        Ok(access::for_creation(&parent, &self.who.unix, kind, attrs))
     }
 
     /// Creates a directory.
     pub fn mkdir(
         &self,
-        cx: &mut Cx,
-        dir: Ino,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
         name: &[u8],
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
-        let attrs = self.making(cx, dir, name, FileKind::Directory, attrs)?;
-        self.volume().mkdir(cx, dir, name, &attrs)
+        self.run(cx, |cx| {
+            let attrs = self.making(cx, name, FileKind::Directory, attrs)?;
+            Ok(self.volume().mkdir(cx, self.file.ino, name, &attrs)?)
+        })
     }
 
     /// Creates a symbolic link.
     pub fn symlink(
         &self,
-        cx: &mut Cx,
-        dir: Ino,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
         name: &[u8],
         target: &[u8],
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
-        let attrs = self.making(cx, dir, name, FileKind::Symlink, attrs)?;
-        if target.len() > MAX_SYMLINK {
-            return Err(FsError::NameTooLong.into());
-        }
-        if target.is_empty() || target.contains(&0) {
-            return Err(FsError::Invalid.into());
-        }
-        self.volume().symlink(cx, dir, name, target, &attrs)
+        self.run(cx, |cx| {
+            let attrs = self.making(cx, name, FileKind::Symlink, attrs)?;
+            if target.len() > MAX_SYMLINK {
+                return Err(Error::NameTooLong.into());
+            }
+            if target.is_empty() || target.contains(&0) {
+                return Err(Error::Invalid.into());
+            }
+            let dir = self.file.ino;
+            Ok(self.volume().symlink(cx, dir, name, target, &attrs)?)
+        })
     }
 
     /// Creates a device (root only), named pipe or socket.
     pub fn mknod(
         &self,
-        cx: &mut Cx,
-        dir: Ino,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
         name: &[u8],
         kind: FileKind,
         rdev: (u32, u32),
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
-        let attrs = self.making(cx, dir, name, kind, attrs)?;
-        if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.is_root() {
-            return Err(FsError::Perm.into());
-        }
-        self.volume().mknod(cx, dir, name, kind, rdev, &attrs)
+        self.run(cx, |cx| {
+            let attrs = self.making(cx, name, kind, attrs)?;
+            if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.unix.is_root() {
+                return Err(Error::Perm.into());
+            }
+            let dir = self.file.ino;
+            Ok(self.volume().mknod(cx, dir, name, kind, rdev, &attrs)?)
+        })
     }
 
-    /// Checks that the entry may be taken out of `dir`, and returns it if that
-    /// had to be looked up.
-    fn unlinking(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Outcome<()> {
-        access::require(dir, &self.who, W | X)?;
-        if dir.mode & access::S_ISVTX != 0 && !self.who.is_root() {
+    /// Checks that the entry may be taken out of the directory.
+    fn unlinking(&self, cx: &mut Cx, dir: &Attr, name: &[u8]) -> Result<()> {
+        let who = &self.who.unix;
+        access::require(dir, who, W | X)?;
+        if dir.mode & access::S_ISVTX != 0 && !who.is_root() {
             let child = self.volume().lookup(cx, dir.ino, name)?;
-            access::may_unlink(dir, &child.attr, &self.who)?;
+            access::may_unlink(dir, &child.attr, who)?;
         }
         Ok(())
     }
 
+    /// The checks of REMOVE and RMDIR.
+    fn removing(&self, cx: &mut Cx, name: &[u8]) -> Result<()> {
+        self.writable()?;
+        let parent = self.directory(cx)?;
+        check_own_name(name)?;
+        self.not_reserved(name, Error::ReadOnly)?;
+        self.unlinking(cx, &parent, name)
+    }
+
     /// Removes a name of anything but a directory.
-    pub fn remove(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Outcome<Done<Removed>> {
-        self.writable()?;
-        let parent = self.directory(cx, dir)?;
-        check_name(name)?;
-        if is_dots(name) {
-            return Err(FsError::Access.into());
-        }
-        self.not_reserved(name, FsError::ReadOnly)?;
-        self.unlinking(cx, &parent, name)?;
-        self.volume().remove(cx, dir, name)
+    pub fn remove(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+    ) -> Outcome<Done<Removed>> {
+        self.run(cx, |cx| {
+            self.removing(cx, name)?;
+            Ok(self.volume().remove(cx, self.file.ino, name)?)
+        })
     }
 
-    /// Removes an empty directory. "." cannot be meant, ".." is not empty
-    /// (RFC 1813 §3.3.13).
-    pub fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Outcome<Done<Removed>> {
-        self.writable()?;
-        let parent = self.directory(cx, dir)?;
-        check_name(name)?;
-        match name {
-            b"." => return Err(FsError::Invalid.into()),
-            b".." => return Err(FsError::Exists.into()),
-            _ => {}
-        }
-        self.not_reserved(name, FsError::ReadOnly)?;
-        self.unlinking(cx, &parent, name)?;
-        self.volume().rmdir(cx, dir, name)
+    /// Removes an empty directory.
+    pub fn rmdir(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+    ) -> Outcome<Done<Removed>> {
+        self.run(cx, |cx| {
+            self.removing(cx, name)?;
+            Ok(self.volume().rmdir(cx, self.file.ino, name)?)
+        })
     }
 
-    /// Renames, replacing what has the new name.
+    /// Renames `from` to `to` in the directory `target`, replacing what has the new name.
     pub fn rename(
         &self,
-        cx: &mut Cx,
-        from_dir: Ino,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
         from: &[u8],
-        to_dir: Ino,
+        target: &Operand<'t, A>,
         to: &[u8],
     ) -> Outcome<Done<Renamed>> {
-        self.writable()?;
-        let source = self.directory(cx, from_dir)?;
-        let target = if to_dir == from_dir {
-            source
-        } else {
-            self.directory(cx, to_dir)?
-        };
-        check_name(from)?;
-        check_name(to)?;
-        if is_dots(from) || is_dots(to) {
-            return Err(FsError::Invalid.into());
-        }
-        self.not_reserved(from, FsError::ReadOnly)?;
-        self.not_reserved(to, FsError::Exists)?;
-        access::require(&source, &self.who, W | X)?;
-        access::require(&target, &self.who, W | X)?;
-        if !self.who.is_root() {
-            self.renaming(cx, &source, from, &target, to)?;
-        }
-        self.volume().rename(cx, from_dir, from, to_dir, to)
+        self.run(cx, |cx| {
+            if target.file.place != self.file.place {
+                // Out of a snapshot, or into one.
+                return Err(Error::ReadOnly.into());
+            }
+            if target.export.volume.id() != self.export.volume.id() {
+                return Err(Error::CrossDevice.into());
+            }
+            self.writable()?;
+            let source_dir = self.directory(cx)?;
+            let target_dir = match target.file == self.file {
+                true => source_dir,
+                false => target.directory(cx)?,
+            };
+            check_own_name(from)?;
+            check_own_name(to)?;
+            self.not_reserved(from, Error::ReadOnly)?;
+            self.not_reserved(to, Error::Exists)?;
+            access::require(&source_dir, &self.who.unix, W | X)?;
+            access::require(&target_dir, &self.who.unix, W | X)?;
+            if !self.who.unix.is_root() {
+                self.renaming(cx, &source_dir, from, &target_dir, to)?;
+            }
+            let (from_dir, to_dir) = (self.file.ino, target.file.ino);
+            Ok(self.volume().rename(cx, from_dir, from, to_dir, to)?)
+        })
     }
 
-    /// The checks of a rename that look at what is renamed and replaced.
+    /// The checks of a rename that concern what is renamed and replaced.
     fn renaming(
         &self,
         cx: &mut Cx,
@@ -481,57 +412,262 @@ impl<'t> Subject<'t> {
         from: &[u8],
         target: &Attr,
         to: &[u8],
-    ) -> Outcome<()> {
+    ) -> Result<()> {
+        let who = &self.who.unix;
         let moved = source.ino != target.ino;
         if moved || source.mode & access::S_ISVTX != 0 {
             let child = self.volume().lookup(cx, source.ino, from)?;
-            access::may_unlink(source, &child.attr, &self.who)?;
+            access::may_unlink(source, &child.attr, who)?;
             if moved && child.attr.kind == FileKind::Directory {
                 // Its ".." is written.
-                access::require(&child.attr, &self.who, W)?;
+                access::require(&child.attr, who, W)?;
             }
         }
         if target.mode & access::S_ISVTX != 0 {
             match self.volume().lookup(cx, target.ino, to) {
-                Ok(old) => access::may_unlink(target, &old.attr, &self.who)?,
+                Ok(old) => access::may_unlink(target, &old.attr, who)?,
                 Err(Stop::Fail(FsError::NotFound)) => {}
-                Err(stop) => return Err(stop),
+                Err(stop) => return Err(stop.into()),
             }
         }
         Ok(())
     }
 
-    /// Makes a hard link.
-    pub fn link(&self, cx: &mut Cx, file: Ino, dir: Ino, name: &[u8]) -> Outcome<Done<Linked>> {
-        self.writable()?;
-        let parent = self.directory(cx, dir)?;
-        check_new_name(name)?;
-        self.not_reserved(name, FsError::Exists)?;
-        access::require(&parent, &self.who, W | X)?;
-        self.volume().link(cx, file, dir, name)
+    /// Makes a hard link to the file, `name` in the directory `dir`.
+    pub fn link(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        dir: &Operand<'t, A>,
+        name: &[u8],
+    ) -> Outcome<Done<Linked>> {
+        self.run(cx, |cx| {
+            if dir.file.place != self.file.place {
+                // Out of a snapshot, or into one.
+                dir.writable()?;
+                return Err(Error::CrossDevice.into());
+            }
+            if dir.export.volume.id() != self.export.volume.id() {
+                return Err(Error::CrossDevice.into());
+            }
+            self.writable()?;
+            let parent = dir.directory(cx)?;
+            check_own_name(name)?;
+            self.not_reserved(name, Error::Exists)?;
+            access::require(&parent, &self.who.unix, W | X)?;
+            let (file, dir) = (self.file.ino, dir.file.ino);
+            Ok(self.volume().link(cx, file, dir, name)?)
+        })
     }
 
-    /// Lists a directory from `cookie` on, until `each` answers that an entry
-    /// did not fit; needs read permission. Each entry comes with what its handle is
-    /// to name, if one can be told.
+    /// Lists a directory from `cookie` on, until `each` returns that an entry
+    /// did not fit; needs read permission. Each entry comes with the file that its handle is
+    /// to name, if that is known.
     pub fn readdir(
         &self,
-        cx: &mut Cx,
-        dir: Ino,
+        cx: &mut OpContext,
+        _: Charged<Looks>,
         cookie: u64,
         limit: ReadDirLimit,
-        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
     ) -> Outcome<ReadDirOut> {
-        let attr = self.directory(cx, dir)?;
-        access::require(&attr, &self.who, R)?;
-        if self.place == Place::Snapshots {
-            return self.list_snapshots(cx, dir, cookie, each);
+        self.run(cx, |cx| {
+            let dir = self.file.ino;
+            let attr = self.directory(cx)?;
+            access::require(&attr, &self.who.unix, R)?;
+            if self.file.place == Place::Snapshots {
+                return self.list_snapshots(cx, cookie, each);
+            }
+            // Also where it is not listed (any more): a listing that began with it goes on.
+            if self.is_live_root() && cookie <= snapdir::COOKIE {
+                return self.list_with_snapshots(cx, cookie, limit, each);
+            }
+            let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.near(entry.ino)));
+            Ok(self.reading()?.readdir(cx, dir, cookie, limit, &mut each)?)
+        })
+    }
+}
+
+impl<A: AccessModel> Operand<'_, A> {
+    fn may_read(&self, attr: &Attr) -> std::result::Result<(), Error> {
+        self.access.may_read(attr, &self.who)
+    }
+
+    fn may_write(&self, attr: &Attr) -> std::result::Result<(), Error> {
+        self.access.may_write(attr, &self.who)
+    }
+
+    /// Whether the caller may lock the file so. Locks are advisory, but whoever holds one keeps others waiting: that takes
+    /// the permission that fcntl(2) takes, to have the file open for reading or for writing.
+    pub fn may_lock(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Exempt>,
+        access: LockAccess,
+    ) -> Outcome<()> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            if attr.kind != FileKind::Regular {
+                return Err(Error::Invalid.into());
+            }
+            let read = self.may_read(&attr);
+            let write = self.writable().and_then(|()| self.may_write(&attr));
+            Ok(match access {
+                LockAccess::Any => read.or(write),
+                LockAccess::Read => read,
+                LockAccess::Write => write,
+                LockAccess::ReadWrite => read.and(write),
+            }?)
+        })
+    }
+
+    /// Sets attributes; with `guard`, only if that is still the ctime.
+    pub fn setattr(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        set: &SetAttr,
+        guard: Option<Time>,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            check_times(set)?;
+            let attr = self.volume().getattr(cx, self.file.ino)?;
+            if set.size.is_some() && attr.kind != FileKind::Regular {
+                return Err(Error::Invalid.into());
+            }
+            let may_write = || self.may_write(&attr);
+            let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
+            Ok(self.volume().setattr(cx, self.file.ino, &set, guard)?)
+        })
+    }
+
+    /// Reads at `offset` what was charged for, or less at the end of the file.
+    pub fn read(
+        &self,
+        cx: &mut OpContext,
+        charged: Charged<Reads>,
+        offset: u64,
+    ) -> Outcome<ReadOut> {
+        let out = self.run(cx, |cx| {
+            if self.file.place == Place::Snapshots {
+                return Err(Error::IsDir.into());
+            }
+            let reading = self.reading()?;
+            let out = reading.read(cx, self.file.ino, offset, charged.bytes())?;
+            self.may_read(&out.attr)?;
+            Ok(out)
+        })?;
+        cx.set_moved(out.len);
+        Ok(out)
+    }
+
+    /// Writes `data` at `offset`. Writing by anyone but root takes the
+    /// set-user-ID and set-group-ID bits away, before the data is there.
+    pub fn write(
+        &self,
+        cx: &mut OpContext,
+        charged: Charged<Writes>,
+        offset: u64,
+        data: &[u8],
+        how: Stability,
+    ) -> Outcome<Done<Written>> {
+        assert!(
+            data.len() <= charged.bytes(),
+            "no more is written than was charged"
+        );
+        let done = self.run(cx, |cx| {
+            self.writable()?;
+            let ino = self.file.ino;
+            let attr = self.volume().getattr(cx, ino)?;
+            if attr.kind != FileKind::Regular {
+                return Err(Error::Invalid.into());
+            }
+            self.may_write(&attr)?;
+            if !self.who.unix.is_root() && !data.is_empty() {
+                if let Some(mode) = access::mode_after_change(&attr) {
+                    let set = SetAttr {
+                        mode: Some(mode),
+                        ..SetAttr::default()
+                    };
+                    self.volume().setattr(cx, ino, &set, None)?;
+                }
+            }
+            Ok(self.volume().write(cx, ino, offset, data, how)?)
+        })?;
+        cx.set_moved(data.len());
+        Ok(done)
+    }
+
+    /// Creates a regular file. UNCHECKED on a file that exists is an open: it
+    /// needs no write permission on the directory, but does need it on the file
+    /// if the file is to be cut.
+    pub fn create(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+        how: CreateHow,
+        attrs: &SetAttr,
+    ) -> Outcome<Done<Created>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            let dir = self.file.ino;
+            let parent = self.directory(cx)?;
+            check_own_name(name)?;
+            self.not_reserved(name, Error::Exists)?;
+            check_times(attrs)?;
+            access::require(&parent, &self.who.unix, X)?;
+            let existing = match how {
+                CreateHow::Unchecked => match self.volume().lookup(cx, dir, name) {
+                    Ok(found) => Some(found.attr),
+                    Err(Stop::Fail(FsError::NotFound)) => None,
+                    Err(stop) => return Err(stop.into()),
+                },
+                CreateHow::Guarded | CreateHow::Exclusive(_) => None,
+            };
+            match existing {
+                Some(file) if file.kind == FileKind::Regular && attrs.size.is_some() => {
+                    self.may_write(&file)?;
+                }
+                Some(file) if file.kind == FileKind::Regular => {}
+                Some(_) => return Err(Error::Exists.into()),
+                None => access::require(&parent, &self.who.unix, W)?,
+            }
+            let attrs = access::for_creation(&parent, &self.who.unix, FileKind::Regular, attrs);
+            Ok(self.volume().create(cx, dir, name, how, &attrs)?)
+        })
+    }
+}
+
+impl Vfs {
+    /// The handle of the directory `path` below the root of `export`. The server's own walk, as root: whether a client may
+    /// begin below a root is for the export's rules, and what it may do there for the permissions there.
+    pub fn walk(
+        &self,
+        cx: &mut OpContext,
+        export: &Export,
+        rule: &Rule,
+        path: &str,
+    ) -> Outcome<[u8; HANDLE_BYTES]> {
+        let mut at = Operand {
+            export,
+            rule,
+            who: Cow::Owned(Identity::default()),
+            file: FileRef::live(export.volume.root()),
+            access: (),
+            client: ClientKey::OTHERS,
+        };
+        for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
+            if name == ".." {
+                return Err(Error::Access.into());
+            }
+            let (found, file) = at.run(cx, |cx| at.find(cx, name.as_bytes()))?;
+            if found.attr.kind != FileKind::Directory {
+                return Err(Error::NotDir.into());
+            }
+            at.file = file;
         }
-        // Also where it is not listed (any more): a listing that began with it goes on.
-        if self.is_live_root(dir) && cookie <= snapdir::COOKIE {
-            return self.list_with_snapshots(cx, dir, cookie, limit, each);
-        }
-        let mut each = |entry: &DirEntry<'_>| each(entry, Some(self.spot(entry.ino)));
-        self.reading()?.readdir(cx, dir, cookie, limit, &mut each)
+        Ok(self.handle_of(at.file_id()))
     }
 }

@@ -14,14 +14,17 @@
 //! no inode has. Cookies of its entries are the snapshots' identities: stable.
 
 use weir_base::Ino;
-use weir_volume::{Attr, DirEntry, FileKind, Found, FsError, ReadDirLimit, ReadDirOut, Stop};
+use weir_volume::{Attr, DirEntry, FileKind, Found, ReadDirLimit, ReadDirOut};
 
 use crate::access::{self, X};
+use crate::error::{Error, Halt};
 use crate::handle::Place;
-use crate::ops::{Outcome, Subject};
+use crate::pipeline::Operand;
 use crate::{Cx, Volume};
 use std::ops::Deref;
 use std::sync::Arc;
+
+type Result<T> = std::result::Result<T, Halt>;
 
 /// Its name.
 pub const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
@@ -37,17 +40,17 @@ const FIRST: u64 = 16;
 
 /// Something in a volume that a handle can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct FileRef {
     /// The inode.
     pub ino: Ino,
     /// Where.
     pub place: Place,
 }
 
-impl Spot {
+impl FileRef {
     /// In the volume as it is now.
-    pub fn live(ino: Ino) -> Spot {
-        Spot {
+    pub fn live(ino: Ino) -> FileRef {
+        FileRef {
             ino,
             place: Place::Live,
         }
@@ -61,7 +64,7 @@ pub(crate) enum Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    pub(crate) fn new(volume: &'t Arc<Volume>, place: Place) -> Outcome<Reading<'t>> {
+    pub(crate) fn new(volume: &'t Arc<Volume>, place: Place) -> Result<Reading<'t>> {
         match place {
             // Of the destination of a replication what it last was completely.
             Place::Live if volume.protected() => Ok(match volume.serving()? {
@@ -69,8 +72,8 @@ impl<'t> Reading<'t> {
                 None => Reading::Live(volume),
             }),
             Place::Live => Ok(Reading::Live(volume)),
-            Place::Snapshot(id) => volume.view(id).map(Reading::View),
-            Place::Snapshots => Err(FsError::Invalid.into()),
+            Place::Snapshot(id) => Ok(Reading::View(volume.view(id)?)),
+            Place::Snapshots => Err(Error::Invalid.into()),
         }
     }
 }
@@ -85,18 +88,18 @@ impl Deref for Reading<'_> {
     }
 }
 
-impl Subject<'_> {
-    /// The spot of an inode beside the subject's own.
-    pub fn spot(&self, ino: Ino) -> Spot {
-        Spot {
+impl<A> Operand<'_, A> {
+    /// The file of another inode of the same volume or snapshot.
+    pub fn near(&self, ino: Ino) -> FileRef {
+        FileRef {
             ino,
-            place: self.place,
+            place: self.file.place,
         }
     }
 
     /// Whether this directory is the volume's root, in the volume as it is now.
-    pub(crate) fn is_live_root(&self, dir: Ino) -> bool {
-        self.place == Place::Live && dir == self.export.volume.root()
+    pub(crate) fn is_live_root(&self) -> bool {
+        self.file == FileRef::live(self.export.volume.root())
     }
 
     /// Whether listing the volume's root shows the directory of snapshots.
@@ -105,7 +108,7 @@ impl Subject<'_> {
     }
 
     /// Refuses what would change the directory of snapshots, or hide behind it.
-    pub(crate) fn not_reserved(&self, name: &[u8], error: FsError) -> Result<(), FsError> {
+    pub(crate) fn not_reserved(&self, name: &[u8], error: Error) -> std::result::Result<(), Error> {
         match self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY {
             true => Err(error),
             false => Ok(()),
@@ -113,11 +116,11 @@ impl Subject<'_> {
     }
 
     /// Attributes of the directory of snapshots of `dir`, which must exist.
-    pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Outcome<Attr> {
+    pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Result<Attr> {
         let volume = &self.export.volume;
         let of = Reading::new(volume, Place::Live)?.getattr(cx, dir)?;
         if of.kind != FileKind::Directory {
-            return Err(FsError::Stale.into());
+            return Err(Error::Stale.into());
         }
         let (changed, change) = volume.snapshots_changed();
         Ok(Attr {
@@ -142,23 +145,16 @@ impl Subject<'_> {
     pub(crate) fn lookup_snapshots(
         &self,
         cx: &mut Cx,
-        dir: Ino,
         name: &[u8],
-    ) -> Outcome<Option<(Found, Spot)>> {
-        let volume = &self.export.volume;
-        let live = |place| Subject {
-            export: self.export,
-            rule: self.rule,
-            who: self.who.clone(),
-            place,
-        };
-        match self.place {
+    ) -> Result<Option<(Found, FileRef)>> {
+        let (volume, dir) = (&self.export.volume, self.file.ino);
+        match self.file.place {
             Place::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
-                let of = self.getattr(cx, dir)?;
+                let of = self.attr(cx)?;
                 if of.kind != FileKind::Directory {
-                    return Err(FsError::NotDir.into());
+                    return Err(Error::NotDir.into());
                 }
-                access::require(&of, &self.who, X)?;
+                access::require(&of, &self.who.unix, X)?;
                 let attr = self.snapshots_attr(cx, dir)?;
                 let found = Found {
                     ino: attr.ino,
@@ -166,7 +162,7 @@ impl Subject<'_> {
                     dir: of,
                 };
                 let place = Place::Snapshots;
-                Ok(Some((found, Spot { ino: dir, place })))
+                Ok(Some((found, FileRef { ino: dir, place })))
             }
             Place::Live => Ok(None),
             Place::Snapshot(_) => {
@@ -174,7 +170,7 @@ impl Subject<'_> {
                 if name != b".." || dir != volume.root() {
                     return Ok(None);
                 }
-                let below = self.getattr(cx, dir)?;
+                let below = self.attr(cx)?;
                 let attr = self.snapshots_attr(cx, dir)?;
                 let found = Found {
                     ino: attr.ino,
@@ -182,7 +178,7 @@ impl Subject<'_> {
                     dir: below,
                 };
                 let place = Place::Snapshots;
-                Ok(Some((found, Spot { ino: dir, place })))
+                Ok(Some((found, FileRef { ino: dir, place })))
             }
             Place::Snapshots => {
                 let own = self.snapshots_attr(cx, dir)?;
@@ -190,14 +186,14 @@ impl Subject<'_> {
                     b"." => Place::Snapshots,
                     b".." => Place::Live,
                     _ => {
-                        let name = std::str::from_utf8(name).map_err(|_| FsError::NotFound)?;
-                        let found = volume.snapshot(name).ok_or(FsError::NotFound)?;
+                        let name = std::str::from_utf8(name).map_err(|_| Error::NotFound)?;
+                        let found = volume.snapshot(name).ok_or(Error::NotFound)?;
                         Place::Snapshot(found.id)
                     }
                 };
-                let attr = match live(place).getattr(cx, dir) {
+                let attr = match self.attr_in(cx, place) {
                     // The snapshot is older than the directory.
-                    Err(Stop::Fail(FsError::Stale)) => return Err(FsError::NotFound.into()),
+                    Err(Halt::Failed(Error::Stale)) => return Err(Error::NotFound.into()),
                     other => other?,
                 };
                 let found = Found {
@@ -205,7 +201,7 @@ impl Subject<'_> {
                     attr,
                     dir: own,
                 };
-                Ok(Some((found, Spot { ino: dir, place })))
+                Ok(Some((found, FileRef { ino: dir, place })))
             }
         }
     }
@@ -215,10 +211,10 @@ impl Subject<'_> {
     pub(crate) fn list_snapshots(
         &self,
         cx: &mut Cx,
-        dir: Ino,
         cookie: u64,
-        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
-    ) -> Outcome<ReadDirOut> {
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
+    ) -> Result<ReadDirOut> {
+        let dir = self.file.ino;
         let own = self.snapshots_attr(cx, dir)?;
         let mut out = ReadDirOut {
             eof: true,
@@ -261,11 +257,11 @@ impl Subject<'_> {
     pub(crate) fn list_with_snapshots(
         &self,
         cx: &mut Cx,
-        dir: Ino,
         cookie: u64,
         limit: ReadDirLimit,
-        each: &mut dyn FnMut(&DirEntry<'_>, Option<Spot>) -> bool,
-    ) -> Outcome<ReadDirOut> {
+        each: &mut dyn FnMut(&DirEntry<'_>, Option<FileRef>) -> bool,
+    ) -> Result<ReadDirOut> {
+        let dir = self.file.ino;
         let attr = self.snapshots_attr(cx, dir)?;
         let own = DirEntry {
             cookie: COOKIE,
@@ -274,7 +270,7 @@ impl Subject<'_> {
             kind: FileKind::Directory,
             attr: limit.attrs.then_some(attr),
         };
-        let spot = Spot {
+        let file = FileRef {
             ino: dir,
             place: Place::Snapshots,
         };
@@ -284,13 +280,13 @@ impl Subject<'_> {
         let mut out = reading.readdir(cx, dir, cookie.min(COOKIE - 1), limit, &mut |entry| {
             if due && entry.cookie > COOKIE {
                 due = false;
-                fits = each(&own, Some(spot));
+                fits = each(&own, Some(file));
             }
-            fits = fits && each(entry, Some(self.spot(entry.ino)));
+            fits = fits && each(entry, Some(self.near(entry.ino)));
             fits
         })?;
         if due && fits && out.eof {
-            out.eof = each(&own, Some(spot));
+            out.eof = each(&own, Some(file));
         }
         Ok(out)
     }

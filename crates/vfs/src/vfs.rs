@@ -1,40 +1,22 @@
-//! The entrance: from a handle and a caller to a [`Subject`] on an inode.
+//! The entrance: from a handle and a session to a file that it may use.
 
-use crate::admission::{self, Admitted, Client};
+use crate::admission::{self, Admission};
+use crate::error::{Error, Outcome, Suspend};
 use crate::exports::{Export, ExportTable, Protocol, Verdict};
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
-use crate::identity::Creds;
 use crate::locks::LockTable;
-use crate::names::{Names, Wait};
-use crate::ops::Subject;
-use crate::snapdir::Spot;
+use crate::names::Names;
+use crate::pipeline::{Admitted, Operand};
+use crate::session::Session;
+use crate::snapdir::FileRef;
 use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Budget, Ino, ManualClock, SipKey};
+use weir_base::{Budget, ManualClock, SipKey, VolumeId};
 
 /// Bytes of locks where the owner of the waist sets no budget.
 const LOCK_BYTES: usize = 64 << 20;
-
-/// Why a handle leads nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoSubject {
-    /// Not a handle of this server.
-    BadHandle,
-    /// Of a volume that is not exported any more.
-    Stale,
-    /// The export is not for this client.
-    Denied,
-    /// Whether it is takes a name that is not known.
-    Unknown(Wait),
-}
-
-impl From<BadHandle> for NoSubject {
-    fn from(_: BadHandle) -> Self {
-        NoSubject::BadHandle
-    }
-}
 
 /// Everything that protocols share: exports, handles, locks.
 pub struct Vfs {
@@ -101,13 +83,10 @@ impl Vfs {
         self.key.derive(purpose)
     }
 
-    /// The handle of something of `export`.
-    pub fn handle(&self, export: &Export, spot: Spot) -> [u8; HANDLE_BYTES] {
-        self.key.encode(FileId {
-            volume: export.volume.id(),
-            ino: spot.ino,
-            place: spot.place,
-        })
+    /// The handle of something in `volume`.
+    pub fn handle(&self, volume: VolumeId, file: FileRef) -> [u8; HANDLE_BYTES] {
+        let FileRef { ino, place } = file;
+        self.handle_of(FileId { volume, ino, place })
     }
 
     /// The handle of a file.
@@ -120,32 +99,40 @@ impl Vfs {
         self.key.decode(handle)
     }
 
-    /// Verifies `handle` and admits `client` as `caller` (`None`: no identity
-    /// given) to its export in `table`.
-    pub fn admit<'t>(
+    /// Verifies `handle` and admits `session` to its export in `table`.
+    ///
+    /// # Errors
+    /// `BadHandle`, `Stale`, `Denied`; suspended while the client's name decides and is not known.
+    pub fn admit<'t, A: Copy>(
         &self,
         table: &'t ExportTable,
         handle: &[u8],
-        client: &Client<'_>,
-        caller: Option<&Creds>,
-    ) -> Result<(Subject<'t>, Ino), NoSubject> {
-        let id = self.key.decode(handle)?;
-        let (export, rule) = match admission::admit(table, id.volume, client, &self.names) {
-            Admitted::Yes(export, rule) => (export, rule),
-            Admitted::Denied => return Err(NoSubject::Denied),
-            Admitted::Unknown(wait) => return Err(NoSubject::Unknown(wait)),
-            Admitted::NoExport => return Err(NoSubject::Stale),
+        session: &Session<'t, A>,
+    ) -> Outcome<Admitted<'t, A>> {
+        let id = self
+            .key
+            .decode(handle)
+            .map_err(|BadHandle| Error::BadHandle)?;
+        let (export, rule) = match admission::admit(table, id.volume, session, &self.names) {
+            Admission::Yes(export, rule) => (export, rule),
+            Admission::Denied => return Err(Error::Denied.into()),
+            Admission::Unknown(wait) => return Err(Suspend::NameService(wait).into()),
+            Admission::NoExport => return Err(Error::Stale.into()),
         };
         // A directory of snapshots that is not shown any more is not there.
         if id.place != Place::Live && !export.snapshot_directory {
-            return Err(NoSubject::Stale);
+            return Err(Error::Stale.into());
         }
-        let subject = Subject {
+        Ok(Admitted::new(Operand {
             export,
             rule,
-            who: rule.identity(caller.cloned()),
-            place: id.place,
-        };
-        Ok((subject, id.ino))
+            who: rule.identity(session.identity),
+            file: FileRef {
+                ino: id.ino,
+                place: id.place,
+            },
+            access: session.access,
+            client: session.client,
+        }))
     }
 }

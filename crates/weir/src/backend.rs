@@ -404,7 +404,7 @@ impl Backend for Node {
             }
             match self.export(spec) {
                 Ok(export) => {
-                    exports.insert(spec.key.clone(), (Arc::clone(spec), export.volume.id()));
+                    exports.insert(spec.key.clone(), (Arc::clone(spec), export.volume()));
                     missing.remove(&spec.key);
                     new.push(Arc::new(export));
                 }

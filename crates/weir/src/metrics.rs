@@ -23,7 +23,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,9 +31,9 @@ use weir_nfs::operation;
 use weir_qos::{Limit, Limits, Usage};
 use weir_store::Cache;
 use weir_store::cache::CacheStats;
-use weir_vfs::Vfs;
 use weir_vfs::stats::{BUCKETS, ByOperation, FIRST_BUCKET, OTHERS, Stats, Tally};
 use weir_vfs::throttle::{ClientStatus, Level, PoolStatus, VolumeStatus};
+use weir_vfs::{ClientKey, Vfs};
 
 /// Volumes that have histograms.
 const DETAILED: usize = 500;
@@ -55,7 +54,7 @@ pub struct Metrics {
 }
 
 /// Which node of the limits.
-type Node = (Level, u64, Option<IpAddr>);
+type Node = (Level, u64, Option<ClientKey>);
 
 /// Rates by the difference of two looks.
 #[derive(Default)]
@@ -296,7 +295,7 @@ impl Metrics {
         let clients = limited_clients(limited);
         let of_clients = clients.iter().map(|(volume, client)| {
             let id = u64::from(volume.volume.0);
-            ((Level::Client, id, Some(client.address)), client.usage)
+            ((Level::Client, id, Some(client.client)), client.usage)
         });
         let now = self.clock.monotonic().as_secs_f64();
         rates.look(now, of_pools.chain(of_volumes).chain(of_clients));
@@ -336,7 +335,7 @@ impl Metrics {
             let node = (
                 Level::Client,
                 u64::from(volume.volume.0),
-                Some(client.address),
+                Some(client.client),
             );
             for (limit, rate) in rates_of(&volume.client_limits) {
                 let labels = [
@@ -344,7 +343,7 @@ impl Metrics {
                     ("pool", pool_name(pools, volume.pool)),
                     ("volume", &volume.name),
                     ("limit", limit.name()),
-                    ("client", &client_name(client.address)),
+                    ("client", &client.client.to_string()),
                 ];
                 if let Some(now) = rates.used(node, limit) {
                     used.sample("weir_limit_used", &labels, now);
@@ -544,7 +543,7 @@ fn metadata(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
 fn throttled_clients(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     let mut rows: Vec<(&VolumeStatus, String, Usage)> = Vec::new();
     for volume in limited {
-        let client = |client: &ClientStatus| (volume, client_name(client.address), client.usage);
+        let client = |client: &ClientStatus| (volume, client.client.to_string(), client.usage);
         rows.extend(volume.clients.iter().map(client));
     }
     rows.sort_by_key(|(_, _, usage)| {
@@ -689,7 +688,7 @@ mod tests {
         assert!((value(&page, "weir_read_ahead_wasted_blocks_total") - 1.0).abs() < 1e-9);
         let request = Request {
             volume: VolumeId(3),
-            client: [10, 0, 0, 1].into(),
+            client: std::net::IpAddr::from([10, 0, 0, 1]).into(),
             flow: 1,
             direction: Direction::Read,
             bytes: 500,
@@ -697,7 +696,8 @@ mod tests {
         metrics.render();
         let first = throttle.gate(&request, None, &mut None);
         let second = throttle.gate(&request, None, &mut None);
-        throttle.charge_upkeep(VolumeId(3), [10, 0, 0, 1].into(), Upkeep::Change, None);
+        let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
+        throttle.charge_upkeep(VolumeId(3), client, Upkeep::Change, None);
         let arrived = 1_000;
         let done = Done {
             volume: VolumeId(3),

@@ -2,23 +2,22 @@
 
 use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_share_result};
 use super::{LockService, Recorded, Slip};
+use crate::v3::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict, Who};
 use weir_vfs::names::Wait;
-use weir_vfs::volume::{FsError, Stop};
-use weir_vfs::{Client as Caller, Creds, Cx, Export, ExportTable, FileId, LockAccess, NoSubject};
+use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
 
 /// A call being served.
 pub(crate) struct Op<'a> {
     pub(crate) service: &'a LockService,
     pub(crate) table: &'a ExportTable,
-    pub(crate) client: Caller<'a>,
-    /// The identity in the call, if it gives one.
-    pub(crate) caller: Option<&'a Creds>,
+    /// On whose behalf. Locks are allowed as reading and writing is.
+    pub(crate) session: Session<'a>,
     pub(crate) local: IpAddr,
-    pub(crate) cx: &'a mut Cx,
+    pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
@@ -31,9 +30,6 @@ pub(crate) struct Op<'a> {
     stranger: bool,
 }
 
-/// Why the call is not done yet: the volume has to do this first.
-pub(crate) type Stopped<'a> = (Stop, &'a Export);
-
 /// Whether the procedure is one that takes locks: the caller's identity counts.
 pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
     match args {
@@ -44,20 +40,19 @@ pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
 }
 
 impl<'a> Op<'a> {
-    /// A call from `client`, which reached us at `local`.
+    /// A call of `session`, which reached us at `local`.
     pub(crate) fn new(
         service: &'a LockService,
         table: &'a ExportTable,
-        client: Caller<'a>,
+        session: Session<'a>,
         local: IpAddr,
-        cx: &'a mut Cx,
+        cx: &'a mut OpContext,
         out: &'a mut Vec<u8>,
     ) -> Op<'a> {
         Op {
             service,
             table,
-            client,
-            caller: None,
+            session,
             local,
             cx,
             out,
@@ -69,7 +64,7 @@ impl<'a> Op<'a> {
     }
 
     /// Serves decoded arguments.
-    pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Stopped<'a>> {
+    pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Suspend> {
         match args {
             Args::Null | Args::Notify => {}
             Args::Sync(verb, a) => {
@@ -99,13 +94,13 @@ impl<'a> Op<'a> {
                     Verb::Granted => 15,
                 };
                 self.service
-                    .send_once(self.client.address, self.local, procedure, &results);
+                    .send_once(self.session.origin, self.local, procedure, &results);
             }
             Args::Result(verb, cookie, stat) => {
                 if let (Verb::Granted, Ok(token)) = (verb, <[u8; 8]>::try_from(*cookie)) {
                     let token = u64::from_be_bytes(token);
                     self.service
-                        .answered(token, Some(self.client.address), Some(*stat));
+                        .answered(token, Some(self.session.origin), Some(*stat));
                 }
             }
             Args::Share(a) => {
@@ -117,48 +112,38 @@ impl<'a> Op<'a> {
                 put_share_result(self.out, a.cookie, stat);
             }
             Args::FreeAll(name) => {
-                self.unknown = self.service.host_gone(self.client.address, name);
+                self.unknown = self.service.host_gone(self.session.origin, name);
             }
         }
         Ok(())
     }
 
     /// The file of a handle, if the client may use it, it still exists, and the caller may lock it so.
-    fn file(
-        &mut self,
-        handle: &[u8],
-        access: LockAccess,
-    ) -> Result<Result<FileId, Stat>, Stopped<'a>> {
-        let service = self.service;
-        let (subject, ino) = match service
-            .vfs
-            .admit(self.table, handle, &self.client, self.caller)
-        {
-            Ok(s) => s,
-            Err(NoSubject::Stale) => return Ok(Err(Stat::StaleHandle)),
+    fn file(&mut self, handle: &[u8], access: LockAccess) -> Result<Result<FileId, Stat>, Suspend> {
+        let vfs = &self.service.vfs;
+        let admitted = match vfs.admit(self.table, handle, &self.session) {
+            Ok(admitted) => admitted,
+            Err(Unfinished::Failed(Error::Stale)) => return Ok(Err(Stat::StaleHandle)),
             Err(why) => {
                 self.stranger = true;
-                if let NoSubject::Unknown(wait) = why {
+                if let Unfinished::Suspended(Suspend::NameService(wait)) = why {
                     self.unknown = Some(wait);
                 }
                 return Ok(Err(match why {
-                    NoSubject::BadHandle => Stat::StaleHandle,
+                    Unfinished::Failed(Error::BadHandle) => Stat::StaleHandle,
                     _ => Stat::Failed,
                 }));
             }
         };
-        self.volume = Some(subject.export.volume.id());
-        match subject.may_lock(self.cx, ino, access) {
-            Ok(()) => Ok(Ok(FileId {
-                volume: subject.export.volume.id(),
-                ino,
-                place: subject.place,
-            })),
-            Err(Stop::Fail(FsError::Stale)) => Ok(Err(Stat::StaleHandle)),
-            Err(Stop::Fail(FsError::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
+        self.volume = Some(admitted.volume());
+        let (file, charged) = admitted.charge(vfs, self.cx, Exempt)?;
+        match file.may_lock(self.cx, charged, access) {
+            Ok(()) => Ok(Ok(file.file_id())),
+            Err(Unfinished::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
+            Err(Unfinished::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
             // There is no status for a permission that is missing; the Linux server answers this one.
-            Err(Stop::Fail(_)) => Ok(Err(Stat::Failed)),
-            Err(stop) => Err((stop, subject.export)),
+            Err(Unfinished::Failed(_)) => Ok(Err(Stat::Failed)),
+            Err(Unfinished::Suspended(suspend)) => Err(suspend),
         }
     }
 
@@ -166,8 +151,8 @@ impl<'a> Op<'a> {
     /// permission since, what the client has there it may give up.
     fn locked_file(&mut self, handle: &[u8]) -> Result<FileId, Stat> {
         let vfs = &self.service.vfs;
-        let admitted = vfs.admit(self.table, handle, &self.client, None);
-        self.stranger = !matches!(admitted, Ok(_) | Err(NoSubject::Stale));
+        let admitted = vfs.admit(self.table, handle, &self.session);
+        self.stranger = !matches!(admitted, Ok(_) | Err(Unfinished::Failed(Error::Stale)));
         let file = vfs.file_id(handle).map_err(|_| Stat::StaleHandle)?;
         self.volume = Some(file.volume);
         Ok(file)
@@ -175,7 +160,7 @@ impl<'a> Op<'a> {
 
     fn client_of(&self, name: &[u8]) -> Client {
         Client {
-            address: self.client.address,
+            address: self.session.origin,
             name: Arc::from(name),
         }
     }
@@ -193,7 +178,7 @@ impl<'a> Op<'a> {
         verb: Verb,
         a: &LockArgs<'_>,
         monitored: bool,
-    ) -> Result<(Stat, Option<Lock>), Stopped<'a>> {
+    ) -> Result<(Stat, Option<Lock>), Suspend> {
         if verb == Verb::Granted {
             // We hold no locks anywhere.
             self.stranger = true;
@@ -211,7 +196,7 @@ impl<'a> Op<'a> {
         let Some(range) = Range::new(a.lock.offset, a.lock.length) else {
             return Ok((Stat::TooBig, None));
         };
-        tracing::debug!(client = %self.client.address, ?verb, process = a.lock.svid, ino = %file.ino, ?range, a.exclusive, a.block, "lock call");
+        tracing::debug!(client = %self.session.origin, ?verb, process = a.lock.svid, ino = %file.ino, ?range, a.exclusive, a.block, "lock call");
         let lock = Lock {
             owner: self.owner(&a.lock),
             range,
@@ -325,7 +310,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    fn share(&mut self, a: &ShareArgs<'_>) -> Result<Stat, Stopped<'a>> {
+    fn share(&mut self, a: &ShareArgs<'_>) -> Result<Stat, Suspend> {
         if a.access > 3 || a.deny > 3 {
             return Ok(Stat::Failed);
         }

@@ -8,10 +8,10 @@
 use super::args::ReadDirArgs;
 use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
-use super::{Op, Release, failed};
+use super::{Op, Release};
 use crate::xdr::{Put, padding};
-use weir_vfs::volume::{DirEntry, FsError, ReadDirLimit, Stop};
-use weir_vfs::{HANDLE_BYTES, Spot};
+use weir_vfs::volume::{DirEntry, ReadDirLimit};
+use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Unfinished};
 
 /// Bytes of results that a call gets at most, whatever it asks for: enough for
 /// some 600 entries with attributes, little enough that a listing does not keep
@@ -37,9 +37,9 @@ pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
 }
 
 fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
-    let (subject, dir) = match op.admit(a.dir) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (dir, charged) = match op.enter(a.dir, Looks) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
     let room = (a.maxcount as usize).min(MAX_LISTING).saturating_sub(FIXED);
     let names_room = a.dircount.map_or(usize::MAX, |n| n as usize);
@@ -55,40 +55,37 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
     let start = op.out.len();
     op.out.resize(start + 4 + POST_OP_BYTES + 8, 0);
     let (mut used, mut names, mut full) = (0, 0, false);
-    let (vfs, export) = (op.vfs, subject.export);
+    let (vfs, volume) = (op.vfs, dir.file_id().volume);
     let out = &mut *op.out;
-    let outcome = subject.readdir(
-        op.cx,
-        dir,
-        a.cookie,
-        limit,
-        &mut |e: &DirEntry<'_>, spot: Option<Spot>| {
-            let bare = ENTRY + e.name.len() + padding(e.name.len());
-            let size = bare + if plus { PLUS } else { 0 };
-            if full || used + size > room || names + bare > names_room {
-                full = true;
-                return false;
+    let outcome = dir.readdir(op.cx, charged, a.cookie, limit, &mut |e: &DirEntry<'_>,
+                                                                     file: Option<
+        FileRef,
+    >| {
+        let bare = ENTRY + e.name.len() + padding(e.name.len());
+        let size = bare + if plus { PLUS } else { 0 };
+        if full || used + size > room || names + bare > names_room {
+            full = true;
+            return false;
+        }
+        used += size;
+        names += bare;
+        out.put_bool(true);
+        out.put_u64(e.ino.0);
+        out.put_opaque(e.name);
+        out.put_u64(e.cookie);
+        if plus {
+            put_post_op(out, e.attr.as_ref());
+            match file {
+                Some(file) => put_post_op_handle(out, &vfs.handle(volume, file)),
+                None => out.put_bool(false),
             }
-            used += size;
-            names += bare;
-            out.put_bool(true);
-            out.put_u64(e.ino.0);
-            out.put_opaque(e.name);
-            out.put_u64(e.cookie);
-            if plus {
-                put_post_op(out, e.attr.as_ref());
-                match spot {
-                    Some(spot) => put_post_op_handle(out, &vfs.handle(export, spot)),
-                    None => out.put_bool(false),
-                }
-            }
-            true
-        },
-    );
+        }
+        true
+    });
     let checked = outcome.and_then(|o| {
         // Position 0 is the start whatever the verifier (RFC 1813 §3.3.16).
         if a.cookie != 0 && a.verifier != o.verifier {
-            Err(Stop::Fail(FsError::BadCookie))
+            Err(Unfinished::from(Error::BadCookie))
         } else {
             Ok(o)
         }
@@ -114,11 +111,7 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
         }
         Err(stop) => {
             op.out.truncate(start);
-            let status = failed(stop)?;
-            op.status(status);
-            let attr = op.attrs_if_at_hand(&subject, dir);
-            put_post_op(op.out, attr.as_ref());
-            Ok(None)
+            op.fail_attr(stop, &dir)
         }
     }
 }

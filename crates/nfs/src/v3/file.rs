@@ -5,11 +5,11 @@ use super::args::{RangeArgs, SetAttrArgs, WriteArgs};
 use super::fsinfo::{MAX_READ, MAX_WRITE};
 use super::status::Status;
 use super::types::{put_fattr, put_post_op, put_wcc};
-use super::{Op, Release, failed, is_dir_as_invalid, split};
+use super::{Op, Release, failed, split};
 use crate::reply::Payload;
 use crate::xdr::Put;
-use weir_vfs::volume::{Attr, FileKind, FsError, Stability, Stop};
-use weir_vfs::{Direction, Permitted};
+use weir_vfs::volume::{Attr, FileKind, Stability};
+use weir_vfs::{Changes, Error, Exempt, Looks, Permitted, Reads, Unfinished, Writes};
 
 /// ACCESS3 bits (RFC 1813 §3.3.4).
 pub mod bits {
@@ -29,18 +29,18 @@ pub mod bits {
 
 /// GETATTR (RFC 1813 §3.3.1).
 pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
-    let (subject, ino) = match op.admit(object) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (object, _charged) = match op.enter(object, Looks) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.getattr(op.cx, ino) {
+    match object.getattr(op.cx) {
         Ok(attr) => {
             op.status(Status::Ok);
             put_fattr(op.out, &attr);
         }
-        Err(stop) => {
-            let status = failed(stop)?;
-            op.status(status);
+        Err(why) => {
+            let error = failed(why)?;
+            op.status(Status::of(op.procedure, error));
         }
     }
     Ok(None)
@@ -48,18 +48,18 @@ pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
 
 /// SETATTR (RFC 1813 §3.3.2).
 pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
-    let (subject, ino) = match op.admit(a.object) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (object, charged) = match op.enter(a.object, Changes) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.setattr(op.cx, ino, &a.new, a.guard) {
+    match object.setattr(op.cx, charged, &a.new, a.guard) {
         Ok(done) => {
             let (change, lsn) = split(done);
             op.status(Status::Ok);
             put_wcc(op.out, &change);
             Ok(lsn)
         }
-        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+        Err(why) => op.fail_wcc(why, &[&object]),
     }
 }
 
@@ -81,51 +81,48 @@ fn granted(attr: &Attr, may: Permitted) -> u32 {
 
 /// ACCESS (RFC 1813 §3.3.4): of the bits asked for, those that are granted.
 pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
-    let (subject, ino) = match op.admit(object) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (object, _charged) = match op.enter(object, Looks) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.getattr(op.cx, ino) {
+    match object.getattr(op.cx) {
         Ok(attr) => {
             op.status(Status::Ok);
             put_post_op(op.out, Some(&attr));
-            op.out
-                .put_u32(asked & granted(&attr, subject.permitted(&attr)));
+            let granted = granted(&attr, object.permitted(&attr));
+            op.out.put_u32(asked & granted);
             Ok(None)
         }
-        Err(stop) => op.fail_attr(stop, &subject, ino),
+        Err(why) => op.fail_attr(why, &object),
     }
 }
 
 /// READLINK (RFC 1813 §3.3.5). Not a link: INVAL.
 pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
-    let (subject, ino) = match op.admit(link) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (link, charged) = match op.enter(link, Looks) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.readlink(op.cx, ino) {
+    match link.readlink(op.cx, charged) {
         Ok((target, attr)) => {
             op.status(Status::Ok);
             put_post_op(op.out, Some(&attr));
             op.out.put_opaque(&target);
             Ok(None)
         }
-        Err(stop) => op.fail_attr(is_dir_as_invalid(stop), &subject, ino),
+        Err(why) => op.fail_attr(why, &link),
     }
 }
 
 /// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
 pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
-    let (subject, ino) = match op.admit(a.file) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
-    };
     let len = (a.count as usize).min(MAX_READ);
-    op.limited
-        .pass(op.vfs, &subject, op.client.address, Direction::Read, len)?;
-    match subject.read(op.cx, ino, a.offset, len) {
+    let (file, charged) = match op.enter(a.file, Reads(len)) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
+    };
+    match file.read(op.cx, charged, a.offset) {
         Ok(out) => {
-            op.limited.moved(out.len);
             op.status(Status::Ok);
             put_post_op(op.out, Some(&out.attr));
             op.out.put_u32(out.len as u32);
@@ -134,40 +131,34 @@ pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
             *op.payload = Some(Box::new(Payload::new(out)));
             Ok(None)
         }
-        Err(stop) => op.fail_attr(is_dir_as_invalid(stop), &subject, ino),
+        Err(why) => op.fail_attr(why, &file),
     }
 }
 
 /// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part; a count that
 /// is not the data's length is refused.
 pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
-    let (subject, ino) = match op.admit(a.file) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
-    };
-    if a.count as usize != a.data.len() {
-        return op.fail_wcc(Stop::Fail(FsError::Invalid), &subject, ino);
-    }
+    let malformed = a.count as usize != a.data.len();
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
-    op.limited.pass(
-        op.vfs,
-        &subject,
-        op.client.address,
-        Direction::Write,
-        data.len(),
-    )?;
-    match subject.write(op.cx, ino, a.offset, data, a.stable) {
+    let bytes = if malformed { 0 } else { data.len() };
+    let (file, charged) = match op.enter(a.file, Writes(bytes)) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
+    };
+    if malformed {
+        return op.fail_wcc(Unfinished::Failed(Error::Invalid), &[&file]);
+    }
+    match file.write(op.cx, charged, a.offset, data, a.stable) {
         Ok(done) => {
             let (written, lsn) = split(done);
-            op.limited.moved(data.len());
             op.status(Status::Ok);
             put_wcc(op.out, &written.change);
             op.out.put_u32(data.len() as u32);
             op.out.put_u32(stable_how(written.granted));
-            op.out.put_fixed(&subject.export.volume.write_verifier());
+            op.out.put_fixed(&file.write_verifier());
             Ok(lsn)
         }
-        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+        Err(why) => op.fail_wcc(why, &[&file]),
     }
 }
 
@@ -182,25 +173,22 @@ fn stable_how(s: Stability) -> u32 {
 
 /// COMMIT (RFC 1813 §3.3.21). Count 0 means to the end of the file.
 pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
-    let (subject, ino) = match op.admit(a.file) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (file, charged) = match op.enter(a.file, Exempt) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
     let len = match a.count {
         0 => u64::MAX - a.offset,
         n => u64::from(n).min(u64::MAX - a.offset),
     };
-    match subject.commit(op.cx, ino, a.offset, len) {
+    match file.commit(op.cx, charged, a.offset, len) {
         Ok(done) => {
             let (change, lsn) = split(done);
             op.status(Status::Ok);
             put_wcc(op.out, &change);
-            op.out.put_fixed(&subject.export.volume.write_verifier());
+            op.out.put_fixed(&file.write_verifier());
             Ok(lsn)
         }
-        // A poisoned aggregate refuses every change; COMMIT has no ROFS to say
-        // so with, and what was not committed is lost.
-        Err(Stop::Fail(FsError::ReadOnly)) => op.fail_wcc(Stop::Fail(FsError::Io), &subject, ino),
-        Err(stop) => op.fail_wcc(is_dir_as_invalid(stop), &subject, ino),
+        Err(why) => op.fail_wcc(why, &[&file]),
     }
 }

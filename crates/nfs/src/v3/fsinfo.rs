@@ -7,6 +7,7 @@ use super::{Op, Release};
 use crate::xdr::Put;
 use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
+use weir_vfs::{Exempt, Looks};
 
 /// Most bytes of one READ (rtmax).
 pub const MAX_READ: usize = MAX_IO;
@@ -18,13 +19,13 @@ const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
 /// FSSTAT.
 pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
-    let (subject, ino) = match op.admit(root) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (root, _charged) = match op.enter(root, Looks) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.getattr(op.cx, ino) {
+    match root.getattr(op.cx) {
         Ok(attr) => {
-            let s = subject.export.volume.statfs();
+            let s = root.statfs();
             op.status(Status::Ok);
             put_post_op(op.out, Some(&attr));
             for v in [
@@ -41,17 +42,17 @@ pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
             op.out.put_u32(0);
             Ok(None)
         }
-        Err(stop) => op.fail_attr(stop, &subject, ino),
+        Err(stop) => op.fail_attr(stop, &root),
     }
 }
 
 /// FSINFO.
 pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Release {
-    let (subject, ino) = match op.admit(root) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (root, _charged) = match op.enter(root, Exempt) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.getattr(op.cx, ino) {
+    match root.getattr(op.cx) {
         Ok(attr) => {
             op.status(Status::Ok);
             put_post_op(op.out, Some(&attr));
@@ -67,17 +68,17 @@ pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Release {
             op.out.put_u32(PROPERTIES);
             Ok(None)
         }
-        Err(stop) => op.fail_attr(stop, &subject, ino),
+        Err(stop) => op.fail_attr(stop, &root),
     }
 }
 
 /// PATHCONF.
 pub(super) fn pathconf(op: &mut Op<'_>, object: &[u8]) -> Release {
-    let (subject, ino) = match op.admit(object) {
-        Ok(s) => s,
-        Err(status) => return op.refuse(status),
+    let (object, _charged) = match op.enter(object, Exempt) {
+        Ok(entered) => entered,
+        Err(why) => return op.refuse(why),
     };
-    match subject.getattr(op.cx, ino) {
+    match object.getattr(op.cx) {
         Ok(attr) => {
             op.status(Status::Ok);
             put_post_op(op.out, Some(&attr));
@@ -89,6 +90,6 @@ pub(super) fn pathconf(op: &mut Op<'_>, object: &[u8]) -> Release {
             }
             Ok(None)
         }
-        Err(stop) => op.fail_attr(stop, &subject, ino),
+        Err(stop) => op.fail_attr(stop, &object),
     }
 }

@@ -1,8 +1,8 @@
 //! NFS version 3 (RFC 1813): one call from its arguments to its encoded results.
 //!
-//! A procedure is a function over an [`Op`]: it resolves the handles, acts
-//! through the vfs, and appends its results. What it returns says when the
-//! reply may be released. `Err(Stop)` other than a failure means that nothing
+//! A procedure is a function over an [`Op`]: it has the vfs admit and charge the session for each handle, acts, and
+//! appends its results. What it returns says when the
+//! reply may be released. `Err(Suspend)` means that nothing
 //! was changed and the call is to be run again from the start; then what was
 //! appended is thrown away.
 //!
@@ -10,6 +10,7 @@
 //! read after the failure; "before" attributes only come with success, where
 //! they are taken atomically with the operation.
 
+pub mod access;
 pub mod args;
 mod dir;
 mod file;
@@ -19,18 +20,23 @@ pub mod status;
 pub mod types;
 
 use crate::failure::Failure;
-use crate::limit::{Halt, Limited};
 use crate::reply::Payload;
 use crate::xdr::Put;
+use access::EachCall;
 use args::Args;
 use status::Status;
 use types::{put_post_op, put_wcc_failed};
-use weir_base::{Ino, Lsn};
-use weir_vfs::names::Wait;
-use weir_vfs::volume::{Attr, Done, FsError, Stop};
+use weir_base::{Lsn, VolumeId};
+use weir_vfs::volume::{Attr, Done};
 use weir_vfs::{
-    Client, Creds, Cx, Export, ExportTable, HANDLE_BYTES, NoSubject, Subject, Upkeep, Vfs,
+    Admitted, Charged, Cost, Error, ExportTable, OpContext, Outcome, Suspend, Unfinished, Vfs,
 };
+
+/// A session of this protocol.
+pub type Session<'s> = weir_vfs::Session<'s, EachCall>;
+
+/// A file that a procedure works on.
+pub(crate) type Operand<'s> = weir_vfs::Operand<'s, EachCall>;
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
@@ -60,21 +66,8 @@ pub const PROCEDURES: [&str; 22] = [
     "COMMIT",
 ];
 
-/// What limits take a procedure for, if it is no READ or WRITE.
-pub fn upkeep(procedure: u32) -> Option<Upkeep> {
-    Some(match procedure {
-        6 | 7 => return None,
-        // SETATTR; CREATE to LINK.
-        2 | 8..=15 => Upkeep::Change,
-        // GETATTR, LOOKUP, ACCESS, READLINK; READDIR, READDIRPLUS, FSSTAT.
-        1 | 3..=5 | 16..=18 => Upkeep::Look,
-        // NULL, FSINFO, PATHCONF, COMMIT.
-        _ => Upkeep::Protocol,
-    })
-}
-
 /// When the reply may be released: at once, or when the log has come so far.
-pub type Release = Result<Option<Lsn>, Halt>;
+pub type Release = Result<Option<Lsn>, Suspend>;
 
 /// One call being served.
 pub struct Op<'a> {
@@ -82,24 +75,18 @@ pub struct Op<'a> {
     pub vfs: &'a Vfs,
     /// The exports as they were when the call came.
     pub table: &'a ExportTable,
-    /// The client.
-    pub client: Client<'a>,
-    /// The caller; `None` without identity.
-    pub caller: Option<&'a Creds>,
+    /// On whose behalf.
+    pub session: Session<'a>,
     /// The procedure.
     pub procedure: u32,
-    /// The request's context in the engine.
-    pub cx: &'a mut Cx,
+    /// The operation's context.
+    pub cx: &'a mut OpContext,
     /// The results so far.
     pub out: &'a mut Vec<u8>,
     /// Data that follows `out` by reference.
     pub payload: &'a mut Option<Box<Payload>>,
-    /// The export of the first handle, once it is known.
-    pub export: Option<&'a Export>,
-    /// Set when it takes a name that is not known to tell whether the client is admitted.
-    pub unknown: Option<Wait>,
-    /// How the call stands with its volume's limits.
-    pub limited: &'a mut Limited,
+    /// The volume of the first handle, once it is known.
+    pub volume: Option<VolumeId>,
 }
 
 impl<'a> Op<'a> {
@@ -131,29 +118,17 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Verifies a handle and admits the caller.
-    fn admit(&mut self, handle: &[u8]) -> Result<(Subject<'a>, Ino), Status> {
-        match self
-            .vfs
-            .admit(self.table, handle, &self.client, self.caller)
-        {
-            Ok((subject, ino)) => {
-                self.export.get_or_insert(subject.export);
-                Ok((subject, ino))
-            }
-            Err(why) => {
-                let status = Status::from(why);
-                if let NoSubject::Unknown(wait) = why {
-                    self.unknown = Some(wait);
-                }
-                Err(status)
-            }
-        }
+    /// Verifies a handle and admits the session.
+    fn admit(&mut self, handle: &[u8]) -> Outcome<Admitted<'a, EachCall>> {
+        let admitted = self.vfs.admit(self.table, handle, &self.session)?;
+        self.volume.get_or_insert(admitted.volume());
+        Ok(admitted)
     }
 
-    /// The handle of an inode of the subject's export.
-    fn handle(&self, subject: &Subject<'_>, ino: Ino) -> [u8; HANDLE_BYTES] {
-        self.vfs.handle(subject.export, subject.spot(ino))
+    /// Verifies a handle, admits the session and charges it.
+    fn enter<C: Cost>(&mut self, handle: &[u8], cost: C) -> Outcome<(Operand<'a>, Charged<C>)> {
+        let admitted = self.admit(handle)?;
+        Ok(admitted.charge(self.vfs, self.cx, cost)?)
     }
 
     fn status(&mut self, status: Status) {
@@ -161,51 +136,45 @@ impl<'a> Op<'a> {
     }
 
     /// A failure before there is an object whose attributes could be told.
-    fn refuse(&mut self, status: Status) -> Release {
-        self.status(status);
+    fn refuse(&mut self, why: Unfinished) -> Release {
+        let error = failed(why)?;
+        self.status(Status::of(self.procedure, error));
         Failure::of(self.procedure).put_absent(self.out);
+        Ok(None)
+    }
+
+    /// A failure whose `resfail` is a `post_op_attr`.
+    fn fail_attr(&mut self, why: Unfinished, object: &Operand<'_>) -> Release {
+        let error = failed(why)?;
+        self.status(Status::of(self.procedure, error));
+        let attr = self.at_hand(object);
+        put_post_op(self.out, attr.as_ref());
+        Ok(None)
+    }
+
+    /// A failure whose `resfail` is a `wcc_data` of each of `objects`.
+    fn fail_wcc(&mut self, why: Unfinished, objects: &[&Operand<'_>]) -> Release {
+        let error = failed(why)?;
+        self.status(Status::of(self.procedure, error));
+        for object in objects {
+            let attr = self.at_hand(object);
+            put_wcc_failed(self.out, attr.as_ref());
+        }
         Ok(None)
     }
 
     /// Attributes for a failed reply; they are optional there, so whatever
     /// keeps them from being read at once leaves them out.
-    fn attrs_if_at_hand(&mut self, subject: &Subject<'_>, ino: Ino) -> Option<Attr> {
-        subject.getattr(self.cx, ino).ok()
-    }
-
-    /// A failure whose `resfail` is a `post_op_attr`.
-    fn fail_attr(&mut self, stop: Stop, subject: &Subject<'_>, ino: Ino) -> Release {
-        let status = failed(stop)?;
-        self.status(status);
-        let attr = self.attrs_if_at_hand(subject, ino);
-        put_post_op(self.out, attr.as_ref());
-        Ok(None)
-    }
-
-    /// A failure whose `resfail` is one `wcc_data`.
-    fn fail_wcc(&mut self, stop: Stop, subject: &Subject<'_>, ino: Ino) -> Release {
-        let status = failed(stop)?;
-        self.status(status);
-        let attr = self.attrs_if_at_hand(subject, ino);
-        put_wcc_failed(self.out, attr.as_ref());
-        Ok(None)
+    fn at_hand(&mut self, object: &Operand<'_>) -> Option<Attr> {
+        object.attr_at_hand(self.cx)
     }
 }
 
-/// The status of a failure; anything else goes up as it is.
-fn failed(stop: Stop) -> Result<Status, Stop> {
-    match stop {
-        Stop::Fail(e) => Ok(e.into()),
-        other => Err(other),
-    }
-}
-
-/// Reading and writing what is no regular file is INVAL in NFSv3, also for
-/// directories (RFC 1813 §3.3.6, §3.3.7, §3.3.21 have no ISDIR).
-fn is_dir_as_invalid(stop: Stop) -> Stop {
-    match stop {
-        Stop::Fail(FsError::IsDir) => Stop::Fail(FsError::Invalid),
-        other => other,
+/// The error of a failure; what is suspended goes up as it is.
+fn failed(why: Unfinished) -> Result<Error, Suspend> {
+    match why {
+        Unfinished::Failed(e) => Ok(e),
+        Unfinished::Suspended(suspend) => Err(suspend),
     }
 }
 

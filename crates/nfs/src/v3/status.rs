@@ -1,7 +1,6 @@
 //! `nfsstat3` (RFC 1813 §2.6).
 
-use weir_vfs::NoSubject;
-use weir_vfs::volume::FsError;
+use weir_vfs::{BadName, Error};
 
 /// Status of an NFSv3 call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,41 +34,82 @@ pub enum Status {
     Jukebox = 10008,
 }
 
-impl From<FsError> for Status {
-    fn from(e: FsError) -> Status {
-        match e {
-            FsError::NotFound => Status::NoEnt,
-            FsError::Exists => Status::Exist,
-            FsError::NotDir => Status::NotDir,
-            FsError::IsDir => Status::IsDir,
-            FsError::NotEmpty => Status::NotEmpty,
-            FsError::NameTooLong => Status::NameTooLong,
-            FsError::NoSpace => Status::NoSpc,
-            FsError::Quota => Status::DQuot,
-            FsError::FileTooBig => Status::FBig,
-            FsError::ReadOnly => Status::RoFs,
-            FsError::Stale => Status::Stale,
-            FsError::Invalid => Status::Inval,
-            FsError::TooManyLinks => Status::MLink,
-            FsError::CrossDevice => Status::XDev,
-            FsError::Io => Status::Io,
-            FsError::NotSync => Status::NotSync,
-            FsError::BadCookie => Status::BadCookie,
-            FsError::Perm => Status::Perm,
-            FsError::Access => Status::Acces,
-            FsError::NotSupported => Status::NotSupp,
-            FsError::Delay | FsError::Busy => Status::Jukebox,
+impl Status {
+    /// What a client sees for `error` of `procedure`.
+    pub fn of(procedure: u32, error: Error) -> Status {
+        match error {
+            // Reading and writing what is no regular file is INVAL in NFSv3, also for directories: §3.3.2, §3.3.5,
+            // §3.3.6, §3.3.7, §3.3.21 have no ISDIR.
+            Error::IsDir if matches!(procedure, 2 | 5..=7 | 21) => Status::Inval,
+            // A poisoned aggregate refuses every change; COMMIT has no ROFS to say so with, and what was not
+            // committed is lost.
+            Error::ReadOnly if procedure == 21 => Status::Io,
+            Error::Name(name) => Status::of_name(procedure, name),
+            Error::NotFound => Status::NoEnt,
+            Error::Exists => Status::Exist,
+            Error::NotDir => Status::NotDir,
+            Error::IsDir => Status::IsDir,
+            Error::NotEmpty => Status::NotEmpty,
+            Error::NameTooLong => Status::NameTooLong,
+            Error::NoSpace => Status::NoSpc,
+            Error::Quota => Status::DQuot,
+            Error::FileTooBig => Status::FBig,
+            Error::ReadOnly => Status::RoFs,
+            Error::Stale => Status::Stale,
+            Error::Invalid => Status::Inval,
+            Error::TooManyLinks => Status::MLink,
+            Error::CrossDevice => Status::XDev,
+            Error::Io => Status::Io,
+            Error::NotSync => Status::NotSync,
+            Error::BadCookie => Status::BadCookie,
+            Error::Perm => Status::Perm,
+            Error::Access | Error::Denied => Status::Acces,
+            Error::NotSupported => Status::NotSupp,
+            Error::Delay | Error::Busy => Status::Jukebox,
+            Error::BadHandle => Status::BadHandle,
+        }
+    }
+
+    /// A name that nothing can have: ACCES, which every procedure with a name may answer. "." and ".." exist (§3.3.8 to
+    /// §3.3.11, §3.3.15); that they cannot be removed or renamed each procedure says in its own way (§3.3.12 to §3.3.14).
+    fn of_name(procedure: u32, name: BadName) -> Status {
+        match (name, procedure) {
+            (BadName::Empty | BadName::Character, _) => Status::Acces,
+            (_, 12) => Status::Acces,
+            (BadName::Dot, 13) | (_, 14) => Status::Inval,
+            _ => Status::Exist,
         }
     }
 }
 
-impl From<NoSubject> for Status {
-    fn from(why: NoSubject) -> Status {
-        match why {
-            NoSubject::BadHandle => Status::BadHandle,
-            NoSubject::Stale => Status::Stale,
-            NoSubject::Denied => Status::Acces,
-            NoSubject::Unknown(_) => Status::Jukebox,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_procedure_has_its_own_word_for_a_bad_name() {
+        use BadName::{Character, Dot, DotDot, Empty};
+        for procedure in [3, 8, 9, 10, 11, 12, 13, 14, 15] {
+            for name in [Empty, Character] {
+                assert_eq!(Status::of(procedure, Error::Name(name)), Status::Acces);
+            }
         }
+        let dots = |procedure| [Dot, DotDot].map(|name| Status::of(procedure, Error::Name(name)));
+        for procedure in [8, 9, 10, 11, 15] {
+            assert_eq!(dots(procedure), [Status::Exist; 2]);
+        }
+        assert_eq!(dots(12), [Status::Acces; 2]);
+        assert_eq!(dots(13), [Status::Inval, Status::Exist]);
+        assert_eq!(dots(14), [Status::Inval; 2]);
+    }
+
+    #[test]
+    fn directories_and_failed_aggregates_are_told_as_the_procedure_can() {
+        for procedure in [2, 5, 6, 7, 21] {
+            assert_eq!(Status::of(procedure, Error::IsDir), Status::Inval);
+        }
+        assert_eq!(Status::of(12, Error::IsDir), Status::IsDir);
+        assert_eq!(Status::of(21, Error::ReadOnly), Status::Io);
+        assert_eq!(Status::of(7, Error::ReadOnly), Status::RoFs);
     }
 }

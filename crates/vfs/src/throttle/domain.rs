@@ -3,8 +3,8 @@
 use super::Charge;
 use super::held::Slot;
 use super::lease::Lease;
+use crate::session::ClientKey;
 use parking_lot::{Mutex, MutexGuard};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 use weir_base::{VolumeId, invariant};
@@ -13,18 +13,16 @@ use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
 /// Clients of a volume that are told apart. The tree must not grow with whoever cares to send from one more address;
 /// those beyond share one place, like one client.
 const MAX_CLIENTS: usize = 4096;
-/// The address under which those beyond share.
-const OTHERS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
 /// How long a client keeps its place without sending anything.
 const CLIENT_REST: Nanos = 60_000_000_000;
 
-/// A volume's clients, sorted by address.
+/// A volume's clients, sorted.
 pub(super) struct VolumeState {
     pub(super) id: VolumeId,
     pub(super) node: NodeId,
     pub(super) client_limits: Limits,
-    clients: Vec<(IpAddr, Leaf)>,
+    clients: Vec<(ClientKey, Leaf)>,
 }
 
 #[derive(Clone, Copy)]
@@ -167,7 +165,7 @@ impl State {
         &mut self,
         at: usize,
         id: VolumeId,
-        client: IpAddr,
+        client: ClientKey,
         now: Nanos,
     ) -> Option<NodeId> {
         let volume = self.volumes.get_mut(at)?.as_mut()?;
@@ -175,10 +173,14 @@ impl State {
             return None;
         }
         let mut client = client;
-        let mut place = volume.clients.binary_search_by_key(&client, |(ip, _)| *ip);
+        let mut place = volume
+            .clients
+            .binary_search_by_key(&client, |(key, _)| *key);
         if place.is_err() && volume.clients.len() >= MAX_CLIENTS {
-            client = OTHERS;
-            place = volume.clients.binary_search_by_key(&client, |(ip, _)| *ip);
+            client = ClientKey::OTHERS;
+            place = volume
+                .clients
+                .binary_search_by_key(&client, |(key, _)| *key);
         }
         match place {
             Ok(found) => {
@@ -239,12 +241,12 @@ impl State {
         }
     }
 
-    /// What a volume's clients have had, by address.
-    pub(super) fn clients(&self, at: usize, now: Nanos) -> Vec<(IpAddr, Usage)> {
+    /// What a volume's clients have had.
+    pub(super) fn clients(&self, at: usize, now: Nanos) -> Vec<(ClientKey, Usage)> {
         let Some(Some(volume)) = self.volumes.get(at) else {
             return Vec::new();
         };
-        let of = |(ip, leaf): &(IpAddr, Leaf)| Some((*ip, self.shaper.usage(leaf.node, now)?));
+        let of = |(key, leaf): &(ClientKey, Leaf)| Some((*key, self.shaper.usage(leaf.node, now)?));
         volume.clients.iter().filter_map(of).collect()
     }
 

@@ -23,8 +23,8 @@
 
 use super::domain::State;
 use super::{Charge, Entry, Held, Request, Throttle};
+use crate::session::ClientKey;
 use std::cell::RefCell;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::{VolumeId, less};
@@ -162,7 +162,7 @@ struct Way {
     /// The throttle's number, and that of its table.
     by: (u64, u64),
     volume: VolumeId,
-    client: IpAddr,
+    client: ClientKey,
     direction: Direction,
 }
 

@@ -4,8 +4,9 @@
 //! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no limit delays, and which
 //! takes a bounded part of limits on operations ([`Throttle::charge_upkeep`]).
 //!
-//! **Who.** A client is an address. How many connections it opens changes nothing: they take turns within what the
-//! address gets.
+//! **Who.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its address. How many connections
+//! it opens changes nothing: they take turns within what the client gets. Memory for what waits is counted by address
+//! ([`CreditLimits`]), since it is taken before anything is known of a request.
 //!
 //! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share nothing. A core that has
 //! a request for a limited volume locks its pool, charges and goes on. Splitting a limit into shares for
@@ -40,6 +41,7 @@ pub use held::Held;
 pub use lane::Alarm;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
+use crate::session::ClientKey;
 use arc_swap::ArcSwap;
 use credit::Credit;
 use domain::{Domain, State, Woken};
@@ -71,7 +73,7 @@ pub struct Request {
     /// Where it goes.
     pub volume: VolumeId,
     /// Whose it is.
-    pub client: IpAddr,
+    pub client: ClientKey,
     /// Its connection.
     pub flow: u64,
     /// Which way.
@@ -188,7 +190,7 @@ impl Throttle {
         likely: bool,
     ) -> Result<Option<Charge>, Box<Held>> {
         let entry = Arc::clone(&last.entry);
-        let client = request.client.to_canonical();
+        let client = request.client;
         let mut woken = Woken::new();
         let mut state = entry.domain.lock();
         state.drain(now, &mut woken);
@@ -237,7 +239,7 @@ impl Throttle {
     pub fn charge_upkeep(
         &self,
         volume: VolumeId,
-        client: IpAddr,
+        client: ClientKey,
         kind: Upkeep,
         now: Option<Nanos>,
     ) {
@@ -251,7 +253,7 @@ impl Throttle {
         let now = now.unwrap_or_else(|| self.now());
         let mut state = entry.domain.lock();
         state.end_expired(now);
-        if let Some(leaf) = state.leaf(entry.slot, volume, client.to_canonical(), now) {
+        if let Some(leaf) = state.leaf(entry.slot, volume, client, now) {
             state.shaper.charge_upkeep(leaf, kind, now);
         }
     }

@@ -1,7 +1,7 @@
 //! What limits do now, for users to see.
 
 use super::{Entry, Pool, Throttle};
-use std::net::IpAddr;
+use crate::session::ClientKey;
 use std::sync::Arc;
 use weir_base::VolumeId;
 use weir_qos::{Limit, Limits, Usage};
@@ -78,8 +78,8 @@ pub struct VolumeStatus {
 /// A client on a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientStatus {
-    /// Its address; the unspecified address stands for all beyond those that are told apart.
-    pub address: IpAddr,
+    /// Which; [`ClientKey::OTHERS`] for all beyond those that are told apart.
+    pub client: ClientKey,
     /// Sums since the client was last new.
     pub usage: Usage,
 }
@@ -158,7 +158,7 @@ impl Throttle {
         let clients = clients
             .into_iter()
             .filter(|_| with_clients)
-            .map(|(address, usage)| ClientStatus { address, usage });
+            .map(|(client, usage)| ClientStatus { client, usage });
         VolumeStatus {
             volume,
             name: Arc::clone(&entry.plan.name),

@@ -76,7 +76,7 @@ impl Bed {
     fn gate_at(&self, volume: u32, flow: u64, bytes: u64, now: Option<Nanos>) -> Gate {
         let request = Request {
             volume: VolumeId(volume),
-            client: [10, 0, 0, 1].into(),
+            client: IpAddr::from([10, 0, 0, 1]).into(),
             flow,
             direction: Direction::Write,
             bytes,
@@ -273,7 +273,7 @@ fn metadata_takes_a_part_of_operations_and_waits_for_nothing() {
     let look_around = |bed: &Bed| {
         for volume in [1, 2, 3] {
             for _ in 0..8 {
-                let client = [10, 0, 0, 1].into();
+                let client = IpAddr::from([10, 0, 0, 1]).into();
                 bed.throttle
                     .charge_upkeep(VolumeId(volume), client, Upkeep::Look, None);
             }
@@ -539,7 +539,7 @@ fn a_lease_of_long_ago_makes_no_difference() {
             .unwrap()));
         bed.pass(SECOND);
         for _ in 0..upkeep {
-            let client = [10, 0, 0, 1].into();
+            let client = IpAddr::from([10, 0, 0, 1]).into();
             let volume = VolumeId(1);
             bed.throttle
                 .charge_upkeep(volume, client, Upkeep::Change, None);

@@ -1,0 +1,197 @@
+//! Why an operation gives no result: it failed, or it waits.
+//!
+//! **Failures** are this crate's own. They say what is so, in no protocol's numbers: which number a client sees for one,
+//! and whether two of them are the same to it, its protocol's crate decides.
+//!
+//! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once that has come it is run
+//! again from its start with the same [`OpContext`](crate::OpContext). One that changes something runs to its end.
+
+use crate::Volume;
+use crate::names::Wait;
+use crate::throttle::Held;
+use std::sync::Arc;
+use weir_volume::{FsError, Stop};
+
+/// Why an operation cannot be done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Error {
+    /// Not a handle of this server.
+    BadHandle,
+    /// The export is not for this client.
+    Denied,
+    /// A name that nothing can have.
+    Name(BadName),
+    /// No such name.
+    NotFound,
+    /// The name exists.
+    Exists,
+    /// Not a directory.
+    NotDir,
+    /// Is a directory.
+    IsDir,
+    /// Directory not empty.
+    NotEmpty,
+    /// Name longer than [`MAX_NAME`](weir_base::limits::MAX_NAME) bytes, or link target longer than
+    /// [`MAX_SYMLINK`](weir_base::limits::MAX_SYMLINK).
+    NameTooLong,
+    /// The aggregate or the volume is full.
+    NoSpace,
+    /// A quota is exceeded.
+    Quota,
+    /// Offset beyond the largest file size.
+    FileTooBig,
+    /// The export, a snapshot, or an aggregate that a failed write has poisoned.
+    ReadOnly,
+    /// The volume is not exported any more, or the inode does not exist.
+    Stale,
+    /// Malformed or meaningless request.
+    Invalid,
+    /// Link count at its limit.
+    TooManyLinks,
+    /// Source and target are in different volumes.
+    CrossDevice,
+    /// A block could not be read or its checksum is wrong.
+    Io,
+    /// The guard of a SETATTR did not match.
+    NotSync,
+    /// A directory cookie that cannot be.
+    BadCookie,
+    /// Operation not permitted: not the owner's, or root's.
+    Perm,
+    /// Permission denied.
+    Access,
+    /// Not supported on this kind of object.
+    NotSupported,
+    /// Try again later.
+    Delay,
+    /// Something else depends on it.
+    Busy,
+}
+
+/// What is wrong with a name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BadName {
+    /// No byte.
+    Empty,
+    /// `.` where something is to be made or removed.
+    Dot,
+    /// `..` where something is to be made or removed.
+    DotDot,
+    /// NUL or `/` in it.
+    Character,
+}
+
+impl From<FsError> for Error {
+    fn from(e: FsError) -> Error {
+        match e {
+            FsError::NotFound => Error::NotFound,
+            FsError::Exists => Error::Exists,
+            FsError::NotDir => Error::NotDir,
+            FsError::IsDir => Error::IsDir,
+            FsError::NotEmpty => Error::NotEmpty,
+            FsError::NameTooLong => Error::NameTooLong,
+            FsError::NoSpace => Error::NoSpace,
+            FsError::Quota => Error::Quota,
+            FsError::FileTooBig => Error::FileTooBig,
+            FsError::ReadOnly => Error::ReadOnly,
+            FsError::Stale => Error::Stale,
+            FsError::Invalid => Error::Invalid,
+            FsError::TooManyLinks => Error::TooManyLinks,
+            FsError::CrossDevice => Error::CrossDevice,
+            FsError::Io => Error::Io,
+            FsError::NotSync => Error::NotSync,
+            FsError::BadCookie => Error::BadCookie,
+            FsError::Perm => Error::Perm,
+            FsError::Access => Error::Access,
+            FsError::NotSupported => Error::NotSupported,
+            FsError::Delay => Error::Delay,
+            FsError::Busy => Error::Busy,
+        }
+    }
+}
+
+/// What an operation waits for.
+pub enum Suspend {
+    /// The volume's device, or something that its engine is short of.
+    Device(DeviceWait),
+    /// The limits of its volume.
+    Limit(Box<Held>),
+    /// The name of its client, on which an export rule depends.
+    NameService(Wait),
+}
+
+/// See [`Suspend::Device`].
+pub struct DeviceWait {
+    pub(crate) stop: Stop,
+    pub(crate) volume: Arc<Volume>,
+}
+
+/// Why an operation gives no result.
+pub enum Unfinished {
+    /// It cannot be done.
+    Failed(Error),
+    /// It waits, and has changed nothing.
+    Suspended(Suspend),
+}
+
+impl From<Error> for Unfinished {
+    fn from(e: Error) -> Unfinished {
+        Unfinished::Failed(e)
+    }
+}
+
+impl From<Suspend> for Unfinished {
+    fn from(s: Suspend) -> Unfinished {
+        Unfinished::Suspended(s)
+    }
+}
+
+/// Result of an operation.
+pub type Outcome<T> = Result<T, Unfinished>;
+
+/// As [`Unfinished`], within this crate: what the volume stops for is not known together with the volume yet.
+pub(crate) enum Halt {
+    Failed(Error),
+    Stopped(Stop),
+}
+
+impl From<Error> for Halt {
+    fn from(e: Error) -> Halt {
+        Halt::Failed(e)
+    }
+}
+
+impl From<BadName> for Halt {
+    fn from(name: BadName) -> Halt {
+        Halt::Failed(Error::Name(name))
+    }
+}
+
+impl From<FsError> for Halt {
+    fn from(e: FsError) -> Halt {
+        Halt::Failed(e.into())
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        match stop {
+            Stop::Fail(e) => Halt::Failed(e.into()),
+            stop => Halt::Stopped(stop),
+        }
+    }
+}
+
+impl Halt {
+    /// With the volume that stopped.
+    #[cold]
+    pub(crate) fn of(self, volume: &Arc<Volume>) -> Unfinished {
+        match self {
+            Halt::Failed(e) => Unfinished::Failed(e),
+            Halt::Stopped(stop) => Unfinished::Suspended(Suspend::Device(DeviceWait {
+                stop,
+                volume: Arc::clone(volume),
+            })),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The way of every operation to a volume: **admit, charge, operate**.
+//!
+//! 1. [`Vfs::admit`](crate::Vfs::admit): a handle and a session become an [`Admitted`] file, by the export's rules. Nothing
+//!    can be done with one.
+//! 2. [`Admitted::charge`]: the session pays what the operation [`Cost`]s, or waits for its limits. What it gets is an
+//!    [`Operand`], on which operations are defined, and one [`Charged`] token.
+//! 3. An operation takes the token of its own cost by value. So an operation that nobody has been charged for does not
+//!    compile, nor one that was charged as something cheaper, nor two for one charge:
+//!
+//! ```
+//! use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Reads, Vfs, volume::ReadOut};
+//! fn read<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
+//!     file.read(cx, charged, 0)
+//! }
+//! ```
+//! ```compile_fail
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
+//! fn uncharged<A: AccessModel>(cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<weir_vfs::volume::Attr> {
+//!     file.getattr(cx)
+//! }
+//! ```
+//! ```compile_fail
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
+//! fn charged_as_less<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//!     let (file, charged) = file.charge(vfs, cx, Looks)?;
+//!     file.read(cx, charged, 0)
+//! }
+//! ```
+//! ```compile_fail
+//! # use weir_vfs::{AccessModel, Admitted, OpContext, Outcome, Looks, Reads, Vfs, volume::ReadOut};
+//! fn twice<A: AccessModel>(vfs: &Vfs, cx: &mut OpContext, file: Admitted<'_, A>) -> Outcome<ReadOut> {
+//!     let (file, charged) = file.charge(vfs, cx, Reads(4096))?;
+//!     file.read(cx, charged, 0)?;
+//!     file.read(cx, charged, 4096)
+//! }
+//! ```
+//! ```compile_fail
+//! # use weir_vfs::{Export, OpContext};
+//! fn past_everything(export: &Export) -> weir_vfs::volume::StatFs {
+//!     export.volume.statfs()
+//! }
+//! ```
+//!
+//! An operation that was suspended is run again from its start with the same [`OpContext`], which remembers what was
+//! charged, so that each is charged once. What was charged and not moved is given back when the operation has ended.
+
+use crate::Vfs;
+use crate::error::{Error, Halt, Outcome, Suspend};
+use crate::exports::{Export, Rule};
+use crate::handle::FileId;
+use crate::identity::Identity;
+use crate::session::ClientKey;
+use crate::snapdir::FileRef;
+use crate::throttle::{Charge, Request, Throttle};
+use std::borrow::Cow;
+use weir_base::{Time, VolumeId};
+use weir_qos::{Direction, Nanos, Upkeep};
+use weir_volume::{CallKey, Cx};
+
+/// One operation's context, kept while it is run again: what was fetched for it, and what it was charged.
+pub struct OpContext {
+    pub(crate) engine: Cx,
+    /// The connection that it came over: those of one client take turns.
+    flow: u64,
+    /// When it arrived, on the monotonic clock, if the caller knows.
+    arrived: Option<Nanos>,
+    charge: Option<Charge>,
+    /// Whether it has been charged, or found to be free.
+    passed: bool,
+    /// Bytes of data moved.
+    moved: usize,
+}
+
+impl OpContext {
+    /// The context of an operation requested at `now` over the connection `flow`.
+    pub fn new(now: Time, flow: u64, arrived: Option<Nanos>) -> OpContext {
+        OpContext {
+            engine: Cx::new(now),
+            flow,
+            arrived,
+            charge: None,
+            passed: false,
+            moved: 0,
+        }
+    }
+
+    /// The operation must not be carried out twice: `key` becomes part of its log record.
+    pub fn set_call(&mut self, key: Option<CallKey>) {
+        self.engine.call = key;
+    }
+
+    /// Whether the engine has taken the data of a WRITE, of which only the length counts from now on.
+    pub fn has_data(&self) -> bool {
+        self.engine.has_data()
+    }
+
+    /// When it arrived, in nanoseconds on the monotonic clock.
+    pub fn arrived(&self) -> Option<Nanos> {
+        self.arrived
+    }
+
+    /// Bytes of data that it has read or written.
+    pub fn moved(&self) -> usize {
+        self.moved
+    }
+
+    pub(crate) fn set_moved(&mut self, bytes: usize) {
+        self.moved = bytes;
+    }
+
+    /// Waits for what the operation was suspended for, so that it can be run again.
+    ///
+    /// # Errors
+    /// The reason, if the operation has failed meanwhile.
+    pub async fn resume(&mut self, vfs: &Vfs, suspend: Suspend) -> Result<(), Error> {
+        match suspend {
+            Suspend::Device(wait) => {
+                let resumed = wait.volume.resume(&mut self.engine, wait.stop).await;
+                resumed.map_err(Error::from)
+            }
+            Suspend::Limit(held) => {
+                self.charge = held.await;
+                self.passed = true;
+                Ok(())
+            }
+            Suspend::NameService(wait) => {
+                vfs.names.news(wait).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The operation has come to its end, whatever that was: what it was charged and did not move is given back.
+    pub fn settle(&mut self, throttle: &Throttle) {
+        // In place: to take it out means copying it, which costs more than the rest.
+        if let Some(charge) = &self.charge {
+            throttle.refund(charge, self.moved as u64);
+        }
+        self.charge = None;
+    }
+}
+
+/// What an operation costs its session.
+pub trait Cost: private::Sealed {
+    #[doc(hidden)]
+    fn class(&self) -> Class;
+}
+
+#[doc(hidden)]
+pub enum Class {
+    /// Bytes of data: limits may make it wait.
+    Data(Direction, usize),
+    /// Charged, and never made to wait.
+    Metadata(Upkeep),
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+/// Reading so many bytes of data at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads(pub usize);
+/// Writing so many bytes of data at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Writes(pub usize);
+/// A metadata operation that changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks;
+/// A metadata operation that changes something.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes;
+/// What no limit counts: what a protocol needs to work at all, locks, COMMIT.
+#[derive(Clone, Copy, Debug)]
+pub struct Exempt;
+
+macro_rules! cost {
+    ($($cost:ty, |$of:pat_param| $class:expr;)*) => {
+        $(
+            impl private::Sealed for $cost {}
+            impl Cost for $cost {
+                #[inline]
+                fn class(&self) -> Class {
+                    let $of = self;
+                    $class
+                }
+            }
+        )*
+    };
+}
+
+cost! {
+    Reads, |Reads(bytes)| Class::Data(Direction::Read, *bytes);
+    Writes, |Writes(bytes)| Class::Data(Direction::Write, *bytes);
+    Looks, |_| Class::Metadata(Upkeep::Look);
+    Changes, |_| Class::Metadata(Upkeep::Change);
+    Exempt, |_| Class::Metadata(Upkeep::Protocol);
+}
+
+/// The proof that an operation was charged, which it takes. Made by [`Admitted::charge`] alone.
+#[derive(Debug)]
+pub struct Charged<C>(C);
+
+impl Charged<Reads> {
+    /// Bytes that may be read.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.0
+    }
+}
+
+impl Charged<Writes> {
+    /// Bytes that may be written.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.0
+    }
+}
+
+/// A file as a session may use it: the export with the rule that admits it, and the identity after squashing.
+///
+/// What an operation works on. Whoever has one has been charged for an operation.
+pub struct Operand<'t, A> {
+    pub(crate) export: &'t Export,
+    pub(crate) rule: &'t Rule,
+    pub(crate) who: Cow<'t, Identity>,
+    pub(crate) file: FileRef,
+    pub(crate) access: A,
+    pub(crate) client: ClientKey,
+}
+
+impl<A> Operand<'_, A> {
+    /// The file within its volume.
+    pub fn file(&self) -> FileRef {
+        self.file
+    }
+
+    /// The file among those of all volumes.
+    pub fn file_id(&self) -> FileId {
+        FileId {
+            volume: self.export.volume.id(),
+            ino: self.file.ino,
+            place: self.file.place,
+        }
+    }
+
+    /// Runs the engine's part of an operation.
+    #[inline]
+    pub(crate) fn run<T>(
+        &self,
+        cx: &mut OpContext,
+        operation: impl FnOnce(&mut Cx) -> Result<T, Halt>,
+    ) -> Outcome<T> {
+        operation(&mut cx.engine).map_err(|halt| halt.of(&self.export.volume))
+    }
+}
+
+impl<'t, A> Operand<'t, A> {
+    /// The second file of the same operation, which was charged with the first.
+    pub fn beside(&self, other: Admitted<'t, A>) -> Operand<'t, A> {
+        other.0
+    }
+}
+
+/// A file of an export that admits the session. See the module's head.
+pub struct Admitted<'t, A>(Operand<'t, A>);
+
+impl<'t, A> Admitted<'t, A> {
+    pub(crate) fn new(operand: Operand<'t, A>) -> Admitted<'t, A> {
+        Admitted(operand)
+    }
+
+    /// The volume that the file is in.
+    pub fn volume(&self) -> VolumeId {
+        self.0.export.volume.id()
+    }
+
+    /// Charges the session for an operation on the file, once in all the times that it is run.
+    ///
+    /// # Errors
+    /// It has to wait for its limits.
+    #[inline]
+    pub fn charge<C: Cost>(
+        self,
+        vfs: &Vfs,
+        cx: &mut OpContext,
+        cost: C,
+    ) -> Result<(Operand<'t, A>, Charged<C>), Suspend> {
+        if !cx.passed {
+            let (throttle, volume, client) = (&vfs.throttle, self.volume(), self.0.client);
+            match cost.class() {
+                Class::Data(direction, bytes) => {
+                    let request = Request {
+                        volume,
+                        client,
+                        flow: cx.flow,
+                        direction,
+                        bytes: bytes as u64,
+                    };
+                    throttle
+                        .gate(&request, cx.arrived, &mut cx.charge)
+                        .map_err(Suspend::Limit)?;
+                }
+                Class::Metadata(kind) => {
+                    throttle.charge_upkeep(volume, client, kind, cx.arrived);
+                }
+            }
+            cx.passed = true;
+        }
+        Ok((self.0, Charged(cost)))
+    }
+}

@@ -1,0 +1,113 @@
+//! A session: on whose behalf operations are run, from where, over what security, and by which rules they are checked.
+
+use crate::admission::Admissions;
+use crate::error::Error;
+use crate::exports::Protocol;
+use crate::identity::Identity;
+use std::net::{IpAddr, Ipv4Addr};
+use weir_volume::Attr;
+
+/// How the caller's identity was established.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// Not at all: the caller is anonymous.
+    None,
+    /// The client's word (AUTH_SYS).
+    Sys,
+    /// By Kerberos.
+    Krb5,
+    /// The same, and messages are protected against change.
+    Krb5Integrity,
+    /// The same, and messages are encrypted.
+    Krb5Privacy,
+    /// By NTLM.
+    Ntlm,
+}
+
+/// Whose requests count as one client's for limits. What stays the same however many connections and addresses a client
+/// uses, as far as its protocol has such a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClientKey {
+    /// The address, canonical: NFSv3 knows no more of a client.
+    Address(IpAddr),
+    /// What the protocol knows the client by: of NFSv4 a hash of the client owner, of SMB the ClientGuid.
+    Id([u8; 16]),
+}
+
+impl ClientKey {
+    /// All beyond those that are told apart.
+    pub const OTHERS: ClientKey = ClientKey::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+}
+
+impl From<IpAddr> for ClientKey {
+    fn from(address: IpAddr) -> ClientKey {
+        ClientKey::Address(address.to_canonical())
+    }
+}
+
+impl std::fmt::Display for ClientKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            &ClientKey::OTHERS => f.write_str("others"),
+            ClientKey::Address(address) => address.fmt(f),
+            ClientKey::Id(id) => id.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
+
+/// When and by what it is decided whether a file's content may be read and written.
+///
+/// Protocols without an open decide at each call, by the file's permissions and what the protocol allows beyond them.
+/// Protocols with one decide when a file is opened, and then only by what was granted.
+pub trait AccessModel: Copy {
+    /// Whether `who` may read the content.
+    ///
+    /// # Errors
+    /// [`Error::Access`].
+    fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
+
+    /// Whether `who` may write the content.
+    ///
+    /// # Errors
+    /// [`Error::Access`].
+    fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
+}
+
+/// What was granted when the file was opened: permissions that change later take nothing away (POSIX open(2); RFC 8881
+/// §18.16.3; MS-SMB2 §3.3.5.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Reading.
+    pub read: bool,
+    /// Writing.
+    pub write: bool,
+}
+
+impl AccessModel for Granted {
+    fn may_read(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        self.read.then_some(()).ok_or(Error::Access)
+    }
+
+    fn may_write(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        self.write.then_some(()).ok_or(Error::Access)
+    }
+}
+
+/// See the module's head. A protocol makes one for each call, or keeps one.
+#[derive(Clone, Copy, Debug)]
+pub struct Session<'s, A> {
+    /// The client's address, canonical: what export rules admit.
+    pub origin: IpAddr,
+    /// What the client speaks.
+    pub protocol: Protocol,
+    /// How the identity was established.
+    pub flavour: Flavour,
+    /// Who asks, before the export's rule has had its say; `None` without identity.
+    pub identity: Option<&'s Identity>,
+    /// How contents are checked.
+    pub access: A,
+    /// Whom limits count it for.
+    pub client: ClientKey,
+    /// How the connection was admitted before.
+    pub admitted: &'s Admissions,
+}

@@ -1,0 +1,271 @@
+//! Sessions and operations on a volume, without any protocol.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weir_base::{Clock, ManualClock, SeededRng, Time};
+use weir_store::aggregate::{Aggregate, Env};
+use weir_store::{FramePool, MemDevice};
+use weir_vfs::volume::{CreateHow, SetAttr, Stability};
+use weir_vfs::{
+    AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
+    Granted, Groups, HandleKey, Identity, Looks, OpContext, Operand, Outcome, Place, Protocol,
+    Reads, Rule, Session, Squash, Suspend, Unfinished, Vfs, Volume, Writes,
+};
+use weir_volume::{Engine, EngineOptions};
+
+/// A server over devices in memory, which can lose what it has in memory.
+struct Server {
+    device: Arc<MemDevice>,
+    log: Arc<MemDevice>,
+    engine: Option<Engine>,
+    volume: Option<Arc<Volume>>,
+    vfs: Arc<Vfs>,
+}
+
+fn env() -> Env {
+    Env {
+        pool: FramePool::new(8192).unwrap(),
+        clock: Arc::new(ManualClock::default()),
+        rng: Arc::new(SeededRng::new(43)),
+    }
+}
+
+fn now() -> Time {
+    ManualClock::default().now()
+}
+
+impl Server {
+    fn new() -> Server {
+        Server::with_log(16 << 8)
+    }
+
+    /// With a log of so many blocks.
+    fn with_log(blocks: u64) -> Server {
+        let device = Arc::new(MemDevice::new(64 << 8));
+        let log = Arc::new(MemDevice::new(blocks));
+        let (agg, replay) = Aggregate::create_on(device.clone(), log.clone(), env()).unwrap();
+        let rng = SeededRng::new(42);
+        let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
+        engine
+            .create_volume("vol1", (0, 0), 0o777, now(), &rng)
+            .unwrap();
+        let mut server = Server {
+            device,
+            log,
+            engine: Some(engine),
+            volume: None,
+            vfs: Vfs::new(HandleKey::new([9; 16])),
+        };
+        server.publish();
+        server
+    }
+
+    fn publish(&mut self) {
+        let volume = self.engine.as_ref().unwrap().volume("vol1").unwrap();
+        let rules = vec![Rule::open(Squash::None)];
+        self.volume = Some(Arc::clone(&volume));
+        self.vfs.publish(vec![Export::new("/vol1", volume, rules)]);
+    }
+
+    /// Stops and starts again: nothing of the volume is in memory then.
+    fn cold_start(&mut self) {
+        self.vfs.publish(Vec::new());
+        self.volume = None;
+        self.engine.take().unwrap().shutdown().unwrap();
+        let (agg, replay) =
+            Aggregate::open_on(self.device.clone(), self.log.clone(), env()).unwrap();
+        let options = EngineOptions::default();
+        self.engine = Some(Engine::open(agg, replay, &SeededRng::new(44), options).unwrap());
+        self.publish();
+    }
+
+    fn root(&self) -> FileId {
+        let volume = self.volume.as_ref().unwrap();
+        FileId {
+            volume: volume.id(),
+            ino: volume.root(),
+            place: Place::Live,
+        }
+    }
+
+    /// One run of an operation on `file` as `who`, checked by `access`.
+    fn run<A: AccessModel, C: Cost, T>(
+        &self,
+        cx: &mut OpContext,
+        (who, access): (&Identity, A),
+        file: FileId,
+        cost: C,
+        operation: impl FnOnce(&mut OpContext, Operand<'_, A>, Charged<C>) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let table = self.vfs.exports();
+        let admitted = Admissions::default();
+        let origin = IpAddr::from([10, 0, 0, 1]);
+        let session = Session {
+            origin,
+            protocol: Protocol::Nfsv3,
+            flavour: Flavour::Sys,
+            identity: Some(who),
+            access,
+            client: origin.into(),
+            admitted: &admitted,
+        };
+        let handle = self.vfs.handle_of(file);
+        let file: Admitted<'_, A> = self.vfs.admit(&table, &handle, &session)?;
+        let (file, charged) = file.charge(&self.vfs, cx, cost)?;
+        operation(cx, file, charged)
+    }
+
+    /// Waits for what a run was suspended for.
+    fn resume(&self, cx: &mut OpContext, suspend: Suspend) {
+        let resumed = block_on(cx.resume(&self.vfs, suspend));
+        resumed.unwrap();
+    }
+
+    fn create(&self, name: &[u8], owner: u32, mode: u32) -> FileId {
+        let attrs = SetAttr {
+            mode: Some(mode),
+            uid: Some(owner),
+            gid: Some(owner),
+            ..SetAttr::default()
+        };
+        let how = CreateHow::Guarded;
+        let done = self.run(&mut cx(), (&root(), EACH), self.root(), Changes, {
+            |cx, dir, charged| dir.create(cx, charged, name, how, &attrs)
+        });
+        FileId {
+            ino: finished(done).value.ino,
+            ..self.root()
+        }
+    }
+
+    /// More files than one node of the tree holds.
+    fn crowd(&self) {
+        for n in 0..300 {
+            self.create(format!("other{n}").as_bytes(), 0, 0o600);
+        }
+    }
+
+    fn write(&self, file: FileId, data: &[u8]) {
+        let done = self.run(&mut cx(), (&root(), EACH), file, Writes(data.len()), {
+            |cx, file, charged| file.write(cx, charged, 0, data, Stability::FileSync)
+        });
+        finished(done);
+    }
+}
+
+/// Who may do anything.
+const EACH: Granted = Granted {
+    read: true,
+    write: true,
+};
+
+fn root() -> Identity {
+    Identity::default()
+}
+
+fn user(uid: u32) -> Identity {
+    Identity::unix(uid, uid, Groups::default())
+}
+
+fn cx() -> OpContext {
+    OpContext::new(now(), 1, None)
+}
+
+fn finished<T>(outcome: Outcome<T>) -> T {
+    match outcome {
+        Ok(value) => value,
+        Err(Unfinished::Failed(error)) => panic!("{error:?}"),
+        Err(Unfinished::Suspended(_)) => panic!("it waits"),
+    }
+}
+
+fn failed<T>(outcome: Outcome<T>) -> Error {
+    match outcome {
+        Err(Unfinished::Failed(error)) => error,
+        Err(Unfinished::Suspended(_)) => panic!("it waits"),
+        Ok(_) => panic!("it was done"),
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = std::pin::pin!(future);
+    let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = std::task::Context::from_waker(&waker);
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::park();
+    }
+}
+
+/// What was granted when a file was opened counts for its content, whatever the mode says by now; and nothing more.
+#[test]
+fn contents_are_checked_as_the_session_says() {
+    let server = Server::new();
+    let file = server.create(b"file", 10, 0o000);
+    server.write(file, b"content");
+    let granted = |read, write| (user(11), Granted { read, write });
+    let read = |(who, access): (Identity, Granted)| {
+        server.run(&mut cx(), (&who, access), file, Reads(100), {
+            |cx, file, charged| file.read(cx, charged, 0)
+        })
+    };
+    let write = |(who, access): (Identity, Granted)| {
+        server.run(&mut cx(), (&who, access), file, Writes(1), {
+            |cx, file, charged| file.write(cx, charged, 0, b"C", Stability::Unstable)
+        })
+    };
+    assert_eq!(failed(write(granted(true, false))), Error::Access);
+    assert_eq!(failed(read(granted(false, true))), Error::Access);
+    finished(write(granted(false, true)));
+    assert_eq!(finished(read(granted(true, false))).to_vec(), b"Content");
+}
+
+#[test]
+fn no_more_is_read_than_was_charged() {
+    let server = Server::new();
+    let file = server.create(b"file", 10, 0o644);
+    server.write(file, &[7; 9000]);
+    let mut cx = cx();
+    let read = server.run(&mut cx, (&root(), EACH), file, Reads(5000), {
+        |cx, file, charged| file.read(cx, charged, 1000)
+    });
+    assert_eq!(finished(read).to_vec(), [7; 5000]);
+    assert_eq!(cx.moved(), 5000);
+}
+
+/// A file's name service, device and limits are waited for by the one that runs the operation, who is told which.
+#[test]
+fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
+    let mut server = Server::new();
+    let file = server.create(b"file", 10, 0o644);
+    server.crowd();
+    server.cold_start();
+    let mut cx = cx();
+    let mut waits = 0;
+    let attr = loop {
+        let attr = server.run(&mut cx, (&user(11), EACH), file, Looks, {
+            |cx, file, _charged| file.getattr(cx)
+        });
+        match attr {
+            Err(Unfinished::Suspended(suspend)) => {
+                assert!(matches!(suspend, Suspend::Device(_)));
+                waits += 1;
+                server.resume(&mut cx, suspend);
+            }
+            other => break finished(other),
+        }
+    };
+    assert!(waits > 0);
+    assert_eq!((attr.uid, attr.mode), (10, 0o644));
+}
