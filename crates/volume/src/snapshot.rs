@@ -260,13 +260,17 @@ impl Snaps {
 
     /// One transfer more, or fewer, sends a snapshot.
     pub(crate) fn hold(&mut self, id: u32, more: bool) {
-        let Some(info) = self.list.get_mut(&id) else {
-            invariant!(false, "a transfer of snapshot {id}, which is gone");
+        self.count(id, more, "transfers of a snapshot", |info| &mut info.holds);
+    }
+
+    fn count(&mut self, id: u32, more: bool, what: &str, of: fn(&mut Info) -> &mut u32) {
+        let Some(count) = self.list.get_mut(&id).map(of) else {
+            invariant!(false, "{what}: snapshot {id} is gone");
             return;
         };
-        info.holds = match more {
-            true => info.holds + 1,
-            false => less(info.holds, 1, "transfers of a snapshot"),
+        *count = match more {
+            true => *count + 1,
+            false => less(*count, 1, what),
         };
     }
 
@@ -316,14 +320,7 @@ impl Snaps {
 
     /// One clone more, or fewer, depends on a snapshot.
     pub(crate) fn count_clone(&mut self, id: u32, more: bool) {
-        let Some(info) = self.list.get_mut(&id) else {
-            invariant!(false, "a clone of snapshot {id}, which is gone");
-            return;
-        };
-        info.clones = match more {
-            true => info.clones + 1,
-            false => less(info.clones, 1, "clones of a snapshot"),
-        };
+        self.count(id, more, "clones of a snapshot", |info| &mut info.clones);
     }
 
     pub(crate) fn has_clones(&self) -> bool {
