@@ -294,7 +294,9 @@ impl<'a, 'r> Thread<'a, 'r> {
     }
 
     fn run(&mut self, stage: &Stage) -> Result<(), BenchError> {
-        let mut seen = stage.phase();
+        // Not the stage's phase: a thread that gets the processor late must still go through those that it missed, or it
+        // would begin operations for ever in a run that is draining.
+        let mut seen = Phase::Warmup;
         let now = clock::now_ns();
         for i in 0..self.connections.len() {
             self.begin_all(i, now, stage);

@@ -344,6 +344,7 @@ fn drive(
                 }
             }
         }
+        let _watch = Fallen(&stage);
         let conducted = conduct(args, &stage, threads.len() as u64, at_once, observer);
         let results: Vec<Result<ThreadResult, BenchError>> = threads
             .into_iter()
@@ -404,7 +405,7 @@ fn drive(
 }
 
 /// Ends the run when the thread that holds it panics: the conductor waits for every
-/// thread to finish or for one to give up.
+/// thread to finish or for one to give up, and they for its word.
 struct Fallen<'s>(&'s Stage);
 
 impl Drop for Fallen<'_> {

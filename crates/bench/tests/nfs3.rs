@@ -1,15 +1,20 @@
 //! The whole generator against a small server of its own, over loopback.
 
 // Helpers of a test are test code too, which the lints' own exception does not see.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fake;
 
 use clap::Parser;
 use fake::{Fake, Mischief};
-use weir_bench::args::{BenchArgs, BenchCommand};
+use weir_bench::args::{BenchArgs, BenchCommand, Nfs3Args};
+use weir_bench::engine::{self, Link, Options, Phase, Stage};
 use weir_bench::error::BenchError;
+use weir_bench::load::{Load, Shared};
+use weir_bench::nfs3::Calls;
 use weir_bench::report::Report;
+use weir_bench::rpc::Credential;
+use weir_bench::set::WorkingSet;
 
 #[derive(Parser)]
 struct Cli {
@@ -17,15 +22,49 @@ struct Cli {
     bench: BenchArgs,
 }
 
-/// Runs the generator with these arguments against the server.
-fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
+fn parsed(fake: &Fake, arguments: &str) -> Nfs3Args {
     let server = fake.addr.to_string();
     let line = ["weir-bench", "nfs3", "--server", &server, "--timeout", "30"];
     let cli = Cli::parse_from(line.into_iter().chain(arguments.split_whitespace()));
     match cli.bench.command {
-        BenchCommand::Nfs3(args) => weir_bench::run::nfs3(&args),
+        BenchCommand::Nfs3(args) => *args,
         _ => unreachable!(),
     }
+}
+
+/// Runs the generator with these arguments against the server.
+fn bench(fake: &Fake, arguments: &str) -> Result<Report, BenchError> {
+    weir_bench::run::nfs3(&parsed(fake, arguments))
+}
+
+/// A run may be interrupted, or over, before one of its threads has had the processor for the first time.
+#[test]
+fn a_thread_that_starts_in_a_run_that_drains_ends() {
+    let fake = Fake::start(Mischief::None);
+    let args = parsed(&fake, "null -c 1 -d 2");
+    let calls = Calls::new(Some(&Credential { uid: 0, gid: 0 }));
+    let (set, shared) = (WorkingSet::none(), Shared::default());
+    let stage = Stage::new(None);
+    stage.enter(Phase::Drain);
+    let link = Link {
+        stream: std::net::TcpStream::connect(fake.addr).unwrap(),
+        load: Load::new(&args, &set, &shared, &calls, 0),
+        depth: 2,
+        arrivals: None,
+    };
+    let options = Options {
+        region: &[],
+        timeout_ns: 30_000_000_000,
+        heads_only: false,
+    };
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let stage = &stage;
+        scope.spawn(move || ended.send(engine::run(vec![link], options, stage).map(drop)));
+        let outcome = end.recv_timeout(std::time::Duration::from_secs(60));
+        stage.enter(Phase::Abort);
+        outcome.expect("it goes on for ever").unwrap();
+    });
 }
 
 const DATA: &str = "-c 3 -d 4 -b 8k -s 1m --files 4 -n 500";
