@@ -203,7 +203,7 @@ pub struct Service {
     vfs: Arc<Vfs>,
     drc: Arc<Drc>,
     mounts: Mounts,
-    locks: LockService,
+    locks: Arc<LockService>,
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
 }

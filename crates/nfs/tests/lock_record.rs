@@ -10,6 +10,7 @@ use std::time::Duration;
 use support::locker::*;
 use support::{NLM, Server, X};
 use weir_nfs::{Arrival, Handled, Later};
+use weir_vfs::claims::ServiceId;
 use weir_vfs::{Rule, Squash};
 
 #[test]
@@ -70,7 +71,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
         let mut first = parked(&a);
         assert_eq!(poll(&mut first), None);
         assert_eq!(
-            s.vfs.locks.totals().held,
+            s.vfs.claims.totals().held,
             0,
             "not before it is in the record"
         );
@@ -126,7 +127,7 @@ fn a_host_that_cannot_be_recorded_gets_no_lock() {
         GRANTED,
         "hosts in the record go on"
     );
-    assert_eq!(s.vfs.locks.totals().held, 1, "joined");
+    assert_eq!(s.vfs.claims.totals().held, 1, "joined");
     // A disk that is mended, with half a line behind the record: it is replaced as a whole.
     s.store.broken.store(false, Ordering::Relaxed);
     let wholes = s.store.writes.lock().unwrap().1;
@@ -204,11 +205,11 @@ fn names_and_hosts_are_bounded() {
     assert_eq!(granted, 255, "256 names at an address");
     assert_eq!(c.lock(false, false, 0, 1), GRANTED);
     // Those that hold nothing are forgotten, and give the memory back.
-    let used = s.vfs.locks.budget().used();
-    s.vfs.locks.release_all();
+    let used = s.vfs.claims.budget().used();
+    s.vfs.claims.release_all(ServiceId(0));
     s.clock.advance(Duration::from_secs(61));
     s.service.tick();
-    assert!(used > 0 && s.vfs.locks.budget().used() == 0);
+    assert!(used > 0 && s.vfs.claims.budget().used() == 0);
     s.service.write_lock_record();
     let mut again = s;
     again.restart();
@@ -230,13 +231,13 @@ fn grants_that_nobody_answers_are_bounded() {
         a.unlock(0, 1);
         waits.unlock(0, 1);
     }
-    let used = s.vfs.locks.budget().used();
+    let used = s.vfs.claims.budget().used();
     assert!(used < 4200 * 1024, "{used}");
     assert!(s.outgoing().len() <= 64);
     for _ in 0..13 {
         s.clock.advance(Duration::from_secs(10));
         s.service.tick();
     }
-    let left = s.vfs.locks.budget().used();
+    let left = s.vfs.claims.budget().used();
     assert!(left < 4096, "{left}");
 }

@@ -655,7 +655,7 @@ fn locks_of_a_file_that_is_gone_are_given_up() {
     let [a, _, _] = lockers(&s, &file);
     assert_eq!(a.lock(false, true, 0, 1), GRANTED);
     assert_eq!(s.status(12, &X::new().o(&root).o(b"file")), 0);
-    assert_eq!(s.vfs.locks.totals().held, 1);
+    assert_eq!(s.vfs.claims.totals().held, 1);
     assert_eq!(a.unlock(0, 0), GRANTED);
-    assert_eq!(s.vfs.locks.totals().held, 0);
+    assert_eq!(s.vfs.claims.totals().held, 0);
 }

@@ -1,25 +1,26 @@
 //! The waist between protocols and volumes: identity, export policy, access
-//! checks, file handles, locks. Nothing below knows a protocol; nothing above
+//! checks, file handles, claims. Nothing below knows a protocol; nothing above
 //! touches a volume except through here.
 //!
 //! A protocol hands in a [`Session`] and an operation; this crate admits, charges and runs it ([`pipeline`]).
 //!
 //! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
 //! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may), `exports` (who is let in) with
-//! `clients`, `names` and `admission`, `throttle` (when it may), `locks`.
+//! `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it).
 
 pub mod access;
 mod admission;
+pub mod claims;
 mod clients;
 mod error;
 mod exports;
 mod handle;
 mod identity;
-pub mod locks;
 pub mod names;
 mod ops;
 pub mod pipeline;
 mod session;
+pub mod signal;
 mod snapdir;
 pub mod stats;
 pub mod throttle;

@@ -1,10 +1,10 @@
 //! The entrance: from a handle and a session to a file that it may use.
 
 use crate::admission::{self, Admission};
+use crate::claims::Claims;
 use crate::error::{Error, Outcome, Suspend};
 use crate::exports::{Export, ExportTable, Protocol, Verdict};
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
-use crate::locks::LockTable;
 use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
 use crate::session::Session;
@@ -15,15 +15,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId};
 
-/// Bytes of locks where the owner of the waist sets no budget.
-const LOCK_BYTES: usize = 64 << 20;
+/// Bytes of claims where the owner of the waist sets no budget.
+const CLAIM_BYTES: usize = 64 << 20;
 
-/// Everything that protocols share: exports, handles, locks.
+/// Everything that protocols share: exports, handles, claims.
 pub struct Vfs {
     exports: ArcSwap<ExportTable>,
     key: HandleKey,
-    /// Byte-range locks and share reservations of all protocols.
-    pub locks: LockTable,
+    /// What clients of all protocols have open, locked and cached.
+    pub claims: Claims,
     /// Names of clients, for export rules.
     pub names: Names,
     /// Limits on throughput.
@@ -38,15 +38,15 @@ impl Vfs {
             1,
             CreditLimits::of_budget(0),
         );
-        Vfs::with_throttle(key, no_limits, Budget::new(LOCK_BYTES))
+        Vfs::with_throttle(key, no_limits, Budget::new(CLAIM_BYTES))
     }
 
-    /// A waist without exports, with the limits of `throttle`, whose locks take at most what `locks` has.
-    pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, locks: Arc<Budget>) -> Arc<Vfs> {
+    /// A waist without exports, with the limits of `throttle`, whose clients' claims take at most what `claims` has.
+    pub fn with_throttle(key: HandleKey, throttle: Arc<Throttle>, claims: Arc<Budget>) -> Arc<Vfs> {
         Arc::new(Vfs {
             exports: ArcSwap::default(),
             key,
-            locks: LockTable::new(locks),
+            claims: Claims::new(claims),
             names: Names::default(),
             throttle,
         })

@@ -207,9 +207,9 @@ impl Metrics {
     }
 
     fn locks(&self, page: &mut Page) {
-        let totals = self.vfs.locks.totals();
+        let totals = self.vfs.claims.totals();
         let family = "weir_locks";
-        page.family(family, "gauge", "Byte-range locks and share reservations.");
+        page.family(family, "gauge", "Byte-range locks and opens.");
         page.sample(family, &[("state", "held")], totals.held);
         page.sample(family, &[("state", "waiting")], totals.waiting);
         let family = "weir_lock_bytes";
@@ -221,7 +221,7 @@ impl Metrics {
         page.sample(family, &[], totals.bytes);
         let family = "weir_lock_bytes_limit";
         page.family(family, "gauge", "How much that may be.");
-        page.sample(family, &[], self.vfs.locks.budget().total());
+        page.sample(family, &[], self.vfs.claims.budget().total());
     }
 
     fn operations(&self, page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {

@@ -24,7 +24,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::{Budget, Reservation};
-use weir_vfs::locks::Client;
+use weir_vfs::claims::Client;
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
@@ -444,6 +444,7 @@ impl Hosts {
         for (&address, at) in &self.hosts {
             for host in at.iter().filter(|h| h.asked < since) {
                 let client = Client {
+                    service: super::SERVICE,
                     address,
                     name: Arc::clone(&host.name),
                 };

@@ -36,10 +36,10 @@ use journal::Journal;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Clock, Reservation, Rng};
-use weir_vfs::locks::{Client, Grant, Owner, Range};
+use weir_vfs::claims::{Client, Full, Grant, Notice, Owner, Range, ServiceId, Sink};
 use weir_vfs::names::Wait;
 use weir_vfs::{Clients, FileId, Vfs};
 
@@ -61,6 +61,8 @@ const MAX_GRANTS: usize = 4096;
 const PENDING: usize = 512;
 /// Procedure GRANTED.
 const GRANTED: u32 = 5;
+/// The hosts' number among the services in the table of claims.
+pub(crate) const SERVICE: ServiceId = ServiceId(0);
 
 /// A call to a client that has not been answered.
 struct Pending {
@@ -107,16 +109,16 @@ pub(crate) struct Parts {
 impl LockService {
     /// Starts the service: reads who held locks before, tells them, and opens
     /// the grace period if there are any.
-    pub(crate) fn start(p: Parts) -> LockService {
+    pub(crate) fn start(p: Parts) -> Arc<LockService> {
         let journal = Arc::new(Journal::new(p.store));
-        let hosts = Hosts::load(Arc::clone(&journal), p.vfs.locks.budget());
+        let hosts = Hosts::load(Arc::clone(&journal), p.vfs.claims.budget());
         let now = p.clock.monotonic();
         let grace_until = if hosts.recovering().is_empty() {
             Duration::ZERO
         } else {
             now.saturating_add(p.grace)
         };
-        let service = LockService {
+        let service = Arc::new(LockService {
             vfs: p.vfs,
             clock: p.clock,
             rng: p.rng,
@@ -131,7 +133,9 @@ impl LockService {
             }),
             journal,
             outbox: p.outbox,
-        };
+        });
+        let sink: Weak<dyn Sink> = Arc::downgrade(&(Arc::clone(&service) as Arc<dyn Sink>));
+        service.vfs.claims.attach(SERVICE, sink);
         service.announce(now);
         service
     }
@@ -263,47 +267,42 @@ impl LockService {
         });
     }
 
-    /// Notifies clients of the locks that they now hold.
-    fn grant(&self, grants: Vec<Grant>) {
-        if grants.is_empty() {
-            return;
-        }
+    /// Notifies a client of a lock that it now holds.
+    fn grant(&self, grant: Grant) {
         let mut state = self.state.lock();
-        for grant in grants {
-            let client = &grant.lock.owner.client;
-            let Some(from) = state.hosts.local(client) else {
-                continue;
-            };
-            let token = self.rng.next_u64();
-            let mut message = Vec::with_capacity(256);
-            rpc::put_call(&mut message, self.xid(), NLM_PROGRAM, 4, GRANTED);
-            let handle = self.vfs.handle_of(grant.file);
-            let cookie = token.to_be_bytes();
-            wire::put_granted(&mut message, &cookie, &client.name, &handle, &grant.lock);
-            let call = Outgoing {
-                token,
-                to: client.address,
-                from,
-                program: NLM_PROGRAM,
-                version: 4,
-                message: message.into(),
-            };
-            let bytes = PENDING + call.message.len();
-            let memory = self.vfs.locks.budget().try_reserve(bytes);
-            let Some(memory) = memory.filter(|_| state.grants < MAX_GRANTS) else {
-                // Called once; if that fails the client asks by itself.
-                self.outbox.push(call);
-                continue;
-            };
-            let pending = Pending {
-                call,
-                grant: Some((grant, memory)),
-                tries_left: GRANT_TRIES,
-                next: Duration::ZERO,
-            };
-            state.grants += 1;
-            self.send(&mut state, pending);
-        }
+        let client = &grant.lock.owner.client;
+        let Some(from) = state.hosts.local(client) else {
+            return;
+        };
+        let token = self.rng.next_u64();
+        let mut message = Vec::with_capacity(256);
+        rpc::put_call(&mut message, self.xid(), NLM_PROGRAM, 4, GRANTED);
+        let handle = self.vfs.handle_of(grant.file);
+        let cookie = token.to_be_bytes();
+        wire::put_granted(&mut message, &cookie, &client.name, &handle, &grant.lock);
+        let call = Outgoing {
+            token,
+            to: client.address,
+            from,
+            program: NLM_PROGRAM,
+            version: 4,
+            message: message.into(),
+        };
+        let bytes = PENDING + call.message.len();
+        let memory = self.vfs.claims.budget().try_reserve(bytes);
+        let Some(memory) = memory.filter(|_| state.grants < MAX_GRANTS) else {
+            // Called once; if that fails the client asks by itself.
+            self.outbox.push(call);
+            return;
+        };
+        let pending = Pending {
+            call,
+            grant: Some((grant, memory)),
+            tries_left: GRANT_TRIES,
+            next: Duration::ZERO,
+        };
+        state.grants += 1;
+        self.send(&mut state, pending);
     }
 
     /// Takes the outcome of a call: `reply` is the RPC reply message, `None` if
@@ -336,12 +335,9 @@ impl LockService {
 
     /// Unlocks, and notifies those who waited; false if that takes memory that is not there.
     fn unlock(&self, file: FileId, owner: &Owner, range: Range) -> bool {
-        match self.vfs.locks.unlock(file, owner, range) {
-            Ok(grants) => {
-                self.grant(grants);
-                true
-            }
-            Err(weir_vfs::locks::Full) => {
+        match self.vfs.claims.unlock(file, owner, range) {
+            Ok(()) => true,
+            Err(Full) => {
                 tracing::warn!(client = %owner.client.address, "no memory to split a lock");
                 false
             }
@@ -352,6 +348,7 @@ impl LockService {
     /// any more. To be called about once a second.
     pub(crate) fn tick(&self) {
         let now = self.clock.monotonic();
+        self.vfs.claims.tick(now);
         let mut state = self.state.lock();
         let due: Vec<u64> = state
             .pending
@@ -374,7 +371,7 @@ impl LockService {
             let since = now.saturating_sub(PRUNE);
             state
                 .hosts
-                .prune(|client| self.vfs.locks.has(client), since);
+                .prune(|client| self.vfs.claims.has(client), since);
         }
     }
 
@@ -408,7 +405,8 @@ impl LockService {
             .collect();
         drop(state);
         // Not all that have locks are monitored (NM_LOCK).
-        here.extend(self.vfs.locks.clients_at(addr).into_iter().map(|c| c.name));
+        let locking = self.vfs.claims.clients_at(SERVICE, addr);
+        here.extend(locking.into_iter().map(|c| c.name));
         here.sort_unstable();
         here.dedup();
         let named: Vec<_> = here
@@ -426,6 +424,7 @@ impl LockService {
             }
         };
         let client = |address, name: &[u8]| Client {
+            service: SERVICE,
             address,
             name: Arc::from(name),
         };
@@ -452,7 +451,7 @@ impl LockService {
         if clients.is_empty() {
             return;
         }
-        let grants = self.vfs.locks.release(clients);
+        self.vfs.claims.release(clients);
         let mut state = self.state.lock();
         let theirs = |p: &Pending| {
             p.grant
@@ -462,8 +461,6 @@ impl LockService {
         state.pending.retain(|_, p| !theirs(p));
         state.grants = state.pending.values().filter(|p| p.grant.is_some()).count();
         state.hosts.remove(clients);
-        drop(state);
-        self.grant(grants);
     }
 
     /// A host notifies us that it has restarted (SM_NOTIFY) and reached a state: its locks of before are released, and
@@ -503,7 +500,7 @@ impl LockService {
     /// SM_SIMU_CRASH: all locks are lost as by a restart, and everyone who held
     /// one is notified; the new grace period lets them claim their locks again.
     pub(crate) fn simulate_crash(&self) {
-        self.vfs.locks.release_all();
+        self.vfs.claims.release_all(SERVICE);
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         state.pending.clear();
@@ -531,6 +528,19 @@ impl LockService {
     /// SM_UNMON, SM_UNMON_ALL.
     pub(crate) fn unmonitor(&self, host: Option<&[u8]>, program: u32) {
         self.state.lock().hosts.unmonitor(host, program);
+    }
+}
+
+impl Sink for LockService {
+    fn notify(&self, notice: Notice) {
+        match notice {
+            Notice::Granted(grant) => self.grant(grant),
+            // Hosts cache nothing that the table knows of, and are never parked.
+            Notice::Break { .. }
+            | Notice::Revoked { .. }
+            | Notice::Dropped { .. }
+            | Notice::Recall => {}
+        }
     }
 }
 

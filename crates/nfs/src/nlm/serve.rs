@@ -1,12 +1,14 @@
 //! The procedures of NLM version 4.
 
 use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_share_result};
-use super::{LockService, Recorded, Slip};
+use super::{LockService, Recorded, SERVICE, Slip};
 use crate::v3::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::VolumeId;
-use weir_vfs::locks::{Client, Lock, Owner, Range, Verdict, Who};
+use weir_vfs::claims::{
+    Client, Grant, Lock, Modes, OpenRequest, Opened, Owner, Range, Verdict, Who,
+};
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
 
@@ -36,6 +38,16 @@ pub(crate) fn takes_identity(args: &Args<'_>) -> bool {
         Args::Sync(verb, _) | Args::Async(verb, _) => matches!(verb, Verb::Test | Verb::Lock),
         Args::Unmonitored(_) | Args::Share(_) => true,
         _ => false,
+    }
+}
+
+/// `fsh4_access` and `fsh4_mode` (X/Open XNFS, NLM): bit 0 reading, bit 1 writing.
+fn modes(number: u32) -> Modes {
+    match number {
+        0 => Modes::NONE,
+        1 => Modes::READ,
+        2 => Modes::WRITE,
+        _ => Modes::BOTH,
     }
 }
 
@@ -160,6 +172,7 @@ impl<'a> Op<'a> {
 
     fn client_of(&self, name: &[u8]) -> Client {
         Client {
+            service: SERVICE,
             address: self.session.origin,
             name: Arc::from(name),
         }
@@ -201,10 +214,11 @@ impl<'a> Op<'a> {
             owner: self.owner(&a.lock),
             range,
             exclusive: a.exclusive,
+            mandatory: false,
         };
         Ok(match verb {
             Verb::Test => self.test(file, &lock),
-            Verb::Lock => (self.lock(file, lock, a, monitored), None),
+            Verb::Lock => (self.lock(file, &lock, a, monitored), None),
             Verb::Cancel => (self.cancel(file, &lock), None),
             Verb::Unlock | Verb::Granted => {
                 match self.service.unlock(file, &lock.owner, lock.range) {
@@ -219,7 +233,7 @@ impl<'a> Op<'a> {
         if self.service.in_grace(&self.service.state.lock()) {
             return (Stat::DeniedGracePeriod, None);
         }
-        match self.service.vfs.locks.test(file, lock) {
+        match self.service.vfs.claims.test(file, lock) {
             Some(holder) => (Stat::Denied, Some(holder)),
             None => (Stat::Granted, None),
         }
@@ -259,35 +273,31 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    fn lock(&mut self, file: FileId, lock: Lock, a: &LockArgs<'_>, monitored: bool) -> Stat {
+    fn lock(&mut self, file: FileId, lock: &Lock, a: &LockArgs<'_>, monitored: bool) -> Stat {
         if let Err(stat) = self.admit_host(&lock.owner.client, a.state, a.reclaim, monitored) {
             return stat;
         }
-        let mut grants = Vec::new();
-        let verdict = self
-            .service
-            .vfs
-            .locks
-            .lock(file, lock, a.block, &mut grants);
-        self.service.grant(grants);
-        match verdict {
+        let claims = &self.service.vfs.claims;
+        match claims.lock(file, lock, &lock.owner.who, a.block) {
             Verdict::Granted => Stat::Granted,
             Verdict::Denied(_) => Stat::Denied,
             Verdict::Queued => Stat::Blocked,
             Verdict::Deadlock => Stat::Deadlock,
             Verdict::Full => Stat::DeniedNoLocks,
+            // The only status after which clients ask again by themselves.
+            Verdict::Breaking(_) => Stat::DeniedGracePeriod,
         }
     }
 
     /// Takes a queued request back. If it was granted meanwhile and the client
     /// has not confirmed, the grant is taken back.
     fn cancel(&self, file: FileId, lock: &Lock) -> Stat {
-        if self.service.vfs.locks.cancel(file, lock) {
+        if self.service.vfs.claims.cancel(file, lock) {
             return Stat::Granted;
         }
         let mut state = self.service.state.lock();
         let granted = state.pending.iter().find(|(_, p)| {
-            let of = |g: &weir_vfs::locks::Grant| g.file == file && g.lock == *lock;
+            let of = |g: &Grant| g.file == file && g.lock == *lock;
             p.grant.as_ref().is_some_and(|(g, _)| of(g))
         });
         let Some(token) = granted.map(|(token, _)| *token) else {
@@ -328,20 +338,27 @@ impl<'a> Op<'a> {
         if let Err(stat) = self.admit_host(&owner.client, 0, a.reclaim, true) {
             return Ok(stat);
         }
-        Ok(
-            match self.service.vfs.locks.share(file, &owner, a.access, a.deny) {
-                Some(true) => Stat::Granted,
-                Some(false) => Stat::Denied,
-                None => Stat::DeniedNoLocks,
-            },
-        )
+        let request = OpenRequest {
+            owner: &owner,
+            key: &owner.who,
+            access: modes(a.access),
+            deny: modes(a.deny),
+            enforced: false,
+            overwrite: false,
+        };
+        Ok(match self.service.vfs.claims.open(file, &request) {
+            Opened::Granted => Stat::Granted,
+            Opened::Denied => Stat::Denied,
+            Opened::Full => Stat::DeniedNoLocks,
+            Opened::Breaking(_) => Stat::DeniedGracePeriod,
+        })
     }
 
     fn unshare(&mut self, a: &ShareArgs<'_>) -> Stat {
         match self.locked_file(a.file) {
             Ok(file) => {
                 let owner = self.sharer(a);
-                self.service.vfs.locks.unshare(file, &owner);
+                self.service.vfs.claims.close(file, &owner);
                 Stat::Granted
             }
             Err(stat) => stat,

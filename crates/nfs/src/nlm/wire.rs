@@ -2,7 +2,7 @@
 //! Interworking: XNFS", chapter 10).
 
 use crate::xdr::{self, Put, Reader};
-use weir_vfs::locks::Lock;
+use weir_vfs::claims::Lock;
 
 /// The procedures' names, by number (RFC 1813 §6.2; 16 to 19 are none).
 pub(crate) const PROCEDURES: [&str; 24] = [
@@ -284,6 +284,7 @@ pub(super) fn put_granted(
         owner,
         range,
         exclusive,
+        ..
     } = lock;
     out.put_opaque(cookie);
     out.put_bool(*exclusive);

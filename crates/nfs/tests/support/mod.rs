@@ -14,6 +14,7 @@ use weir_base::{Clock, Lsn, ManualClock, SeededRng, Time};
 use weir_nfs::{Arrival, Config, ConnInfo, Handled, HostStore, Later, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
+use weir_vfs::claims::ServiceId;
 use weir_vfs::stats::Done;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
@@ -254,7 +255,7 @@ impl Server {
     /// The same data behind a service that has just started.
     pub fn restart(&mut self) {
         self.service.write_lock_record();
-        self.vfs.locks.release_all();
+        self.vfs.claims.release_all(ServiceId(0));
         self.service = Service::new(Config {
             vfs: Arc::clone(&self.vfs),
             clock: self.clock.clone(),

@@ -5,26 +5,27 @@
 //! subtree, for exclusive locks and for all, how far the locks reach ([`Reach`]): the last byte covered, who covers
 //! it, and the last byte covered by anyone else. Whether anyone but the caller reaches a byte is then one comparison.
 //!
-//! Nodes are ordered by first byte and owner; one owner's locks of a file are disjoint, so that is unique. A subtree to
+//! Nodes are ordered by first byte, owner and a number: one owner's advisory locks of a file are disjoint and have number
+//! 0; mandatory ones stack, and are numbered. A subtree to
 //! the left of a node that begins in the range begins in the range as well, so if [`Reach`] says that it holds a conflict
 //! it does: the search goes down one path and never turns back. The tree is balanced by height (AVL).
 
-use super::Range;
+use crate::claims::types::Range;
 use std::cmp::Ordering;
 
 /// Number of an owner within its file.
-pub(super) type HolderId = u64;
+pub(in crate::claims) type HolderId = u64;
 /// No owner.
 const NOBODY: HolderId = u64::MAX;
 
 #[cfg(test)]
 thread_local! {
     /// Nodes and waiting requests visited by this thread: what the tests bound.
-    pub(super) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    pub(in crate::claims) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Counts one unit of work, in tests.
-pub(super) fn step() {
+pub(in crate::claims) fn step() {
     #[cfg(test)]
     STEPS.with(|steps| steps.set(steps.get() + 1));
 }
@@ -94,12 +95,15 @@ impl Reach {
 }
 
 type Link = Option<Box<Node>>;
+/// First byte, owner, number.
+type Key = (u64, HolderId, u64);
 
 /// One lock.
-pub(super) struct Node {
+pub(in crate::claims) struct Node {
     pub(super) start: u64,
     pub(super) last: u64,
     pub(super) owner: HolderId,
+    pub(super) number: u64,
     pub(super) exclusive: bool,
     height: u8,
     all: Reach,
@@ -109,8 +113,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn key(&self) -> (u64, HolderId) {
-        (self.start, self.owner)
+    fn key(&self) -> Key {
+        (self.start, self.owner, self.number)
     }
 
     fn reach(&self, exclusives_only: bool) -> &Reach {
@@ -196,7 +200,7 @@ fn insert(link: Link, new: Box<Node>) -> Box<Node> {
     match new.key().cmp(&node.key()) {
         Ordering::Less => node.left = Some(insert(node.left.take(), new)),
         Ordering::Greater => node.right = Some(insert(node.right.take(), new)),
-        Ordering::Equal => unreachable!("one owner's locks are disjoint"),
+        Ordering::Equal => unreachable!("two locks of one owner, byte and number"),
     }
     balance(node)
 }
@@ -213,7 +217,7 @@ fn take_first(mut node: Box<Node>) -> (Link, Box<Node>) {
     }
 }
 
-fn remove(link: Link, key: (u64, HolderId)) -> Link {
+fn remove(link: Link, key: Key) -> Link {
     let mut node = link?;
     match key.cmp(&node.key()) {
         Ordering::Less => node.left = remove(node.left.take(), key),
@@ -320,11 +324,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn insert(&mut self, owner: HolderId, range: Range, exclusive: bool) {
+    pub(super) fn insert(&mut self, owner: HolderId, number: u64, range: Range, exclusive: bool) {
         let mut new = Box::new(Node {
             start: range.start,
             last: range.last,
             owner,
+            number,
             exclusive,
             height: 1,
             all: Reach::NONE,
@@ -336,9 +341,9 @@ impl Tree {
         self.root = Some(insert(self.root.take(), new));
     }
 
-    /// Removes the lock of `owner` that begins at `start`.
-    pub(super) fn remove(&mut self, owner: HolderId, start: u64) {
-        self.root = remove(self.root.take(), (start, owner));
+    /// Removes the lock of `owner` that begins at `start` and has this number.
+    pub(super) fn remove(&mut self, owner: HolderId, start: u64, number: u64) {
+        self.root = remove(self.root.take(), (start, owner, number));
     }
 
     /// Removes all locks that `keep` refuses, in linear time.
@@ -380,7 +385,7 @@ impl Tree {
     /// Verifies order, balance and what nodes store of their subtrees; returns the number of nodes.
     #[cfg(test)]
     pub(super) fn check(&self) -> usize {
-        fn walk(link: &Link, before: &mut Option<(u64, HolderId)>) -> (usize, u8) {
+        fn walk(link: &Link, before: &mut Option<Key>) -> (usize, u8) {
             let Some(n) = link else {
                 return (0, 0);
             };

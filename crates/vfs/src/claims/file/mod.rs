@@ -1,33 +1,44 @@
-//! The locks, waiting requests and reservations of one file. All of it is reached under the lock of the file's shard.
+//! The claims of one file: advisory locks and waiting requests here, what files seldom have in [`More`]. All of it is
+//! reached under the lock of the file's shard.
 
-use super::tree::{HolderId, Tree, step};
-use super::{Lock, Owner, Range};
+pub(super) mod grants;
+pub(super) mod opens;
+pub(super) mod stacked;
+pub(super) mod tree;
+
+use super::types::{Lock, Modes, Owner, Range};
+use grants::Grants;
+use opens::Opens;
+use stacked::Stacked;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tree::{HolderId, Tree, step};
 
 /// Of one owner's locks so many are removed one by one; more of them in one pass over the file.
 const ONE_BY_ONE: usize = 64;
+/// Ranges of a parked holder that are compared with a request; with more it counts as in the way.
+const MANY: usize = 1024;
 
 /// An owner that has something in the file. Shared by the indexes of the file; the counts change under the shard's
 /// lock only.
 pub(super) struct Holder {
     pub(super) owner: Owner,
     pub(super) id: HolderId,
-    /// Locks, waiting requests and reservations.
+    /// Ranges, waiting requests, open and grant.
     uses: AtomicU32,
     /// Waiting requests among them.
     waits: AtomicU32,
 }
 
 impl Holder {
-    fn count(&self, waits: bool, by: i64) {
+    pub(super) fn count(&self, waits: bool, by: i64) {
         let add = |n: &AtomicU32| {
             let new = i64::from(n.load(Ordering::Relaxed)) + by;
-            debug_assert!(new >= 0, "an owner's count below zero");
-            n.store(u32::try_from(new).unwrap_or(0), Ordering::Relaxed);
+            assert!(new >= 0, "an owner's count below zero");
+            n.store(u32::try_from(new).unwrap_or(u32::MAX), Ordering::Relaxed);
         };
         add(&self.uses);
         if waits {
@@ -79,6 +90,7 @@ pub(super) struct Waiter {
     pub(super) holder: Arc<Holder>,
     pub(super) range: Range,
     pub(super) exclusive: bool,
+    pub(super) mandatory: bool,
     /// What the client wants shown of the owner in the grant of this request.
     pub(super) shown: Arc<[u8]>,
 }
@@ -87,6 +99,7 @@ impl Waiter {
     pub(super) fn is(&self, want: &Lock) -> bool {
         self.range == want.range
             && self.exclusive == want.exclusive
+            && self.mandatory == want.mandatory
             && self.holder.owner == want.owner
     }
 
@@ -98,39 +111,30 @@ impl Waiter {
             },
             range: self.range,
             exclusive: self.exclusive,
+            mandatory: self.mandatory,
         }
     }
 }
 
-struct Share {
-    holder: Arc<Holder>,
-    access: u32,
-    deny: u32,
-}
-
-/// Share reservations, with the number of those that use or deny reading (bit 0) and writing (bit 1).
+/// What few files have: it takes memory only there.
 #[derive(Default)]
-struct Shares {
-    by_holder: BTreeMap<HolderId, Share>,
-    access: [usize; 2],
-    deny: [usize; 2],
+pub(super) struct More {
+    pub(super) opens: Opens,
+    pub(super) stacked: Stacked,
+    pub(super) grants: Grants,
+    /// Holders that lose what they have here as soon as it is in somebody's way.
+    pub(super) parked: BTreeMap<HolderId, Arc<Holder>>,
 }
 
-fn bits(mode: u32) -> [usize; 2] {
-    [usize::from(mode & 1 != 0), usize::from(mode & 2 != 0)]
-}
-
-impl Shares {
-    fn count(&mut self, access: u32, deny: u32, add: bool) {
-        let modes = [
-            (&mut self.access, bits(access)),
-            (&mut self.deny, bits(deny)),
-        ];
-        for (counts, by) in modes {
-            for (count, by) in counts.iter_mut().zip(by) {
-                *count = if add { *count + by } else { *count - by };
-            }
-        }
+/// What of a request `wanted` may be free when `freed` is: an empty one stands between two bytes, and was kept out by a
+/// lock that covered both.
+fn touched(freed: Range, wanted: Range) -> Range {
+    match wanted.is_empty() {
+        true => Range {
+            start: freed.start.saturating_sub(1),
+            last: freed.last.saturating_add(1),
+        },
+        false => freed,
     }
 }
 
@@ -152,7 +156,9 @@ pub(super) struct File {
     tree: Tree,
     /// By number: in the order of arrival.
     pub(super) waiting: BTreeMap<u64, Waiter>,
-    shares: Option<Box<Shares>>,
+    more: Option<Box<More>>,
+    /// Whether the hints count it.
+    pub(super) hinted: bool,
 }
 
 impl File {
@@ -174,14 +180,17 @@ impl File {
         });
         self.next_holder += 1;
         let new = self.holders.insert(ByOwner(Arc::clone(&holder)));
-        debug_assert!(new, "an owner twice in a file");
+        assert!(new, "an owner twice in a file");
         holder
     }
 
     /// Removes an owner that has nothing in the file any more.
     pub(super) fn leave(&mut self, holder: &Holder) {
-        debug_assert!(holder.idle());
+        assert!(holder.idle(), "an owner leaves and has something");
         self.holders.remove(&holder.owner);
+        if let Some(more) = &mut self.more {
+            more.parked.remove(&holder.id);
+        }
         if self.holders.capacity() > 64 && self.holders.len() < self.holders.capacity() / 4 {
             self.holders.shrink_to(self.holders.len() * 2);
         }
@@ -193,36 +202,127 @@ impl File {
         chosen.map(|h| Arc::clone(&h.0)).collect()
     }
 
-    fn lock_of(&self, id: HolderId, start: u64) -> Option<Lock> {
+    pub(super) fn more(&self) -> Option<&More> {
+        self.more.as_deref()
+    }
+
+    pub(super) fn more_mut(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// Whether reads, writes or changes of names may be stopped here, or have to break caches.
+    pub(super) fn binds_others(&self) -> bool {
+        self.more()
+            .is_some_and(|m| m.opens.enforced() || !m.stacked.is_empty() || !m.grants.is_empty())
+    }
+
+    /// The owners, in no order.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &Arc<Holder>> {
+        self.holders.iter().map(|h| &h.0)
+    }
+
+    pub(super) fn parked(&self, id: HolderId) -> bool {
+        self.more().is_some_and(|m| m.parked.contains_key(&id))
+    }
+
+    /// Whether it has byte ranges of any kind.
+    pub(super) fn has_ranges(&self) -> bool {
+        !self.own.is_empty() || self.more().is_some_and(|m| !m.stacked.is_empty())
+    }
+
+    fn piece(&self, id: HolderId, start: u64) -> Option<(Arc<Holder>, Lock)> {
         let piece = self.own.get(&(id, start));
-        debug_assert!(piece.is_some(), "a lock is in one index only");
-        piece.map(|p| Lock {
-            owner: p.holder.owner.clone(),
-            range: Range {
-                start,
-                last: p.last,
-            },
-            exclusive: p.exclusive,
+        assert!(piece.is_some(), "a lock is in one index only");
+        piece.map(|p| {
+            let lock = Lock {
+                owner: p.holder.owner.clone(),
+                range: Range {
+                    start,
+                    last: p.last,
+                },
+                exclusive: p.exclusive,
+                mandatory: false,
+            };
+            (Arc::clone(&p.holder), lock)
         })
     }
 
-    /// The first lock in the way of `want`.
-    pub(super) fn conflict(&self, want: &Lock) -> Option<Lock> {
-        let me = self.holder(&want.owner).map(|h| h.id);
-        let node = self.tree.conflict(me, &want.range, want.exclusive)?;
-        self.lock_of(node.owner, node.start)
+    fn id_of(&self, owner: &Owner) -> Option<HolderId> {
+        self.holder(owner).map(|h| h.id)
+    }
+
+    /// An advisory lock of another owner in the way.
+    fn advisory(
+        &self,
+        me: Option<HolderId>,
+        range: &Range,
+        exclusive: bool,
+    ) -> Option<(Arc<Holder>, Lock)> {
+        if *range == Range::NOWHERE {
+            return None;
+        }
+        let node = self.tree.conflict(me, range, exclusive)?;
+        self.piece(node.owner, node.start)
+    }
+
+    /// The first range in the way of `want`, and whose it is.
+    pub(super) fn conflict(&self, want: &Lock) -> Option<(Arc<Holder>, Lock)> {
+        self.in_the_way(
+            self.id_of(&want.owner),
+            &want.range,
+            want.exclusive,
+            want.mandatory,
+        )
+    }
+
+    fn in_the_way(
+        &self,
+        me: Option<HolderId>,
+        range: &Range,
+        exclusive: bool,
+        mandatory: bool,
+    ) -> Option<(Arc<Holder>, Lock)> {
+        let stacked = || {
+            let stacked = &self.more()?.stacked;
+            match mandatory {
+                true => stacked.against_mandatory(me, range, exclusive),
+                false => stacked.against_advisory(me, range, exclusive),
+            }
+        };
+        self.advisory(me, range, exclusive).or_else(stacked)
+    }
+
+    /// What stops a write of NFS: exclusive mandatory ranges.
+    pub(super) fn against_nfs_write(
+        &self,
+        me: Option<HolderId>,
+        range: &Range,
+    ) -> Option<Arc<Holder>> {
+        let found = self.more()?.stacked.against_use(me, range, false);
+        found.map(|(holder, _)| holder)
+    }
+
+    /// What stops a read or write of SMB: everybody's ranges.
+    pub(super) fn against_smb_use(
+        &self,
+        me: Option<HolderId>,
+        range: &Range,
+        write: bool,
+    ) -> Option<Arc<Holder>> {
+        let stacked = || self.more()?.stacked.against_use(me, range, write);
+        let found = self.advisory(me, range, write).or_else(stacked);
+        found.map(|(holder, _)| holder)
     }
 
     /// Whether anything is in the way of a request of `holder`.
-    fn blocked(&self, holder: &Holder, range: &Range, exclusive: bool) -> bool {
-        self.tree
-            .conflict(Some(holder.id), range, exclusive)
+    fn blocked(&self, w: &Waiter) -> bool {
+        self.in_the_way(Some(w.holder.id), &w.range, w.exclusive, w.mandatory)
             .is_some()
     }
 
     /// Up to `most` different owners of locks in the way of `want`.
     pub(super) fn blockers(&self, want: &Lock, most: usize) -> Vec<Owner> {
-        let me = self.holder(&want.owner).map(|h| h.id);
+        let me = self.id_of(&want.owner);
         let mut seen = HashSet::new();
         let mut out = Vec::new();
         // One owner may be in the way with any number of locks.
@@ -231,31 +331,63 @@ impl File {
             .conflicts(me, &want.range, want.exclusive, &mut |node| {
                 left -= 1;
                 if seen.insert(node.owner) {
-                    out.extend(self.lock_of(node.owner, node.start).map(|l| l.owner));
+                    out.extend(self.piece(node.owner, node.start).map(|(_, l)| l.owner));
                 }
                 left > 0 && out.len() < most
             });
         out
     }
 
-    /// Whether a lock of `owner` is in the way of `want`.
+    /// Whether a lock of `owner` is in the way of `want`, as far as a few comparisons show.
     pub(super) fn blocks(&self, owner: &Owner, want: &Lock) -> bool {
         step();
-        let Some(holder) = self.holder(owner).filter(|_| *owner != want.owner) else {
-            return false;
-        };
-        let conflicts = |p: &Piece| p.exclusive || want.exclusive;
-        let Range { start, last } = want.range;
-        let before = self
-            .own
-            .range((holder.id, 0)..(holder.id, start))
-            .next_back();
-        if before.is_some_and(|(_, p)| p.last >= start && conflicts(p)) {
-            return true;
-        }
-        let mut within = self.own.range((holder.id, start)..=(holder.id, last));
+        let holder = self.holder(owner).filter(|_| *owner != want.owner);
         // Pieces of either mode alternate at worst; the search for deadlocks is content with the first few.
-        within.by_ref().take(16).any(|(_, p)| conflicts(p))
+        holder.is_some_and(|h| self.holds_up(h.id, want, 16) == Some(true))
+    }
+
+    /// Whether a range of another holder is in the way of `want`; `None` if `most` comparisons do not show it.
+    fn holds_up(&self, id: HolderId, want: &Lock, most: usize) -> Option<bool> {
+        let Range { start, last } = want.range;
+        if want.range == Range::NOWHERE {
+            return Some(false);
+        }
+        let conflicts = |exclusive| exclusive || want.exclusive;
+        let before = self.own.range((id, 0)..(id, start)).next_back();
+        if before.is_some_and(|(_, p)| p.last >= start && conflicts(p.exclusive)) {
+            return Some(true);
+        }
+        let within = match start <= last {
+            true => Some(self.own.range((id, start)..=(id, last))),
+            false => None,
+        };
+        for (n, (_, piece)) in within.into_iter().flatten().enumerate() {
+            if conflicts(piece.exclusive) {
+                return Some(true);
+            }
+            if n == most {
+                return None;
+            }
+        }
+        self.more()
+            .map_or(Some(false), |m| m.stacked.holds_up(id, want, most))
+    }
+
+    /// Of the parked holders, those whose ranges may be in the way of `want`.
+    pub(super) fn parked_ranges(&self, want: &Lock) -> Vec<Arc<Holder>> {
+        let Some(more) = self.more() else {
+            return Vec::new();
+        };
+        let mut all: Vec<_> = more.parked.values().map(Arc::clone).collect();
+        all.retain(|h| h.owner != want.owner && self.holds_up(h.id, want, MANY) != Some(false));
+        all
+    }
+
+    /// Whether a range of this holder may be in the way of a request that waits.
+    pub(super) fn keeps_waiting(&self, holder: &Holder) -> bool {
+        self.waiting.values().any(|w| {
+            w.holder.id != holder.id && self.holds_up(holder.id, &w.lock(), MANY) != Some(false)
+        })
     }
 
     /// Whether `owner` holds all of `range` in at least this mode.
@@ -290,14 +422,14 @@ impl File {
     }
 
     fn put(&mut self, holder: &Arc<Holder>, range: Range, exclusive: bool) {
-        self.tree.insert(holder.id, range, exclusive);
+        self.tree.insert(holder.id, 0, range, exclusive);
         let piece = Piece {
             last: range.last,
             exclusive,
             holder: Arc::clone(holder),
         };
         let old = self.own.insert((holder.id, range.start), piece);
-        debug_assert!(old.is_none(), "one owner's locks are disjoint");
+        assert!(old.is_none(), "one owner's locks are disjoint");
         holder.count(false, 1);
     }
 
@@ -315,10 +447,10 @@ impl File {
         let mut out = Vec::with_capacity(starts.len());
         for &start in starts {
             if !bulk {
-                self.tree.remove(holder.id, start);
+                self.tree.remove(holder.id, start, 0);
             }
             let piece = self.own.remove(&(holder.id, start));
-            debug_assert!(piece.is_some());
+            assert!(piece.is_some(), "a lock is in one index only");
             out.extend(piece.map(|p| {
                 (
                     Range {
@@ -440,9 +572,9 @@ impl File {
         while let Some((&number, w)) = self.waiting.range(from..).find(|(_, w)| {
             step();
             let covered = cover.is_some_and(|(owner, exclusive)| {
-                owner != w.holder.id && (exclusive || w.exclusive)
+                !w.range.is_empty() && owner != w.holder.id && (exclusive || w.exclusive)
             });
-            w.range.overlaps(&freed) && !covered && !self.blocked(&w.holder, &w.range, w.exclusive)
+            w.range.overlaps(&touched(freed, w.range)) && !covered && !self.blocked(w)
         }) {
             from = number + 1;
             if w.range.start <= freed.start
@@ -454,7 +586,17 @@ impl File {
             let Some(w) = self.unqueue(number) else {
                 continue;
             };
-            let installed = self.install(&w.holder, w.range, w.exclusive);
+            let installed = match w.mandatory {
+                true => {
+                    let stacked = &mut self.more_mut().stacked;
+                    stacked.put(&w.holder, w.range, w.exclusive);
+                    Installed {
+                        added: 1,
+                        weaker: false,
+                    }
+                }
+                false => self.install(&w.holder, w.range, w.exclusive),
+            };
             granted(number, &w, installed.added);
             if installed.weaker {
                 // An owner that waited twice took the weaker lock second.
@@ -464,59 +606,24 @@ impl File {
         }
     }
 
-    /// Whether a reservation of another owner excludes these modes.
-    pub(super) fn reserved(&self, owner: &Owner, access: u32, deny: u32) -> bool {
-        let Some(shares) = &self.shares else {
-            return false;
-        };
-        let own = self.holder(owner).and_then(|h| shares.by_holder.get(&h.id));
-        let (own_access, own_deny) =
-            own.map_or(([0; 2], [0; 2]), |s| (bits(s.access), bits(s.deny)));
-        let clash = |mode: u32, counts: [usize; 2], own: [usize; 2]| {
-            let others = counts.iter().zip(own).map(|(all, own)| all - own);
-            bits(mode)
-                .iter()
-                .zip(others)
-                .any(|(bit, others)| *bit != 0 && others != 0)
-        };
-        clash(deny, shares.access, own_access) || clash(access, shares.deny, own_deny)
+    /// Of the parked holders, those whose open excludes these modes; with `deny` `None`, those that stop such a use.
+    pub(super) fn parked_opens(&self, access: Modes, deny: Option<Modes>) -> Vec<Arc<Holder>> {
+        self.more().map_or_else(Vec::new, |m| {
+            let ids = m.parked.keys().copied();
+            m.opens
+                .in_the_way(ids, access, deny)
+                .map(Arc::clone)
+                .collect()
+        })
     }
 
-    /// Enters a reservation in place of the owner's previous one; true if there was none.
-    pub(super) fn reserve(&mut self, holder: &Arc<Holder>, access: u32, deny: u32) -> bool {
-        let shares = self.shares.get_or_insert_default();
-        let share = Share {
-            holder: Arc::clone(holder),
-            access,
-            deny,
-        };
-        shares.count(access, deny, true);
-        match shares.by_holder.insert(holder.id, share) {
-            Some(old) => {
-                shares.count(old.access, old.deny, false);
-                false
-            }
-            None => {
-                holder.count(false, 1);
-                true
-            }
+    /// Releases what is kept for claims that few files have, if there are none.
+    pub(super) fn tidy(&mut self) {
+        if self.more().is_some_and(|m| {
+            m.opens.is_empty() && m.stacked.is_empty() && m.grants.is_empty() && m.parked.is_empty()
+        }) {
+            self.more = None;
         }
-    }
-
-    /// Ends the owner's reservation; false if there is none.
-    pub(super) fn unreserve(&mut self, holder: &Holder) -> bool {
-        let Some(shares) = &mut self.shares else {
-            return false;
-        };
-        let Some(old) = shares.by_holder.remove(&holder.id) else {
-            return false;
-        };
-        shares.count(old.access, old.deny, false);
-        old.holder.count(false, -1);
-        if shares.by_holder.is_empty() {
-            self.shares = None;
-        }
-        true
     }
 
     /// All locks, and a check that both indexes hold the same.
@@ -524,7 +631,9 @@ impl File {
     pub(super) fn held(&self) -> Vec<Lock> {
         assert_eq!(self.tree.check(), self.own.len());
         let keys = self.own.keys();
-        keys.filter_map(|(id, start)| self.lock_of(*id, *start))
-            .collect()
+        let advisory = keys.filter_map(|(id, start)| self.piece(*id, *start));
+        let mut all: Vec<Lock> = advisory.map(|(_, lock)| lock).collect();
+        all.extend(self.more().map_or_else(Vec::new, |m| m.stacked.held()));
+        all
     }
 }

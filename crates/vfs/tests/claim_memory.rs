@@ -1,4 +1,4 @@
-//! What locks take of memory is never more than what is charged for them, whatever their shape, and all of it is
+//! What claims take of memory is never more than what is charged for them, whatever their shape, and all of it is
 //! released with them. Counted by the allocator.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
@@ -7,8 +7,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::Duration;
 use weir_base::{Budget, Ino, VolumeId};
-use weir_vfs::locks::{Client, Lock, LockTable, Owner, Range, Verdict, Who};
+use weir_vfs::claims::{
+    Caching, Claims, Client, Kind, Lock, Modes, OpenRequest, Opened, Owner, Range, ServiceId,
+    Verdict, Who,
+};
 use weir_vfs::{FileId, Place};
 
 struct Counting;
@@ -48,6 +52,7 @@ fn file(n: u32) -> FileId {
 fn owner(address: u32, process: u32, bytes: usize) -> Owner {
     Owner {
         client: Client {
+            service: ServiceId(0),
             address: IpAddr::from([10, 0, (address >> 8) as u8, address as u8]),
             name: Arc::from(vec![b'n'; bytes.min(255)]),
         },
@@ -61,18 +66,30 @@ fn lock(owner: Owner, start: u64, exclusive: bool) -> Lock {
         owner,
         range: Range::new(start, 1).unwrap(),
         exclusive,
+        mandatory: false,
+    }
+}
+
+fn open(owner: &Owner) -> OpenRequest<'_> {
+    OpenRequest {
+        owner,
+        key: &owner.who,
+        access: Modes::READ,
+        deny: Modes::NONE,
+        enforced: true,
+        overwrite: false,
     }
 }
 
 /// One test, since the count is the process's.
 #[test]
-fn locks_take_no_more_than_is_charged() {
+fn claims_take_no_more_than_is_charged() {
     let before_all = used();
-    let table = LockTable::new(Budget::new(1 << 30));
+    let table = Claims::new(Budget::new(1 << 30));
     // The hash tables of shards and ledger keep some room; it does not grow with the number of locks.
     let fixed = 384 << 10;
-    type Shape = (&'static str, fn(&LockTable, u32));
-    let shapes: [Shape; 8] = [
+    type Shape = (&'static str, fn(&Claims, u32));
+    let shapes: [Shape; 13] = [
         ("many locks of one owner", |t, n| {
             take(t, 1, owner(1, 1, 12), 2 * u64::from(n))
         }),
@@ -89,25 +106,42 @@ fn locks_take_no_more_than_is_charged() {
         }),
         ("many that wait", |t, n| {
             if n == 0 {
-                assert_eq!(
-                    t.lock(
-                        file(1),
-                        lock(owner(0, 0, 12), 0, true),
-                        false,
-                        &mut Vec::new()
-                    ),
-                    Verdict::Granted
-                );
+                let first = lock(owner(0, 0, 12), 0, true);
+                assert_eq!(ask(t, 1, first, false), Verdict::Granted);
             } else {
                 let want = lock(owner(n / 1000, n, 100), 0, true);
-                assert_eq!(
-                    t.lock(file(1), want, true, &mut Vec::new()),
-                    Verdict::Queued
-                );
+                assert_eq!(ask(t, 1, want, true), Verdict::Queued);
             }
         }),
-        ("many reservations", |t, n| {
-            assert_eq!(t.share(file(1), &owner(1, n, 12), 1, 0), Some(true))
+        ("many opens", |t, n| {
+            assert_eq!(t.open(file(1), &open(&owner(1, n, 12))), Opened::Granted)
+        }),
+        ("many opens, each of a file", |t, n| {
+            assert_eq!(t.open(file(n), &open(&owner(1, n, 12))), Opened::Granted)
+        }),
+        ("many mandatory ranges", |t, n| {
+            let mut want = lock(owner(1, n % 100, 12), u64::from(n / 7), false);
+            want.mandatory = true;
+            assert_eq!(ask(t, 1, want, false), Verdict::Granted);
+        }),
+        ("many leases", |t, n| {
+            let kept = t.grant(file(1), &owner(1, n, 12), Kind::Lease, Caching::READ_HANDLE);
+            assert_eq!(kept, Caching::READ_HANDLE);
+        }),
+        ("many breaks", |t, n| {
+            let holder = owner(1, n, 12);
+            t.grant(file(n), &holder, Kind::Lease, Caching::ALL);
+            let other = owner(2, n, 12);
+            assert!(matches!(
+                t.open(file(n), &open(&other)),
+                Opened::Breaking(_)
+            ));
+        }),
+        ("many that are parked", |t, n| {
+            let holder = owner(n, 1, 12);
+            t.open(file(1), &open(&holder));
+            t.grant(file(2), &holder, Kind::Lease, Caching::READ_HANDLE);
+            t.park(&holder.client);
         }),
     ];
     for (what, one) in shapes {
@@ -128,13 +162,14 @@ fn locks_take_no_more_than_is_charged() {
             let rest = (0..count)
                 .filter(|n| n % 50 != 0)
                 .map(|n| owner(n, 1, 255).client);
-            rest.for_each(|client| drop(table.release(&[client])));
+            rest.for_each(|client| table.release(&[client]));
             let (taken, charged) = (used() - before, table.totals().bytes as isize);
             assert!(
                 taken <= charged + fixed,
                 "{what}, {count}, most gone: {taken} bytes taken, {charged} charged"
             );
-            table.release_all();
+            table.release_all(ServiceId(0));
+            table.tick(Duration::ZERO);
             assert_eq!(table.totals().bytes, 0);
             let left = used() - before;
             assert!(left <= fixed, "{what}, {count}: {left} bytes are left");
@@ -145,10 +180,13 @@ fn locks_take_no_more_than_is_charged() {
     assert!(left < 4096, "{left} bytes are left");
 }
 
-fn take(table: &LockTable, n: u32, owner: Owner, start: u64) {
-    let mut grants = Vec::new();
+fn ask(table: &Claims, n: u32, want: Lock, wait: bool) -> Verdict {
+    table.lock(file(n), &want, &want.owner.who, wait)
+}
+
+fn take(table: &Claims, n: u32, owner: Owner, start: u64) {
     assert_eq!(
-        table.lock(file(n), lock(owner, start, false), false, &mut grants),
+        ask(table, n, lock(owner, start, false), false),
         Verdict::Granted
     );
 }

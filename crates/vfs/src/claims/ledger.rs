@@ -1,14 +1,16 @@
-//! What each client address has in the lock table, in bytes and in files.
+//! What each client address has in the table, in bytes, and each client in files.
 //!
-//! Everything that a client's locks take is charged to the table's budget and to the client's address before it is
+//! Everything that a client's claims take is charged to the table's budget and to the client's address before it is
 //! allocated. An address may have [`SHARE`] of the budget, so that no single host can leave nothing for the others. The
 //! charges are upper bounds of what the collections allocate (a test compares them with the allocator's own figures).
 //!
-//! The ledger is also the index from an address to its files, so that releasing a host costs what the host had.
+//! The ledger is also the index from a client to its files, so that releasing a client costs what the client had.
 
-use super::Client;
-use super::file::{File, Holder};
-use super::tree::Node;
+use super::file::grants::Held;
+use super::file::opens::Open;
+use super::file::tree::Node;
+use super::file::{File, Holder, More};
+use super::{Client, ServiceId};
 use crate::handle::FileId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -26,27 +28,49 @@ const PARTS: usize = 16;
 const SLACK: usize = 32;
 /// A lock: a node of the tree, and an entry of the B-tree beside it, whose nodes are at least five elevenths full.
 pub(super) const PIECE: usize = size_of::<Node>() + SLACK + 40 * 11 / 5 + SLACK;
-/// A file that an address has something in: the file's own memory (a hash table is at least three eighths full), and
+/// A mandatory range: the same, with a longer key.
+pub(super) const STACKED: usize = PIECE + 8 * 11 / 5;
+/// A file that a client has something in: the file's own memory (a hash table is at least three eighths full), and
 /// its entry in the ledger.
-pub(super) const FILE: usize = 3 * 40 + size_of::<File>() + 2 * 11 * 40 + 3 * 48 + 4 * SLACK;
-/// An owner in a file, besides what is shown of it; also its entry in the graph of waiting owners.
-pub(super) const OWNER: usize = size_of::<Holder>() + 4 * 16 + 3 * SLACK;
+pub(super) const FILE: usize =
+    3 * 40 + size_of::<File>() + size_of::<More>() + 2 * 11 * 40 + 3 * 48 + 5 * SLACK;
+/// An owner in a file, besides what is shown of it; also its entries in the graph of waiting owners and among the parked.
+pub(super) const OWNER: usize = size_of::<Holder>() + 4 * 16 + 16 * 11 / 5 + 3 * SLACK;
 /// A queued request, besides what is shown of it: in the file, in the graph, and the locks that it may become.
 pub(super) const WAITER: usize = 2 * 72 + 300 + 2 * PIECE + 2 * SLACK;
-/// A reservation.
-pub(super) const RESERVATION: usize = 2 * 48 + 160 + SLACK;
-/// A client's name, besides its bytes; also the address's own entry.
-const NAME: usize = 600;
+/// An open: an entry of a B-tree.
+pub(super) const OPEN: usize = (8 + size_of::<Open>()) * 11 / 5 + 2 * SLACK;
+/// A caching grant: entries of two B-trees, and its break.
+pub(super) const GRANT: usize = (16 + size_of::<Held>()) * 11 / 5 + 16 * 11 / 5 + 4 * SLACK + 512;
+/// A client's name, besides its bytes; also the address's own entry, and that among the parked.
+const NAME: usize = 900;
 
 /// What one address has.
 struct Account {
     bytes: usize,
     /// Queued requests.
     waiting: usize,
-    /// Files, with the number of the address's owners in each.
+    /// The clients at the address.
+    clients: HashMap<(ServiceId, Arc<[u8]>), Entry>,
+}
+
+/// What one client has.
+#[derive(Default)]
+struct Entry {
+    owners: u32,
+    /// Files, with the number of the client's owners in each.
     files: HashMap<FileId, u32>,
-    /// Names of the clients at the address, with the number of their owners.
-    names: HashMap<Arc<[u8]>, u32>,
+}
+
+fn key(client: &Client) -> (ServiceId, Arc<[u8]>) {
+    (client.service, Arc::clone(&client.name))
+}
+
+/// Takes one from a count; whether it was the last.
+fn last(count: &mut u32) -> bool {
+    assert!(*count > 0, "fewer owners than none");
+    *count -= 1;
+    *count == 0
 }
 
 struct Part {
@@ -58,6 +82,22 @@ struct Part {
 pub(super) struct Ledger {
     parts: Vec<Mutex<Part>>,
     budget: Arc<Budget>,
+}
+
+/// Nothing takes more at once: a file, an owner that shows much, a client.
+const LARGEST: usize = 8192;
+
+fn of_service(
+    account: &Account,
+    address: IpAddr,
+    service: ServiceId,
+) -> impl Iterator<Item = Client> {
+    let of = account.clients.keys().filter(move |key| key.0 == service);
+    of.map(move |(service, name)| Client {
+        service: *service,
+        address,
+        name: Arc::clone(name),
+    })
 }
 
 /// Halves a map's memory when it has become mostly empty.
@@ -102,8 +142,7 @@ impl Ledger {
         let mut part = self.part(address).lock();
         let part = &mut *part;
         let Some(account) = part.accounts.get_mut(&address) else {
-            debug_assert!(false, "a charge to an address that has nothing");
-            return false;
+            unreachable!("a charge to an address that has nothing");
         };
         let fits =
             account.bytes + bytes <= self.budget.total() / SHARE && part.reserved.grow(bytes);
@@ -125,13 +164,18 @@ impl Ledger {
         let mut part = self.part(client.address).lock();
         let part = &mut *part;
         let old = part.accounts.get(&client.address);
+        let entry = old.and_then(|a| a.clients.get_key_value(&key(client)));
         let mut bytes = OWNER + shown;
-        if old.is_none_or(|a| !a.files.contains_key(&file)) {
+        if entry.is_none_or(|(_, e)| !e.files.contains_key(&file)) {
             bytes += FILE;
         }
-        if old.is_none_or(|a| !a.names.contains_key(&client.name)) {
-            bytes += NAME + client.name.len();
-        }
+        let name = match entry {
+            Some(((_, name), _)) => Arc::clone(name),
+            None => {
+                bytes += NAME + client.name.len();
+                Arc::clone(&client.name)
+            }
+        };
         if old.map_or(0, |a| a.bytes) + bytes > self.budget.total() / SHARE
             || !part.reserved.grow(bytes)
         {
@@ -143,44 +187,43 @@ impl Ledger {
             .or_insert_with(|| Account {
                 bytes: 0,
                 waiting: 0,
-                files: HashMap::new(),
-                names: HashMap::new(),
+                clients: HashMap::new(),
             });
         account.bytes += bytes;
-        *account.files.entry(file).or_insert(0) += 1;
-        let name = match account.names.get_key_value(&client.name) {
-            Some((name, _)) => Arc::clone(name),
-            None => Arc::clone(&client.name),
-        };
-        *account.names.entry(Arc::clone(&name)).or_insert(0) += 1;
-        Some(Client {
-            address: client.address,
+        let client = Client {
             name,
-        })
+            ..client.clone()
+        };
+        let entry = account.clients.entry(key(&client)).or_default();
+        entry.owners += 1;
+        *entry.files.entry(file).or_insert(0) += 1;
+        Some(client)
     }
 
     /// Undoes [`Ledger::enter`].
     pub(super) fn leave(&self, client: &Client, file: FileId, shown: usize) {
         let mut part = self.part(client.address).lock();
         let Some(account) = part.accounts.get_mut(&client.address) else {
-            debug_assert!(false, "an owner of an address that has nothing");
-            return;
+            unreachable!("an owner of an address that has nothing");
         };
         let mut bytes = OWNER + shown;
-        let less = |count: Option<&mut u32>| {
-            count.is_some_and(|n| {
-                *n -= 1;
-                *n == 0
-            })
+        let key = key(client);
+        let Some(entry) = account.clients.get_mut(&key) else {
+            unreachable!("an owner of a client that has nothing");
         };
-        if less(account.files.get_mut(&file)) {
-            account.files.remove(&file);
-            shrink(&mut account.files);
+        let gone = entry.files.get_mut(&file).map(last);
+        assert!(
+            gone.is_some(),
+            "an owner in a file that its client has nothing in"
+        );
+        if gone == Some(true) {
+            entry.files.remove(&file);
+            shrink(&mut entry.files);
             bytes += FILE;
         }
-        if less(account.names.get_mut(&client.name)) {
-            account.names.remove(&client.name);
-            shrink(&mut account.names);
+        if last(&mut entry.owners) {
+            account.clients.remove(&key);
+            shrink(&mut account.clients);
             bytes += NAME + client.name.len();
         }
         part.release(client.address, bytes);
@@ -197,36 +240,52 @@ impl Ledger {
     /// Undoes [`Ledger::wait`].
     pub(super) fn waited(&self, address: IpAddr) {
         let mut part = self.part(address).lock();
-        if let Some(account) = part.accounts.get_mut(&address) {
-            account.waiting -= 1;
-        }
+        let account = part.accounts.get_mut(&address);
+        let waiting = account.map(|a| &mut a.waiting).filter(|n| **n > 0);
+        assert!(waiting.is_some(), "fewer requests wait than none");
+        waiting.into_iter().for_each(|n| *n -= 1);
     }
 
-    /// The files that an address has anything in.
-    pub(super) fn files(&self, address: IpAddr) -> Vec<FileId> {
+    /// Whether an address has so much that its part may be why it gets no more.
+    pub(super) fn share_used_up(&self, address: IpAddr) -> bool {
         let part = self.part(address).lock();
-        let account = part.accounts.get(&address);
-        account.map_or_else(Vec::new, |a| a.files.keys().copied().collect())
+        let bytes = part.accounts.get(&address).map_or(0, |a| a.bytes);
+        bytes + LARGEST > self.budget.total() / SHARE
     }
 
-    /// Names of the clients at an address that have anything.
-    pub(super) fn names(&self, address: IpAddr) -> Vec<Arc<[u8]>> {
+    /// The files that a client has anything in.
+    pub(super) fn files(&self, client: &Client) -> Vec<FileId> {
+        let part = self.part(client.address).lock();
+        let account = part.accounts.get(&client.address);
+        let entry = account.and_then(|a| a.clients.get(&key(client)));
+        entry.map_or_else(Vec::new, |e| e.files.keys().copied().collect())
+    }
+
+    /// The clients of a service at an address that have anything.
+    pub(super) fn clients_at(&self, service: ServiceId, address: IpAddr) -> Vec<Client> {
         let part = self.part(address).lock();
-        let account = part.accounts.get(&address);
-        account.map_or_else(Vec::new, |a| a.names.keys().cloned().collect())
+        let account = part.accounts.get(&address).into_iter();
+        account
+            .flat_map(|a| of_service(a, address, service))
+            .collect()
     }
 
     /// Whether a client has anything.
     pub(super) fn has(&self, client: &Client) -> bool {
         let part = self.part(client.address).lock();
         let account = part.accounts.get(&client.address);
-        account.is_some_and(|a| a.names.contains_key(&client.name))
+        account.is_some_and(|a| a.clients.contains_key(&key(client)))
     }
 
-    /// All addresses that have anything.
-    pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        let of = |part: &Mutex<Part>| part.lock().accounts.keys().copied().collect::<Vec<_>>();
-        self.parts.iter().flat_map(of).collect()
+    /// All clients of a service that have anything.
+    pub(super) fn clients(&self, service: ServiceId) -> Vec<Client> {
+        let mut out = Vec::new();
+        for part in &self.parts {
+            let part = part.lock();
+            let accounts = part.accounts.iter();
+            out.extend(accounts.flat_map(|(address, a)| of_service(a, *address, service)));
+        }
+        out
     }
 
     /// Bytes charged to an address.
@@ -240,13 +299,12 @@ impl Ledger {
 impl Part {
     fn release(&mut self, address: IpAddr, bytes: usize) {
         let Some(account) = self.accounts.get_mut(&address) else {
-            debug_assert!(false, "a release for an address that has nothing");
-            return;
+            unreachable!("a release for an address that has nothing");
         };
-        debug_assert!(account.bytes >= bytes, "more released than charged");
+        assert!(account.bytes >= bytes, "more released than charged");
         account.bytes -= bytes;
-        let idle = account.names.is_empty();
-        debug_assert!(!idle || account.bytes == 0, "charges without an owner");
+        let idle = account.clients.is_empty();
+        assert!(!idle || account.bytes == 0, "charges without an owner");
         self.reserved.shrink_to(self.reserved.bytes() - bytes);
         if idle {
             self.accounts.remove(&address);

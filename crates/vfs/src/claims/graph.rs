@@ -10,8 +10,8 @@
 //! [`SEARCH`] comparisons the search ends, and a deadlock behind that is not found: its owners wait until one gives up,
 //! as POSIX allows (EDEADLK "may" be reported). Linux ends after ten.
 
-use super::tree::step;
-use super::{Lock, LockTable, Owner, Range};
+use super::file::tree::step;
+use super::{Claims, Lock, Owner, Range};
 use crate::handle::FileId;
 use std::collections::{HashMap, HashSet};
 
@@ -25,6 +25,7 @@ struct Wait {
     number: u64,
     range: Range,
     exclusive: bool,
+    mandatory: bool,
 }
 
 /// See the module's head.
@@ -34,19 +35,13 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn add(
-        &mut self,
-        owner: Owner,
-        file: FileId,
-        number: u64,
-        range: Range,
-        exclusive: bool,
-    ) {
+    pub(super) fn add(&mut self, owner: Owner, file: FileId, number: u64, want: &Lock) {
         let wait = Wait {
             file,
             number,
-            range,
-            exclusive,
+            range: want.range,
+            exclusive: want.exclusive,
+            mandatory: want.mandatory,
         };
         let waits = self.waits.entry(owner).or_default();
         waits.reserve_exact(1);
@@ -70,15 +65,19 @@ impl Graph {
 
     /// Whether this very request is queued.
     pub(super) fn has(&self, owner: &Owner, file: FileId, want: &Lock) -> bool {
-        let same =
-            |w: &Wait| w.file == file && w.range == want.range && w.exclusive == want.exclusive;
+        let same = |w: &Wait| {
+            w.file == file
+                && w.range == want.range
+                && w.exclusive == want.exclusive
+                && w.mandatory == want.mandatory
+        };
         self.waits
             .get(owner)
             .is_some_and(|waits| waits.iter().any(same))
     }
 
     /// Whether waiting for `want` would close a cycle. No shard may be locked.
-    pub(super) fn closes_cycle(&self, table: &LockTable, file: FileId, want: &Lock) -> bool {
+    pub(super) fn closes_cycle(&self, table: &Claims, file: FileId, want: &Lock) -> bool {
         // Nobody waits, so nobody waits for this owner.
         if self.waits.is_empty() {
             return false;
@@ -100,6 +99,7 @@ impl Graph {
                         owner: owner.clone(),
                         range: wait.range,
                         exclusive: wait.exclusive,
+                        mandatory: wait.mandatory,
                     };
                     // A request that was granted or cancelled a moment ago is not waited for.
                     let shard = table.shard(wait.file);
@@ -122,7 +122,7 @@ impl Graph {
     /// The waiting owners whose locks are in the way of `lock`; `None` if one of `seeker`'s is.
     fn blockers<'g>(
         &'g self,
-        table: &LockTable,
+        table: &Claims,
         file: FileId,
         lock: &Lock,
         seeker: &Owner,

@@ -1,10 +1,51 @@
-use super::tree::STEPS;
+use super::file::tree::STEPS;
 use super::*;
-use proptest::prelude::*;
+use std::future::Future;
 use weir_base::{Ino, VolumeId};
 
-fn table() -> LockTable {
-    LockTable::new(Budget::new(256 << 20))
+pub(super) const NFS: ServiceId = ServiceId(0);
+
+fn table() -> Claims {
+    Claims::new(Budget::new(256 << 20))
+}
+
+/// A sink that keeps its notices.
+#[derive(Default)]
+pub(super) struct Notices(Mutex<Vec<Notice>>);
+
+impl Notices {
+    pub(super) fn attached(to: &Claims) -> Arc<Notices> {
+        let sink = Arc::new(Notices::default());
+        for service in 0..ServiceId::COUNT {
+            let sink: Weak<dyn Sink> = Arc::downgrade(&(Arc::clone(&sink) as Arc<dyn Sink>));
+            to.attach(ServiceId(service as u8), sink);
+        }
+        sink
+    }
+
+    pub(super) fn take(&self) -> Vec<Notice> {
+        std::mem::take(&mut self.0.lock())
+    }
+
+    /// The locks that were granted to requests that waited, and nothing else.
+    fn grants(&self) -> Vec<Lock> {
+        let of = |notice| match notice {
+            Notice::Granted(grant) => grant.lock,
+            other => panic!("{other:?}"),
+        };
+        self.take().into_iter().map(of).collect()
+    }
+
+    /// The processes of their owners.
+    fn owners(&self) -> Vec<u32> {
+        self.grants().iter().map(|l| l.owner.process()).collect()
+    }
+}
+
+impl Sink for Notices {
+    fn notify(&self, notice: Notice) {
+        self.0.lock().push(notice);
+    }
 }
 
 fn file(n: u64) -> FileId {
@@ -17,6 +58,7 @@ fn file(n: u64) -> FileId {
 
 fn client(n: u8) -> Client {
     Client {
+        service: NFS,
         address: IpAddr::from([10, 0, 0, n]),
         name: Arc::from(&b"host"[..]),
     }
@@ -35,6 +77,7 @@ fn of(owner: Owner, start: u64, length: u64, exclusive: bool) -> Lock {
         owner,
         range: Range::new(start, length).unwrap(),
         exclusive,
+        mandatory: false,
     }
 }
 
@@ -42,16 +85,31 @@ fn lock(n: u32, start: u64, length: u64, exclusive: bool) -> Lock {
     of(owner(n), start, length, exclusive)
 }
 
-fn ask(t: &LockTable, file: FileId, want: Lock, wait: bool) -> Verdict {
-    let mut grants = Vec::new();
-    let verdict = t.lock(file, want, wait, &mut grants);
-    assert!(grants.is_empty());
-    verdict
+fn ask(t: &Claims, file: FileId, want: Lock, wait: bool) -> Verdict {
+    t.lock(file, &want, &want.owner.who, wait)
 }
 
-fn owners(grants: Vec<Grant>) -> Vec<u32> {
-    grants.iter().map(|g| g.lock.owner.process()).collect()
+/// Reserves a file as NLM does.
+fn share(t: &Claims, file: FileId, owner: &Owner, access: u8, deny: u8) -> Opened {
+    t.open(
+        file,
+        &OpenRequest {
+            owner,
+            key: &owner.who,
+            access: Modes(access),
+            deny: Modes(deny),
+            enforced: false,
+            overwrite: false,
+        },
+    )
 }
+
+const NOTHING: Totals = Totals {
+    held: 0,
+    grants: 0,
+    waiting: 0,
+    bytes: 0,
+};
 
 /// The work of `call`: nodes and requests visited.
 fn steps<T>(call: impl FnOnce() -> T) -> (u64, T) {
@@ -73,6 +131,7 @@ fn ranges_reach_to_the_end_and_refuse_overflow() {
 #[test]
 fn a_queue_is_served_in_order() {
     let t = table();
+    let sink = Notices::attached(&t);
     assert_eq!(
         ask(&t, file(1), lock(1, 0, 10, true), true),
         Verdict::Granted
@@ -89,44 +148,33 @@ fn a_queue_is_served_in_order() {
         Verdict::Queued
     );
     assert_eq!((t.totals().held, t.totals().waiting), (1, 3));
-    assert_eq!(
-        owners(t.unlock(file(1), &owner(1), Range::ALL).unwrap()),
-        [2]
-    );
+    t.unlock(file(1), &owner(1), Range::ALL).unwrap();
+    assert_eq!(sink.owners(), [2]);
     // Both readers go together.
-    assert_eq!(
-        owners(t.unlock(file(1), &owner(2), Range::ALL).unwrap()),
-        [3, 4]
-    );
+    t.unlock(file(1), &owner(2), Range::ALL).unwrap();
+    assert_eq!(sink.owners(), [3, 4]);
     assert!(t.holds(file(1), &lock(3, 2, 2, false)));
     assert!(!t.holds(file(1), &lock(3, 2, 2, true)));
     t.release(&[client(1)]);
-    assert_eq!(
-        t.totals(),
-        Totals {
-            held: 0,
-            waiting: 0,
-            bytes: 0
-        }
-    );
+    assert_eq!(t.totals(), NOTHING);
 }
 
 #[test]
 fn a_lock_that_becomes_shared_lets_readers_go_on() {
     let t = table();
-    let mut grants = Vec::new();
-    t.lock(file(1), lock(1, 0, 10, true), false, &mut grants);
+    let sink = Notices::attached(&t);
+    ask(&t, file(1), lock(1, 0, 10, true), false);
     for (n, exclusive) in [(2, false), (3, true), (4, false)] {
         assert_eq!(
-            t.lock(file(1), lock(n, 5, 1, exclusive), true, &mut grants),
+            ask(&t, file(1), lock(n, 5, 1, exclusive), true),
             Verdict::Queued
         );
     }
     assert_eq!(
-        t.lock(file(1), lock(1, 5, 5, false), false, &mut grants),
+        ask(&t, file(1), lock(1, 5, 5, false), false),
         Verdict::Granted
     );
-    assert_eq!(owners(grants), [2, 4]);
+    assert_eq!(sink.owners(), [2, 4]);
     assert_eq!(
         t.test(file(1), &lock(9, 0, 5, false)).unwrap().owner,
         owner(1)
@@ -136,23 +184,26 @@ fn a_lock_that_becomes_shared_lets_readers_go_on() {
 #[test]
 fn a_grant_shows_what_its_request_showed() {
     let t = table();
+    let sink = Notices::attached(&t);
     ask(&t, file(1), lock(1, 0, 10, true), false);
     ask(&t, file(1), lock(2, 50, 1, true), false);
     let mut want = lock(2, 0, 10, true);
     want.owner.shown = Arc::from(&b"another"[..]);
     assert_eq!(ask(&t, file(1), want, true), Verdict::Queued);
-    let grants = t.unlock(file(1), &owner(1), Range::ALL).unwrap();
-    assert_eq!(*grants[0].lock.owner.shown, *b"another");
+    t.unlock(file(1), &owner(1), Range::ALL).unwrap();
+    assert_eq!(*sink.grants()[0].owner.shown, *b"another");
 }
 
 #[test]
 fn cancelled_requests_are_not_granted() {
     let t = table();
+    let sink = Notices::attached(&t);
     ask(&t, file(1), lock(1, 0, 10, true), false);
     ask(&t, file(1), lock(2, 0, 10, true), true);
     assert!(t.cancel(file(1), &lock(2, 0, 10, true)));
     assert!(!t.cancel(file(1), &lock(2, 0, 10, true)));
-    assert!(t.unlock(file(1), &owner(1), Range::ALL).unwrap().is_empty());
+    t.unlock(file(1), &owner(1), Range::ALL).unwrap();
+    assert_eq!(sink.take(), []);
     assert_eq!(t.totals().bytes, 0);
 }
 
@@ -205,24 +256,17 @@ fn a_cycle_is_found_behind_thousands_of_shared_locks() {
 #[test]
 fn reservations_exclude_what_they_deny() {
     let t = table();
-    assert_eq!(t.share(file(1), &owner(1), 1, 2), Some(true));
-    assert_eq!(t.share(file(1), &owner(2), 1, 0), Some(true));
-    assert_eq!(t.share(file(1), &owner(3), 2, 0), Some(false));
-    assert_eq!(t.share(file(1), &owner(3), 1, 1), Some(false));
+    assert_eq!(share(&t, file(1), &owner(1), 1, 2), Opened::Granted);
+    assert_eq!(share(&t, file(1), &owner(2), 1, 0), Opened::Granted);
+    assert_eq!(share(&t, file(1), &owner(3), 2, 0), Opened::Denied);
+    assert_eq!(share(&t, file(1), &owner(3), 1, 1), Opened::Denied);
     // An owner's second reservation replaces its first, which is not in its way.
-    assert_eq!(t.share(file(1), &owner(1), 3, 2), Some(true));
+    assert_eq!(share(&t, file(1), &owner(1), 3, 2), Opened::Granted);
     assert_eq!(t.totals().held, 2);
-    t.unshare(file(1), &owner(1));
-    assert_eq!(t.share(file(1), &owner(3), 2, 0), Some(true));
+    t.close(file(1), &owner(1));
+    assert_eq!(share(&t, file(1), &owner(3), 2, 0), Opened::Granted);
     t.release(&[client(1)]);
-    assert_eq!(
-        t.totals(),
-        Totals {
-            held: 0,
-            waiting: 0,
-            bytes: 0
-        }
-    );
+    assert_eq!(t.totals(), NOTHING);
 }
 
 /// What a client can do to make the table work: none of it may cost more than a multiple of the logarithm.
@@ -278,6 +322,7 @@ fn the_work_of_a_call_is_bounded() {
 #[test]
 fn a_crowd_that_waits_for_one_byte_costs_a_pass() {
     let t = table();
+    let sink = Notices::attached(&t);
     let f = file(1);
     ask(&t, f, lock(0, 0, 1, true), false);
     let crowd = MAX_WAITING as u32;
@@ -285,8 +330,8 @@ fn a_crowd_that_waits_for_one_byte_costs_a_pass() {
         assert_eq!(ask(&t, f, lock(n, 0, 1, true), true), Verdict::Queued);
     }
     for n in 0..10 {
-        let (work, grants) = steps(|| t.unlock(f, &owner(n), Range::ALL).unwrap());
-        assert_eq!(owners(grants), [n + 1]);
+        let (work, _) = steps(|| t.unlock(f, &owner(n), Range::ALL).unwrap());
+        assert_eq!(sink.owners(), [n + 1]);
         assert!(work <= 2 * u64::from(crowd) + 300, "{work}");
     }
 }
@@ -325,7 +370,7 @@ type Nth = fn(u32) -> (u64, u32, u64);
 #[test]
 fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
     let budget = Budget::new(4 << 20);
-    let t = LockTable::new(Arc::clone(&budget));
+    let t = Claims::new(Arc::clone(&budget));
     let part = budget.total() / ledger::SHARE;
     let by = |address: u8, n: u32| Owner {
         client: client(address),
@@ -363,7 +408,7 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
         ask(&t, file(1), of(by(4, 1), 1, 1, false), false),
         Verdict::Granted
     );
-    assert_eq!(t.share(file(3), &by(1, 1), 1, 0), None);
+    assert_eq!(share(&t, file(3), &by(1, 1), 1, 0), Opened::Full);
     let full = of(by(1, 1), 0, 1, true);
     assert!(
         matches!(ask(&t, file(2), full, true), Verdict::Full),
@@ -391,14 +436,7 @@ fn an_address_has_a_part_of_the_budget_and_gives_it_back() {
     for address in 1..5 {
         t.release(&[client(address)]);
     }
-    assert_eq!(
-        t.totals(),
-        Totals {
-            held: 0,
-            waiting: 0,
-            bytes: 0
-        }
-    );
+    assert_eq!(t.totals(), NOTHING);
     assert_eq!(budget.used(), 0);
 }
 
@@ -434,6 +472,7 @@ fn few_requests_of_an_address_wait() {
 #[test]
 fn a_host_that_goes_leaves_the_others_theirs() {
     let t = table();
+    let sink = Notices::attached(&t);
     let by = |address: u8, name: &[u8]| Owner {
         client: Client {
             name: Arc::from(name),
@@ -451,22 +490,16 @@ fn a_host_that_goes_leaves_the_others_theirs() {
         Verdict::Queued
     );
     assert_eq!(
-        t.clients_at(c.client.address),
+        t.clients_at(NFS, c.client.address),
         std::slice::from_ref(&c.client)
     );
-    let grants = t.release(std::slice::from_ref(&a.client));
+    t.release(std::slice::from_ref(&a.client));
+    let grants = sink.grants();
     assert_eq!(grants.len(), 1);
-    assert_eq!(grants[0].lock.owner, c);
+    assert_eq!(grants[0].owner, c);
     assert!(!t.has(&a.client) && t.has(&b.client) && t.has(&c.client));
-    t.release_all();
-    assert_eq!(
-        t.totals(),
-        Totals {
-            held: 0,
-            waiting: 0,
-            bytes: 0
-        }
-    );
+    t.release_all(NFS);
+    assert_eq!(t.totals(), NOTHING);
 }
 
 #[test]
@@ -491,7 +524,7 @@ fn threads_share_the_table() {
                         1 => drop(t.cancel(f, &of(me.clone(), start, length, true))),
                         _ => {
                             let want = of(me.clone(), start, length, x >> 32 & 1 == 0);
-                            t.lock(f, want, x >> 33 & 1 == 0, &mut Vec::new());
+                            ask(t, f, want, x >> 33 & 1 == 0);
                         }
                     }
                 }
@@ -500,188 +533,245 @@ fn threads_share_the_table() {
         }
     });
     // Grants to an owner after it released everything remain; they are held by someone.
-    t.release_all();
-    assert_eq!(
-        t.totals(),
-        Totals {
-            held: 0,
-            waiting: 0,
-            bytes: 0
-        }
-    );
+    t.release_all(NFS);
+    assert_eq!(t.totals(), NOTHING);
     assert!(t.graph.lock().is_empty());
 }
 
-/// The naive table: for each byte who holds it and how, and who waits, in order.
-#[derive(Default, Clone)]
-struct Model {
-    bytes: Vec<Vec<(u32, bool)>>,
-    queue: Vec<Lock>,
-}
-
-const BYTES: u64 = 40;
-/// Starts are below this and lengths below half of it, so that only a range to
-/// the end of the file passes the model's last byte.
-const STARTS: u64 = 24;
-
-fn bytes(r: Range) -> impl Iterator<Item = usize> {
-    (r.start..=r.last.min(BYTES - 1)).map(|b| b as usize)
-}
-
-impl Model {
-    fn conflicts(&self, l: &Lock) -> bool {
-        let me = l.owner.process();
-        bytes(l.range).any(|b| {
-            self.bytes[b]
-                .iter()
-                .any(|&(o, x)| o != me && (x || l.exclusive))
-        })
-    }
-
-    fn clear(&mut self, process: u32, r: Range) {
-        bytes(r).for_each(|b| self.bytes[b].retain(|&(o, _)| o != process));
-    }
-
-    fn set(&mut self, l: &Lock) {
-        self.clear(l.owner.process(), l.range);
-        bytes(l.range).for_each(|b| self.bytes[b].push((l.owner.process(), l.exclusive)));
-    }
-
-    /// Grants from the front whatever does not conflict, until nothing does.
-    fn wake(&mut self) -> Vec<Lock> {
-        let mut out = Vec::new();
-        while let Some(at) = (0..self.queue.len()).find(|at| !self.conflicts(&self.queue[*at])) {
-            let l = self.queue.remove(at);
-            self.set(&l);
-            out.push(l);
-        }
-        out
-    }
-
-    /// Whether `l` would wait for its owner, over any number of others.
-    fn deadlock(&self, l: &Lock) -> bool {
-        let blockers = |l: &Lock| -> HashSet<u32> {
-            let at = bytes(l.range).flat_map(|b| &self.bytes[b]);
-            at.filter(|(o, x)| *o != l.owner.process() && (*x || l.exclusive))
-                .map(|(o, _)| *o)
-                .collect()
-        };
-        let (mut seen, mut next) = (HashSet::new(), vec![l]);
-        while let Some(lock) = next.pop() {
-            for o in blockers(lock) {
-                if o == l.owner.process() {
-                    return true;
-                }
-                if seen.insert(o) {
-                    next.extend(self.queue.iter().filter(|w| w.owner.process() == o));
-                }
-            }
-        }
-        false
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Lock(u32, u64, u64, bool, bool),
-    Unlock(u32, u64, u64),
-    Test(u32, u64, u64, bool),
-    Cancel(usize),
-    Gone(u32),
-}
-
-fn random_steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = || (0..STARTS, 0..STARTS / 2);
-    let step = prop_oneof![
-        6 => (1..5u32, range(), any::<bool>(), any::<bool>()).prop_map(|(o, (s, l), x, w)| Step::Lock(o, s, l, x, w)),
-        4 => (1..5u32, range()).prop_map(|(o, (s, l))| Step::Unlock(o, s, l)),
-        2 => (1..5u32, range(), any::<bool>()).prop_map(|(o, (s, l), x)| Step::Test(o, s, l, x)),
-        1 => (0..8usize).prop_map(Step::Cancel),
-        1 => (1..5u32).prop_map(Step::Gone),
-    ];
-    proptest::collection::vec(step, 0..80)
-}
-
-/// An owner of its own host, so that hosts can go.
-fn host(n: u32) -> Owner {
+/// A client of another service at the same address as `client(n)`.
+fn smb(n: u8, who: u128) -> Owner {
     Owner {
-        client: client(n as u8),
-        ..owner(n)
+        client: Client {
+            service: ServiceId(2),
+            ..client(n)
+        },
+        who: Who::Key(who),
+        shown: Arc::default(),
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
-    #[test]
-    fn the_table_does_what_the_model_does(steps in random_steps()) {
-        let t = table();
-        let f = file(1);
-        let mut model = Model { bytes: vec![Vec::new(); BYTES as usize], ..Model::default() };
-        for step in steps {
-            let mut grants = Vec::new();
-            match step {
-                Step::Lock(o, s, l, x, wait) => {
-                    let want = of(host(o), s, l, x);
-                    let clash = model.conflicts(&want);
-                    let cycle = clash && wait && model.deadlock(&want);
-                    let queued = model.queue.contains(&want);
-                    let got = t.lock(f, want.clone(), wait, &mut grants);
-                    match (clash, wait) {
-                        (false, _) => {
-                            prop_assert_eq!(got, Verdict::Granted);
-                            model.queue.retain(|w| *w != want);
-                            model.set(&want);
-                        }
-                        (true, false) => {
-                            let Verdict::Denied(holder) = got else { panic!("{got:?}") };
-                            prop_assert!(holder.owner != want.owner && (x || holder.exclusive));
-                            prop_assert!(holder.range.overlaps(&want.range));
-                        }
-                        (true, true) if queued => prop_assert_eq!(got, Verdict::Queued),
-                        (true, true) if cycle => prop_assert_eq!(got, Verdict::Deadlock),
-                        (true, true) => {
-                            prop_assert_eq!(got, Verdict::Queued);
-                            model.queue.push(want);
-                        }
-                    }
-                }
-                Step::Unlock(o, s, l) => {
-                    let r = Range::new(s, l).unwrap();
-                    grants = t.unlock(f, &host(o), r).unwrap();
-                    model.clear(o, r);
-                }
-                Step::Test(o, s, l, x) => {
-                    let want = of(host(o), s, l, x);
-                    prop_assert_eq!(t.test(f, &want).is_some(), model.conflicts(&want));
-                }
-                Step::Cancel(n) => {
-                    if n < model.queue.len() {
-                        let w = model.queue.remove(n);
-                        prop_assert!(t.cancel(f, &w));
-                    }
-                }
-                Step::Gone(o) => {
-                    grants = t.release(&[client(o as u8)]);
-                    model.clear(o, Range::ALL);
-                    model.queue.retain(|w| w.owner != host(o));
-                }
-            }
-            let granted: Vec<Lock> = grants.into_iter().map(|g| g.lock).collect();
-            prop_assert_eq!(granted, model.wake());
-            // Every byte is as the model has it.
-            let held = t.shard(f).get(&f).map_or_else(Vec::new, |f| f.held());
-            for b in 0..BYTES {
-                let on = held.iter().filter(|l| l.range.start <= b && b <= l.range.last);
-                let mut now: Vec<(u32, bool)> = on.map(|l| (l.owner.process(), l.exclusive)).collect();
-                let mut want = model.bytes[b as usize].clone();
-                now.sort_unstable();
-                want.sort_unstable();
-                prop_assert_eq!(now, want, "byte {}", b);
-            }
-            let totals = t.totals();
-            prop_assert_eq!((totals.held, totals.waiting), (held.len(), model.queue.len()));
+fn open(t: &Claims, file: FileId, owner: &Owner, access: Modes, deny: Modes) -> Opened {
+    t.open(
+        file,
+        &OpenRequest {
+            owner,
+            key: &owner.who,
+            access,
+            deny,
+            enforced: true,
+            overwrite: false,
+        },
+    )
+}
+
+#[test]
+fn room_is_made_by_those_who_are_parked() {
+    let t = Claims::new(Budget::new(1 << 20));
+    let sink = Notices::attached(&t);
+    for n in 1..=3 {
+        let owner = smb(n, 1);
+        for f in 0..60 {
+            assert_eq!(
+                open(&t, file(f), &owner, Modes::READ, Modes::NONE),
+                Opened::Granted
+            );
         }
-        t.release_all();
-        prop_assert_eq!(t.totals(), Totals { held: 0, waiting: 0, bytes: 0 });
+        t.park(&owner.client);
     }
+    assert_eq!(sink.take(), []);
+    // Others take what is left, and then what the first ones had that were parked longest.
+    let mut others = 4;
+    while t.has(&smb(1, 1).client) {
+        let fill = smb(others, 1);
+        for f in 1000..1200 {
+            let opened = open(&t, file(f), &fill, Modes::READ, Modes::NONE);
+            if opened == Opened::Full {
+                break;
+            }
+        }
+        others += 1;
+        assert!(others < 20, "nobody had to go");
+    }
+    let notices = sink.take();
+    assert_eq!(
+        notices.iter().filter(|n| **n == Notice::Recall).count(),
+        ServiceId::COUNT,
+        "each service is asked once between two ticks"
+    );
+    let dropped = notices.iter().filter_map(|n| match n {
+        Notice::Dropped { owner, .. } => Some(owner.client.address),
+        _ => None,
+    });
+    assert!(dropped.clone().count() >= 60);
+    assert_eq!(dropped.into_iter().next(), Some(client(1).address));
+    // An address that has its part does not take others'.
+    let greedy = smb(3, 2);
+    let before = t.has(&smb(3, 1).client);
+    let mut f = 5000;
+    while open(&t, file(f), &greedy, Modes::READ, Modes::NONE) == Opened::Granted {
+        f += 1;
+    }
+    assert!(before && t.ledger.bytes(client(3).address) <= (1 << 20) / ledger::SHARE);
+    for n in 1..others {
+        t.release(&[smb(n, 1).client]);
+    }
+    assert_eq!(t.totals(), NOTHING);
+}
+
+#[test]
+fn thousands_of_caches_and_of_operations_that_break_them_cost_a_pass() {
+    let t = table();
+    let sink = Notices::attached(&t);
+    let n = 20_000;
+    for i in 0..n {
+        let holder = smb((i % 16) as u8, i);
+        let (work, given) = steps(|| t.grant(file(1), &holder, Kind::Lease, Caching::READ_HANDLE));
+        assert_eq!(given, Caching::READ_HANDLE);
+        assert!(work < 100, "a lease beside {i}: {work}");
+    }
+    let (work, passage) = steps(|| t.io(file(1), Actor::Stateless, false, Range::ALL));
+    assert_eq!(passage, Passage::Free, "reading takes nothing from readers");
+    assert!(work < 100, "{work}");
+    let passage = t.io(file(1), Actor::Stateless, true, Range::ALL);
+    let Passage::Breaking(ticket) = passage else {
+        panic!("{passage:?}")
+    };
+    assert_eq!(sink.take().len(), n as usize);
+    for _ in 0..100 {
+        let (work, passage) = steps(|| t.io(file(1), Actor::Stateless, true, Range::ALL));
+        assert!(matches!(passage, Passage::Breaking(_)));
+        assert!(work < 100, "behind a break: {work}");
+    }
+    assert_eq!(sink.take(), [], "nobody is asked twice");
+    t.tick(Duration::from_secs(1));
+    t.tick(Duration::from_secs(35));
+    assert!(!ticket.is_over());
+    t.tick(Duration::from_secs(36));
+    assert!(ticket.is_over());
+    assert_eq!(sink.take().len(), n as usize, "revoked");
+    assert_eq!(
+        t.io(file(1), Actor::Stateless, true, Range::ALL),
+        Passage::Free
+    );
+    assert_eq!(t.totals(), NOTHING);
+}
+
+#[test]
+fn who_waits_for_a_break_is_woken_by_its_answer() {
+    use std::task::{Context, Wake};
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let t = table();
+    let sink = Notices::attached(&t);
+    let holder = smb(1, 1);
+    assert_eq!(
+        t.grant(file(1), &holder, Kind::Lease, Caching::ALL),
+        Caching::ALL
+    );
+    let opened = open(&t, file(1), &smb(2, 1), Modes::READ, Modes::NONE);
+    let Opened::Breaking(ticket) = opened else {
+        panic!("{opened:?}")
+    };
+    let to = sink.take();
+    assert!(matches!(
+        to[..],
+        [Notice::Break {
+            to: Caching::READ_HANDLE,
+            answer: true,
+            ..
+        }]
+    ));
+    let woken = Arc::new(Woken::default());
+    let waker = Arc::clone(&woken).into();
+    let mut over = std::pin::pin!(ticket.over());
+    let mut poll = || {
+        over.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+    };
+    assert!(!poll());
+    assert!(
+        !t.acknowledge(file(1), &holder, Caching::ALL),
+        "more than it may keep"
+    );
+    assert!(!poll() && !woken.0.load(Ordering::Relaxed));
+    assert!(t.acknowledge(file(1), &holder, Caching::READ_HANDLE));
+    assert!(woken.0.load(Ordering::Relaxed) && poll());
+    assert_eq!(
+        open(&t, file(1), &smb(2, 1), Modes::READ, Modes::NONE),
+        Opened::Granted
+    );
+    // Who gives up its open while the other waits, too.
+    assert_eq!(
+        t.grant(file(1), &holder, Kind::Lease, Caching::READ_HANDLE),
+        Caching::READ_HANDLE
+    );
+    let passage = t.io(file(1), Actor::Stateless, true, Range::ALL);
+    let Passage::Breaking(ticket) = passage else {
+        panic!("{passage:?}")
+    };
+    t.release(&[holder.client]);
+    assert!(ticket.is_over());
+}
+
+#[test]
+fn a_snapshot_is_cached_without_being_remembered() {
+    let t = table();
+    let f = FileId {
+        place: crate::Place::Snapshot(3),
+        ..file(1)
+    };
+    let kept = t.grant(f, &smb(1, 1), Kind::Lease, Caching::ALL);
+    assert_eq!(kept, Caching::READ_HANDLE);
+    assert_eq!(t.totals(), NOTHING);
+    assert!(t.acknowledge(f, &smb(1, 1), Caching::NONE));
+}
+
+#[test]
+fn threads_share_opens_caches_and_parking() {
+    let t = table();
+    let sink = Notices::attached(&t);
+    std::thread::scope(|s| {
+        for thread in 0..4u8 {
+            let t = &t;
+            s.spawn(move || {
+                let mut x = u64::from(thread) + 1;
+                for _ in 0..6000 {
+                    x ^= x << 13;
+                    x ^= x >> 7;
+                    x ^= x << 17;
+                    let f = file(x % 3);
+                    let me = smb(thread, u128::from(x >> 8 & 3));
+                    let modes = |at: u32| Modes((x >> at & 7) as u8);
+                    let range = Range::exact(x >> 20 & 15, x >> 24 & 7).unwrap();
+                    match x >> 40 & 15 {
+                        0..=3 => drop(open(t, f, &me, modes(12), modes(16) & modes(28))),
+                        4..=5 => drop(t.close(f, &me)),
+                        6..=7 => drop(t.grant(f, &me, Kind::Lease, Caching(modes(12).0))),
+                        8 => drop(t.acknowledge(f, &me, Caching::NONE)),
+                        9 => drop(t.io(f, Actor::Stateless, x >> 50 & 1 == 0, range)),
+                        10 => t.park(&me.client),
+                        11 => t.unpark(&me.client),
+                        12 => drop(t.unlock_exact(f, &me, range)),
+                        13 => t.release(&[me.client]),
+                        _ => {
+                            let mut want = of(me.clone(), 0, 1, x >> 50 & 1 == 0);
+                            (want.range, want.mandatory) = (range, true);
+                            t.lock(f, &want, &me.who, x >> 51 & 1 == 0);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    drop(sink);
+    t.release_all(ServiceId(2));
+    assert_eq!(t.totals(), NOTHING);
+    assert!((0..3).all(|f| t.unclaimed(file(f))));
+    assert!(t.graph.lock().is_empty());
 }

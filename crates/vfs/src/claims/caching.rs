@@ -1,0 +1,318 @@
+//! Caching grants: giving, breaking, answers, revocation.
+
+use super::file::grants::Held;
+use super::file::{File, Holder};
+use super::ledger::GRANT;
+use super::rules::{Event, Kind};
+use super::types::{Caching, Modes, Notice, Owner, Ticket, Who};
+use super::{BREAK_PATIENCE, Claims, Effects, Shard};
+use crate::handle::{FileId, Place};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Owners in a file that are compared before a grant; with more in it the grant is refused, which is always allowed.
+const FEW: usize = 64;
+
+/// Breaks since the last tick of which those that are over are not searched for.
+const UNSEARCHED: usize = 1024;
+
+/// Breaks that wait for an answer, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Breaks {
+    /// Since the last tick: their time is not known yet.
+    new: Vec<(FileId, Owner, Ticket)>,
+    /// With the tick that first saw them.
+    old: VecDeque<(Duration, FileId, Owner, Ticket)>,
+    /// New ones that were not over when they were last searched.
+    searched: usize,
+}
+
+impl Breaks {
+    pub(super) fn add(&mut self, breaks: Vec<(FileId, Owner, Ticket)>) {
+        self.new.extend(breaks);
+        // Answered ones take no memory that nobody is charged for, however many there are between two ticks.
+        if self.new.len() > 2 * self.searched + UNSEARCHED {
+            self.new.retain(|(.., ticket)| !ticket.is_over());
+            self.searched = self.new.len();
+        }
+    }
+
+    /// Takes out those that have waited for too long.
+    fn overdue(&mut self, now: Duration) -> Vec<(FileId, Owner, Ticket)> {
+        self.searched = 0;
+        let new = std::mem::take(&mut self.new).into_iter();
+        self.old
+            .extend(new.map(|(file, owner, ticket)| (now, file, owner, ticket)));
+        self.old.retain(|(.., ticket)| !ticket.is_over());
+        let late = |since: Duration| now >= since.saturating_add(BREAK_PATIENCE);
+        let count = self.old.iter().take_while(|(since, ..)| late(*since));
+        let count = count.count();
+        let late = self.old.drain(..count);
+        let late = late.map(|(_, file, owner, ticket)| (file, owner, ticket));
+        let late = late.collect();
+        if self.old.capacity() > 64 && self.old.len() < self.old.capacity() / 4 {
+            self.old.shrink_to(self.old.len() * 2);
+        }
+        late
+    }
+}
+
+/// The holder of a grant: the client under the key.
+pub(super) fn under_key(owner: &Owner, key: &Who) -> Owner {
+    Owner {
+        client: owner.client.clone(),
+        who: key.clone(),
+        shown: Arc::default(),
+    }
+}
+
+impl Claims {
+    /// Lets a holder cache what of `wanted` others leave room for; returns what it now may, all in all. `owner` is the
+    /// client under the key of the grant, and opens of the client under that key do not count as others'.
+    ///
+    /// Files of snapshots never change: there everything but writes is cached, and nothing has to be remembered of it.
+    pub fn grant(&self, file: FileId, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
+        if file.place != Place::Live {
+            return kind.left(wanted & !Caching::WRITE, Caching::NONE);
+        }
+        self.with_room(owner.client.address, |effects| {
+            let given = self.try_grant(file, owner, kind, wanted, effects);
+            (given.unwrap_or(Caching::NONE), given.is_none())
+        })
+    }
+
+    /// `None` if there is no memory.
+    fn try_grant(
+        &self,
+        file: FileId,
+        owner: &Owner,
+        kind: Kind,
+        wanted: Caching,
+        _: &mut Effects,
+    ) -> Option<Caching> {
+        let mut shard = self.shard(file);
+        let had = shard.get(&file).and_then(|f| {
+            let id = f.holder(owner)?.id;
+            let held = f.more()?.grants.get(id)?;
+            Some((held.caching, held.breaking.is_some()))
+        });
+        let may = shard
+            .get(&file)
+            .map_or(wanted, |f| room_for(f, owner, kind, wanted));
+        let may = kind.left(may, Caching::NONE);
+        match had {
+            // First the break is answered. And nothing is taken away by asking.
+            Some((caching, breaking)) if breaking || !may.has(caching) => return Some(caching),
+            _ if may.is_none() => return Some(Caching::NONE),
+            _ => {}
+        }
+        let address = owner.client.address;
+        let holder = self.enter(&mut shard, file, owner)?;
+        if !self.ledger.take(address, GRANT) {
+            self.leave(&mut shard, file, &holder);
+            return None;
+        }
+        let held = Held {
+            holder: holder.clone(),
+            kind,
+            caching: may,
+            breaking: None,
+        };
+        let new = shard
+            .get_mut(&file)
+            .is_some_and(|f| f.more_mut().grants.put(held));
+        match new {
+            true => {
+                holder.count(false, 1);
+                self.grants.fetch_add(1, Ordering::Relaxed);
+            }
+            false => self.ledger.give(address, GRANT),
+        }
+        self.leave(&mut shard, file, &holder);
+        Some(may)
+    }
+
+    /// A holder answers a break, or gives up of itself: it caches no more than `keeps` from now on. False if it keeps more
+    /// than it may.
+    pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: Caching) -> bool {
+        let mut shard = self.shard(file);
+        let Some(f) = shard.get_mut(&file) else {
+            return keeps.is_none();
+        };
+        let Some(holder) = f.holder(owner).cloned() else {
+            return keeps.is_none();
+        };
+        let held = f.more().and_then(|m| m.grants.get(holder.id));
+        let most = held.map_or(Caching::NONE, |h| {
+            h.breaking.as_ref().map_or(h.caching, |(to, _)| *to)
+        });
+        if !most.has(keeps) {
+            return false;
+        }
+        self.reduce(&mut shard, file, &holder, keeps);
+        self.leave(&mut shard, file, &holder);
+        true
+    }
+
+    /// Leaves a holder no more than `keeps`, and ends its break.
+    fn reduce(&self, shard: &mut Shard, file: FileId, holder: &Holder, keeps: Caching) {
+        let Some(f) = shard.get_mut(&file) else {
+            return;
+        };
+        if f.more().is_none() {
+            return;
+        }
+        let grants = &mut f.more_mut().grants;
+        let Some(mut held) = grants.remove(holder.id) else {
+            return;
+        };
+        let left = held.kind.left(keeps, Caching::NONE);
+        if left.is_none() {
+            self.end_grant(&held);
+            self.ledger.give(holder.owner.client.address, GRANT);
+            return;
+        }
+        held.caching = left;
+        if let Some((_, ticket)) = held.breaking.take() {
+            ticket.0.set(());
+        }
+        grants.put(held);
+    }
+
+    /// Counts a grant out that was removed from its file.
+    pub(super) fn end_grant(&self, held: &Held) {
+        held.holder.count(false, -1);
+        self.grants.fetch_sub(1, Ordering::Relaxed);
+        if let Some((_, ticket)) = &held.breaking {
+            ticket.0.set(());
+        }
+    }
+
+    /// Takes from others what `event` takes. A ticket if one of them must answer first.
+    pub(super) fn break_for(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        by: Option<(&Owner, &Who)>,
+        event: Event,
+        effects: &mut Effects,
+    ) -> Option<Ticket> {
+        let f = shard.get(&file)?;
+        let grants = &f.more()?.grants;
+        if grants.is_empty() {
+            return None;
+        }
+        let exempt = by.and_then(|(owner, key)| f.holder(&under_key(owner, key)));
+        let (now, mut wait) = grants.hit(exempt.map(|h| h.id), event);
+        for id in now {
+            let f = shard.get_mut(&file)?;
+            let parked = f.more().and_then(|m| m.parked.get(&id)).cloned();
+            if let Some(holder) = parked {
+                self.drop_parked(shard, file, &holder, effects);
+                continue;
+            }
+            let grants = &mut f.more_mut().grants;
+            let Some(mut held) = grants.remove(id) else {
+                continue;
+            };
+            let holder = Arc::clone(&held.holder);
+            let to = held.kind.left(held.caching, event.takes(held.kind));
+            let answer = held.kind.must_answer(held.caching);
+            effects.notices.push(Notice::Break {
+                file,
+                owner: holder.owner.clone(),
+                kind: held.kind,
+                to,
+                answer,
+            });
+            if answer {
+                let ticket = Ticket(Arc::default());
+                held.breaking = Some((to, ticket.clone()));
+                grants.put(held);
+                let owner = holder.owner.clone();
+                effects.breaks.push((file, owner, ticket.clone()));
+                wait.get_or_insert(ticket);
+            } else {
+                grants.put(held);
+                self.reduce(shard, file, &holder, to);
+                self.leave(shard, file, &holder);
+            }
+        }
+        wait
+    }
+
+    /// Revokes what holders did not answer for in time. To be called about once a second with the monotonic time.
+    pub fn tick(&self, now: Duration) {
+        self.recalled.store(false, Ordering::Relaxed);
+        let overdue = self.breaks.lock().overdue(now);
+        for (file, owner, ticket) in overdue {
+            let mut shard = self.shard(file);
+            let holder = shard.get(&file).and_then(|f| f.holder(&owner)).cloned();
+            let same = |holder: &Arc<Holder>| {
+                let held = shard.get(&file)?.more()?.grants.get(holder.id)?;
+                Some(held.breaking.as_ref()?.1 == ticket)
+            };
+            let Some(holder) = holder.filter(|h| same(h) == Some(true)) else {
+                continue;
+            };
+            self.reduce(&mut shard, file, &holder, Caching::NONE);
+            self.leave(&mut shard, file, &holder);
+            drop(shard);
+            self.deliver(Effects {
+                notices: vec![Notice::Revoked { file, owner }],
+                ..Effects::default()
+            });
+        }
+    }
+}
+
+/// What of `wanted` others in the file leave room for.
+fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
+    let me = f.holder(owner).map(|h| h.id);
+    let mut may = wanted;
+    if f.has_ranges() || !f.waiting.is_empty() {
+        // Their holders expect their effect to be seen by all but those who share the cache.
+        let shares = |h: &Holder| {
+            let open = f.more().and_then(|m| m.opens.get(h.id));
+            let keyed = || open.is_some_and(|open| open.key == owner.who);
+            h.owner.client == owner.client
+                && (kind == Kind::Delegation || h.owner.who == owner.who || keyed())
+        };
+        let mut owners = f.owners();
+        if !owners.by_ref().take(FEW).all(|h| shares(h)) || owners.next().is_some() {
+            return Caching::NONE;
+        }
+    }
+    let Some(more) = f.more() else {
+        return may;
+    };
+    // W of others excludes any; any of others excludes W; and a break under way is not overtaken.
+    if more.grants.others_have(me, Caching::WRITE) {
+        return Caching::NONE;
+    }
+    if more.grants.others_have(me, Caching::ALL) {
+        may = may & !Caching::WRITE;
+    }
+    let foreign = |mode: Option<Modes>| {
+        if mode.is_some_and(|mode| !more.opens.using(mode)) {
+            return false;
+        }
+        if more.opens.len() > FEW {
+            return true;
+        }
+        let mut opens = more.opens.iter();
+        opens.any(|open| {
+            let own = open.holder.owner.client == owner.client && open.key == owner.who;
+            !own && mode.map_or(!open.access.is_none(), |mode| open.access.any(mode))
+        })
+    };
+    if foreign(None) {
+        may = may & !Caching::WRITE;
+    }
+    if kind == Kind::Delegation && foreign(Some(Modes::WRITE)) {
+        return Caching::NONE;
+    }
+    may
+}

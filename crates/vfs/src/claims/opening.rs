@@ -1,0 +1,226 @@
+//! Opens, and what opens and ranges stop.
+
+use super::file::opens::Open;
+use super::ledger::OPEN;
+use super::rules::{Event, Style};
+use super::types::{Actor, Modes, OpenRequest, Opened, Owner, Passage, Range};
+use super::{Claims, Effects, Shard};
+use crate::handle::FileId;
+
+impl Claims {
+    /// Opens a file, or changes the owner's open of it.
+    pub fn open(&self, file: FileId, request: &OpenRequest<'_>) -> Opened {
+        self.with_room(request.owner.client.address, |effects| {
+            let opened = self.try_open(file, request, effects);
+            let full = opened == Opened::Full;
+            (opened, full)
+        })
+    }
+
+    fn try_open(&self, file: FileId, r: &OpenRequest<'_>, effects: &mut Effects) -> Opened {
+        let mut shard = self.shard(file);
+        let by = Some((r.owner, r.key));
+        if self.excluded(&mut shard, file, r, effects) {
+            // A close that its holder has not sent yet may make room.
+            let event = Event::ShareConflict;
+            if let Some(ticket) = self.break_for(&mut shard, file, by, event, effects) {
+                return Opened::Breaking(ticket);
+            }
+            // A grant that needed no answer changes nothing about the opens.
+            return Opened::Denied;
+        }
+        if let Some(event) = Event::of_open(r.access, r.deny, r.overwrite)
+            && let Some(ticket) = self.break_for(&mut shard, file, by, event, effects)
+        {
+            return Opened::Breaking(ticket);
+        }
+        let address = r.owner.client.address;
+        let Some(holder) = self.enter(&mut shard, file, r.owner) else {
+            return Opened::Full;
+        };
+        if !self.ledger.take(address, OPEN) {
+            self.leave(&mut shard, file, &holder);
+            return Opened::Full;
+        }
+        let new = shard.get_mut(&file).is_some_and(|f| {
+            let open = Open::new(holder.clone(), r.access, r.deny, r.enforced, r.key.clone());
+            f.more_mut().opens.put(open)
+        });
+        match new {
+            true => {
+                holder.count(false, 1);
+                self.count(1);
+            }
+            false => self.ledger.give(address, OPEN),
+        }
+        self.leave(&mut shard, file, &holder);
+        Opened::Granted
+    }
+
+    /// Whether another's open excludes this one, after parked ones that did have gone.
+    fn excluded(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        r: &OpenRequest<'_>,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(f) = shard.get(&file) else {
+            return false;
+        };
+        let Some(more) = f.more() else {
+            return false;
+        };
+        let me = f.holder(r.owner).map(|h| h.id);
+        let excluded = |parked| more.opens.excluded(me, r.access, r.deny, parked);
+        if excluded(false) {
+            return true;
+        }
+        if excluded(true) {
+            for holder in f.parked_opens(r.access, Some(r.deny)) {
+                if holder.owner != *r.owner {
+                    self.drop_parked(shard, file, &holder, effects);
+                }
+            }
+        }
+        false
+    }
+
+    /// Ends the owner's open of a file; whether it was the last open of the file by anyone.
+    pub fn close(&self, file: FileId, owner: &Owner) -> bool {
+        let mut shard = self.shard(file);
+        let Some(f) = shard.get_mut(&file) else {
+            return false;
+        };
+        let Some(holder) = f.holder(owner).cloned() else {
+            return false;
+        };
+        if f.more().is_none() || f.more_mut().opens.remove(holder.id).is_none() {
+            return false;
+        }
+        let last = f.more_mut().opens.is_empty();
+        holder.count(false, -1);
+        self.count(-1);
+        self.ledger.give(owner.client.address, OPEN);
+        self.leave(&mut shard, file, &holder);
+        last
+    }
+
+    /// Whether bytes of a file may be read or written. [`Claims::unclaimed`] first spares this call.
+    pub fn io(&self, file: FileId, actor: Actor<'_>, write: bool, range: Range) -> Passage {
+        let mut effects = Effects::default();
+        let mut shard = self.shard(file);
+        let passage = self.try_io(&mut shard, file, actor, write, range, &mut effects);
+        drop(shard);
+        self.deliver(effects);
+        passage
+    }
+
+    fn try_io(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        actor: Actor<'_>,
+        write: bool,
+        range: Range,
+        effects: &mut Effects,
+    ) -> Passage {
+        if let Actor::Stateless = actor {
+            let mode = match write {
+                true => Modes::WRITE,
+                false => Modes::READ,
+            };
+            if self.stopped(shard, file, None, mode, effects) {
+                return Passage::Denied;
+            }
+        }
+        loop {
+            let Some(f) = shard.get(&file) else {
+                return Passage::Free;
+            };
+            let me = actor.owner().and_then(|o| f.holder(o)).map(|h| h.id);
+            let found = match actor {
+                Actor::Mandatory { .. } => f.against_smb_use(me, &range, write),
+                Actor::Stateless | Actor::Advisory { .. } if write => {
+                    f.against_nfs_write(me, &range)
+                }
+                Actor::Stateless | Actor::Advisory { .. } => None,
+            };
+            match found {
+                None => break,
+                Some(holder) if f.parked(holder.id) && Some(holder.id) != me => {
+                    self.drop_parked(shard, file, &holder, effects);
+                }
+                Some(_) => return Passage::Locked,
+            }
+        }
+        let event = match write {
+            true => Event::Write,
+            false => Event::Read,
+        };
+        match self.break_for(shard, file, actor.holder(), event, effects) {
+            Some(ticket) => Passage::Breaking(ticket),
+            None => Passage::Free,
+        }
+    }
+
+    /// Whether an open stops such a use without an open, after parked ones that did have gone.
+    fn stopped(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        owner: Option<&Owner>,
+        mode: Modes,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(f) = shard.get(&file) else {
+            return false;
+        };
+        let Some(more) = f.more() else {
+            return false;
+        };
+        let me = owner.and_then(|o| f.holder(o)).map(|h| h.id);
+        if more.opens.stopped(me, mode, false) {
+            return true;
+        }
+        if more.opens.stopped(me, mode, true) {
+            for holder in f.parked_opens(mode, None) {
+                if Some(&holder.owner) != owner {
+                    self.drop_parked(shard, file, &holder, effects);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether a name, attributes or (of a directory) entries of a file may be changed. To be asked of everything that a
+    /// change concerns before it is made: of RENAME the file, what it replaces, and both directories.
+    pub fn names(&self, file: FileId, actor: Actor<'_>, event: Event, style: Style) -> Passage {
+        let mut effects = Effects::default();
+        let mut shard = self.shard(file);
+        let passage = self.try_names(&mut shard, file, actor, event, style, &mut effects);
+        drop(shard);
+        self.deliver(effects);
+        passage
+    }
+
+    fn try_names(
+        &self,
+        shard: &mut Shard,
+        file: FileId,
+        actor: Actor<'_>,
+        event: Event,
+        style: Style,
+        effects: &mut Effects,
+    ) -> Passage {
+        // A break first: a close that its holder has not sent yet may end a denial.
+        if let Some(ticket) = self.break_for(shard, file, actor.holder(), event, effects) {
+            return Passage::Breaking(ticket);
+        }
+        let binds = style == Style::Ntfs && event == Event::Name;
+        if binds && self.stopped(shard, file, actor.owner(), Modes::DELETE, effects) {
+            return Passage::Denied;
+        }
+        Passage::Free
+    }
+}

@@ -1,0 +1,130 @@
+//! Which claims conflict, between all protocols, in tables.
+//!
+//! **Opens.** Two opens of different owners conflict if one uses what the other denies. The third mode is deletion: an
+//! SMB open that does not share it keeps others from opening for deletion, and NFS from unlinking on volumes of NTFS or
+//! mixed style; on UNIX style NFS ignores it (ONTAP, "file locking between protocols").
+//!
+//! **Reads and writes** against what another holds:
+//!
+//! | by | a denying open | an exclusive mandatory range | a shared mandatory range | an advisory range |
+//! |---|---|---|---|---|
+//! | NFS read | stopped, if the denial is enforced | – | – | – |
+//! | NFS write, cut | stopped, likewise | stopped | – | – |
+//! | SMB read | the open was tested | stopped | – | stopped if exclusive |
+//! | SMB write | the open was tested | stopped | stopped, by one's own as well | stopped |
+//!
+//! NFS's locks are advisory: they bind no NFS read or write, but SMB, which knows no advisory locks, is bound by them.
+//! SMB's exclusive ranges stop NFS writes. NFSv4 under an open of its own was tested against denials at OPEN.
+//!
+//! **Ranges against ranges** of other owners: they conflict if one is exclusive, whatever protocol either is of. Among
+//! an owner's own: advisory ones replace each other (fcntl); mandatory ones stack, and a new exclusive one conflicts with
+//! every one of its own open's, while a shared one may be put over its own exclusive one (MS-FSA 2.1.4.10).
+//!
+//! **Caching** is taken away by what others do ([`Event::takes`]): a *lease* (SMB) loses the bits concerned, a
+//! *delegation* (NFSv4) is returned whole, and is also recalled by an open for writing, since its holder opens and locks
+//! without asking (RFC 8881 §10.4).
+
+use super::types::{Caching, Modes};
+
+/// As what caching was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Each bit by itself (SMB lease, directory lease).
+    Lease,
+    /// As a whole (NFSv4 delegation).
+    Delegation,
+}
+
+/// Who may ignore SMB's state in the namespace of a volume (its security style).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// NFS ignores denials of deletion.
+    Unix,
+    /// NFS respects them: NTFS and mixed style.
+    Ntfs,
+}
+
+/// What somebody does to a file, as far as others' caches of it are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Opens it for data without writing or denying anything.
+    OpenRead,
+    /// Opens it for writing, or denies others something.
+    OpenWrite,
+    /// Opens it and cuts it.
+    Overwrite,
+    /// Was refused an open because of a denial, which a cached close may end.
+    ShareConflict,
+    /// Reads it.
+    Read,
+    /// Writes or cuts it.
+    Write,
+    /// Locks bytes of it, shared.
+    LockShared,
+    /// Locks bytes of it.
+    LockExclusive,
+    /// Renames it or removes a name of it.
+    Name,
+    /// Changes attributes or adds a name.
+    Attributes,
+    /// Changes an entry of it, a directory.
+    Entries,
+}
+
+impl Event {
+    /// What an open is, if it concerns anybody's cache: one for attributes alone does not.
+    pub fn of_open(access: Modes, deny: Modes, overwrite: bool) -> Option<Event> {
+        if overwrite {
+            return Some(Event::Overwrite);
+        }
+        if access.any(Modes::WRITE) || deny.any(Modes::BOTH) {
+            return Some(Event::OpenWrite);
+        }
+        access.any(Modes::READ).then_some(Event::OpenRead)
+    }
+
+    /// The cached state that holders of `kind` lose by it.
+    pub fn takes(self, kind: Kind) -> Caching {
+        const W: Caching = Caching::WRITE;
+        const H: Caching = Caching::HANDLE;
+        const RW: Caching = Caching::READ.with(Caching::WRITE);
+        const ALL: Caching = Caching::ALL;
+        const NONE: Caching = Caching::NONE;
+        let (lease, delegation) = match self {
+            Event::OpenRead => (W, W),
+            Event::OpenWrite => (W, ALL),
+            Event::Overwrite => (RW, ALL),
+            Event::ShareConflict => (H, ALL),
+            Event::Read => (W, W),
+            Event::Write => (RW, ALL),
+            Event::LockShared => (RW, W),
+            Event::LockExclusive => (RW, ALL),
+            Event::Name => (H, ALL),
+            Event::Attributes => (NONE, ALL),
+            Event::Entries => (ALL, ALL),
+        };
+        match kind {
+            Kind::Lease => lease,
+            Kind::Delegation => delegation,
+        }
+    }
+}
+
+impl Kind {
+    /// What is left of `caching` without `taken`. Without R there is no lease (MS-SMB2 2.2.13.2.8), and a delegation that
+    /// loses something is returned.
+    pub fn left(self, caching: Caching, taken: Caching) -> Caching {
+        let rest = caching & !taken;
+        match self {
+            Kind::Delegation if caching.any(taken) => Caching::NONE,
+            _ if !rest.any(Caching::READ) => Caching::NONE,
+            _ => rest,
+        }
+    }
+
+    /// Whether a holder of `caching` must answer a break before others go on: one who may have unsent data or closes,
+    /// and one who opens without asking. What was only read is forgotten at once.
+    pub fn must_answer(self, caching: Caching) -> bool {
+        self == Kind::Delegation || caching.any(Caching::WRITE | Caching::HANDLE)
+    }
+}

@@ -1,0 +1,472 @@
+//! Who claims what: clients and owners, ranges, modes, caching, and what becomes of a request.
+
+use super::rules::Kind;
+use crate::handle::FileId;
+use crate::signal::{Settled, Signal};
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::ops::{BitAnd, BitOr, Not};
+use std::sync::Arc;
+
+/// Which service a client belongs to, and so where its notices go (see [`super::Claims::attach`]). The table attaches no
+/// other meaning to the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u8);
+
+impl ServiceId {
+    /// Services at most; numbers are below this.
+    pub const COUNT: usize = 4;
+}
+
+/// A client of a service: a host of NLM, a client id of NFSv4, a client GUID of SMB.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The service that knows it.
+    pub service: ServiceId,
+    /// The address that its memory is charged to: where its requests come from; for a protocol whose sessions span
+    /// several addresses, the one at which the client introduced itself.
+    pub address: IpAddr,
+    /// What distinguishes it from others of its service at the address.
+    pub name: Arc<[u8]>,
+}
+
+/// Which process, open file, open owner or lease key of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Who {
+    /// The process with this number.
+    Process(u32),
+    /// An open owner, file id or lease key.
+    Key(u128),
+    /// What the client distinguishes by these bytes.
+    Opaque(Arc<[u8]>),
+}
+
+/// Who holds or wants a claim.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// The client.
+    pub client: Client,
+    /// Who of the client.
+    pub who: Who,
+    /// What the protocol shows others of the owner; takes no part in equality.
+    pub shown: Arc<[u8]>,
+}
+
+impl Owner {
+    /// The number of the process; 0 for what has none.
+    pub fn process(&self) -> u32 {
+        match self.who {
+            Who::Process(number) => number,
+            Who::Opaque(_) | Who::Key(_) => 0,
+        }
+    }
+
+    /// Bytes on the heap that only this owner has.
+    pub(super) fn extra(&self) -> usize {
+        let bytes = match &self.who {
+            Who::Process(_) | Who::Key(_) => 0,
+            Who::Opaque(bytes) => bytes.len(),
+        };
+        bytes + self.shown.len()
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.who == other.who && self.client == other.client
+    }
+}
+
+impl Eq for Owner {}
+
+impl Hash for Owner {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.client.hash(state);
+        self.who.hash(state);
+    }
+}
+
+/// Bytes `start` to `last`, both included. `last` of `u64::MAX` means: to the
+/// end of the file wherever it moves. An empty range (SMB) stands between two bytes: `last` is then `start - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub last: u64,
+}
+
+impl Range {
+    /// Every byte.
+    pub const ALL: Range = Range {
+        start: 0,
+        last: u64::MAX,
+    };
+
+    /// The empty range in front of the first byte, which overlaps nothing (MS-FSA 2.1.4.10).
+    pub const NOWHERE: Range = Range {
+        start: u64::MAX,
+        last: 0,
+    };
+
+    /// `length` bytes from `start`; length 0 means to the end of the file.
+    /// `None` if the range passes the largest offset.
+    pub fn new(start: u64, length: u64) -> Option<Range> {
+        let last = match length {
+            0 => u64::MAX,
+            n => start.checked_add(n - 1)?,
+        };
+        Some(Range { start, last })
+    }
+
+    /// `length` bytes from `start` where length 0 means none, as in SMB and in READ and WRITE.
+    /// `None` if the range passes the largest offset.
+    pub fn exact(start: u64, length: u64) -> Option<Range> {
+        match (start, length) {
+            (0, 0) => Some(Range::NOWHERE),
+            (_, 0) => Some(Range {
+                start,
+                last: start - 1,
+            }),
+            (_, n) => Some(Range {
+                start,
+                last: start.checked_add(n - 1)?,
+            }),
+        }
+    }
+
+    /// The length; 0 for a range to the end of the file, and for an empty one.
+    pub fn length(&self) -> u64 {
+        if self.last == u64::MAX || self.is_empty() {
+            0
+        } else {
+            self.last - self.start + 1
+        }
+    }
+
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.last < self.start
+    }
+
+    /// Whether they have a byte in common, or one is empty and lies within the other.
+    pub(super) fn overlaps(&self, other: &Range) -> bool {
+        *self != Range::NOWHERE
+            && *other != Range::NOWHERE
+            && self.start <= other.last
+            && other.start <= self.last
+    }
+
+    pub(super) fn hull(&self, other: &Range) -> Range {
+        Range {
+            start: self.start.min(other.start),
+            last: self.last.max(other.last),
+        }
+    }
+
+    /// What is left of it outside of `cut`, which overlaps it.
+    pub(super) fn without(self, cut: &Range) -> impl Iterator<Item = Range> + use<> {
+        let before = (self.start < cut.start).then(|| Range {
+            start: self.start,
+            last: cut.start - 1,
+        });
+        let after = (self.last > cut.last).then(|| Range {
+            start: cut.last + 1,
+            last: self.last,
+        });
+        before.into_iter().chain(after)
+    }
+}
+
+/// A byte-range lock that is held or wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Whose.
+    pub owner: Owner,
+    /// Of which bytes.
+    pub range: Range,
+    /// Exclusive (write) or shared (read).
+    pub exclusive: bool,
+    /// Whether it binds reads and writes: SMB's do. Advisory ones follow fcntl(2).
+    pub mandatory: bool,
+}
+
+macro_rules! flags {
+    ($name:ident) => {
+        impl $name {
+            /// None of them.
+            pub const NONE: $name = $name(0);
+
+            /// Whether all of `other` are in it.
+            pub const fn has(self, other: $name) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any of `other` is in it.
+            pub const fn any(self, other: $name) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// Both.
+            pub const fn with(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+
+            /// Whether nothing is in it.
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+        }
+
+        impl BitOr for $name {
+            type Output = $name;
+            fn bitor(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+        }
+
+        impl BitAnd for $name {
+            type Output = $name;
+            fn bitand(self, other: $name) -> $name {
+                $name(self.0 & other.0)
+            }
+        }
+
+        impl Not for $name {
+            type Output = $name;
+            fn not(self) -> $name {
+                $name(!self.0 & 7)
+            }
+        }
+    };
+}
+
+/// What an open uses, or denies to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modes(pub(super) u8);
+
+impl Modes {
+    /// Read data.
+    pub const READ: Modes = Modes(1);
+    /// Write data.
+    pub const WRITE: Modes = Modes(2);
+    /// Delete or rename.
+    pub const DELETE: Modes = Modes(4);
+    /// Reading and writing.
+    pub const BOTH: Modes = Modes(3);
+}
+
+flags!(Modes);
+
+/// What a holder may cache: R of reads, W of writes, H of opens and closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Caching(pub(super) u8);
+
+impl Caching {
+    /// What was read is good until a break.
+    pub const READ: Caching = Caching(1);
+    /// What was written need not be sent before a break.
+    pub const WRITE: Caching = Caching(2);
+    /// A close need not be sent before a break.
+    pub const HANDLE: Caching = Caching(4);
+    /// An NFSv4 read delegation; a directory's lease or delegation.
+    pub const READ_HANDLE: Caching = Caching(5);
+    /// All: an NFSv4 write delegation.
+    pub const ALL: Caching = Caching(7);
+}
+
+flags!(Caching);
+
+/// What an open is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenRequest<'a> {
+    /// Who opens. An owner has one open of a file; its second replaces the first (upgrade, downgrade).
+    pub owner: &'a Owner,
+    /// Whose cached state it does not break: the grant of the same client under this key.
+    pub key: &'a Who,
+    /// What it uses.
+    pub access: Modes,
+    /// What it denies to others.
+    pub deny: Modes,
+    /// Whether its denial also stops reads and writes that come without an open. NLM's SHARE does not.
+    pub enforced: bool,
+    /// It cuts the file.
+    pub overwrite: bool,
+}
+
+/// What became of an open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It is there.
+    Granted,
+    /// Another's open excludes it.
+    Denied,
+    /// A holder of cached state must answer a break first: ask again then.
+    Breaking(Ticket),
+    /// The budget or the client's part of it is used up.
+    Full,
+}
+
+/// What became of a request for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is held now.
+    Granted,
+    /// Another owner's lock is in the way.
+    Denied(Lock),
+    /// In the way as well, but the request is queued.
+    Queued,
+    /// A holder of cached state must answer a break first: ask again then.
+    Breaking(Ticket),
+    /// Waiting would never end.
+    Deadlock,
+    /// The budget or the client's part of it is used up, or too many wait.
+    Full,
+}
+
+/// Whether an operation may go ahead as far as others' claims are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Yes.
+    Free,
+    /// No: another's open denies it.
+    Denied,
+    /// No: another's byte range does.
+    Locked,
+    /// When this break was answered: ask again then.
+    Breaking(Ticket),
+}
+
+/// Who performs an operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Actor<'a> {
+    /// Nobody with claims: NFSv3, a special stateid.
+    Stateless,
+    /// The holder of an open under NFS's rules: others' advisory ranges do not bind it.
+    Advisory {
+        /// The owner of the open.
+        owner: &'a Owner,
+        /// The key of its grant.
+        key: &'a Who,
+    },
+    /// The holder of an open under SMB's rules: everybody's ranges bind it.
+    Mandatory {
+        /// The owner of the open.
+        owner: &'a Owner,
+        /// The key of its lease.
+        key: &'a Who,
+    },
+}
+
+impl<'a> Actor<'a> {
+    /// The owner and the key, if it has any.
+    pub(super) fn holder(self) -> Option<(&'a Owner, &'a Who)> {
+        match self {
+            Actor::Stateless => None,
+            Actor::Advisory { owner, key } | Actor::Mandatory { owner, key } => Some((owner, key)),
+        }
+    }
+
+    pub(super) fn owner(self) -> Option<&'a Owner> {
+        self.holder().map(|(owner, _)| owner)
+    }
+}
+
+/// The budget or the client's part of it is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A queued request that was granted: its owner must be notified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The file.
+    pub file: FileId,
+    /// The lock that is held now.
+    pub lock: Lock,
+}
+
+/// A break that is under way. Resolves when its holder has answered, given up or lost what it had.
+#[derive(Clone)]
+pub struct Ticket(pub(super) Arc<Signal<()>>);
+
+impl Ticket {
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Resolves when it is over.
+    pub fn over(self) -> Settled<()> {
+        self.0.settled()
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ticket({})", self.is_over())
+    }
+}
+
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Ticket) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Ticket {}
+
+/// News for the service of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A queued request was granted.
+    Granted(Grant),
+    /// The holder must give up part of its cached state, or (`answer` false) has lost it.
+    Break {
+        /// The file.
+        file: FileId,
+        /// The holder.
+        owner: Owner,
+        /// As what it was granted.
+        kind: Kind,
+        /// What it may go on caching.
+        to: Caching,
+        /// Whether it must answer ([`super::Claims::acknowledge`]).
+        answer: bool,
+    },
+    /// The holder did not answer a break in time; it caches nothing any more.
+    Revoked {
+        /// The file.
+        file: FileId,
+        /// The holder.
+        owner: Owner,
+    },
+    /// The holder was parked and in somebody's way, or its memory was needed: it has nothing in the file any more.
+    Dropped {
+        /// The file.
+        file: FileId,
+        /// The holder.
+        owner: Owner,
+    },
+    /// Memory is short: clients should return what they do not need (CB_RECALL_ANY).
+    Recall,
+}
+
+/// Where a service takes its notices. Called while no lock of the table is held, on whatever thread caused the notice:
+/// it must not block, and the table may be called from within.
+pub trait Sink: Send + Sync {
+    /// Takes one.
+    fn notify(&self, notice: Notice);
+}
+
+/// What the table holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Byte ranges and opens.
+    pub held: usize,
+    /// Caching grants.
+    pub grants: usize,
+    /// Queued requests.
+    pub waiting: usize,
+    /// Bytes charged.
+    pub bytes: usize,
+}
