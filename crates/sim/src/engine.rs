@@ -304,7 +304,8 @@ impl EngineSubject<'_> {
                     Stability::DataSync => Stable::Data,
                     Stability::FileSync => Stable::File,
                 };
-                answer.written = Some((granted, data.len));
+                let len = u32::try_from(done.value.len).unwrap_or(u32::MAX);
+                answer.written = Some((granted, len));
                 answer.lsn = lsn(&done);
             }
             Op::Commit {

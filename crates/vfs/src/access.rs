@@ -3,10 +3,8 @@
 
 use crate::error::Error;
 use crate::identity::Creds;
-use weir_volume::{Attr, FileKind, SetAttr, SetTime};
+use weir_volume::{Attr, FileKind, SetAttr, SetTime, without_set_ids};
 
-/// Set-user-ID bit.
-pub const S_ISUID: u32 = 0o4000;
 /// Set-group-ID bit.
 pub const S_ISGID: u32 = 0o2000;
 /// Sticky bit.
@@ -62,18 +60,11 @@ pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mode that is left of `attr` when `who` changes the content or the owner
-/// of the file: set-user-ID goes, and set-group-ID where it means execution.
-/// `None` if nothing changes. Writing by root keeps the bits.
-pub fn mode_after_change(attr: &Attr) -> Option<u32> {
-    if attr.kind != FileKind::Regular {
-        return None;
-    }
-    let mut mode = attr.mode & !S_ISUID;
-    if mode & S_IXGRP != 0 {
-        mode &= !S_ISGID;
-    }
-    (mode != attr.mode).then_some(mode)
+/// The mode that is left of `attr` when somebody unprivileged changes the content, or anybody the owner
+/// of the file; `None` if nothing changes.
+fn mode_after_change(attr: &Attr) -> Option<u32> {
+    let mode = without_set_ids(attr.mode);
+    (attr.kind == FileKind::Regular && mode != attr.mode).then_some(mode)
 }
 
 /// Checks a SETATTR by `who`, who `may_write` the content or not, and completes it: what must be cleared along with

@@ -3,9 +3,9 @@
 //!
 //! Checks read the attributes first and the operation follows, so a permission
 //! that is withdrawn between the two may just still have counted; the order of
-//! two concurrent requests is nobody's promise. Where the operation itself
-//! returns the attributes that decide (lookup, read), they are checked after it
-//! and the result is withheld: one walk of the volume instead of two on the
+//! two concurrent requests is nobody's promise. READ has them checked within the operation, and LOOKUP, which
+//! returns the attributes that decide, after it,
+//! withholding the result: one walk of the volume instead of two on the
 //! busiest paths. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
@@ -23,8 +23,8 @@ use weir_base::Time;
 use weir_base::limits::{MAX_NAME, MAX_SYMLINK};
 use weir_volume::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked,
-    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,
-    Written,
+    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
+    StatFs, Stop, Written,
 };
 
 type Result<T> = std::result::Result<T, Halt>;
@@ -255,10 +255,12 @@ impl<'t, A> Operand<'t, A> {
         check_times(attrs)?;
         if let Err(e) = access::require(&parent, &self.who.unix, W | X) {
             // mkdir(2) of what exists says so to whoever may search.
-            if access::permits(&parent, &self.who.unix, X)
-                && self.volume().lookup(cx, parent.ino, name).is_ok()
-            {
-                return Err(Error::Exists.into());
+            if access::permits(&parent, &self.who.unix, X) {
+                return match self.volume().lookup(cx, parent.ino, name) {
+                    Ok(_) => Err(Error::Exists.into()),
+                    Err(Stop::Fail(_)) => Err(e.into()),
+                    Err(stop) => Err(stop.into()),
+                };
             }
             return Err(e.into());
         }
@@ -553,17 +555,16 @@ impl<A: AccessModel> Operand<'_, A> {
             if self.file.place == Place::Snapshots {
                 return Err(Error::IsDir.into());
             }
-            let reading = self.reading()?;
-            let out = reading.read(cx, self.file.ino, offset, charged.bytes())?;
-            self.may_read(&out.attr)?;
-            Ok(out)
+            let (reading, len) = (self.reading()?, charged.bytes());
+            let allowed = |attr: &Attr| Ok(self.may_read(attr)?);
+            reading.read_if(cx, self.file.ino, offset, len, allowed)
         })?;
         cx.set_moved(out.len);
         Ok(out)
     }
 
-    /// Writes `data` at `offset`. Writing by anyone but root takes the
-    /// set-user-ID and set-group-ID bits away, before the data is there.
+    /// Writes `data` at `offset`, or as much of it from its start as the result says. Writing by anyone but root takes the
+    /// set-user-ID and set-group-ID bits away with it.
     pub fn write(
         &self,
         cx: &mut OpContext,
@@ -584,18 +585,14 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::Invalid.into());
             }
             self.may_write(&attr)?;
-            if !self.who.unix.is_root() && !data.is_empty() {
-                if let Some(mode) = access::mode_after_change(&attr) {
-                    let set = SetAttr {
-                        mode: Some(mode),
-                        ..SetAttr::default()
-                    };
-                    self.volume().setattr(cx, ino, &set, None)?;
-                }
-            }
-            Ok(self.volume().write(cx, ino, offset, data, how)?)
+            let set_ids = match self.who.unix.is_root() {
+                true => SetIds::Keep,
+                false => SetIds::Clear,
+            };
+            let volume = self.volume();
+            Ok(volume.write_by(set_ids, cx, ino, offset, data, how)?)
         })?;
-        cx.set_moved(data.len());
+        cx.set_moved(done.value.len);
         Ok(done)
     }
 

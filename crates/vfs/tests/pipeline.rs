@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_base::{Clock, ManualClock, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
-use weir_vfs::volume::{CreateHow, SetAttr, Stability};
+use weir_vfs::volume::{Attr, CreateHow, SetAttr, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
     Granted, Groups, HandleKey, Identity, Looks, OpContext, Operand, Outcome, Place, Protocol,
@@ -268,4 +268,164 @@ fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
     };
     assert!(waits > 0);
     assert_eq!((attr.uid, attr.mode), (10, 0o644));
+}
+
+/// Runs an operation to its end; `untouched` is called whenever it waits.
+fn to_the_end<T>(
+    server: &Server,
+    cx: &mut OpContext,
+    mut run: impl FnMut(&mut OpContext) -> Outcome<T>,
+    mut untouched: impl FnMut(),
+) -> (Result<T, Error>, usize) {
+    let mut waits = 0;
+    loop {
+        match run(cx) {
+            Ok(value) => return (Ok(value), waits),
+            Err(Unfinished::Failed(error)) => return (Err(error), waits),
+            Err(Unfinished::Suspended(suspend)) => {
+                untouched();
+                waits += 1;
+                server.resume(cx, suspend);
+            }
+        }
+    }
+}
+
+impl Server {
+    fn attr(&self, file: FileId) -> Attr {
+        let mut cx = cx();
+        let run = |cx: &mut OpContext| {
+            self.run(cx, (&root(), EACH), file, Looks, {
+                |cx, file, _charged| file.getattr(cx)
+            })
+        };
+        to_the_end(self, &mut cx, run, || ()).0.unwrap()
+    }
+}
+
+/// A WRITE that has to read what is around it first leaves the mode and the change time as they are until then: the bits go
+/// with the data, in one log record, or stay.
+#[test]
+fn set_user_id_goes_with_the_data_and_not_before() {
+    let mut server = Server::new();
+    let file = server.create(b"file", 10, 0o6755);
+    // By root, who takes nothing away.
+    server.write(file, &[1; 9000]);
+    server.crowd();
+    server.cold_start();
+    let before = server.attr(file);
+    assert_eq!(before.mode, 0o6755);
+    let owner = user(10);
+    let write = |cx: &mut OpContext| {
+        server.run(cx, (&owner, EACH), file, Writes(5), {
+            |cx, file, charged| file.write(cx, charged, 4000, b"lines", Stability::FileSync)
+        })
+    };
+    let untouched = || assert_eq!(server.attr(file), before);
+    let (done, waits) = to_the_end(&server, &mut cx(), write, untouched);
+    assert!(waits > 0, "the block is on the device");
+    let done = done.unwrap().value;
+    assert_eq!(done.change.before, before);
+    assert_eq!(done.change.after.mode, 0o755);
+    assert_eq!(done.change.after.change, before.change + 1);
+}
+
+/// A stable WRITE that no record of a small log holds is done as far as one does: it never waits with its data in the file.
+#[test]
+fn a_write_that_waits_has_written_nothing() {
+    let server = Server::with_log(4 << 8);
+    let file = server.create(b"file", 10, 0o644);
+    let data: Vec<u8> = (0..1 << 20).map(|i| (i / 13) as u8).collect();
+    let mut at = 0;
+    while at < data.len() {
+        let before = server.attr(file);
+        let rest = &data[at..];
+        let write = |cx: &mut OpContext| {
+            server.run(cx, (&root(), EACH), file, Writes(rest.len()), {
+                |cx, file, charged| file.write(cx, charged, at as u64, rest, Stability::FileSync)
+            })
+        };
+        let untouched = || assert_eq!(server.attr(file), before);
+        let mut cx = cx();
+        let done = to_the_end(&server, &mut cx, write, untouched).0.unwrap();
+        assert!(done.value.len > 0 && done.value.granted == Stability::FileSync);
+        assert_eq!(cx.moved(), done.value.len);
+        assert!(done.lsn.is_some());
+        at += done.value.len;
+        assert_eq!(server.attr(file).size, at as u64);
+    }
+    let mut cx = cx();
+    let read = |cx: &mut OpContext| {
+        server.run(cx, (&root(), EACH), file, Reads(data.len()), {
+            |cx, file, charged| file.read(cx, charged, 0)
+        })
+    };
+    let (out, _) = to_the_end(&server, &mut cx, read, || ());
+    assert!(out.unwrap().to_vec() == data);
+}
+
+/// Whether a name exists is not a matter of what is in memory.
+#[test]
+fn making_what_exists_waits_to_know_that_it_does() {
+    let mut server = Server::new();
+    server.crowd();
+    let attrs = SetAttr {
+        mode: Some(0o755),
+        ..SetAttr::default()
+    };
+    // Others may search the root, and not write it.
+    let closed = server.run(&mut cx(), (&root(), EACH), server.root(), Changes, {
+        |cx, dir, charged| dir.setattr(cx, charged, &attrs, None)
+    });
+    finished(closed);
+    server.cold_start();
+    let stranger = user(11);
+    let mkdir = |cx: &mut OpContext, name: &[u8]| {
+        server.run(cx, (&stranger, EACH), server.root(), Changes, {
+            |cx, dir, charged| dir.mkdir(cx, charged, name, &attrs)
+        })
+    };
+    let (made, waits) = to_the_end(&server, &mut cx(), |cx| mkdir(cx, b"other7"), || ());
+    assert!(waits > 0);
+    assert_eq!(made.unwrap_err(), Error::Exists);
+    let (made, _) = to_the_end(&server, &mut cx(), |cx| mkdir(cx, b"new"), || ());
+    assert_eq!(made.unwrap_err(), Error::Access);
+}
+
+/// A READ that is refused reads nothing from the device and is no access.
+#[test]
+fn a_refused_read_leaves_no_trace() {
+    let mut server = Server::new();
+    let file = server.create(b"file", 10, 0o600);
+    server.write(file, &[1; 9000]);
+    server.crowd();
+    server.cold_start();
+    let before = server.attr(file);
+    let none = Granted {
+        read: false,
+        write: false,
+    };
+    let later = Time {
+        secs: before.mtime.secs + 100_000,
+        nanos: 0,
+    };
+    let mut cx = OpContext::new(later, 1, None);
+    let read = server.run(&mut cx, (&user(11), none), file, Reads(100), {
+        |cx, file, charged| file.read(cx, charged, 0)
+    });
+    assert_eq!(failed(read), Error::Access, "without waiting for the data");
+    // The same with the data in memory.
+    let data = |cx: &mut OpContext| {
+        server.run(cx, (&root(), EACH), file, Reads(9000), {
+            |cx, file, charged| file.read(cx, charged, 0)
+        })
+    };
+    let early = OpContext::new(before.atime, 1, None);
+    to_the_end(&server, &mut { early }, data, || ()).0.unwrap();
+    let before = server.attr(file);
+    let read = server.run(&mut cx, (&user(11), none), file, Reads(100), {
+        |cx, file, charged| file.read(cx, charged, 0)
+    });
+    assert_eq!(failed(read), Error::Access);
+    assert_eq!(server.attr(file).atime, before.atime);
 }

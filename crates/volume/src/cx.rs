@@ -12,7 +12,7 @@ use weir_store::{BlockPtr, Frame, StoreError};
 use crate::calls::CallKey;
 use crate::direct::Direct;
 use crate::readahead::Plan;
-use crate::types::{Change, FsError, Pressure, Stop};
+use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{RootState, Volume};
 
 /// One request's context, kept over the repetitions of its operation.
@@ -37,8 +37,6 @@ pub struct Cx {
     pub(crate) commit_epoch: Option<u64>,
     /// How often a commit has sent pages to their places.
     pub(crate) commit_rounds: u16,
-    /// A write that is done and waits for this consistency point.
-    pub(crate) written: Option<(u64, Change)>,
     /// The request has been taken note of as a part of a stream.
     pub(crate) noted: bool,
     /// What is to be read ahead of the next requests, once this one's own reads are under way.
@@ -60,7 +58,6 @@ impl Cx {
             memory_waits: 0,
             commit_epoch: None,
             commit_rounds: 0,
-            written: None,
             noted: false,
             ahead: None,
             direct: None,

@@ -19,7 +19,8 @@ use crate::inode::{Inode, State};
 use crate::readahead::Plan;
 use crate::record::{Stored, WINDOW, Window, blocks_of, kind};
 use crate::types::{
-    Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, Stability, Stop, Written,
+    Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, SetIds, Stability, Stop, Written,
+    without_set_ids,
 };
 use crate::volume::{Source, Volume, alive, malformed, stamped};
 
@@ -132,10 +133,26 @@ impl Volume {
     /// `IsDir`, `Invalid` if it is no regular file, `Stale`, `Io` if the first
     /// block cannot be read.
     pub fn read(&self, cx: &mut Cx, ino: Ino, off: u64, len: usize) -> Result<ReadOut, Stop> {
+        self.read_if(cx, ino, off, len, |_| Ok(()))
+    }
+
+    /// As [`Volume::read`], if the file's attributes at that moment allow it: if not, nothing is fetched and no access noted.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn read_if<E: From<Stop>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        len: usize,
+        allowed: impl FnOnce(&Attr) -> Result<(), E>,
+    ) -> Result<ReadOut, E> {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         regular(&st)?;
         let attr = self.attr_of(ino, &st);
+        allowed(&attr)?;
         // Saturates: an offset from a client.
         let end = off.saturating_add(len.min(MAX_IO) as u64).min(st.rec.size);
         if off >= end {
@@ -295,17 +312,34 @@ impl Volume {
         Err(Stop::Fetch(missing))
     }
 
-    /// Writes `data` at `off`, extending the file if need be. Granted is what
+    /// As [`Volume::write_by`], by somebody privileged.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Done<Written>, Stop> {
+        self.write_by(SetIds::Keep, cx, ino, off, data, stability)
+    }
+
+    /// Writes `data` at `off`, extending the file if need be, and does to its mode what `set_ids` says. Granted is what
     /// was asked for; data that is to be stable goes to the log with the
     /// attributes, or much of it to its place before them, so `DataSync` is given as
-    /// `FileSync`. When it has stopped with [`Stop::Land`] it has taken the data: of what it
+    /// `FileSync`. Of what goes to the log as much is written as one record holds: a write is in the log wholly or not at
+    /// all. When it has stopped with [`Stop::Land`] it has taken the data: of what it
     /// is given when it is run again only the length counts.
     ///
     /// # Errors
     /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
     /// `FileTooBig`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
-    pub fn write(
+    pub fn write_by(
         &self,
+        set_ids: SetIds,
         cx: &mut Cx,
         ino: Ino,
         off: u64,
@@ -324,13 +358,11 @@ impl Volume {
             let st = inode.state.read();
             regular(&st)?;
             let attr = self.attr_of(ino, &st);
-            return Ok(written(attr, attr, stability, None));
-        }
-        if let Some((epoch, change)) = cx.written
-            && self.core.is_durable(epoch)
-        {
-            cx.written = None;
-            return Ok(written(change.before, change.after, stability, None));
+            let change = Change {
+                before: attr,
+                after: attr,
+            };
+            return Ok(written(0, change, stability, None));
         }
         if stability != Stability::Unstable
             && cx.direct.is_none()
@@ -339,7 +371,15 @@ impl Volume {
             return Err(Stop::Land);
         }
         let mut direct = cx.direct.take();
-        let result = self.write_in(cx, &inode, off, data, stability, &mut direct);
+        let data = match (stability, &direct) {
+            (Stability::Unstable, _) | (_, Some(_)) => data,
+            (_, None) => {
+                let pages = self.core.agg.log().max_record().1 as u64;
+                let most = (off / BLOCK + pages) * BLOCK - off;
+                data.get(..most as usize).unwrap_or(data)
+            }
+        };
+        let result = self.write_in(set_ids, cx, &inode, off, data, stability, &mut direct);
         cx.direct = direct;
         result
     }
@@ -375,8 +415,10 @@ impl Volume {
     }
 
     /// Writes; what `direct` has is at its place already, and is taken from it.
+    #[allow(clippy::too_many_arguments)] // Of one caller, which has them all.
     fn write_in(
         &self,
+        set_ids: SetIds,
         cx: &mut Cx,
         inode: &Arc<Inode>,
         off: u64,
@@ -408,8 +450,6 @@ impl Volume {
         frames.extend(self.fill_frames(0, tail)?);
 
         let pass = self.enter()?;
-        // What no record of a small log can hold is left to a consistency point.
-        let logged = stable && others <= self.core.agg.log().max_record().1 as u64;
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;
@@ -417,10 +457,13 @@ impl Volume {
         let before = self.attr_of(ino, st);
         let mut rec = stamped(st.rec, cx.now, true);
         rec.size = rec.size.max(end);
+        if set_ids == SetIds::Clear {
+            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
+        }
         let numbers = (first..placed.start).chain(placed.end..=last);
         let frames = frames.into_iter().map(FrameMut::freeze);
         let pages: SmallVec<[(u64, Frame); 16]> = numbers.zip(frames).collect();
-        let lsn = if logged {
+        let lsn = if stable {
             let mut edits = Edits::new(self.id, 160 + 4 * reserved as usize);
             edits.inode(ino, &rec);
             edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
@@ -434,7 +477,7 @@ impl Volume {
         let delta = self.touch(&pass, inode, st, &mut promise);
         let (mut fresh, mut placed, mut again) = (0u64, 0u64, 0u64);
         for (block, frame) in pages {
-            let page = match logged {
+            let page = match stable {
                 true => Page::logged(frame),
                 false => Page::unlogged(frame),
             };
@@ -460,14 +503,12 @@ impl Volume {
             self.charge_pages(delta, Charge { placed, ..charge }, all);
         }
         st.rec = rec;
-        st.unlogged = !logged;
-        let after = self.attr_of(ino, st);
-        if stable && !logged {
-            let change = Change { before, after };
-            cx.written = Some((pass.epoch(), change));
-            return Err(Stop::Wait(Pressure::Epoch(pass.epoch())));
-        }
-        Ok(written(before, after, stability, lsn))
+        st.unlogged = !stable;
+        let change = Change {
+            before,
+            after: self.attr_of(ino, st),
+        };
+        Ok(written(data.len(), change, stability, lsn))
     }
 
     /// Frames of the blocks that `data` at `off` touches, zeros around it.
@@ -553,14 +594,15 @@ pub(crate) fn ptr_of(stored: Stored) -> BlockPtr {
 }
 
 fn written(
-    before: Attr,
-    after: Attr,
+    len: usize,
+    change: Change,
     stability: Stability,
     lsn: Option<weir_base::Lsn>,
 ) -> Done<Written> {
     Done {
         value: Written {
-            change: Change { before, after },
+            len,
+            change,
             granted: match stability {
                 Stability::Unstable => Stability::Unstable,
                 _ => Stability::FileSync,

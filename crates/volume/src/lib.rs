@@ -65,8 +65,8 @@ pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
 pub use snapshot::{MAX_SNAPSHOTS, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
-    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetTime, Stability, StatFs, Stop,
-    Written,
+    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
+    StatFs, Stop, Written, without_set_ids,
 };
 pub use volume::Volume;
 pub use weir_store::Frame;

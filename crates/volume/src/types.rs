@@ -212,9 +212,30 @@ impl ReadOut {
     }
 }
 
+/// What a write does to the file's set-user-ID and set-group-ID bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetIds {
+    /// They stay: the writer is privileged.
+    Keep,
+    /// They go, as [`without_set_ids`] says, with the data.
+    Clear,
+}
+
+/// The mode that is left of a regular file's when somebody unprivileged changes its content or owner: set-user-ID goes, and
+/// set-group-ID where it means execution; without group execution it is mandatory locking, and stays.
+pub fn without_set_ids(mode: u32) -> u32 {
+    const S_ISUID: u32 = 0o4000;
+    const S_ISGID: u32 = 0o2000;
+    const S_IXGRP: u32 = 0o010;
+    let cleared = if mode & S_IXGRP == 0 { 0 } else { S_ISGID };
+    mode & !(S_ISUID | cleared)
+}
+
 /// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
+    /// Bytes written: fewer than were given if one log record cannot hold all that is to be stable.
+    pub len: usize,
     /// The file's attributes around the write.
     pub change: Change,
     /// The stability given, at least the one asked for.
@@ -408,8 +429,7 @@ pub enum Pressure {
 }
 
 /// Why an operation did not finish. It is to be run again with the same context;
-/// until then it has changed nothing (a write or commit that waits for a
-/// consistency point excepted, which then only waits).
+/// until then it has changed nothing that anyone can see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// These blocks must be read; then the operation is run again.

@@ -135,7 +135,8 @@ pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
     }
 }
 
-/// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part; a count that
+/// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part, and what is to be stable as far as a record of the log
+/// holds it: the client sends the rest. A count that
 /// is not the data's length is refused.
 pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
     let malformed = a.count as usize != a.data.len();
@@ -153,7 +154,7 @@ pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
             let (written, lsn) = split(done);
             op.status(Status::Ok);
             put_wcc(op.out, &written.change);
-            op.out.put_u32(data.len() as u32);
+            op.out.put_u32(written.len as u32);
             op.out.put_u32(stable_how(written.granted));
             op.out.put_fixed(&file.write_verifier());
             Ok(lsn)

@@ -138,7 +138,13 @@ pub fn mkdir(vol: &Volume, dir: Ino, name: &str) -> Ino {
 }
 
 pub fn write(vol: &Volume, ino: Ino, off: u64, data: &[u8], how: Stability) {
-    run(vol, |cx| vol.write(cx, ino, off, data, how)).unwrap();
+    // What one record of the log cannot hold is written in parts.
+    let mut at = 0;
+    while at < data.len() {
+        let (off, rest) = (off + at as u64, &data[at..]);
+        let done = run(vol, |cx| vol.write(cx, ino, off, rest, how)).unwrap();
+        at += done.value.len;
+    }
 }
 
 pub fn read(vol: &Volume, ino: Ino, off: u64, len: usize) -> Vec<u8> {
