@@ -6,7 +6,6 @@
 
 mod drc;
 mod failure;
-mod keyed;
 mod limit;
 pub mod mount3;
 pub mod nlm;

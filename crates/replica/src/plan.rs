@@ -13,12 +13,12 @@
 //! **Retention.** The destination keeps what the policy says ([`crate::retention`]), and what a further copy of it needs.
 //! Of snapshots of their own, relationships keep the newest that both sides have, and no other, on either side.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::manager::{Job, Task};
 use crate::model::{SnapshotIdentity, TransferKind};
 use crate::retention::{self, ALL, Held, SM_CREATED};
-use crate::schedule;
 
 /// A snapshot, as the two sides tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,11 +69,8 @@ fn prefix_of(job: &Job) -> String {
 
 /// The name of a request's own snapshot, as ONTAP forms it: with the UTC date and time.
 pub fn own_name(job: &Job, at: i64) -> String {
-    let (year, month, day) = schedule::date(at.div_euclid(86_400));
-    let second = at.rem_euclid(86_400);
-    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
-    let prefix = prefix_of(job);
-    format!("{prefix}{year:04}-{month:02}-{day:02}_{h:02}{m:02}{s:02}")
+    let at = Timestamp::from_second(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    format!("{}{}", prefix_of(job), at.strftime("%Y-%m-%d_%H%M%S"))
 }
 
 /// Whether the transfer needs a snapshot that is to be taken first.

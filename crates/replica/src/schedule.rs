@@ -5,6 +5,9 @@
 //! collapse into one. A clock that was set back does not make anything run twice within a slot, and one that was set
 //! back far does not silence a schedule: a last run that lies in the future counts as now.
 
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 /// The months by name, January first.
@@ -206,25 +209,22 @@ impl Schedule {
         };
         let first = after.div_euclid(60).checked_add(1)?;
         let (day, minute) = (first.div_euclid(24 * 60), first.rem_euclid(24 * 60));
+        let mut today = date(first.checked_mul(60)?)?;
         for ahead in 0..=FARTHEST_DAYS {
-            let today = day.checked_add(ahead)?;
-            if !self.on_day(today) {
-                continue;
-            }
             let from = if ahead == 0 { minute } else { 0 };
             let found = (from..24 * 60)
                 .find(|m| hours.has((m / 60) as u32) && minutes.has((m % 60) as u32));
-            if let Some(found) = found {
-                return today
-                    .checked_mul(24 * 60)?
-                    .checked_add(found)?
-                    .checked_mul(60);
+            match found {
+                Some(found) if self.on_day(today) => {
+                    return Some(((day + ahead) * 24 * 60 + found) * 60);
+                }
+                _ => today = today.tomorrow().ok()?,
             }
         }
         None
     }
 
-    fn on_day(&self, day: i64) -> bool {
+    fn on_day(&self, day: Date) -> bool {
         let Schedule::At {
             days,
             months,
@@ -234,12 +234,10 @@ impl Schedule {
         else {
             return true;
         };
-        let (month, of_month) = civil(day);
-        // 1 January 1970 was a Thursday.
-        let of_week = (day + 4).rem_euclid(7) as u32;
-        let (in_month, in_week) = (days.has(of_month), weekdays.has(of_week));
+        let in_month = days.has(day.day() as u32);
+        let in_week = weekdays.has(day.weekday().to_sunday_zero_offset() as u32);
         let either = *days != EVERY_DAY && *weekdays != EVERY_WEEKDAY;
-        months.has(month)
+        months.has(day.month() as u32)
             && if either {
                 in_month || in_week
             } else {
@@ -248,24 +246,10 @@ impl Schedule {
     }
 }
 
-/// Year, month and day of the month of a day counted from 1 January 1970 (H. Hinnant, "chrono-compatible low-level date
-/// algorithms": years begin in March, so that the odd day comes last).
-pub(crate) fn date(day: i64) -> (i64, u32, u32) {
-    // Saturates: a time that a client has set may be any.
-    let shifted = day.saturating_add(719_468);
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
-    (year, month as u32, of_month as u32)
-}
-
-fn civil(day: i64) -> (u32, u32) {
-    let (_, month, of_month) = date(day);
-    (month, of_month)
+/// The UTC date of a second since 1970; `None` beyond the years that `jiff` knows (-9999 to 9999).
+fn date(second: i64) -> Option<Date> {
+    let at = Timestamp::from_second(second).ok()?;
+    Some(TimeZone::UTC.to_datetime(at).date())
 }
 
 /// Whether it is due at `now`, if it last ran at `last` (`None`: never; it waits for its first slot from `since` on).
@@ -391,26 +375,5 @@ mod tests {
         // The clock was set back by a day: nothing runs twice in this slot, and the next slot is not a day away.
         assert!(!due(&hourly, Some(NOW + DAY), 0, NOW));
         assert!(due(&hourly, Some(NOW), 0, NOW + 3600));
-    }
-
-    #[test]
-    fn every_day_of_a_century_is_the_right_one() {
-        let (mut month, mut of_month, mut year) = (1, 1, 1970i32);
-        for day in 0..36_525 {
-            assert_eq!(date(day), (i64::from(year), month, of_month), "day {day}");
-            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-            let length = match month {
-                2 => 28 + u32::from(leap),
-                4 | 6 | 9 | 11 => 30,
-                _ => 31,
-            };
-            of_month += 1;
-            if of_month > length {
-                (of_month, month) = (1, month + 1);
-            }
-            if month > 12 {
-                (month, year) = (1, year + 1);
-            }
-        }
     }
 }

@@ -337,18 +337,9 @@ pub(crate) fn uuid(kind: &str, name: &str) -> String {
     for byte in kind.bytes().chain([0]).chain(name.bytes()) {
         hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
     }
-    hash = hash & !(0xf << 76) | 8 << 76;
-    hash = hash & !(3 << 62) | 2 << 62;
-    let hex = format!("{hash:032x}");
-    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
-    format!(
-        "{}-{}-{}-{}-{}",
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32)
-    )
+    uuid::Builder::from_custom_bytes(hash.to_be_bytes())
+        .into_uuid()
+        .to_string()
 }
 
 /// A link of a record to itself.

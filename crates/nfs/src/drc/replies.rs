@@ -12,8 +12,8 @@
 //! place, and the earlier counts as never seen.
 
 use super::{MAX_AGE, hash};
-use crate::keyed::Keyed;
 use crate::service::Line;
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use weir_base::{Ino, Lsn, VolumeId};
 use weir_vfs::volume::CallKey;
@@ -57,7 +57,7 @@ pub(super) struct Found<'a> {
 #[derive(Default)]
 pub(super) struct Replies {
     /// From hashes to numbers in the order.
-    index: HashMap<u64, u64, Keyed>,
+    index: HashMap<u64, u64, RandomState>,
     /// By age.
     order: VecDeque<Kept>,
     /// The number of the oldest.

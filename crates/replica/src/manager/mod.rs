@@ -737,16 +737,9 @@ impl Manager {
     }
 }
 
-/// A name in the form of a UUID (RFC 9562, version 4), of 128 random bits.
+/// A UUID of version 4 (RFC 9562 §5.4) from 128 random bits.
 fn uuid(unique: u128) -> String {
-    let bits = unique & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
-    let hex = format!("{bits:032x}");
-    let (a, b, c, d, e) = (
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    );
-    format!("{a}-{b}-{c}-{d}-{e}")
+    uuid::Builder::from_random_bytes(unique.to_be_bytes())
+        .into_uuid()
+        .to_string()
 }

@@ -32,6 +32,7 @@ use anyhow::{Context, Result, anyhow};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_replica::manager::{
@@ -492,14 +493,5 @@ fn node(folder: &Folder, rng: &dyn Rng) -> Result<[u8; 16]> {
 
 /// Sixteen bytes in the form of a UUID.
 fn uuid(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    let part = |from, to| hex.get(from..to).unwrap_or_default();
-    let (a, b, c, d, e) = (
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32),
-    );
-    format!("{a}-{b}-{c}-{d}-{e}")
+    Uuid::from_bytes(bytes).to_string()
 }
