@@ -18,6 +18,7 @@ mod handle;
 mod identity;
 pub mod names;
 mod ops;
+mod passage;
 pub mod pipeline;
 mod session;
 pub mod signal;

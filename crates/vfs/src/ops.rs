@@ -264,6 +264,7 @@ impl<'t, A> Operand<'t, A> {
             }
             return Err(e.into());
         }
+        self.pass_names(cx, &[(parent.ino, None)])?;
         Ok(access::for_creation(&parent, &self.who.unix, kind, attrs))
     }
 
@@ -340,7 +341,8 @@ impl<'t, A> Operand<'t, A> {
         let parent = self.directory(cx)?;
         check_own_name(name)?;
         self.not_reserved(name, Error::ReadOnly)?;
-        self.unlinking(cx, &parent, name)
+        self.unlinking(cx, &parent, name)?;
+        self.pass_names(cx, &[(parent.ino, Some(name))])
     }
 
     /// Removes a name of anything but a directory.
@@ -402,6 +404,7 @@ impl<'t, A> Operand<'t, A> {
                 self.renaming(cx, &source_dir, from, &target_dir, to)?;
             }
             let (from_dir, to_dir) = (self.file.ino, target.file.ino);
+            self.pass_names(cx, &[(from_dir, Some(from)), (to_dir, Some(to))])?;
             Ok(self.volume().rename(cx, from_dir, from, to_dir, to)?)
         })
     }
@@ -458,6 +461,8 @@ impl<'t, A> Operand<'t, A> {
             self.not_reserved(name, Error::Exists)?;
             access::require(&parent, &self.who.unix, W | X)?;
             let (file, dir) = (self.file.ino, dir.file.ino);
+            self.pass_names(cx, &[(dir, None)])?;
+            self.pass_attributes()?;
             Ok(self.volume().link(cx, file, dir, name)?)
         })
     }
@@ -540,6 +545,10 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             let may_write = || self.may_write(&attr);
             let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
+            self.pass_attributes()?;
+            if let Some(size) = set.size {
+                self.pass_io(true, size.min(attr.size), None)?;
+            }
             Ok(self.volume().setattr(cx, self.file.ino, &set, guard)?)
         })
     }
@@ -556,7 +565,10 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::IsDir.into());
             }
             let (reading, len) = (self.reading()?, charged.bytes());
-            let allowed = |attr: &Attr| Ok(self.may_read(attr)?);
+            let allowed = |attr: &Attr| {
+                self.may_read(attr)?;
+                Ok(self.pass_io(false, offset, Some(len as u64))?)
+            };
             reading.read_if(cx, self.file.ino, offset, len, allowed)
         })?;
         cx.set_moved(out.len);
@@ -585,6 +597,7 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::Invalid.into());
             }
             self.may_write(&attr)?;
+            self.pass_io(true, offset, Some(data.len() as u64))?;
             let set_ids = match self.who.unix.is_root() {
                 true => SetIds::Keep,
                 false => SetIds::Clear,
@@ -631,6 +644,13 @@ impl<A: AccessModel> Operand<'_, A> {
                 Some(_) => return Err(Error::Exists.into()),
                 None => access::require(&parent, &self.who.unix, W)?,
             }
+            match (existing, attrs.size) {
+                (Some(file), Some(size)) => {
+                    self.pass_io_of(file.ino, true, size.min(file.size), None)?;
+                }
+                (Some(_), None) => {}
+                (None, _) => self.pass_names(cx, &[(dir, None)])?,
+            }
             let attrs = access::for_creation(&parent, &self.who.unix, FileKind::Regular, attrs);
             Ok(self.volume().create(cx, dir, name, how, &attrs)?)
         })
@@ -654,6 +674,7 @@ impl Vfs {
             file: FileRef::live(export.volume.root()),
             access: (),
             client: ClientKey::OTHERS,
+            claims: &self.claims,
         };
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             if name == ".." {

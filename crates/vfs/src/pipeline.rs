@@ -46,6 +46,7 @@
 //! charged, so that each is charged once. What was charged and not moved is given back when the operation has ended.
 
 use crate::Vfs;
+use crate::claims::Claims;
 use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::exports::{Export, Rule};
 use crate::handle::FileId;
@@ -226,6 +227,8 @@ pub struct Operand<'t, A> {
     pub(crate) file: FileRef,
     pub(crate) access: A,
     pub(crate) client: ClientKey,
+    /// What others have open, locked and cached.
+    pub(crate) claims: &'t Claims,
 }
 
 impl<A> Operand<'_, A> {

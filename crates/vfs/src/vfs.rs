@@ -104,7 +104,7 @@ impl Vfs {
     /// # Errors
     /// `BadHandle`, `Stale`, `Denied`; suspended while the client's name decides and is not known.
     pub fn admit<'t, A: Copy>(
-        &self,
+        &'t self,
         table: &'t ExportTable,
         handle: &[u8],
         session: &Session<'t, A>,
@@ -133,6 +133,7 @@ impl Vfs {
             },
             access: session.access,
             client: session.client,
+            claims: &self.claims,
         }))
     }
 }

@@ -1,0 +1,248 @@
+//! What claims of other protocols' clients do to NFSv3: their opens, ranges and caches are made in the table directly.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
+
+mod support;
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use support::{Server, X};
+use weir_vfs::FileId;
+use weir_vfs::claims::{
+    Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
+    Verdict, Who,
+};
+
+const OK: u32 = 0;
+const ACCES: u32 = 13;
+const JUKEBOX: u32 = 10008;
+
+/// A client of SMB.
+struct Other {
+    file: FileId,
+    owner: Owner,
+    notices: Arc<Notices>,
+}
+
+#[derive(Default)]
+struct Notices(Mutex<Vec<Notice>>);
+
+impl Sink for Notices {
+    fn notify(&self, notice: Notice) {
+        self.0.lock().unwrap().push(notice);
+    }
+}
+
+impl Other {
+    fn of(s: &Server, handle: &[u8]) -> Other {
+        let notices = Arc::new(Notices::default());
+        let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
+        s.vfs.claims.attach(ServiceId(2), sink);
+        Other {
+            file: s.vfs.file_id(handle).unwrap(),
+            owner: Owner {
+                client: Client {
+                    service: ServiceId(2),
+                    address: "10.0.0.7".parse().unwrap(),
+                    name: Arc::from(&b"guid"[..]),
+                },
+                who: Who::Key(1),
+                shown: Arc::default(),
+            },
+            notices,
+        }
+    }
+
+    fn open(&self, s: &Server, access: Modes, deny: Modes) {
+        let request = OpenRequest {
+            owner: &self.owner,
+            key: &self.owner.who,
+            access,
+            deny,
+            enforced: true,
+            overwrite: false,
+        };
+        assert_eq!(s.vfs.claims.open(self.file, &request), Opened::Granted);
+    }
+
+    fn cache(&self, s: &Server, caching: Caching) {
+        let given = s
+            .vfs
+            .claims
+            .grant(self.file, &self.owner, Kind::Lease, caching);
+        assert_eq!(given, caching);
+    }
+
+    /// What it is to cache no more than, if it was asked.
+    fn broken_to(&self) -> Option<Caching> {
+        let notices = std::mem::take(&mut *self.notices.0.lock().unwrap());
+        assert!(notices.len() < 2, "{notices:?}");
+        notices.first().map(|n| match n {
+            Notice::Break { to, answer, .. } => {
+                assert!(answer);
+                *to
+            }
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn answer(&self, s: &Server, keeps: Caching) {
+        assert!(s.vfs.claims.acknowledge(self.file, &self.owner, keeps));
+    }
+}
+
+fn read(s: &Server, file: &[u8], offset: u64, count: u32) -> u32 {
+    s.status(6, &X::new().o(file).h(offset).u(count))
+}
+
+fn write(s: &Server, file: &[u8], offset: u64) -> u32 {
+    s.status(7, &X::new().o(file).h(offset).u(3).u(2).o(b"new"))
+}
+
+fn cut(s: &Server, file: &[u8], size: u64) -> u32 {
+    s.status(2, &X::new().o(file).sattr(None, Some(size)).u(0))
+}
+
+#[test]
+fn denials_and_ranges_of_others_stop_reads_and_writes() {
+    let s = Server::new();
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    s.write(&file, 0, &[1; 100]);
+    let other = Other::of(&s, &file);
+    other.open(&s, Modes::READ, Modes::WRITE);
+    assert_eq!(
+        (
+            read(&s, &file, 0, 9),
+            write(&s, &file, 0),
+            cut(&s, &file, 0)
+        ),
+        (OK, ACCES, ACCES)
+    );
+    assert_eq!(s.getattr(&file).size, 100);
+    // CREATE of what exists cuts it as well.
+    let create = X::new().o(&root).o(b"file").u(0);
+    assert_eq!(s.status(8, &create.clone().sattr(None, Some(0))), ACCES);
+    assert_eq!(s.status(8, &create.sattr(None, None)), OK);
+    other.open(&s, Modes::READ, Modes::READ);
+    assert_eq!((read(&s, &file, 0, 9), write(&s, &file, 0)), (ACCES, OK));
+    s.vfs.claims.close(other.file, &other.owner);
+
+    // Ranges.
+    let lock = |exclusive| Lock {
+        owner: other.owner.clone(),
+        range: Range::exact(10, 10).unwrap(),
+        exclusive,
+        mandatory: true,
+    };
+    let ask = |exclusive| {
+        let lock = lock(exclusive);
+        s.vfs.claims.lock(other.file, &lock, &lock.owner.who, false)
+    };
+    assert_eq!(ask(true), Verdict::Granted);
+    assert_eq!(read(&s, &file, 0, 100), OK);
+    for (offset, status) in [(7, OK), (8, ACCES), (19, ACCES), (20, OK)] {
+        assert_eq!(write(&s, &file, offset), status, "{offset}");
+    }
+    assert_eq!(
+        (cut(&s, &file, 20), cut(&s, &file, 19), cut(&s, &file, 50)),
+        (OK, ACCES, OK)
+    );
+    let range = lock(true).range;
+    assert!(s.vfs.claims.unlock_exact(other.file, &other.owner, range));
+    assert_eq!(ask(false), Verdict::Granted);
+    assert_eq!(write(&s, &file, 10), OK, "a shared range does not stop NFS");
+}
+
+#[test]
+fn operations_wait_for_others_caches() {
+    let s = Server::new();
+    let root = s.root();
+    let dir = s.mkdir(&root, b"dir", 0o755);
+    let file = s.create(&dir, b"file", 0o644);
+    let from = || X::new().o(&dir).o(b"file");
+    let (old, new) = (from(), X::new().o(&dir).o(b"new"));
+    let rename = X(old.0.iter().chain(&new.0).copied().collect());
+    let back = X(new.0.iter().chain(&old.0).copied().collect());
+    let link = X::new().o(&file).o(&dir).o(b"link");
+    let other = Other::of(&s, &file);
+    let (none, h) = (Caching::NONE, Caching::READ_HANDLE);
+    let rw = Caching::READ | Caching::WRITE;
+    // What is cached; what is done; what may be cached then.
+    type Do<'a> = (&'a str, Caching, &'a dyn Fn() -> u32, Option<Caching>);
+    let cases: [Do<'_>; 9] = [
+        ("READ", h, &|| read(&s, &file, 0, 1), None),
+        ("READ", rw, &|| read(&s, &file, 0, 1), Some(Caching::READ)),
+        ("WRITE", h, &|| write(&s, &file, 0), Some(none)),
+        ("SETATTR", h, &|| cut(&s, &file, 1), Some(none)),
+        ("RENAME", h, &|| s.status(14, &rename), Some(Caching::READ)),
+        ("RENAME", h, &|| s.status(14, &back), Some(Caching::READ)),
+        ("GETATTR", h, &|| s.status(1, &X::new().o(&file)), None),
+        ("LINK", h, &|| s.status(15, &link), None),
+        ("REMOVE", h, &|| s.status(12, &from()), Some(Caching::READ)),
+    ];
+    for (what, caching, call, to) in cases {
+        other.cache(&s, caching);
+        let Some(to) = to else {
+            assert_eq!((call(), other.broken_to()), (OK, None), "{what}");
+            other.answer(&s, none);
+            continue;
+        };
+        assert_eq!((call(), other.broken_to()), (JUKEBOX, Some(to)), "{what}");
+        assert_eq!((call(), other.broken_to()), (JUKEBOX, None), "{what} again");
+        other.answer(&s, to);
+        assert_eq!((call(), other.broken_to()), (OK, None), "{what}, answered");
+        other.answer(&s, none);
+    }
+    // Who does not answer loses it.
+    let file = s.create(&dir, b"file", 0o644);
+    let other = Other::of(&s, &file);
+    other.cache(&s, rw);
+    assert_eq!(read(&s, &file, 0, 1), JUKEBOX);
+    s.service.tick();
+    s.clock.advance(Duration::from_secs(35));
+    s.service.tick();
+    assert_eq!(read(&s, &file, 0, 1), OK);
+}
+
+#[test]
+fn what_replaces_a_cached_file_waits() {
+    let s = Server::new();
+    let root = s.root();
+    s.create(&root, b"new", 0o644);
+    let file = s.create(&root, b"old", 0o644);
+    let other = Other::of(&s, &file);
+    other.cache(&s, Caching::READ_HANDLE);
+    let rename = X::new().o(&root).o(b"new").o(&root).o(b"old");
+    assert_eq!(s.status(14, &rename), JUKEBOX);
+    other.answer(&s, Caching::NONE);
+    assert_eq!(s.status(14, &rename), OK);
+}
+
+#[test]
+fn a_cached_directory_is_broken_by_changes_of_its_entries() {
+    let s = Server::new();
+    let root = s.root();
+    let dir = s.mkdir(&root, b"dir", 0o755);
+    let other = Other::of(&s, &dir);
+    let at = |name: &[u8]| X::new().o(&dir).o(name);
+    let file = s.create(&root, b"file", 0o644);
+    let cases = [
+        (8, at(b"a").u(0).sattr(Some(0o644), None)),
+        (9, at(b"b").sattr(Some(0o755), None)),
+        (10, at(b"c").sattr(None, None).o(b"target")),
+        (15, X::new().o(&file).o(&dir).o(b"d")),
+        (14, X::new().o(&root).o(b"file").o(&dir).o(b"e")),
+        (12, at(b"a")),
+        (13, at(b"b")),
+    ];
+    for (procedure, args) in cases {
+        other.cache(&s, Caching::READ_HANDLE);
+        assert_eq!(s.status(procedure, &args), JUKEBOX, "{procedure}");
+        other.answer(&s, Caching::NONE);
+        assert_eq!(s.status(procedure, &args), OK, "{procedure}");
+    }
+    // Elsewhere nobody waits.
+    other.cache(&s, Caching::READ_HANDLE);
+    s.create(&root, b"elsewhere", 0o644);
+}
