@@ -31,7 +31,9 @@ use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::DoneCall;
-use weir_vfs::{Admissions, Error, FileId, OpContext, Place, Protocol, Suspend, Unfinished, Vfs};
+use weir_vfs::{
+    Admissions, Error, FileId, Namespace, OpContext, Protocol, Suspend, Unfinished, Vfs,
+};
 
 /// Program number of NFS (RFC 1813 §3).
 pub const NFS_PROGRAM: u32 = 100_003;
@@ -480,8 +482,12 @@ impl Service {
         head.put_u32(v3::status::Status::Ok as u32);
         // CREATE, MKDIR, SYMLINK, MKNOD: `post_op_fh3` and `post_op_attr` precede the `wcc_data`.
         if matches!(call.procedure, 8..=11) {
-            let place = Place::Live;
-            let file = FileId { volume, ino, place };
+            let namespace = Namespace::Live;
+            let file = FileId {
+                volume,
+                ino,
+                namespace,
+            };
             v3::types::put_post_op_handle(&mut head, &self.vfs.handle_of(file));
             v3::types::put_post_op(&mut head, None);
         }

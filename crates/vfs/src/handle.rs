@@ -9,7 +9,7 @@
 //! handles must. A handle that does not verify is BADHANDLE; one that does but
 //! whose volume or inode is gone is STALE.
 //!
-//! Layout, big-endian: version (1), 3 zero bytes, volume (4), inode (8), place (4: 0 the
+//! Layout, big-endian: version (1), 3 zero bytes, volume (4), inode (8), namespace (4: 0 the
 //! volume itself, 2^32 - 1 the directory of snapshots of the directory with this inode
 //! number, otherwise a snapshot's identity), 4 zero bytes, hash (8). Inode numbers and
 //! identities of snapshots are never used again, so there is no generation.
@@ -21,9 +21,9 @@ pub const HANDLE_BYTES: usize = 32;
 const HASHED: usize = HANDLE_BYTES - 8;
 const VERSION: u8 = 1;
 
-/// Where an inode is.
+/// Which of a volume's trees of names an inode is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum Namespace {
     /// In the volume as it is now.
     #[default]
     Live,
@@ -33,20 +33,20 @@ pub enum Place {
     Snapshots,
 }
 
-impl Place {
+impl Namespace {
     fn number(self) -> u32 {
         match self {
-            Place::Live => 0,
-            Place::Snapshot(id) => id,
-            Place::Snapshots => u32::MAX,
+            Namespace::Live => 0,
+            Namespace::Snapshot(id) => id,
+            Namespace::Snapshots => u32::MAX,
         }
     }
 
-    fn of_number(number: u32) -> Place {
+    fn of_number(number: u32) -> Namespace {
         match number {
-            0 => Place::Live,
-            u32::MAX => Place::Snapshots,
-            id => Place::Snapshot(id),
+            0 => Namespace::Live,
+            u32::MAX => Namespace::Snapshots,
+            id => Namespace::Snapshot(id),
         }
     }
 }
@@ -58,8 +58,8 @@ pub struct FileId {
     pub volume: VolumeId,
     /// The inode in it.
     pub ino: Ino,
-    /// Where in it.
-    pub place: Place,
+    /// The live volume, or which snapshot.
+    pub namespace: Namespace,
 }
 
 /// The secret that handles are made with.
@@ -87,7 +87,7 @@ impl HandleKey {
         h[0] = VERSION;
         h[4..8].copy_from_slice(&id.volume.0.to_be_bytes());
         h[8..16].copy_from_slice(&id.ino.0.to_be_bytes());
-        h[16..20].copy_from_slice(&id.place.number().to_be_bytes());
+        h[16..20].copy_from_slice(&id.namespace.number().to_be_bytes());
         let mac = self.hash(&h);
         h[HASHED..].copy_from_slice(&mac.to_be_bytes());
         h
@@ -103,7 +103,7 @@ impl HandleKey {
         Ok(FileId {
             volume: VolumeId(volume),
             ino: Ino(ino),
-            place: Place::of_number(word(h, 16) as u32),
+            namespace: Namespace::of_number(word(h, 16) as u32),
         })
     }
 
@@ -133,10 +133,14 @@ mod tests {
         let mut id = FileId {
             volume: VolumeId(7),
             ino: Ino(1 << 40),
-            place: Place::Live,
+            namespace: Namespace::Live,
         };
-        for place in [Place::Snapshots, Place::Snapshot(9), Place::Live] {
-            id.place = place;
+        for namespace in [
+            Namespace::Snapshots,
+            Namespace::Snapshot(9),
+            Namespace::Live,
+        ] {
+            id.namespace = namespace;
             assert_eq!(key.decode(&key.encode(id)), Ok(id));
         }
         let good = key.encode(id);

@@ -11,7 +11,7 @@
 use crate::access::{self, R, W, X};
 use crate::error::{BadName, Error, Halt, Outcome};
 use crate::exports::{Export, Rule};
-use crate::handle::{HANDLE_BYTES, Place};
+use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
 use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads, Writes};
 use crate::session::{AccessModel, ClientKey};
@@ -103,14 +103,14 @@ impl<'t, A> Operand<'t, A> {
 
     /// The volume or the snapshot, for reading.
     pub(crate) fn reading(&self) -> Result<Reading<'t>> {
-        Reading::new(&self.export.volume, self.file.place)
+        Reading::new(&self.export.volume, self.file.namespace)
     }
 
     /// Whether changes are refused, whoever asks.
     fn read_only(&self) -> bool {
         self.rule.read_only
             || self.export.read_only
-            || self.file.place != Place::Live
+            || self.file.namespace != Namespace::Live
             || self.export.volume.protected()
     }
 
@@ -133,15 +133,15 @@ impl<'t, A> Operand<'t, A> {
     }
 
     pub(crate) fn attr(&self, cx: &mut Cx) -> Result<Attr> {
-        self.attr_in(cx, self.file.place)
+        self.attr_in(cx, self.file.namespace)
     }
 
     /// Attributes of the same inode elsewhere in the volume.
-    pub(crate) fn attr_in(&self, cx: &mut Cx, place: Place) -> Result<Attr> {
+    pub(crate) fn attr_in(&self, cx: &mut Cx, namespace: Namespace) -> Result<Attr> {
         let ino = self.file.ino;
-        match place {
-            Place::Snapshots => self.snapshots_attr(cx, ino),
-            _ => Ok(Reading::new(&self.export.volume, place)?.getattr(cx, ino)?),
+        match namespace {
+            Namespace::Snapshots => self.snapshots_attr(cx, ino),
+            _ => Ok(Reading::new(&self.export.volume, namespace)?.getattr(cx, ino)?),
         }
     }
 
@@ -218,7 +218,7 @@ impl<'t, A> Operand<'t, A> {
     /// The target of a symbolic link.
     pub fn readlink(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<(Vec<u8>, Attr)> {
         self.run(cx, |cx| {
-            if self.file.place == Place::Snapshots {
+            if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::Invalid.into());
             }
             Ok(self.reading()?.readlink(cx, self.file.ino)?)
@@ -239,7 +239,7 @@ impl<'t, A> Operand<'t, A> {
             if attr.kind != FileKind::Regular {
                 return Err(Error::Invalid.into());
             }
-            if self.file.place != Place::Live || self.volume().protected() {
+            if self.file.namespace != Namespace::Live || self.volume().protected() {
                 return Err(Error::ReadOnly.into());
             }
             Ok(self.volume().commit(cx, self.file.ino, offset, len)?)
@@ -381,7 +381,7 @@ impl<'t, A> Operand<'t, A> {
         to: &[u8],
     ) -> Outcome<Done<Renamed>> {
         self.run(cx, |cx| {
-            if target.file.place != self.file.place {
+            if target.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
                 return Err(Error::ReadOnly.into());
             }
@@ -447,7 +447,7 @@ impl<'t, A> Operand<'t, A> {
         name: &[u8],
     ) -> Outcome<Done<Linked>> {
         self.run(cx, |cx| {
-            if dir.file.place != self.file.place {
+            if dir.file.namespace != self.file.namespace {
                 // Out of a snapshot, or into one.
                 dir.writable()?;
                 return Err(Error::CrossDevice.into());
@@ -482,7 +482,7 @@ impl<'t, A> Operand<'t, A> {
             let dir = self.file.ino;
             let attr = self.directory(cx)?;
             access::require(&attr, &self.who.unix, R)?;
-            if self.file.place == Place::Snapshots {
+            if self.file.namespace == Namespace::Snapshots {
                 return self.list_snapshots(cx, cookie, each);
             }
             // Also where it is not listed (any more): a listing that began with it goes on.
@@ -561,7 +561,7 @@ impl<A: AccessModel> Operand<'_, A> {
         offset: u64,
     ) -> Outcome<ReadOut> {
         let out = self.run(cx, |cx| {
-            if self.file.place == Place::Snapshots {
+            if self.file.namespace == Namespace::Snapshots {
                 return Err(Error::IsDir.into());
             }
             let (reading, len) = (self.reading()?, charged.bytes());

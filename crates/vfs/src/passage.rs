@@ -7,7 +7,7 @@
 use crate::Cx;
 use crate::claims::{Actor, Event, Passage, Range, Style};
 use crate::error::{Error, Halt};
-use crate::handle::{FileId, Place};
+use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
 use weir_base::Ino;
 use weir_volume::{FsError, Stop};
@@ -29,7 +29,7 @@ impl<A> Operand<'_, A> {
         FileId {
             volume: self.export.volume.id(),
             ino,
-            place: Place::Live,
+            namespace: Namespace::Live,
         }
     }
 
@@ -48,7 +48,7 @@ impl<A> Operand<'_, A> {
     ) -> Result<(), Error> {
         let file = self.claimed(ino);
         // What is in a snapshot does not change.
-        if self.file.place != Place::Live || self.claims.unclaimed(file) {
+        if self.file.namespace != Namespace::Live || self.claims.unclaimed(file) {
             return Ok(());
         }
         let behind = Range {

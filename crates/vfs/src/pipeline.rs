@@ -242,7 +242,7 @@ impl<A> Operand<'_, A> {
         FileId {
             volume: self.export.volume.id(),
             ino: self.file.ino,
-            place: self.file.place,
+            namespace: self.file.namespace,
         }
     }
 

@@ -7,7 +7,7 @@
 //! as empty as `initdb` and its like demand. It can be entered everywhere, with and without snapshots.
 //!
 //! It is not stored. Its handle names the directory that it belongs to, and that it is
-//! meant ([`Place::Snapshots`]); a handle below it carries the snapshot's identity. A
+//! meant ([`Namespace::Snapshots`]); a handle below it carries the snapshot's identity. A
 //! snapshot has a file-system id of its own, so an inode number is the file's own number
 //! in all of them without two files being taken for one. The directory itself is part of
 //! the volume's file system and has its directory's number with the top bit set, which
@@ -18,7 +18,7 @@ use weir_volume::{Attr, DirEntry, FileKind, Found, ReadDirLimit, ReadDirOut};
 
 use crate::access::{self, X};
 use crate::error::{Error, Halt};
-use crate::handle::Place;
+use crate::handle::Namespace;
 use crate::pipeline::Operand;
 use crate::{Cx, Volume};
 use std::ops::Deref;
@@ -44,7 +44,7 @@ pub struct FileRef {
     /// The inode.
     pub ino: Ino,
     /// Where.
-    pub place: Place,
+    pub namespace: Namespace,
 }
 
 impl FileRef {
@@ -52,7 +52,7 @@ impl FileRef {
     pub fn live(ino: Ino) -> FileRef {
         FileRef {
             ino,
-            place: Place::Live,
+            namespace: Namespace::Live,
         }
     }
 }
@@ -64,16 +64,16 @@ pub(crate) enum Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    pub(crate) fn new(volume: &'t Arc<Volume>, place: Place) -> Result<Reading<'t>> {
-        match place {
+    pub(crate) fn new(volume: &'t Arc<Volume>, namespace: Namespace) -> Result<Reading<'t>> {
+        match namespace {
             // Of the destination of a replication what it last was completely.
-            Place::Live if volume.protected() => Ok(match volume.serving()? {
+            Namespace::Live if volume.protected() => Ok(match volume.serving()? {
                 Some(view) => Reading::View(view),
                 None => Reading::Live(volume),
             }),
-            Place::Live => Ok(Reading::Live(volume)),
-            Place::Snapshot(id) => Ok(Reading::View(volume.view(id)?)),
-            Place::Snapshots => Err(Error::Invalid.into()),
+            Namespace::Live => Ok(Reading::Live(volume)),
+            Namespace::Snapshot(id) => Ok(Reading::View(volume.view(id)?)),
+            Namespace::Snapshots => Err(Error::Invalid.into()),
         }
     }
 }
@@ -93,7 +93,7 @@ impl<A> Operand<'_, A> {
     pub fn near(&self, ino: Ino) -> FileRef {
         FileRef {
             ino,
-            place: self.file.place,
+            namespace: self.file.namespace,
         }
     }
 
@@ -118,7 +118,7 @@ impl<A> Operand<'_, A> {
     /// Attributes of the directory of snapshots of `dir`, which must exist.
     pub(crate) fn snapshots_attr(&self, cx: &mut Cx, dir: Ino) -> Result<Attr> {
         let volume = &self.export.volume;
-        let of = Reading::new(volume, Place::Live)?.getattr(cx, dir)?;
+        let of = Reading::new(volume, Namespace::Live)?.getattr(cx, dir)?;
         if of.kind != FileKind::Directory {
             return Err(Error::Stale.into());
         }
@@ -148,8 +148,8 @@ impl<A> Operand<'_, A> {
         name: &[u8],
     ) -> Result<Option<(Found, FileRef)>> {
         let (volume, dir) = (&self.export.volume, self.file.ino);
-        match self.file.place {
-            Place::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
+        match self.file.namespace {
+            Namespace::Live if self.export.snapshot_directory && name == SNAPSHOT_DIRECTORY => {
                 let of = self.attr(cx)?;
                 if of.kind != FileKind::Directory {
                     return Err(Error::NotDir.into());
@@ -161,11 +161,17 @@ impl<A> Operand<'_, A> {
                     attr,
                     dir: of,
                 };
-                let place = Place::Snapshots;
-                Ok(Some((found, FileRef { ino: dir, place })))
+                let namespace = Namespace::Snapshots;
+                Ok(Some((
+                    found,
+                    FileRef {
+                        ino: dir,
+                        namespace,
+                    },
+                )))
             }
-            Place::Live => Ok(None),
-            Place::Snapshot(_) => {
+            Namespace::Live => Ok(None),
+            Namespace::Snapshot(_) => {
                 // Above the root of a snapshot is the directory of snapshots.
                 if name != b".." || dir != volume.root() {
                     return Ok(None);
@@ -177,21 +183,27 @@ impl<A> Operand<'_, A> {
                     attr,
                     dir: below,
                 };
-                let place = Place::Snapshots;
-                Ok(Some((found, FileRef { ino: dir, place })))
+                let namespace = Namespace::Snapshots;
+                Ok(Some((
+                    found,
+                    FileRef {
+                        ino: dir,
+                        namespace,
+                    },
+                )))
             }
-            Place::Snapshots => {
+            Namespace::Snapshots => {
                 let own = self.snapshots_attr(cx, dir)?;
-                let place = match name {
-                    b"." => Place::Snapshots,
-                    b".." => Place::Live,
+                let namespace = match name {
+                    b"." => Namespace::Snapshots,
+                    b".." => Namespace::Live,
                     _ => {
                         let name = std::str::from_utf8(name).map_err(|_| Error::NotFound)?;
                         let found = volume.snapshot(name).ok_or(Error::NotFound)?;
-                        Place::Snapshot(found.id)
+                        Namespace::Snapshot(found.id)
                     }
                 };
-                let attr = match self.attr_in(cx, place) {
+                let attr = match self.attr_in(cx, namespace) {
                     // The snapshot is older than the directory.
                     Err(Halt::Failed(Error::Stale)) => return Err(Error::NotFound.into()),
                     other => other?,
@@ -201,7 +213,13 @@ impl<A> Operand<'_, A> {
                     attr,
                     dir: own,
                 };
-                Ok(Some((found, FileRef { ino: dir, place })))
+                Ok(Some((
+                    found,
+                    FileRef {
+                        ino: dir,
+                        namespace,
+                    },
+                )))
             }
         }
     }
@@ -272,7 +290,7 @@ impl<A> Operand<'_, A> {
         };
         let file = FileRef {
             ino: dir,
-            place: Place::Snapshots,
+            namespace: Namespace::Snapshots,
         };
         let mut due = cookie < COOKIE && self.lists_snapshots();
         let mut fits = true;

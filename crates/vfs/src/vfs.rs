@@ -4,7 +4,7 @@ use crate::admission::{self, Admission};
 use crate::claims::Claims;
 use crate::error::{Error, Outcome, Suspend};
 use crate::exports::{Export, ExportTable, Protocol, Verdict};
-use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Place};
+use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
 use crate::session::Session;
@@ -85,8 +85,12 @@ impl Vfs {
 
     /// The handle of something in `volume`.
     pub fn handle(&self, volume: VolumeId, file: FileRef) -> [u8; HANDLE_BYTES] {
-        let FileRef { ino, place } = file;
-        self.handle_of(FileId { volume, ino, place })
+        let FileRef { ino, namespace } = file;
+        self.handle_of(FileId {
+            volume,
+            ino,
+            namespace,
+        })
     }
 
     /// The handle of a file.
@@ -120,7 +124,7 @@ impl Vfs {
             Admission::NoExport => return Err(Error::Stale.into()),
         };
         // A directory of snapshots that is not shown any more is not there.
-        if id.place != Place::Live && !export.snapshot_directory {
+        if id.namespace != Namespace::Live && !export.snapshot_directory {
             return Err(Error::Stale.into());
         }
         Ok(Admitted::new(Operand {
@@ -129,7 +133,7 @@ impl Vfs {
             who: rule.identity(session.identity),
             file: FileRef {
                 ino: id.ino,
-                place: id.place,
+                namespace: id.namespace,
             },
             access: session.access,
             client: session.client,

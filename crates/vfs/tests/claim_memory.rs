@@ -13,7 +13,7 @@ use weir_vfs::claims::{
     Caching, Claims, Client, Kind, Lock, Modes, OpenRequest, Opened, Owner, Range, ServiceId,
     Verdict, Who,
 };
-use weir_vfs::{FileId, Place};
+use weir_vfs::{FileId, Namespace};
 
 struct Counting;
 
@@ -44,7 +44,7 @@ fn file(n: u32) -> FileId {
     FileId {
         volume: VolumeId(1),
         ino: Ino(u64::from(n)),
-        place: Place::Live,
+        namespace: Namespace::Live,
     }
 }
 

@@ -11,7 +11,7 @@ use weir_store::{FramePool, MemDevice};
 use weir_vfs::volume::{Attr, CreateHow, SetAttr, Stability};
 use weir_vfs::{
     AccessModel, Admissions, Admitted, Changes, Charged, Cost, Error, Export, FileId, Flavour,
-    Granted, Groups, HandleKey, Identity, Looks, OpContext, Operand, Outcome, Place, Protocol,
+    Granted, Groups, HandleKey, Identity, Looks, Namespace, OpContext, Operand, Outcome, Protocol,
     Reads, Rule, Session, Squash, Suspend, Unfinished, Vfs, Volume, Writes,
 };
 use weir_volume::{Engine, EngineOptions};
@@ -87,7 +87,7 @@ impl Server {
         FileId {
             volume: volume.id(),
             ino: volume.root(),
-            place: Place::Live,
+            namespace: Namespace::Live,
         }
     }
 

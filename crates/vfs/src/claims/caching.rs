@@ -6,7 +6,7 @@ use super::ledger::GRANT;
 use super::rules::{Event, Kind};
 use super::types::{Caching, Modes, Notice, Owner, Ticket, Who};
 use super::{BREAK_PATIENCE, Claims, Effects, Shard};
-use crate::handle::{FileId, Place};
+use crate::handle::{FileId, Namespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,7 +74,7 @@ impl Claims {
     ///
     /// Files of snapshots never change: there everything but writes is cached, and nothing has to be remembered of it.
     pub fn grant(&self, file: FileId, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
-        if file.place != Place::Live {
+        if file.namespace != Namespace::Live {
             return kind.left(wanted & !Caching::WRITE, Caching::NONE);
         }
         self.with_room(owner.client.address, |effects| {

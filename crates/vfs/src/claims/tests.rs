@@ -50,7 +50,7 @@ impl Sink for Notices {
 
 fn file(n: u64) -> FileId {
     FileId {
-        place: crate::Place::Live,
+        namespace: crate::Namespace::Live,
         volume: VolumeId(1),
         ino: Ino(n),
     }
@@ -723,7 +723,7 @@ fn who_waits_for_a_break_is_woken_by_its_answer() {
 fn a_snapshot_is_cached_without_being_remembered() {
     let t = table();
     let f = FileId {
-        place: crate::Place::Snapshot(3),
+        namespace: crate::Namespace::Snapshot(3),
         ..file(1)
     };
     let kept = t.grant(f, &smb(1, 1), Kind::Lease, Caching::ALL);

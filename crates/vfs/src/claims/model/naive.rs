@@ -1,13 +1,13 @@
 //! The naive table: plain lists, every rule written out again.
 
 use super::super::*;
-use crate::Place;
+use crate::Namespace;
 use weir_base::{Ino, VolumeId};
 
 pub(super) const BYTES: u64 = 40;
 pub(super) fn file(n: u64) -> FileId {
     FileId {
-        place: Place::Live,
+        namespace: Namespace::Live,
         volume: VolumeId(1),
         ino: Ino(n),
     }
