@@ -1,4 +1,7 @@
-//! Record marking (RFC 5531 §11): from a socket's bytes to whole messages, without copying what arrives whole.
+//! From a socket's bytes to whole messages, without copying what arrives whole.
+//!
+//! How messages are told apart on a stream is a [`Framing`]; here is that of ONC RPC, record marking (RFC 5531 §11). What
+//! follows holds for any.
 //!
 //! Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one read: they are
 //! handed out as slices of the caller's receive buffer and never copied. Large calls (WRITE of
@@ -18,14 +21,64 @@
 //!
 //! Nothing is allocated at a record boundary, which is where an idle connection rests.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use weir_base::limits::net::{MAX_FRAGMENTS, RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
 
+/// Length in bytes of what stands before each piece of a message.
+pub const MARK_BYTES: usize = 4;
+
+/// What a mark announces: a piece of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes that follow the mark.
+    pub len: usize,
+    /// The message ends with them.
+    pub last: bool,
+}
+
+/// How a protocol's messages are told apart on a stream: each in pieces behind a mark of [`MARK_BYTES`].
+pub trait Framing: 'static {
+    /// Longest message that the receiver is not asked about, in bytes.
+    const SMALL: usize;
+    /// Bytes of a longer message that show the receiver what it is; at most [`Framing::SMALL`].
+    const HEAD: usize;
+
+    /// What a mark says.
+    ///
+    /// # Errors
+    /// It is none: [`Broken::Mark`].
+    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken>;
+
+    /// The mark of a message of `len` bytes in one piece.
+    fn mark(len: usize) -> [u8; MARK_BYTES];
+}
+
+/// Record marking of ONC RPC (RFC 5531 §11): 31 bits of length, and whether the fragment is the record's last.
+pub struct RecordMarks;
+
 /// Bit of the fragment header that marks the last fragment.
 const LAST: u32 = 1 << 31;
-/// Length of a fragment header in bytes.
-pub const MARK_BYTES: usize = 4;
+
+impl Framing for RecordMarks {
+    const SMALL: usize = SMALL_RECORD;
+    const HEAD: usize = RECORD_HEAD;
+
+    #[inline]
+    fn piece(mark: [u8; MARK_BYTES]) -> Result<Piece, Broken> {
+        let mark = u32::from_be_bytes(mark);
+        Ok(Piece {
+            len: (mark & !LAST) as usize,
+            last: mark & LAST != 0,
+        })
+    }
+
+    fn mark(len: usize) -> [u8; MARK_BYTES] {
+        assert!(len < LAST as usize, "a record of {len} bytes has no mark");
+        (len as u32 | LAST).to_be_bytes()
+    }
+}
 
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +106,8 @@ pub enum Admit {
 
 /// Who takes the records of a connection.
 pub trait Receiver {
-    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than [`SMALL_RECORD`], and
-    /// which begins with `head` (at least [`RECORD_HEAD`] bytes). A record in fragments is asked about again when it
+    /// Whether memory may be taken for a record of which `bytes` are announced so far, more than [`Framing::SMALL`], and
+    /// which begins with `head` (at least [`Framing::HEAD`] bytes). A record in fragments is asked about again when it
     /// turns out to be larger.
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit;
 
@@ -72,6 +125,8 @@ pub enum Broken {
     TooLong(usize),
     /// A record in more fragments than any sender has use for.
     TooManyFragments,
+    /// Where a mark should stand is something else.
+    Mark(&'static str),
     /// The receiver of records refused one.
     Refused(&'static str),
 }
@@ -80,12 +135,12 @@ impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Broken::TooLong(n) => {
-                write!(f, "RPC record of {n} bytes or more exceeds the limit")
+                write!(f, "a message of {n} bytes or more exceeds the limit")
             }
             Broken::TooManyFragments => {
-                write!(f, "RPC record in more than {MAX_FRAGMENTS} fragments")
+                write!(f, "a message in more than {MAX_FRAGMENTS} fragments")
             }
-            Broken::Refused(why) => f.write_str(why),
+            Broken::Mark(why) | Broken::Refused(why) => f.write_str(why),
         }
     }
 }
@@ -110,13 +165,13 @@ struct Open {
 
 impl Open {
     /// Whether the receiver has to agree before more is taken than the head.
-    fn to_ask(&self) -> bool {
-        !self.skip && self.announced > SMALL_RECORD && self.admitted < self.announced
+    fn to_ask<F: Framing>(&self) -> bool {
+        !self.skip && self.announced > F::SMALL && self.admitted < self.announced
     }
 }
 
 /// One connection's position in its stream of records.
-pub struct Inbox {
+pub struct Inbox<F> {
     limit: usize,
     /// The bytes of the next mark that have arrived.
     mark: [u8; MARK_BYTES],
@@ -125,11 +180,12 @@ pub struct Inbox {
     /// What has arrived of the open record, without marks.
     held: Vec<u8>,
     waits: bool,
+    framing: PhantomData<fn() -> F>,
 }
 
-impl Inbox {
+impl<F: Framing> Inbox<F> {
     /// An inbox that refuses records longer than `limit` bytes.
-    pub fn new(limit: usize) -> Inbox {
+    pub fn new(limit: usize) -> Inbox<F> {
         Inbox {
             limit,
             mark: [0; MARK_BYTES],
@@ -137,6 +193,7 @@ impl Inbox {
             open: None,
             held: Vec::new(),
             waits: false,
+            framing: PhantomData,
         }
     }
 
@@ -183,8 +240,8 @@ impl Inbox {
     /// Where the kernel may put what comes next of the record under assembly; empty unless there is one.
     pub fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         let room = match &self.open {
-            Some(open) if !open.skip && !self.held.is_empty() => match open.to_ask() {
-                true => RECORD_HEAD.saturating_sub(self.held.len()).min(open.left),
+            Some(open) if !open.skip && !self.held.is_empty() => match open.to_ask::<F>() {
+                true => F::HEAD.saturating_sub(self.held.len()).min(open.left),
                 false => open.left,
             },
             _ => 0,
@@ -215,7 +272,7 @@ impl Inbox {
         let arrived = self.held.len() + more;
         if arrived > self.held.capacity() || more == 0 {
             let to = match self.admitted() {
-                0 => (arrived * RECORD_GROWTH).max(RECORD_HEAD).min(want),
+                0 => (arrived * RECORD_GROWTH).max(F::HEAD).min(want),
                 _ => want,
             };
             self.held.reserve_exact(to.max(arrived) - self.held.len());
@@ -223,7 +280,7 @@ impl Inbox {
     }
 
     /// Takes the bytes of the next mark from `rest`; `None` if it is not whole yet. The count is what was taken.
-    fn mark(&mut self, rest: &[u8]) -> (usize, Option<u32>) {
+    fn mark(&mut self, rest: &[u8]) -> (usize, Option<[u8; MARK_BYTES]>) {
         let mut taken = 0;
         for (to, from) in self.mark[self.marked..].iter_mut().zip(rest) {
             *to = *from;
@@ -234,14 +291,15 @@ impl Inbox {
             return (taken, None);
         }
         self.marked = 0;
-        (taken, Some(u32::from_be_bytes(self.mark)))
+        (taken, Some(self.mark))
     }
 
     /// A fragment begins.
-    fn begin(&mut self, mark: u32) -> Result<(), Broken> {
+    fn begin(&mut self, mark: [u8; MARK_BYTES]) -> Result<(), Broken> {
+        let piece = F::piece(mark)?;
         let open = self.open.get_or_insert_default();
-        open.left = (mark & !LAST) as usize;
-        open.last = mark & LAST != 0;
+        open.left = piece.len;
+        open.last = piece.last;
         open.announced += open.left;
         open.fragments += 1;
         if open.announced > self.limit {
@@ -271,9 +329,8 @@ impl Inbox {
                     if self.marked == 0
                         && let Some((mark, body)) = rest.split_first_chunk::<MARK_BYTES>()
                     {
-                        let mark = u32::from_be_bytes(*mark);
-                        let len = (mark & !LAST) as usize;
-                        if mark & LAST != 0
+                        let Piece { len, last } = F::piece(*mark)?;
+                        if last
                             && len <= self.limit
                             && let Some(message) = body.get(..len)
                         {
@@ -316,8 +373,8 @@ impl Inbox {
                     }
                 }
                 Some(open) => {
-                    let to_ask = open.to_ask();
-                    if to_ask && self.held.len() >= RECORD_HEAD {
+                    let to_ask = open.to_ask::<F>();
+                    if to_ask && self.held.len() >= F::HEAD {
                         match to.admit(&self.held, open.announced) {
                             Admit::Take => open.admitted = open.announced,
                             Admit::Wait => {
@@ -333,7 +390,7 @@ impl Inbox {
                         continue;
                     }
                     let want = match to_ask {
-                        true => RECORD_HEAD - self.held.len(),
+                        true => F::HEAD - self.held.len(),
                         false => open.left,
                     };
                     let take = want.min(open.left).min(rest.len());
@@ -341,7 +398,7 @@ impl Inbox {
                     let (left, last) = (open.left, open.last);
                     if take > 0 {
                         let want = match to_ask {
-                            true => RECORD_HEAD,
+                            true => F::HEAD,
                             false => self.held.len() + take + left,
                         };
                         self.grow(take, want);
@@ -372,6 +429,8 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    type Inbox = super::Inbox<RecordMarks>;
 
     /// Large enough that a record of it has to be asked about.
     const LARGE: usize = 10 * SMALL_RECORD;

@@ -3,7 +3,7 @@
 //! and the socket; the connection writes the slices with one `writev`.
 
 use crate::failure::Failure;
-use crate::record::MARK_BYTES;
+use crate::record::{Framing, MARK_BYTES, RecordMarks};
 use crate::rpc;
 use crate::xdr::padding;
 use std::io::IoSlice;
@@ -61,6 +61,13 @@ impl ReplyBuf {
             failure,
             done: None,
         }
+    }
+
+    /// A message of our own, such as a call, that is sent on a connection as replies are.
+    pub fn unasked(message: &[u8]) -> ReplyBuf {
+        let mut head = ReplyBuf::start(MARK_BYTES + message.len());
+        head.extend_from_slice(message);
+        ReplyBuf::whole(head, None)
     }
 
     /// Closes a message whose data follows `head` by reference.
@@ -163,8 +170,6 @@ impl ReplyBuf {
 /// Fills in the record mark of a message of one fragment (RFC 5531 §11);
 /// `payload` bytes follow outside `head`.
 fn mark(head: &mut [u8], payload: usize) {
-    let len = (head.len() + payload).saturating_sub(MARK_BYTES) as u32 | 1 << 31;
-    if let Some(m) = head.get_mut(..MARK_BYTES) {
-        m.copy_from_slice(&len.to_be_bytes());
-    }
+    let len = head.len() + payload - MARK_BYTES;
+    head[..MARK_BYTES].copy_from_slice(&RecordMarks::mark(len));
 }

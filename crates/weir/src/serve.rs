@@ -115,7 +115,7 @@ pub fn run(args: &Serve) -> Result<()> {
         stall: args.stall.map_or(limits::STALL, Duration::from_secs),
         clock,
     };
-    let event_loops = Cores::start(&settings, &wakeups, &storage.backend())
+    let event_loops = Cores::start(&settings, &wakeups, &storage.protocols())
         .context("starting the event loops")?;
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -128,8 +128,12 @@ pub fn run(args: &Serve) -> Result<()> {
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
         );
-        let accepting = tokio::spawn(net::accept(listener, event_loops.queues()));
-        let datagrams = net::datagrams(address, storage.backend(), Arc::clone(&settings.clock));
+        let accepting = tokio::spawn(net::accept(
+            listener,
+            event_loops.queues(),
+            storage::Wire::Rpc,
+        ));
+        let datagrams = net::datagrams(address, storage.rpc(), Arc::clone(&settings.clock));
         match datagrams {
             Ok(serving) => {
                 tokio::task::spawn_local(serving);

@@ -1,6 +1,8 @@
 //! From a data folder to the service that the event loops call.
 
 use std::future::Future;
+use std::io;
+use std::net::TcpStream;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
+use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
@@ -23,7 +26,7 @@ use crate::cli::Serve;
 use crate::control::Control;
 use crate::limits::WithLimits;
 use crate::metrics::Metrics;
-use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Wakeups};
+use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, Wakeups};
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
@@ -61,7 +64,7 @@ pub struct Storage {
     /// Dropped first: whoever asks after that is told that no server answers.
     control: Control,
     engine: Arc<Engine>,
-    backend: Arc<Protocols>,
+    protocols: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
     _lock_record: LockRecord,
@@ -148,7 +151,7 @@ impl Storage {
         let lock_record = LockRecord::start(&service).context("starting a thread")?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
-        let backend = Arc::new(Protocols {
+        let rpc = Arc::new(Rpc {
             service,
             throttle,
             stats: Arc::new(Stats::new(os::cores())),
@@ -161,7 +164,7 @@ impl Storage {
         };
         let metrics = Arc::new(Metrics::new(
             Arc::clone(&vfs),
-            Arc::clone(&backend.stats),
+            Arc::clone(&rpc.stats),
             Arc::clone(clock),
             Arc::clone(engine.aggregate().cache()),
         ));
@@ -173,8 +176,11 @@ impl Storage {
         let control = Control::listen(&args.data, Arc::new(commands))?;
         Ok(Storage {
             control,
+            protocols: Arc::new(Protocols {
+                engine: Arc::clone(&engine),
+                rpc,
+            }),
             engine,
-            backend,
             node,
             metrics,
             _lock_record: lock_record,
@@ -188,9 +194,14 @@ impl Storage {
         self.watched.take()
     }
 
-    /// The service behind the connections.
-    pub fn backend(&self) -> Arc<Protocols> {
-        Arc::clone(&self.backend)
+    /// What the event loops serve.
+    pub fn protocols(&self) -> Arc<Protocols> {
+        Arc::clone(&self.protocols)
+    }
+
+    /// NFS and its companions.
+    pub fn rpc(&self) -> Arc<Rpc> {
+        Arc::clone(&self.protocols.rpc)
     }
 
     /// What `/metrics` says.
@@ -200,7 +211,7 @@ impl Storage {
 
     /// The NFS service itself.
     pub fn service(&self) -> Arc<Service> {
-        Arc::clone(&self.backend.service)
+        Arc::clone(&self.protocols.rpc.service)
     }
 
     /// Bytes that the device holds, or may grow to.
@@ -268,8 +279,14 @@ pub fn location(data: &Path, log_dir: Option<&Path>) -> Location {
     }
 }
 
-/// The NFS service as the event loops see it.
+/// What the event loops serve.
 pub struct Protocols {
+    engine: Arc<Engine>,
+    rpc: Arc<Rpc>,
+}
+
+/// NFS and its companions as the event loops see them.
+pub struct Rpc {
     service: Arc<Service>,
     throttle: Arc<Throttle>,
     stats: Arc<Stats>,
@@ -299,8 +316,52 @@ async fn answer(work: weir_nfs::Later) -> Option<Answer<ReplyBuf>> {
     }
 }
 
-impl Backend for Protocols {
+/// What a listener's connections speak.
+#[derive(Clone, Copy, Debug)]
+pub enum Wire {
+    /// ONC RPC: NFS, MOUNT, NLM and NSM.
+    Rpc,
+}
+
+impl Services for Protocols {
+    type Log = Engine;
+    type Wire = Wire;
+
+    fn log(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+
+    fn serve(&self, seat: Seat<'_, Engine>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+        match wire {
+            Wire::Rpc => seat.serve(&self.rpc, stream),
+        }
+    }
+
+    fn companion(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        let rpc = &self.rpc;
+        let (throttle, clock) = (Arc::clone(&rpc.throttle), Arc::clone(&rpc.clock));
+        Some(Box::pin(net::pace(throttle, event_loop, clock)))
+    }
+}
+
+impl net::Log for Engine {
+    fn durable(&self) -> Lsn {
+        Engine::durable(self)
+    }
+
+    fn log_failed(&self) -> bool {
+        self.aggregate().log().is_poisoned()
+    }
+}
+
+impl Backend for Rpc {
+    type Framing = RecordMarks;
     type Reply = ReplyBuf;
+    type Log = Engine;
+
+    fn unasked(&self, message: Box<[u8]>) -> ReplyBuf {
+        ReplyBuf::unasked(&message)
+    }
 
     fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<ReplyBuf> {
         match self.service.handle(conn, record, now) {
@@ -315,14 +376,6 @@ impl Backend for Protocols {
     fn together<T>(&self, calls: impl FnOnce() -> T) -> T {
         let _gather = self.engine.aggregate().log().gather();
         calls()
-    }
-
-    fn durable(&self) -> Lsn {
-        self.engine.durable()
-    }
-
-    fn log_failed(&self) -> bool {
-        self.engine.aggregate().log().is_poisoned()
     }
 
     fn may_read(&self, conn: &ConnInfo, cx: &mut Context<'_>) -> bool {
@@ -357,11 +410,6 @@ impl Backend for Protocols {
         let done = replies.filter_map(ReplyBuf::done);
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.stats.record(conn.id, conn.peer.ip(), now, done);
-    }
-
-    fn companion(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let (throttle, clock) = (Arc::clone(&self.throttle), Arc::clone(&self.clock));
-        Some(Box::pin(net::pace(throttle, event_loop, clock)))
     }
 
     fn ended(&self, conn: &ConnInfo) {

@@ -63,6 +63,20 @@ pub const SHORT_IN_FLIGHT: usize = 64 << 10;
 /// 128 at a time; beyond that the connection is no longer read from.
 pub const CONNECTION_PENDING: usize = 256;
 
+/// Requests of one connection that may wait on purpose at once: as many as Windows allows (MS-SMB2 §3.3.1.2).
+pub const CONNECTION_PARKED: usize = 512;
+
+/// Bytes of messages that nobody asked for which one core's mailbox holds until the core comes by.
+pub const MAILBOX: usize = 256 << 10;
+
+/// Longest message of SMB in bytes that the receiver is not asked about. What is longer is a WRITE: names, security
+/// descriptors and tickets end below it.
+pub const SMB_SMALL: usize = 64 << 10;
+
+/// Bytes of a message of SMB that tell what it is: the header that encryption puts in front, the message's own, and the
+/// fixed part of a WRITE (MS-SMB2 §2.2.41, §2.2.1, §2.2.21).
+pub const SMB_HEAD: usize = 256;
+
 /// What a waiting request is charged beyond the bytes of its call.
 pub const PENDING_OVERHEAD: usize = 4096;
 
@@ -138,6 +152,11 @@ const _: () = {
     );
     assert!(CROWDED_READ >= RECORD_HEAD && CROWDED_READ <= RECEIVE_BUFFER);
     assert!(SMALL_RECORD < LARGE_WRITE && LARGE_WRITE < MAX_RECORD);
+    assert!(SMB_HEAD >= 52 + 64 + 48 && SMB_HEAD <= SMB_SMALL);
+    assert!(
+        CONNECTION_PARKED > CONNECTION_PENDING,
+        "what waits on purpose is not what stops the reading"
+    );
     assert!(SHORT_IN_FLIGHT >= SMALL_RECORD && SHORT_IN_FLIGHT < CONNECTION_IN_FLIGHT);
     assert!(
         PER_ADDRESS + RESERVE < PARTS,

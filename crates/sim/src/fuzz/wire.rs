@@ -1,7 +1,7 @@
 //! Targets of what clients send: records, RPC heads, arguments.
 
 use weir_base::limits::net::{RECORD_GROWTH, RECORD_HEAD, SMALL_RECORD};
-use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
+use weir_nfs::record::{Admit, Flow, Inbox, Receiver, RecordMarks};
 use weir_nfs::rpc::{self, Message};
 
 use super::Target;
@@ -114,7 +114,7 @@ impl Receiver for Records {
 
 /// The records of `stream`, read `step` bytes at a time.
 fn assemble(stream: &[u8], step: usize) -> Records {
-    let mut inbox = Inbox::new(LIMIT);
+    let mut inbox: Inbox<RecordMarks> = Inbox::new(LIMIT);
     let mut records = Records::default();
     let mut arrived = 0;
     for piece in stream.chunks(step) {

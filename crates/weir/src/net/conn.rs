@@ -10,6 +10,7 @@ use std::net::TcpStream as StdStream;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, Stream};
@@ -24,7 +25,7 @@ use weir_vfs::throttle::HeldBytes;
 use super::core::{Core, Stalled, Watch};
 use super::ledger::{Holding, Room};
 use super::outbox::{Outbox, Reply};
-use super::{Answer, Backend, Begin, Handled, Pending};
+use super::{Answer, Backend, Begin, Handled, Log as _, Pending};
 
 /// How a connection stands with respect to more requests.
 enum Intake {
@@ -94,6 +95,8 @@ struct Traffic<R> {
     waiting: Option<Box<Waiting<R>>>,
     /// Requests that wait for limits, which are accounted to the client's credit.
     held: Option<Box<Waiting<R>>>,
+    /// Requests that wait on purpose, for what other clients do.
+    parked_calls: Option<Box<Waiting<R>>>,
 }
 
 impl<R: Reply> Traffic<R> {
@@ -104,6 +107,7 @@ impl<R: Reply> Traffic<R> {
             parked_bytes: 0,
             waiting: None,
             held: None,
+            parked_calls: None,
         }
     }
 
@@ -114,7 +118,8 @@ impl<R: Reply> Traffic<R> {
 
     /// Bytes in all.
     fn memory(&self) -> usize {
-        self.bytes() + self.held.as_ref().map_or(0, |w| w.bytes)
+        let apart = [&self.held, &self.parked_calls];
+        self.bytes() + apart.into_iter().flatten().map(|w| w.bytes).sum::<usize>()
     }
 
     fn idle(&self) -> bool {
@@ -122,6 +127,12 @@ impl<R: Reply> Traffic<R> {
             && self.parked.is_empty()
             && self.waiting.is_none()
             && self.held.is_none()
+            && self.parked_calls.is_none()
+    }
+
+    /// Whether anything waits that may have gone on.
+    fn any_waiting(&self) -> bool {
+        self.waiting.is_some() || self.held.is_some() || self.parked_calls.is_some()
     }
 
     /// True when no more requests may be taken on, `most` bytes being allowed under way.
@@ -149,6 +160,15 @@ impl<R: Reply> Traffic<R> {
 
     fn hold(&mut self, work: Pending<R>, bytes: usize) {
         Waiting::add(&mut self.held, work, bytes);
+    }
+
+    /// Has a request wait on purpose; or sends `refusal` in place of its reply if too many do.
+    fn park(&mut self, work: Pending<R>, refusal: R, bytes: usize) {
+        let parked = self.parked_calls.as_ref().map_or(0, |w| w.set.len());
+        match parked < limits::CONNECTION_PARKED {
+            true => Waiting::add(&mut self.parked_calls, work, bytes),
+            false => self.outbox.push(refusal),
+        }
     }
 
     /// Moves answers whose log record is durable to the outbox.
@@ -184,10 +204,9 @@ impl<R: Reply> Traffic<R> {
     /// Lets waiting requests go on, and takes their answers.
     fn poll_waiting(&mut self, cx: &mut Context<'_>, durable: impl Fn() -> Lsn) {
         loop {
-            let done = match Waiting::next(&mut self.held, cx) {
-                Some(answer) => Some(answer),
-                None => Waiting::next(&mut self.waiting, cx),
-            };
+            let done = Waiting::next(&mut self.held, cx)
+                .or_else(|| Waiting::next(&mut self.waiting, cx))
+                .or_else(|| Waiting::next(&mut self.parked_calls, cx));
             match done {
                 Some(Some((reply, after))) => self.answer(reply, after, durable()),
                 Some(None) => {}
@@ -199,7 +218,8 @@ impl<R: Reply> Traffic<R> {
 
 /// What a connection's records come to.
 struct Serving<'a, 'c, B: Backend> {
-    core: &'a Core<B>,
+    core: &'a Core<B::Log>,
+    backend: &'a B,
     info: &'a ConnInfo,
     traffic: &'a mut Traffic<B::Reply>,
     holding: &'a mut Holding,
@@ -228,7 +248,7 @@ impl<B: Backend> Serving<'_, '_, B> {
 
 impl<B: Backend> Receiver for Serving<'_, '_, B> {
     fn admit(&mut self, head: &[u8], bytes: usize) -> Admit {
-        let credit = match self.core.backend.begin(self.info, head, bytes, self.cx) {
+        let credit = match self.backend.begin(self.info, head, bytes, self.cx) {
             Begin::Go(credit) => credit,
             Begin::Wait => return Admit::Wait,
             Begin::Refuse(reply) => {
@@ -252,7 +272,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
     }
 
     fn record(&mut self, message: &[u8]) -> Flow {
-        let backend = &self.core.backend;
+        let backend = self.backend;
         self.watch.requests.set(self.watch.requests.get() + 1);
         // It is there. If it has to wait, the credit that it came in with is its own.
         let lent = self.credit.take().map(HeldBytes::lend);
@@ -261,7 +281,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         match handled {
             Handled::Reply(reply, after) => {
                 if after.is_some_and(|lsn| lsn > self.durable) {
-                    self.durable = backend.durable();
+                    self.durable = self.core.log.durable();
                 }
                 self.traffic.answer(reply, after, self.durable);
             }
@@ -275,6 +295,10 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
                 if !backend.may_read(self.info, self.cx) {
                     return Flow::Pause;
                 }
+            }
+            Handled::Parked(work, refusal) => {
+                let bytes = message.len() + limits::PENDING_OVERHEAD;
+                self.traffic.park(work, refusal, bytes);
             }
             Handled::Drop => {}
             Handled::Close(why) => return Flow::Close(why),
@@ -293,10 +317,11 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
 
 /// One connection. Resolves when it is over; dropping it closes the socket.
 pub(super) struct Conn<B: Backend> {
-    core: Rc<Core<B>>,
+    core: Rc<Core<B::Log>>,
+    backend: Arc<B>,
     stream: TcpStream,
     info: ConnInfo,
-    inbox: Inbox,
+    inbox: Inbox<B::Framing>,
     /// Requests that were read but may not be run yet.
     backlog: Vec<u8>,
     traffic: Traffic<B::Reply>,
@@ -313,7 +338,7 @@ pub(super) struct Conn<B: Backend> {
 
 impl<B: Backend> Conn<B> {
     /// Serves `stream`. An error if it is lost already, or if there are too many connections.
-    pub fn new(core: Rc<Core<B>>, stream: StdStream) -> io::Result<Conn<B>> {
+    pub fn new(core: Rc<Core<B::Log>>, backend: Arc<B>, stream: StdStream) -> io::Result<Conn<B>> {
         let info = ConnInfo::new(
             core.connection_number(),
             stream.peer_addr()?,
@@ -324,9 +349,10 @@ impl<B: Backend> Conn<B> {
         let holding = holding.ok_or_else(|| io::Error::other("too many connections"))?;
         tracing::debug!(peer = %info.peer, "connected");
         Ok(Conn {
-            watch: core.watch(&holding),
+            watch: core.watch(info.id, &holding),
             holding,
             core,
+            backend,
             stream,
             info,
             inbox: Inbox::new(limits::MAX_RECORD),
@@ -342,7 +368,7 @@ impl<B: Backend> Conn<B> {
     /// Sends what is ready until the socket takes no more.
     fn flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(mut fresh) = self.traffic.outbox.fresh() {
-            self.core.backend.answered(&self.info, &mut fresh);
+            self.backend.answered(&self.info, &mut fresh);
         }
         while !self.traffic.outbox.is_empty() {
             match self.stream.poll_write_ready(cx) {
@@ -383,12 +409,13 @@ impl<B: Backend> Conn<B> {
         Ok(())
     }
 
-    /// Takes no more requests. Those that wait for limits are dropped: nobody is there to wait for their answers, and
-    /// none has been begun.
+    /// Takes no more requests. Those that wait for limits or on purpose are dropped: nobody is there to wait for their
+    /// answers, and none has been begun.
     fn close(&mut self) {
         self.intake = Intake::Closed;
-        self.core.backend.ended(&self.info);
+        self.backend.ended(&self.info);
         self.traffic.held = None;
+        self.traffic.parked_calls = None;
     }
 
     /// Reads once and runs what is whole. `Pending` when the peer has sent nothing more. With `only_begun`, nothing
@@ -406,7 +433,7 @@ impl<B: Backend> Conn<B> {
         let mut buffer = core.receive.borrow_mut();
         let beyond = match () {
             () if only_begun => self.inbox.skips(),
-            () if room != Room::Ample || core.backend.crowded() => limits::CROWDED_READ,
+            () if room != Room::Ample || self.backend.crowded() => limits::CROWDED_READ,
             () => buffer.len(),
         };
         let beyond = beyond.min(buffer.len());
@@ -473,10 +500,11 @@ impl<B: Backend> Conn<B> {
 
     /// Runs the whole records in `input`; what is left of it may not be run yet.
     fn run(&mut self, input: &[u8], cx: &mut Context<'_>, room: Room) -> usize {
-        let backend = &self.core.backend;
+        let backend = &*self.backend;
         let promised = self.inbox.promised();
         let mut serving = Serving {
             core: &self.core,
+            backend,
             info: &self.info,
             traffic: &mut self.traffic,
             holding: &mut self.holding,
@@ -488,7 +516,7 @@ impl<B: Backend> Conn<B> {
                 time: self.core.clock.now(),
                 monotonic: u64::try_from(self.core.clock.monotonic().as_nanos()).ok(),
             },
-            durable: backend.durable(),
+            durable: self.core.log.durable(),
             most: in_flight(room),
             promised,
         };
@@ -515,8 +543,8 @@ impl<B: Backend> Conn<B> {
         // What is begun has its memory and its credit and comes in: left half read, it would hold both for ever, and with
         // enough connections all of them.
         let mut only_begun = false;
-        let begun = |inbox: &mut Inbox| !inbox.spare().is_empty() || inbox.skips() > 0;
-        if !self.core.backend.may_read(&self.info, cx) {
+        let begun = |inbox: &mut Inbox<B::Framing>| !inbox.spare().is_empty() || inbox.skips() > 0;
+        if !self.backend.may_read(&self.info, cx) {
             only_begun = true;
             if !begun(&mut self.inbox) {
                 self.watch.paused.set(Some(self.stream.as_raw_fd()));
@@ -559,20 +587,32 @@ impl<B: Backend> Conn<B> {
         }
     }
 
+    /// Has the messages leave that the peer did not ask for. One that takes neither them nor its replies is dropped.
+    fn take_mail(&mut self) {
+        while let Some(message) = self.watch.mail.borrow_mut().pop_front() {
+            // Replies alone stop below that: requests are not read any more.
+            if self.traffic.outbox.bytes() > 2 * limits::CONNECTION_IN_FLIGHT {
+                return self.watch.drop_because("takes no messages");
+            }
+            self.traffic.outbox.push(self.backend.unasked(message));
+        }
+    }
+
     /// One round until nothing moves. `true` when the connection is over.
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..limits::TURN {
             // Before the log is looked at: what comes from here may have to wait for it.
-            if self.traffic.waiting.is_some() || self.traffic.held.is_some() {
-                let core = &self.core;
-                self.traffic.poll_waiting(cx, || core.backend.durable());
+            if self.traffic.any_waiting() {
+                let log = &self.core.log;
+                self.traffic.poll_waiting(cx, || log.durable());
             }
+            self.take_mail();
             if !self.traffic.parked.is_empty() {
-                let durable = self.core.backend.durable();
+                let durable = self.core.log.durable();
                 self.traffic.release(durable);
-                if !self.traffic.parked.is_empty() && self.core.backend.log_failed() {
+                if !self.traffic.parked.is_empty() && self.core.log.log_failed() {
                     // Read after the failure was seen: what became durable before it is true.
-                    let durable = self.core.backend.durable();
+                    let durable = self.core.log.durable();
                     self.traffic.release(durable);
                     self.traffic.fail_parked();
                 }
@@ -605,7 +645,7 @@ impl<B: Backend> Conn<B> {
         self.watch
             .holds
             .set(self.holding.bytes() + self.holding.waits_for());
-        if self.holding.is_stranger() && self.core.backend.knows(&self.info) {
+        if self.holding.is_stranger() && self.backend.knows(&self.info) {
             self.holding.admitted();
         }
     }
@@ -625,7 +665,8 @@ impl<B: Backend> Drop for Conn<B> {
         if self.holding.set(0, 0) {
             self.core.wakeups.memory_released();
         }
-        self.core.backend.ended(&self.info);
+        self.core.forget(self.info.id);
+        self.backend.ended(&self.info);
         tracing::debug!(peer = %self.info.peer, "disconnected");
     }
 }

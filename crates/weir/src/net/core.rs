@@ -14,6 +14,7 @@
 //! longer), or others kept the processor for long, it does without for the next [`SKIPS`] times.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream as StdStream;
 use std::os::fd::RawFd;
 use std::rc::{Rc, Weak};
@@ -27,9 +28,10 @@ use tokio::task::LocalSet;
 use weir_base::limits::net as limits;
 use weir_base::{Clock, Lsn};
 
-use super::Backend;
 use super::conn::Conn;
 use super::ledger::{Account, Holding, Ledger};
+use super::mail::{Mailbox, Message};
+use super::{Backend, Log, Services};
 
 /// Times that a core looks for the log's progress before it sleeps: some 100 µs when
 /// nobody else wants the processor, two writes of a fast device.
@@ -61,6 +63,8 @@ struct Bell {
     memory: AtomicBool,
     /// Memory was given back since the core last looked.
     freed: AtomicBool,
+    /// Messages to its connections.
+    mailbox: Mailbox,
 }
 
 /// Rings the cores when something that connections wait for has happened.
@@ -87,6 +91,23 @@ impl Wakeups {
                 bell.notify.notify_one();
             }
         }
+    }
+
+    /// Sends `message` to a connection, by the number that [`ConnInfo`](weir_nfs::ConnInfo) has of it.
+    ///
+    /// # Errors
+    /// [`Full`](super::mail::Full).
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no protocol served yet sends unasked")
+    )]
+    pub fn send(&self, connection: u64, message: Message) -> Result<(), super::mail::Full> {
+        // See `Core::connection_number`.
+        let core = connection % self.bells.len() as u64;
+        let bell = &self.bells[core as usize];
+        bell.mailbox.put(connection, message)?;
+        bell.notify.notify_one();
+        Ok(())
     }
 
     /// Bytes went back to the budget.
@@ -135,6 +156,8 @@ pub(super) struct Watch {
     pub dropped: Cell<Option<&'static str>>,
     /// The socket, while it is not read from: that the peer is gone then shows in no read.
     pub paused: Cell<Option<RawFd>>,
+    /// Messages that the peer did not ask for.
+    pub mail: RefCell<VecDeque<Message>>,
     /// The connection's task.
     pub waker: RefCell<Option<Waker>>,
     account: Arc<Account>,
@@ -175,6 +198,7 @@ impl Watch {
             rest: Cell::new(0),
             dropped: Cell::new(None),
             paused: Cell::new(None),
+            mail: RefCell::default(),
             waker: RefCell::new(None),
             account: Arc::clone(holding.account()),
             closed: Arc::clone(holding.closed()),
@@ -255,7 +279,7 @@ impl Watch {
         self.behind.get() >= limits::SLOW || (greedy && self.age.get() >= limits::OLD)
     }
 
-    fn drop_because(&self, why: &'static str) {
+    pub fn drop_because(&self, why: &'static str) {
         self.dropped.set(Some(why));
         self.wake();
     }
@@ -291,8 +315,8 @@ fn readable(fd: RawFd) -> u64 {
 }
 
 /// What the connections of one core share.
-pub(super) struct Core<B: Backend> {
-    pub backend: Arc<B>,
+pub struct Core<L> {
+    pub log: Arc<L>,
     pub ledger: Arc<Ledger>,
     pub clock: Arc<dyn Clock>,
     pub wakeups: Wakeups,
@@ -306,15 +330,17 @@ pub(super) struct Core<B: Backend> {
     /// The core looks after those by itself just now.
     looking: Cell<bool>,
     watched: RefCell<Vec<Weak<Watch>>>,
+    /// The connections that are alive, by number.
+    numbered: RefCell<HashMap<u64, Weak<Watch>>>,
     /// True when the server is stopping: connections finish what is under way and end.
     pub draining: Cell<bool>,
 }
 
-impl<B: Backend> Core<B> {
+impl<L: Log> Core<L> {
     /// The event loop with this index, of those that `wakeups` was made for.
-    pub fn new(settings: &Settings, wakeups: Wakeups, backend: Arc<B>, index: usize) -> Core<B> {
+    pub fn new(settings: &Settings, wakeups: Wakeups, log: Arc<L>, index: usize) -> Core<L> {
         Core {
-            backend,
+            log,
             ledger: Arc::clone(&settings.ledger),
             clock: Arc::clone(&settings.clock),
             wakeups,
@@ -324,13 +350,14 @@ impl<B: Backend> Core<B> {
             waiting: RefCell::default(),
             looking: Cell::new(false),
             watched: RefCell::default(),
+            numbered: RefCell::default(),
             draining: Cell::new(false),
         }
     }
 
     /// Wakes the connection when the log is durable up to `due`, or has failed; only the last
     /// call counts.
-    pub fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
+    pub(super) fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
         who.due.set(due);
         self.list(who);
         // Whoever looks will see it; nobody does before this thread comes to it.
@@ -342,7 +369,7 @@ impl<B: Backend> Core<B> {
     }
 
     /// Wakes the connection when memory was freed. Read the ledger after this.
-    pub fn wait_for_memory(&self, who: &Rc<Watch>) {
+    pub(super) fn wait_for_memory(&self, who: &Rc<Watch>) {
         who.hungry.set(true);
         self.list(who);
         if let Some(bell) = self.bell() {
@@ -370,8 +397,8 @@ impl<B: Backend> Core<B> {
             return (false, false);
         }
         // In this order: what became durable before the failure is true.
-        let failed = self.backend.log_failed();
-        let durable = self.backend.durable();
+        let failed = self.log.log_failed();
+        let durable = self.log.durable();
         let (mut woken, mut more) = (false, false);
         waiting.retain(|who| {
             let due = who.due.get();
@@ -396,10 +423,31 @@ impl<B: Backend> Core<B> {
         turn * self.wakeups.bells.len() as u64 + self.index as u64
     }
 
-    pub fn watch(&self, holding: &Holding) -> Rc<Watch> {
+    pub(super) fn watch(&self, number: u64, holding: &Holding) -> Rc<Watch> {
         let watch = Rc::new(Watch::new(holding));
         self.watched.borrow_mut().push(Rc::downgrade(&watch));
+        let numbered = &mut *self.numbered.borrow_mut();
+        numbered.insert(number, Rc::downgrade(&watch));
         watch
+    }
+
+    /// The connection is over.
+    pub(super) fn forget(&self, number: u64) {
+        self.numbered.borrow_mut().remove(&number);
+    }
+
+    /// Hands the messages in the core's mailbox to its connections.
+    fn deliver(&self) {
+        let Some(bell) = self.bell() else {
+            return;
+        };
+        for (number, message) in bell.mailbox.take() {
+            let watch = self.numbered.borrow().get(&number).and_then(Weak::upgrade);
+            if let Some(watch) = watch {
+                watch.mail.borrow_mut().push_back(message);
+                watch.wake();
+            }
+        }
     }
 
     /// Answers the core's bell for ever.
@@ -416,6 +464,7 @@ impl<B: Backend> Core<B> {
             bell.log.store(false, Ordering::SeqCst);
             let mut looks = 0;
             loop {
+                self.deliver();
                 let freed = bell.freed.swap(false, Ordering::SeqCst);
                 let (woken, more) = self.wake_due(freed);
                 if !more {
@@ -495,7 +544,7 @@ impl<B: Backend> Core<B> {
 
     /// What the sweeper sees of the connections that are alive.
     #[cfg(test)]
-    pub fn watched(&self) -> Vec<Rc<Watch>> {
+    pub(super) fn watched(&self) -> Vec<Rc<Watch>> {
         let watched = self.watched.borrow();
         watched.iter().filter_map(Weak::upgrade).collect()
     }
@@ -507,20 +556,49 @@ impl<B: Backend> Core<B> {
     }
 }
 
+/// A place on an event loop for a connection that has just been accepted.
+pub struct Seat<'c, L> {
+    core: &'c Rc<Core<L>>,
+    /// Dropped when the connection is over.
+    alive: mpsc::Sender<()>,
+}
+
+impl<L: Log> Seat<'_, L> {
+    /// Has `backend` serve the connection.
+    ///
+    /// # Errors
+    /// It is lost already, or there are too many.
+    pub fn serve<B: Backend<Log = L>>(
+        self,
+        backend: &Arc<B>,
+        stream: StdStream,
+    ) -> std::io::Result<()> {
+        let conn = Conn::new(Rc::clone(self.core), Arc::clone(backend), stream)?;
+        tokio::task::spawn_local(async move {
+            conn.await;
+            drop(self.alive);
+        });
+        Ok(())
+    }
+}
+
+/// A connection that was accepted, and what its listener's connections speak.
+pub type Accepted<W> = (StdStream, W);
+
 /// The running event loops.
-pub struct Cores {
-    queues: Vec<mpsc::UnboundedSender<StdStream>>,
+pub struct Cores<W> {
+    queues: Vec<mpsc::UnboundedSender<Accepted<W>>>,
     threads: Vec<std::thread::JoinHandle<()>>,
     stop: watch::Sender<bool>,
 }
 
-impl Cores {
+impl<W: Copy + Send + 'static> Cores<W> {
     /// Starts the event loops. `wakeups` must have been made for as many cores.
-    pub fn start<B: Backend>(
+    pub fn start<S: Services<Wire = W>>(
         settings: &Settings,
         wakeups: &Wakeups,
-        backend: &Arc<B>,
-    ) -> std::io::Result<Cores> {
+        services: &Arc<S>,
+    ) -> std::io::Result<Cores<W>> {
         let (stop, _) = watch::channel(false);
         let mut cores = Cores {
             queues: Vec::new(),
@@ -533,13 +611,14 @@ impl Cores {
                 .enable_all()
                 .build()?;
             let (settings, wakeups) = (settings.clone(), wakeups.clone());
-            let (backend, stopped) = (Arc::clone(backend), cores.stop.subscribe());
+            let (services, stopped) = (Arc::clone(services), cores.stop.subscribe());
             let thread = std::thread::Builder::new()
                 .name(format!("weir-net-{index}"))
                 .spawn(move || {
-                    let core = Rc::new(Core::new(&settings, wakeups, backend, index));
+                    let core = Rc::new(Core::new(&settings, wakeups, services.log(), index));
                     let tasks = LocalSet::new();
-                    tasks.block_on(&runtime, run(core, settings.stall, receiver, stopped));
+                    let run = run(core, &*services, settings.stall, receiver, stopped);
+                    tasks.block_on(&runtime, run);
                 })?;
             cores.queues.push(sender);
             cores.threads.push(thread);
@@ -548,7 +627,7 @@ impl Cores {
     }
 
     /// The queues by which connections are dealt to the cores.
-    pub fn queues(&self) -> Vec<mpsc::UnboundedSender<StdStream>> {
+    pub fn queues(&self) -> Vec<mpsc::UnboundedSender<Accepted<W>>> {
         self.queues.clone()
     }
 
@@ -565,17 +644,18 @@ impl Cores {
     }
 }
 
-async fn run<B: Backend>(
-    core: Rc<Core<B>>,
+async fn run<S: Services>(
+    core: Rc<Core<S::Log>>,
+    services: &S,
     stall: Duration,
-    mut queue: mpsc::UnboundedReceiver<StdStream>,
+    mut queue: mpsc::UnboundedReceiver<Accepted<S::Wire>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.answer_bell().await });
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.sweep(stall).await });
-    if let Some(companion) = core.backend.companion(core.index) {
+    if let Some(companion) = services.companion(core.index) {
         tokio::task::spawn_local(companion);
     }
     // Counts the connections that are alive: each task holds a clone of the sender.
@@ -583,19 +663,14 @@ async fn run<B: Backend>(
     loop {
         tokio::select! {
             stream = queue.recv() => match stream {
-                Some(stream) => {
-                    let conn = match Conn::new(Rc::clone(&core), stream) {
-                        Ok(conn) => conn,
-                        Err(error) => {
-                            tracing::debug!(%error, "connection lost before it was served");
-                            continue;
-                        }
+                Some((stream, wire)) => {
+                    let seat = Seat {
+                        core: &core,
+                        alive: alive.clone(),
                     };
-                    let alive = alive.clone();
-                    tokio::task::spawn_local(async move {
-                        conn.await;
-                        drop(alive);
-                    });
+                    if let Err(error) = services.serve(seat, stream, wire) {
+                        tracing::debug!(%error, "connection lost before it was served");
+                    }
                 }
                 None => break,
             },

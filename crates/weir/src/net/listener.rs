@@ -12,6 +12,8 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::core::Accepted;
+
 /// Connections that may wait to be accepted (the kernel caps it at `net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
@@ -35,8 +37,12 @@ pub fn listen(address: SocketAddr) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-/// Accepts connections for ever and deals them round robin to `queues`. Runs within a runtime.
-pub async fn accept(listener: StdListener, queues: Vec<mpsc::UnboundedSender<StdStream>>) {
+/// Accepts connections, which speak `wire`, for ever and deals them round robin to `queues`. Runs within a runtime.
+pub async fn accept<W: Copy>(
+    listener: StdListener,
+    queues: Vec<mpsc::UnboundedSender<Accepted<W>>>,
+    wire: W,
+) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -68,7 +74,7 @@ pub async fn accept(listener: StdListener, queues: Vec<mpsc::UnboundedSender<Std
         });
         match stream {
             Ok(stream) => {
-                if queue.send(stream).is_err() {
+                if queue.send((stream, wire)).is_err() {
                     return;
                 }
             }

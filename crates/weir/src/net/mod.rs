@@ -16,6 +16,11 @@
 //! its log sequence number and costs no task. Answers therefore leave in the order in which they
 //! become true, not in the order of the requests; RPC's transaction ids allow that.
 //!
+//! What a connection speaks is its listener's choice ([`Services`]): a [`Backend`] with its [`Framing`] for each protocol, all
+//! on the same event loops. Which it is is known when it is compiled, so that a request costs no indirect call for it.
+//!
+//! Messages that a client did not ask for reach it on its own connection, from any thread ([`Wakeups::send`]).
+//!
 //! # Why not otherwise
 //! A task per request costs more than the request. A work-stealing runtime moves a connection's
 //! state between caches and forces locks. Native-ring networking (io_uring) has been seen to win
@@ -30,6 +35,8 @@
 //! - A request costs what has arrived of it. A large one is read only if its head names a file of an export that admits
 //!   the peer.
 //! - Requests that wait for limits are bounded by their client's credit; at its end the client is not read from.
+//! - Requests that wait on purpose ([`Handled::Parked`]) keep nothing else from being read, since what ends their waiting
+//!   may come over the same connection. They are bounded in number.
 //! - A peer that does not take its replies, or does not go on with a request, at the least rate, is dropped after
 //!   [`limits::STALL`] (sooner when memory is short, and at once if it is in the way of others).
 //! - Connections are bounded by the memory and by the address; strangers give way to clients.
@@ -37,25 +44,30 @@
 mod conn;
 mod core;
 mod datagram;
+mod framing;
 mod ledger;
 mod listener;
+mod mail;
 mod outbox;
 mod pacer;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
+use std::io;
+use std::net::TcpStream as StdStream;
 use std::pin::Pin;
-
+use std::sync::Arc;
 use std::task::Context;
 
 use weir_base::Lsn;
 #[allow(unused_imports)] // For the documentation.
 use weir_base::limits::net as limits;
+use weir_nfs::record::Framing;
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
 
-pub use core::{Cores, Settings, Wakeups};
+pub use core::{Cores, Seat, Settings, Wakeups};
 pub use datagram::datagrams;
 pub use ledger::Ledger;
 pub use listener::{accept, listen};
@@ -77,6 +89,14 @@ pub enum Handled<R> {
     /// It waits for the limits of its volume. Its memory is accounted to the client's credit ([`Backend::may_read`])
     /// instead of what the connection may have under way, so that other requests are served meanwhile.
     Held(Pending<R>),
+    /// It waits on purpose, for what another client does: a blocking lock, a notice of change, the break of a grant. It
+    /// does not count against what the connection may have under way. The reply is sent in its place if more wait so on the
+    /// connection than may ([`limits::CONNECTION_PARKED`]).
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "NFSv3's own locks wait at the client")
+    )]
+    Parked(Pending<R>, R),
     /// There is nothing to answer (a reply to nobody, a retransmission of a request that is
     /// still running).
     Drop,
@@ -96,12 +116,58 @@ pub enum Begin<R> {
     Close(&'static str),
 }
 
-/// The protocol service behind the connections.
+/// What is durable: replies wait for it.
+pub trait Log: Send + Sync + 'static {
+    /// Log records up to this number are durable.
+    fn durable(&self) -> Lsn;
+
+    /// True when the log has failed: what is not durable now never will be.
+    fn log_failed(&self) -> bool;
+}
+
+/// What the event loops serve.
+pub trait Services: Send + Sync + 'static {
+    /// What replies wait for.
+    type Log: Log;
+
+    /// What a listener's connections speak.
+    type Wire: Copy + Send + 'static;
+
+    /// What replies wait for.
+    fn log(&self) -> Arc<Self::Log>;
+
+    /// Serves a connection: gives `seat` the backend of what it speaks.
+    ///
+    /// # Errors
+    /// It is lost already, or there are too many.
+    fn serve(
+        &self,
+        seat: Seat<'_, Self::Log>,
+        stream: StdStream,
+        wire: Self::Wire,
+    ) -> io::Result<()>;
+
+    /// What is to run on an event loop for ever, besides its connections.
+    fn companion(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        None
+    }
+}
+
+/// The service of one protocol, behind its connections.
 pub trait Backend: Send + Sync + 'static {
+    /// How its messages are told apart.
+    type Framing: Framing;
+
     /// A finished reply.
     type Reply: Reply;
 
-    /// Runs one request: `record` is a whole RPC message without its record mark.
+    /// What replies wait for.
+    type Log: Log;
+
+    /// A message that the peer did not ask for, made ready to be sent.
+    fn unasked(&self, message: mail::Message) -> Self::Reply;
+
+    /// Runs one request: `record` is a whole message without its framing.
     fn handle(&self, conn: &ConnInfo, record: &[u8], now: Arrival) -> Handled<Self::Reply>;
 
     /// Runs `calls`, which [handles](Backend::handle) what one read brought: what it logs may be written together.
@@ -139,17 +205,6 @@ pub trait Backend: Send + Sync + 'static {
 
     /// These replies may leave, as of now.
     fn answered(&self, _conn: &ConnInfo, _replies: &mut dyn Iterator<Item = &Self::Reply>) {}
-
-    /// What is to run on an event loop for ever, besides its connections.
-    fn companion(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        None
-    }
-
-    /// Log records up to this number are durable.
-    fn durable(&self) -> Lsn;
-
-    /// True when the log has failed: what is not durable now never will be.
-    fn log_failed(&self) -> bool;
 
     /// The peer sends no more, or the connection is over: called at least once.
     fn ended(&self, conn: &ConnInfo);

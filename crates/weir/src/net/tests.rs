@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use weir_base::{Lsn, SystemClock};
+use weir_nfs::record::RecordMarks;
 
 use super::core::Core;
+use super::framing::DirectTcp;
 use super::*;
+
+mod unasked;
 
 struct Bytes(Vec<u8>);
 
@@ -36,12 +40,14 @@ fn marked(body: &[u8]) -> Vec<u8> {
 
 /// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for
 /// [`Stub::release`], `l<u64>` for that and then for the log number; `b<u64>` answers that many bytes; `d` drops; `x` closes.
+/// `p<u64>` waits on purpose, for `r<u64>` from anywhere; `i` answers the connection's number.
 /// A large request that begins with `?` is refused.
 #[derive(Default)]
 struct Stub {
     durable: AtomicU64,
     failed: AtomicBool,
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+    parked: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     handled: AtomicU64,
     gone: AtomicU64,
 }
@@ -58,10 +64,26 @@ impl Stub {
     }
 }
 
-impl Backend for Stub {
-    type Reply = Bytes;
+impl Log for Stub {
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::SeqCst))
+    }
 
-    fn handle(&self, _conn: &ConnInfo, record: &[u8], _now: Arrival) -> Handled<Bytes> {
+    fn log_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+}
+
+impl Backend for Stub {
+    type Framing = RecordMarks;
+    type Reply = Bytes;
+    type Log = Stub;
+
+    fn unasked(&self, message: mail::Message) -> Bytes {
+        Bytes(marked(&message))
+    }
+
+    fn handle(&self, conn: &ConnInfo, record: &[u8], _now: Arrival) -> Handled<Bytes> {
         self.handled.fetch_add(1, Ordering::SeqCst);
         let number = || u64::from_be_bytes(record[1..9].try_into().unwrap());
         match record.first() {
@@ -77,6 +99,22 @@ impl Backend for Stub {
                     receiver.await.ok();
                     Some((Bytes(marked(&record)), after))
                 }))
+            }
+            Some(b'i') => Handled::Reply(Bytes(marked(&conn.id.to_be_bytes())), None),
+            Some(b'p') => {
+                let (sender, receiver) = oneshot::channel();
+                self.parked.lock().unwrap().insert(number(), sender);
+                let record = record.to_vec();
+                let done = async move {
+                    receiver.await.ok();
+                    Some((Bytes(marked(&record)), None))
+                };
+                Handled::Parked(Box::pin(done), Bytes(marked(b"too many")))
+            }
+            Some(b'r') => {
+                let parked = self.parked.lock().unwrap().remove(&number());
+                parked.unwrap().send(()).ok();
+                Handled::Drop
             }
             Some(b'd') => Handled::Drop,
             _ => Handled::Close("not a command"),
@@ -100,16 +138,52 @@ impl Backend for Stub {
         self.handled.load(Ordering::SeqCst) > 0
     }
 
-    fn durable(&self) -> Lsn {
-        Lsn(self.durable.load(Ordering::SeqCst))
-    }
-
-    fn log_failed(&self) -> bool {
-        self.failed.load(Ordering::SeqCst)
-    }
-
     fn ended(&self, _conn: &ConnInfo) {
         self.gone.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Echoes messages in SMB's framing.
+struct Echo;
+
+impl Backend for Echo {
+    type Framing = DirectTcp;
+    type Reply = Bytes;
+    type Log = Stub;
+
+    fn unasked(&self, message: mail::Message) -> Bytes {
+        Bytes([&DirectTcp::mark(message.len())[..], &message].concat())
+    }
+
+    fn handle(&self, _: &ConnInfo, message: &[u8], _: Arrival) -> Handled<Bytes> {
+        Handled::Reply(self.unasked(message.into()), None)
+    }
+
+    fn ended(&self, _: &ConnInfo) {}
+}
+
+#[derive(Clone, Copy)]
+enum Wire {
+    Rpc,
+    Smb,
+}
+
+/// Two protocols on the same event loops.
+struct Both(Arc<Stub>, Arc<Echo>);
+
+impl Services for Both {
+    type Log = Stub;
+    type Wire = Wire;
+
+    fn log(&self) -> Arc<Stub> {
+        Arc::clone(&self.0)
+    }
+
+    fn serve(&self, seat: Seat<'_, Stub>, stream: TcpStream, wire: Wire) -> io::Result<()> {
+        match wire {
+            Wire::Rpc => seat.serve(&self.0, stream),
+            Wire::Smb => seat.serve(&self.1, stream),
+        }
     }
 }
 
@@ -118,7 +192,9 @@ struct Server {
     wakeups: Wakeups,
     ledger: Arc<Ledger>,
     address: SocketAddr,
-    cores: Option<Cores>,
+    /// Where SMB is spoken.
+    smb: SocketAddr,
+    cores: Option<Cores<Wire>>,
 }
 
 impl Server {
@@ -132,18 +208,23 @@ impl Server {
             stall,
             clock: Arc::new(SystemClock::new()),
         };
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let cores = Cores::start(&settings, &wakeups, &stub).unwrap();
-        let queues = cores.queues();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(accept(listener, queues));
+        let services = Arc::new(Both(Arc::clone(&stub), Arc::new(Echo)));
+        let cores = Cores::start(&settings, &wakeups, &services).unwrap();
+        let [address, smb] = [Wire::Rpc, Wire::Smb].map(|wire| {
+            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = listener.local_addr().unwrap();
+            let queues = cores.queues();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                runtime.block_on(accept(listener, queues, wire));
+            });
+            address
         });
         Server {
+            smb,
             stub,
             wakeups,
             ledger,
@@ -422,6 +503,7 @@ struct ByHand {
     runtime: tokio::runtime::Runtime,
     tasks: tokio::task::LocalSet,
     core: Rc<Core<Stub>>,
+    stub: Arc<Stub>,
     listener: std::net::TcpListener,
 }
 
@@ -438,7 +520,8 @@ impl ByHand {
             .build()
             .unwrap();
         let stub = Arc::new(Stub::default());
-        let core = Rc::new(Core::new(&settings, Wakeups::new(1), stub, 0));
+        let log = Arc::clone(&stub);
+        let core = Rc::new(Core::new(&settings, Wakeups::new(1), log, 0));
         let tasks = tokio::task::LocalSet::new();
         let bell = Rc::clone(&core);
         tasks.spawn_local(async move { bell.answer_bell().await });
@@ -446,6 +529,7 @@ impl ByHand {
             runtime,
             tasks,
             core,
+            stub,
             listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         }
     }
@@ -462,7 +546,8 @@ impl ByHand {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let _context = self.runtime.enter();
-        let conn = super::conn::Conn::new(Rc::clone(&self.core), stream).ok()?;
+        let (core, stub) = (Rc::clone(&self.core), Arc::clone(&self.stub));
+        let conn = super::conn::Conn::new(core, stub, stream).ok()?;
         self.tasks.spawn_local(conn);
         Some(socket.into())
     }
