@@ -54,7 +54,7 @@ pub async fn run(service: Arc<Service>) {
 }
 
 /// Where calls come from and their outcomes go.
-trait Source: 'static {
+pub(crate) trait Source: 'static {
     fn on_outgoing(&self, wake: Arc<dyn Fn() + Send + Sync>);
     fn next(&self, may: &mut dyn FnMut(IpAddr) -> bool) -> Option<Outgoing>;
     fn done(&self, token: u64, reply: Option<&[u8]>);
@@ -120,7 +120,7 @@ impl Lines {
 }
 
 /// Has `deliver` make the calls of `source`, for ever.
-async fn dispatch<S, D, F>(source: Arc<S>, deliver: D)
+pub(crate) async fn dispatch<S, D, F>(source: Arc<S>, deliver: D)
 where
     S: Source,
     D: Fn(Outgoing) -> F,

@@ -12,6 +12,8 @@ mod cli;
 mod control;
 mod exports;
 mod health;
+#[cfg(test)]
+mod held_back_tests;
 mod limits;
 mod logging;
 mod metrics;

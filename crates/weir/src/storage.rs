@@ -151,13 +151,13 @@ impl Storage {
         let lock_record = LockRecord::start(&service).context("starting a thread")?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
-        let rpc = Arc::new(Rpc {
+        let rpc = Rpc::new(
             service,
             throttle,
-            stats: Arc::new(Stats::new(os::cores())),
-            clock: Arc::clone(clock),
-            engine: Arc::clone(&engine),
-        });
+            Arc::new(Stats::new(os::cores())),
+            Arc::clone(clock),
+            Arc::clone(&engine),
+        );
         let scrubber = Scrubber {
             engine: Arc::clone(&engine),
             clock: Arc::clone(clock),
@@ -176,10 +176,7 @@ impl Storage {
         let control = Control::listen(&args.data, Arc::new(commands))?;
         Ok(Storage {
             control,
-            protocols: Arc::new(Protocols {
-                engine: Arc::clone(&engine),
-                rpc,
-            }),
+            protocols: Arc::new(Protocols::new(Arc::clone(&engine), rpc)),
             engine,
             node,
             metrics,
@@ -313,6 +310,32 @@ async fn answer(work: weir_nfs::Later) -> Option<Answer<ReplyBuf>> {
     match work.await {
         weir_nfs::Handled::Reply(reply, after) => Some((reply, after)),
         _ => None,
+    }
+}
+
+impl Protocols {
+    /// Over an open engine.
+    pub fn new(engine: Arc<Engine>, rpc: Arc<Rpc>) -> Protocols {
+        Protocols { engine, rpc }
+    }
+}
+
+impl Rpc {
+    /// The service over an open engine.
+    pub fn new(
+        service: Arc<Service>,
+        throttle: Arc<Throttle>,
+        stats: Arc<Stats>,
+        clock: Arc<dyn Clock>,
+        engine: Arc<Engine>,
+    ) -> Arc<Rpc> {
+        Arc::new(Rpc {
+            service,
+            throttle,
+            stats,
+            clock,
+            engine,
+        })
     }
 }
 
