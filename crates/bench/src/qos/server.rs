@@ -7,8 +7,8 @@ use crate::machine;
 use crate::nfs3::{self, Handle, Stable};
 use crate::rpc::Credential;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest answer that is read, in bytes: the metrics of ten thousand volumes are some 20 MB.
+const LONGEST_ANSWER: u64 = 256 << 20;
 /// Where the resources are.
 const PLACE: &str = "/v1/projects/weir/locations/local";
 
@@ -39,6 +41,7 @@ pub struct Server {
     /// Its NFS address.
     pub nfs: SocketAddr,
     api: SocketAddr,
+    http: ureq::Agent,
 }
 
 fn sleep(ms: u64) {
@@ -98,6 +101,11 @@ impl Server {
             folder,
             nfs: SocketAddr::from(([127, 0, 0, 1], 0)),
             api: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http: ureq::Agent::config_builder()
+                .http_status_as_error(false)
+                .timeout_global(Some(PATIENCE))
+                .build()
+                .into(),
         };
         let end = clock::now_ns() + PATIENCE.as_nanos() as u64;
         loop {
@@ -145,62 +153,18 @@ impl Server {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(u16, String), BenchError> {
-        let failed = || BenchError::io(format!("{method} {path}"));
-        let mut stream = TcpStream::connect_timeout(&self.api, PATIENCE).map_err(failed())?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.api,
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).map_err(failed())?;
-        let mut reader = BufReader::new(stream);
-        let mut line = String::new();
-        reader.read_line(&mut line).map_err(failed())?;
-        let status = line
-            .split(' ')
-            .nth(1)
-            .and_then(|code| code.parse().ok())
-            .unwrap_or(0);
-        let mut length = None;
-        let mut chunked = false;
-        loop {
-            line.clear();
-            reader.read_line(&mut line).map_err(failed())?;
-            let header = line.trim().to_ascii_lowercase();
-            if header.is_empty() {
-                break;
-            }
-            if let Some(n) = header.strip_prefix("content-length:") {
-                length = n.trim().parse::<u64>().ok();
-            }
-            chunked |= header.starts_with("transfer-encoding:") && header.contains("chunked");
-        }
-        let mut answer = Vec::new();
-        if chunked {
-            loop {
-                line.clear();
-                reader.read_line(&mut line).map_err(failed())?;
-                let n = u64::from_str_radix(line.trim(), 16).unwrap_or(0);
-                if n == 0 {
-                    break;
-                }
-                reader
-                    .by_ref()
-                    .take(n)
-                    .read_to_end(&mut answer)
-                    .map_err(failed())?;
-                line.clear();
-                reader.read_line(&mut line).map_err(failed())?;
-            }
-        } else {
-            reader
-                .take(length.unwrap_or(u64::MAX))
-                .read_to_end(&mut answer)
-                .map_err(failed())?;
-        }
-        Ok((status, String::from_utf8_lossy(&answer).into_owned()))
+        let url = format!("http://{}{path}", self.api);
+        let outcome = match (method, body) {
+            ("POST", Some(body)) => self.http.post(url).send_json(body),
+            ("PATCH", Some(body)) => self.http.patch(url).send_json(body),
+            ("DELETE", _) => self.http.delete(url).call(),
+            _ => self.http.get(url).call(),
+        };
+        let failed = |e| BenchError::Io(format!("{method} {path}"), std::io::Error::other(e));
+        let mut answer = outcome.map_err(failed)?;
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER);
+        Ok((status, body.read_to_string().map_err(failed)?))
     }
 
     /// A change by the API, waited for.
