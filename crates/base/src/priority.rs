@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
+use rustix::process::{getpriority_process, setpriority_process};
+
 /// How much a background thread steps back: a tenth of an ordinary thread's share
 /// when both want the processor.
 #[cfg(target_os = "linux")]
-const NICE: libc::c_int = 10;
+const NICE: i32 = 10;
 /// How much an attentive thread does: two thirds of an ordinary thread's share.
 #[cfg(target_os = "linux")]
-const SLIGHTLY_NICE: libc::c_int = 2;
+const SLIGHTLY_NICE: i32 = 2;
 
 /// Makes the calling thread one that others go before: for work that nobody waits
 /// for. When somebody does wait for it, they sleep, and it has the processor to
@@ -32,13 +35,10 @@ pub fn attentive() {
 }
 
 #[cfg(target_os = "linux")]
-fn step_back(nice: libc::c_int) {
-    // SAFETY: no pointers are passed; 0 is the calling thread. Everybody may step
-    // back, so there is no failure to speak of.
-    unsafe {
-        if libc::getpriority(libc::PRIO_PROCESS, 0) < nice {
-            libc::setpriority(libc::PRIO_PROCESS, 0, nice);
-        }
+fn step_back(nice: i32) {
+    // `None` is the calling thread. Everybody may step back, so there is no failure to speak of.
+    if getpriority_process(None).is_ok_and(|now| now < nice) {
+        let _ = setpriority_process(None, nice);
     }
 }
 
@@ -69,8 +69,9 @@ pub fn prompt() {
             deadline: u64,
             period: u64,
         }
-        // SAFETY: getpriority passes no pointers; 0 is the calling thread.
-        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let Ok(nice) = getpriority_process(None) else {
+            return;
+        };
         let wanted = Attributes {
             size: size_of::<Attributes>() as u32,
             policy: libc::SCHED_OTHER as u32,
@@ -122,11 +123,12 @@ pub fn give_way() -> bool {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use super::getpriority_process;
+
     #[test]
     fn a_prompt_thread_keeps_its_nice_value() {
         std::thread::spawn(|| {
-            // SAFETY: no pointers are passed.
-            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let nice = || getpriority_process(None).unwrap();
             super::background();
             let before = nice();
             super::prompt();
@@ -154,8 +156,7 @@ mod tests {
 
     #[test]
     fn only_this_thread_steps_back() {
-        // SAFETY: no pointers are passed.
-        let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let nice = || getpriority_process(None).unwrap();
         let before = nice();
         let inside = std::thread::spawn(move || {
             super::attentive();

@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::rand::{GetRandomFlags, getrandom};
+
 /// The source of randomness for everything below the binary.
 pub trait Rng: Send + Sync {
     /// 64 random bits.
@@ -42,9 +44,7 @@ pub struct SystemRng;
 impl Rng for SystemRng {
     fn next_u64(&self) -> u64 {
         let mut bytes = [0u8; 8];
-        // SAFETY: the pointer and length describe `bytes`, which outlives the call.
-        let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        if n == bytes.len() as isize {
+        if getrandom(&mut bytes, GetRandomFlags::empty()) == Ok(bytes.len()) {
             return u64::from_le_bytes(bytes);
         }
         // Kernels without getrandom(2), or a seccomp filter: the standard

@@ -28,9 +28,7 @@ pub struct MachineSample {
 }
 
 fn tick_ns() -> u64 {
-    // SAFETY: sysconf has no preconditions.
-    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    1_000_000_000 / u64::try_from(hz).unwrap_or(100).max(1)
+    1_000_000_000 / rustix::param::clock_ticks_per_second()
 }
 
 /// Samples the process `pid`; `None` when there is no such process.

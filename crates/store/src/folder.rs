@@ -17,10 +17,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::device::HOST_MARGIN;
@@ -235,16 +235,7 @@ impl Folder {
 }
 
 fn free_in(dir: &Path) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt as _;
-    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path ends with NUL, and `stat` is large enough for the answer.
-    let result = unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) };
-    if result != 0 {
-        return None;
-    }
-    // SAFETY: the call has succeeded and filled it; all its fields are numbers.
-    let stat = unsafe { stat.assume_init() };
+    let stat = rustix::fs::statvfs(dir).ok()?;
     let bytes = stat.f_bavail.checked_mul(stat.f_frsize)?;
     Some(bytes / weir_base::BLOCK_SIZE as u64)
 }
@@ -349,9 +340,8 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&path)
         .map_err(|e| refuse(&path, e))?;
-    // SAFETY: the descriptor is open for as long as `file` exists.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-        let error = io::Error::last_os_error();
+    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let error = io::Error::from(error);
         if error.kind() != io::ErrorKind::WouldBlock {
             return Err(refuse(&path, error));
         }

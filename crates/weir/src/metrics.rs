@@ -608,11 +608,9 @@ fn cache(page: &mut Page, stats: CacheStats) {
 }
 
 fn process(page: &mut Page) {
-    if let Some(cpu) = crate::os::cpu_seconds() {
-        let family = "weir_process_cpu_seconds_total";
-        page.family(family, "counter", "Processor time of the server.");
-        page.sample(family, &[], cpu);
-    }
+    let family = "weir_process_cpu_seconds_total";
+    page.family(family, "counter", "Processor time of the server.");
+    page.sample(family, &[], crate::os::cpu_seconds());
     if let Some(bytes) = crate::os::resident_bytes() {
         let family = "weir_process_resident_bytes";
         page.family(family, "gauge", "Memory of the server.");

@@ -1,7 +1,10 @@
 //! What the server needs to know of, and ask from, the operating system.
 
 use std::fs;
-use std::io;
+
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::size::Size;
 
@@ -10,35 +13,27 @@ use crate::size::Size;
 const DESCRIPTORS: u64 = 1 << 20;
 
 /// Raises the limit on open files as far as this process may. Returns the limit in force.
-pub fn raise_descriptor_limit() -> io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is a valid place for the kernel to write to.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // A privileged process may raise the hard limit too; others get what they are allowed.
-    for max in [limit.rlim_max.max(DESCRIPTORS), limit.rlim_max] {
-        let wish = libc::rlimit {
-            rlim_cur: max,
-            rlim_max: max,
+pub fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // A privileged process may raise the hard limit too; others get what they are allowed. `None` is no limit.
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    for max in [most.max(DESCRIPTORS), most] {
+        let wish = Rlimit {
+            current: Some(max),
+            maximum: Some(max),
         };
-        // SAFETY: `wish` is a valid limit for the kernel to read.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wish) } == 0 {
-            return Ok(max);
+        if setrlimit(Resource::Nofile, wish).is_ok() {
+            return max;
         }
     }
-    Ok(limit.rlim_cur)
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Leaves what this process makes from now on to its own user alone: folders 0700, files 0600. Returns the mask before.
 ///
 /// For a process as a whole, so to be called before there are other threads.
 pub fn own_files_only() -> u32 {
-    // SAFETY: it cannot fail and touches no memory.
-    unsafe { libc::umask(0o077) }
+    umask(Mode::RWXG | Mode::RWXO).as_raw_mode()
 }
 
 /// Memory that this process may use: the machine's, or its control group's if that is less.
@@ -79,16 +74,9 @@ pub fn host_name() -> String {
 }
 
 /// Processor time of this process so far.
-pub fn cpu_seconds() -> Option<f64> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel fills the structure, which is as large as it expects.
-    if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: zeroed and then filled.
-    let usage = unsafe { usage.assume_init() };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    Some(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+pub fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
 /// Memory that this process has resident, in bytes.

@@ -9,10 +9,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// The file in the data folder.
 const NAME: &str = "reserve";
@@ -132,29 +132,16 @@ pub fn for_catalog(file: &Path) {
 
 /// Has the host's file system keep space for the first `bytes` of a file.
 fn provision(file: &File, bytes: u64, keep_size: bool) -> io::Result<()> {
-    let mode = if keep_size {
-        libc::FALLOC_FL_KEEP_SIZE
-    } else {
-        0
+    let mode = match keep_size {
+        true => FallocateFlags::KEEP_SIZE,
+        false => FallocateFlags::empty(),
     };
-    let bytes = i64::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: no pointers are passed.
-    match unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, bytes) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(fallocate(file, mode, 0, bytes)?)
 }
 
 /// Bytes that this process may still write on the file system of `folder`.
 fn free(folder: &Path) -> io::Result<u64> {
-    let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path ends with NUL, and `stat` is large enough for the answer.
-    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has succeeded and filled it; all its fields are numbers.
-    let stat = unsafe { stat.assume_init() };
+    let stat = statvfs(folder)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

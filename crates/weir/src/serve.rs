@@ -41,7 +41,7 @@ const NETWORK_SHARE: u64 = 8;
 /// Serves until a signal ends it.
 pub fn run(args: &Serve) -> Result<()> {
     let mask = os::own_files_only();
-    let descriptors = os::raise_descriptor_limit().context("the limit on open files")?;
+    let descriptors = os::raise_descriptor_limit();
     if descriptors < 16_384 {
         tracing::warn!(
             "only {descriptors} files may be open at once, so about as many connections"

@@ -111,9 +111,6 @@ impl Display {
 
 /// Columns of the terminal that the standard error is; `None` when it is none.
 fn columns() -> Option<usize> {
-    // SAFETY: an all-zero winsize is a valid value of this plain C structure.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: TIOCGWINSZ writes a winsize, and `size` may be written.
-    let done = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (done == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }

@@ -341,12 +341,8 @@ fn unescape(text: &str) -> String {
 }
 
 fn free_space(path: &Path) -> Option<Size> {
-    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
-    // SAFETY: an all-zero statvfs is a valid value of this plain C structure.
-    let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the name is a C string and `s` may be written.
-    let done = unsafe { libc::statvfs(name.as_ptr(), &raw mut s) };
-    (done == 0).then(|| Size(s.f_bavail.saturating_mul(s.f_frsize)))
+    let s = rustix::fs::statvfs(path).ok()?;
+    Some(Size(s.f_bavail.saturating_mul(s.f_frsize)))
 }
 
 #[cfg(test)]

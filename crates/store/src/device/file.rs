@@ -24,7 +24,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +31,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
+use rustix::io::Errno;
 use weir_base::{BLOCK_SIZE, BlockAddr};
 
 use super::op::Op;
@@ -217,33 +218,29 @@ impl FileDevice {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let bytes = |blocks: u64| {
-            let bytes = blocks.checked_mul(BLOCK_SIZE as u64).map(i64::try_from);
+            let bytes = blocks.checked_mul(BLOCK_SIZE as u64);
             bytes
-                .and_then(Result::ok)
+                .filter(|bytes| i64::try_from(*bytes).is_ok())
                 .ok_or(io::Error::from(io::ErrorKind::StorageFull))
         };
         let (from, to) = (bytes(now)?, bytes(blocks)?);
-        if margin > 0 && host_free(&self.file)? < (to - from) as u64 + margin {
+        if margin > 0 && host_free(&self.file)? < to - from + margin {
             return Err(io::ErrorKind::StorageFull.into());
         }
         loop {
-            // SAFETY: no pointers are passed.
-            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, to - from) } == 0 {
-                break;
-            }
-            let e = io::Error::last_os_error();
-            match e.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EOPNOTSUPP) => {
+            match fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => {
                     tracing::warn!("the host's file system cannot reserve space");
-                    self.file.set_len(to as u64)?;
+                    self.file.set_len(to)?;
                     break;
                 }
                 // What a failed call did reserve lies beyond our length, and
                 // may have changed the file's.
-                _ => {
-                    self.file.set_len(from as u64)?;
-                    return Err(e);
+                Err(e) => {
+                    self.file.set_len(from)?;
+                    return Err(e.into());
                 }
             }
         }
@@ -280,18 +277,16 @@ fn open_file(path: &Path, options: FileOptions) -> io::Result<(File, bool)> {
 }
 
 fn lock(file: &File, shared: bool) -> io::Result<()> {
-    let how = libc::LOCK_NB | if shared { libc::LOCK_SH } else { libc::LOCK_EX };
+    let how = match shared {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
     for tries in 0.. {
-        // SAFETY: a descriptor that is open.
-        if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 {
-            return Ok(());
-        }
-        let e = io::Error::last_os_error();
-        match e.kind() {
-            io::ErrorKind::WouldBlock if tries >= LOCK_TRIES => return Err(e),
-            io::ErrorKind::WouldBlock => std::thread::sleep(LOCK_PAUSE),
-            io::ErrorKind::Interrupted => {}
-            _ => return Err(e),
+        match flock(file, how) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
         }
     }
     Ok(())
@@ -299,14 +294,8 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
 
 /// Bytes that the file's file system could still give.
 fn host_free(file: &File) -> io::Result<u64> {
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the descriptor is open, and `stat` is large enough for the answer.
-    if unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has succeeded and filled it; all its fields are numbers.
-    let stat = unsafe { stat.assume_init() };
     // Saturates: numbers of the host.
+    let stat = fstatvfs(file)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

@@ -245,9 +245,8 @@ fn has_one_owner() {
     let path = folder.path().join("device");
     let device = FileDevice::open(&path, FileOptions::data(64).create(64)).unwrap();
     let other = File::open(&path).unwrap();
-    // SAFETY: a descriptor that is open.
-    let refused = unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) };
-    assert_eq!(refused, -1);
+    let refused = flock(&other, FlockOperation::NonBlockingLockShared);
+    assert_eq!(refused, Err(Errno::WOULDBLOCK));
     // Another opener waits for the first to let go.
     std::thread::scope(|s| {
         let second = s.spawn(|| FileDevice::open(&path, FileOptions::data(64)));

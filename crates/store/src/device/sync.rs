@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use super::op::{Op, Progress};
 use crate::error::IoKind;
@@ -54,14 +56,10 @@ fn step(file: &File, op: &Op) -> io::Result<usize> {
 /// Discards a range of a block device. It is advice: a device that cannot has
 /// done its duty.
 fn punch(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    let (Ok(offset), Ok(bytes)) = (i64::try_from(offset), i64::try_from(bytes)) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: no pointers are passed.
-    match check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) } as isize) {
-        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-        other => other.map(|_| ()),
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, mode, offset, bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -47,10 +47,8 @@ struct Shared {
 
 impl Shared {
     fn ring_bell(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes of a live buffer. It fails only if the counter is
-        // at its limit, and then the bell rings already.
-        unsafe { libc::write(self.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // It fails only if the counter is at its limit, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
@@ -64,14 +62,7 @@ impl UringEngine {
     /// # Errors
     /// When the system has no io_uring or does not allow it.
     pub fn start(file: Arc<File>) -> io::Result<UringEngine> {
-        // SAFETY: a new descriptor, owned by nobody else.
-        let bell = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let shared = Arc::new(Shared {
             file,
             queue: Mutex::default(),

@@ -5,9 +5,13 @@
 //! kernel's, so any thread that finds something earlier to release on this lane sets it.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use weir_base::Clock;
@@ -20,36 +24,15 @@ struct Timer {
 
 impl Timer {
     fn new(clock: Arc<dyn Clock>) -> io::Result<Timer> {
-        // SAFETY: plain system call.
-        let fd = unsafe {
-            libc::timerfd_create(
-                libc::CLOCK_MONOTONIC,
-                libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` was just created and is owned by nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         Ok(Timer { fd, clock })
     }
 
     /// Takes note that it has gone off. `WouldBlock` if it has not.
     fn take(&self) -> io::Result<()> {
-        let mut count = 0u64;
-        // SAFETY: the kernel writes at most the eight bytes of `count`.
-        let read = unsafe {
-            libc::read(
-                self.fd.as_raw_fd(),
-                (&raw mut count).cast(),
-                size_of::<u64>(),
-            )
-        };
-        match read {
-            0.. => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        rustix::io::read(&self.fd, &mut [0u8; 8])?;
+        Ok(())
     }
 }
 
@@ -64,25 +47,15 @@ impl Alarm for Timer {
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         // Nothing would disarm it.
         let wait = at.saturating_sub(now).max(1);
-        let when = libc::itimerspec {
-            it_interval: libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: libc::timespec {
-                tv_sec: (wait / 1_000_000_000) as libc::time_t,
-                tv_nsec: (wait % 1_000_000_000) as libc::c_long,
+        let when = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: (wait / 1_000_000_000) as i64,
+                tv_nsec: (wait % 1_000_000_000) as _,
             },
         };
-        // SAFETY: `when` is valid for the call; the descriptor is open. It fails on neither.
-        unsafe {
-            libc::timerfd_settime(
-                self.fd.as_raw_fd(),
-                0,
-                &raw const when,
-                std::ptr::null_mut(),
-            );
-        }
+        // An open timer and a valid time: it cannot fail.
+        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &when);
     }
 }
 
