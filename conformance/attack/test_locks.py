@@ -156,7 +156,7 @@ class Locks(unittest.TestCase):
                 self.assertEqual(set(self.many(client, calls)), {GRANTED})
 
         self.assert_served(come)
-        record = os.path.join(self.server.data, "lock-hosts")
+        record = os.path.join(self.server.data, "clients")
         with open(record, "rb") as lines:
             self.assertEqual(sum(line.startswith(b"host ") for line in lines), 256 * hosts)
 

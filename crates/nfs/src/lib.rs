@@ -20,7 +20,6 @@ mod service;
 pub mod v3;
 pub mod xdr;
 
-pub use nlm::HostStore;
 pub use outgoing::Outgoing;
 pub use reply::ReplyBuf;
 pub use service::{Arrival, Begin, Config, ConnInfo, Handled, Later, Service};

@@ -10,7 +10,7 @@ use crate::drc::{Drc, Seen, Ticket};
 use crate::failure::Failure;
 use crate::limit::{HeldCall, HeldCalls};
 use crate::mount3::{self, Mounts};
-use crate::nlm::{self, HostStore, LockService, Slip};
+use crate::nlm::{self, LockService};
 use crate::nsm;
 use crate::operation;
 use crate::outgoing::{Outbox, Outgoing};
@@ -27,6 +27,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
+use weir_vfs::grace::{Records, Slip};
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
@@ -191,8 +192,8 @@ pub struct Config {
     pub drc_bytes: usize,
     /// The calls that were carried out before the start.
     pub done_calls: Vec<DoneCall>,
-    /// Where the hosts that hold locks are written down.
-    pub hosts: Arc<dyn HostStore>,
+    /// What is known of clients over restarts.
+    pub records: Arc<dyn Records>,
     /// How long after a start locks can only be claimed again, if anyone held
     /// locks before. Clients need it to notice the restart: 45 s is usual.
     pub grace: Duration,
@@ -278,7 +279,7 @@ impl Service {
             vfs: Arc::clone(&config.vfs),
             clock: config.clock,
             rng: config.rng,
-            store: config.hosts,
+            records: config.records,
             grace: config.grace,
             name: config.name,
             outbox: Arc::clone(&outbox),
@@ -304,22 +305,6 @@ impl Service {
     /// turns.
     pub fn next_outgoing(&self, mut may: impl FnMut(IpAddr) -> bool) -> Option<Outgoing> {
         self.outbox.take(&mut may)
-    }
-
-    /// Writes the record of the hosts that hold locks until [`Service::close_lock_record`]: for a thread of its own. A
-    /// host's first lock waits for it.
-    pub fn keep_lock_record(&self) {
-        self.locks.keep_record();
-    }
-
-    /// Writes what is to be written now.
-    pub fn write_lock_record(&self) {
-        self.locks.write_record();
-    }
-
-    /// Ends [`Service::keep_lock_record`] once everything is written.
-    pub fn close_lock_record(&self) {
-        self.locks.close();
     }
 
     /// Has `wake` called whenever there is something to take. It is called from

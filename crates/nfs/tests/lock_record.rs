@@ -11,6 +11,7 @@ use support::locker::*;
 use support::{NLM, Server, X};
 use weir_nfs::{Arrival, Handled, Later};
 use weir_vfs::claims::ServiceId;
+use weir_vfs::grace::Records;
 use weir_vfs::{Rule, Squash};
 
 #[test]
@@ -18,7 +19,7 @@ fn a_record_that_cannot_be_read_does_not_stop_the_server() {
     for text in [
         "",
         "something else",
-        "weir lock hosts, version 1\nhost x y\nstate -1\nmonitor\nhost 1.2.3.4 1.2.3.4 zz",
+        "weir client records, version 1\nhost x y\nhost x = y\nnsm-state = -1\nmonitor = 1\nhost 1.2.3.4 zz = 1.2.3.4\n",
     ] {
         let store = support::MemoryStore::of(text.as_bytes());
         let s = Server::with(vec![weir_vfs::Rule::open(weir_vfs::Squash::None)], store);
@@ -66,7 +67,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
     let [a, _, c] = lockers(&s, &file);
     let slow = s.store.slow.lock().unwrap();
     std::thread::scope(|scope| {
-        let keeper = scope.spawn(|| s.service.keep_lock_record());
+        let keeper = scope.spawn(|| s.records.keep());
         // The disk does not answer. Hosts that come meanwhile wait; this thread does not.
         let mut first = parked(&a);
         assert_eq!(poll(&mut first), None);
@@ -101,7 +102,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
         );
         let text = s.store.text();
         assert!(
-            text.contains("host 10.0.0.1 10.0.0.99 616c706861\n")
+            text.contains("host 10.0.0.1 616c706861 = 10.0.0.99\n")
                 && text.matches("\nhost ").count() == 101,
             "{text}"
         );
@@ -109,7 +110,7 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
         let writes = *s.store.writes.lock().unwrap();
         assert!(matches!(begin(&a), Handled::Reply(..)));
         assert_eq!(*s.store.writes.lock().unwrap(), writes);
-        s.service.close_lock_record();
+        s.records.close();
         keeper.join().unwrap();
     });
 }
@@ -147,7 +148,7 @@ fn the_record_is_replaced_when_it_is_mostly_old() {
         s.from(a.addr)
             .call(NLM, 23, &X::new().o(b"alpha").u(0))
             .end();
-        s.service.write_lock_record();
+        s.records.write();
         assert!(
             s.store.record.lock().unwrap().as_ref().unwrap().len() < 200 << 10,
             "{round}"
@@ -162,9 +163,9 @@ fn the_record_is_replaced_when_it_is_mostly_old() {
 
 #[test]
 fn a_record_is_read_as_far_as_it_was_written() {
-    let text = "weir lock hosts, version 2\nstate 7\nhost 10.0.0.1 10.0.0.99 616c706861\nhost 10.0.0.2 10.0.0.99 62\n\
-        host 10.0.0.1 10.0.0.98 616c706861\ngone 10.0.0.2 62\nmonitor 1 2 3 00000000000000000000000000000000 61\n\
-        unmonitor 1 61\nhost 10.0.0.3 10.0.0.9";
+    let text = "weir client records, version 1\nnsm-state = 7\nhost 10.0.0.1 616c706861 = 10.0.0.99\nhost 10.0.0.2 62 = 10.0.0.99\n\
+        host 10.0.0.1 616c706861 = 10.0.0.99 10.0.0.98\nhost 10.0.0.2 62 -\nmonitor 1 3 61 = 2 00000000000000000000000000000000\n\
+        monitor 1 3 61 -\nhost 10.0.0.3 61 = 10.0.0.9";
     let s = Server::with(
         vec![Rule::open(Squash::None)],
         support::MemoryStore::of(text.as_bytes()),
@@ -179,7 +180,7 @@ fn a_record_is_read_as_far_as_it_was_written() {
     assert_eq!(told, expected, "by both names, from both addresses");
     let text = s.store.text();
     assert!(
-        text.starts_with("weir lock hosts, version 2\nstate 9\n"),
+        text.starts_with("weir client records, version 1\n") && text.contains("\nnsm-state = 9\n"),
         "{text}"
     );
     let file = s.create(&s.root(), b"file", 0o644);
@@ -210,7 +211,7 @@ fn names_and_hosts_are_bounded() {
     s.clock.advance(Duration::from_secs(61));
     s.service.tick();
     assert!(used > 0 && s.vfs.claims.budget().used() == 0);
-    s.service.write_lock_record();
+    s.records.write();
     let mut again = s;
     again.restart();
     assert_eq!(again.outgoing(), []);

@@ -221,7 +221,7 @@ fn after_a_restart_locks_are_claimed_before_new_ones_are_given() {
     }
     let record = s.store.text();
     assert!(
-        record.contains("host 10.0.0.1 10.0.0.99") && record.contains("host 10.0.0.2"),
+        record.contains("host 10.0.0.1 616c706861 = 10.0.0.99") && record.contains("host 10.0.0.2"),
         "{record}"
     );
     s.restart();

@@ -6,7 +6,8 @@
 //!
 //! Reading order: `session` (on whose behalf), `pipeline` (the way to a volume), `ops` (what is done there), `snapdir` (the
 //! directory of snapshots), `error` (how it ends, or waits), `access` (whether it may), `exports` (who is let in) with
-//! `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it).
+//! `clients`, `names` and `admission`, `throttle` (when it may), `claims` (what others hold of it), `grace`
+//! (which of them outlive a restart).
 
 pub mod access;
 mod admission;
@@ -14,6 +15,7 @@ pub mod claims;
 mod clients;
 mod error;
 mod exports;
+pub mod grace;
 mod handle;
 mod identity;
 pub mod names;

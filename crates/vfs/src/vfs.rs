@@ -4,6 +4,7 @@ use crate::admission::{self, Admission};
 use crate::claims::Claims;
 use crate::error::{Error, Outcome, Suspend};
 use crate::exports::{Export, ExportTable, Protocol, Verdict};
+use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 use crate::names::Names;
 use crate::pipeline::{Admitted, Operand};
@@ -24,6 +25,8 @@ pub struct Vfs {
     key: HandleKey,
     /// What clients of all protocols have open, locked and cached.
     pub claims: Claims,
+    /// Who may claim again what it had before the start.
+    pub grace: Grace,
     /// Names of clients, for export rules.
     pub names: Names,
     /// Limits on throughput.
@@ -47,6 +50,7 @@ impl Vfs {
             exports: ArcSwap::default(),
             key,
             claims: Claims::new(claims),
+            grace: Grace::default(),
             names: Names::default(),
             throttle,
         })

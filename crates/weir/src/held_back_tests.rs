@@ -12,9 +12,10 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 use weir_base::{BlockAddr, Budget, Clock, Rng, SystemClock, SystemRng, Time};
 use weir_control::{Actor, Control, Levels, Options, Role};
-use weir_nfs::{HostStore, Service};
+use weir_nfs::Service;
 use weir_store::device::{Completer, Device, Io};
 use weir_store::{Aggregate, Env, Frame, FrameMut, FramePool, MemDevice};
+use weir_vfs::grace::{FileRecords, RecordFile};
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
@@ -145,9 +146,9 @@ impl Resolver for Zone {
 /// A record of two hosts that held locks before the start: they are called.
 struct Hosts;
 
-impl HostStore for Hosts {
+impl RecordFile for Hosts {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        let record = "weir lock hosts, version 2\nhost 127.0.0.3 127.0.0.1 61\n";
+        let record = "weir client records, version 1\nhost 127.0.0.3 61 = 127.0.0.1\n";
         Ok(Some(record.as_bytes().to_vec()))
     }
     fn replace(&self, _: &[u8]) -> io::Result<()> {
@@ -439,7 +440,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         rng: Arc::clone(&rng),
         drc_bytes: 1 << 20,
         done_calls: Vec::new(),
-        hosts: Arc::new(Hosts),
+        records: Arc::new(FileRecords::new(Arc::new(Hosts))),
         grace: Duration::from_secs(45),
         name: "weir".into(),
     });

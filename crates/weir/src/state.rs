@@ -1,5 +1,5 @@
 //! Small facts of the server's own that outlive it, as files of the data folder: the secret of
-//! file handles, and the hosts that hold locks.
+//! file handles, and the records of clients that have claims.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use weir_base::Rng;
-use weir_nfs::HostStore;
+use weir_vfs::grace::RecordFile;
 
 /// The file with the secret that file handles are sealed with.
 const HANDLE_KEY: &str = "handle-key";
 /// Bytes of the secret.
 const KEY_BYTES: usize = 16;
-/// The file with the hosts that hold locks.
-const LOCK_HOSTS: &str = "lock-hosts";
+/// The file with the records of clients that have claims.
+const CLIENTS: &str = "clients";
 
 /// Reads a file that may not be there.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -109,37 +109,37 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
-/// Keeps the hosts that hold locks, for the notice of restart that they are due.
-pub struct LockHosts {
+/// Keeps the records of clients that have claims, for the grace period of the next start.
+pub struct ClientFile {
     folder: PathBuf,
     /// The record, open for appending since it was last replaced.
     open: Mutex<Option<File>>,
 }
 
-impl LockHosts {
+impl ClientFile {
     /// The record in `folder`.
-    pub fn of_folder(folder: &Path) -> LockHosts {
-        LockHosts {
+    pub fn of_folder(folder: &Path) -> ClientFile {
+        ClientFile {
             folder: folder.to_owned(),
             open: Mutex::new(None),
         }
     }
 }
 
-impl HostStore for LockHosts {
+impl RecordFile for ClientFile {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        read(&self.folder.join(LOCK_HOSTS))
+        read(&self.folder.join(CLIENTS))
     }
 
     fn replace(&self, record: &[u8]) -> io::Result<()> {
         *self.open.lock() = None;
-        replace(&self.folder, LOCK_HOSTS, record)
+        replace(&self.folder, CLIENTS, record)
     }
 
     fn append(&self, lines: &[u8]) -> io::Result<()> {
         let mut open = self.open.lock();
         if open.is_none() {
-            let path = self.folder.join(LOCK_HOSTS);
+            let path = self.folder.join(CLIENTS);
             *open = Some(OpenOptions::new().append(true).open(path)?);
         }
         let Some(file) = open.as_mut() else {
@@ -197,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_kept() {
+    fn records_are_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let hosts = LockHosts::of_folder(folder.path());
+        let hosts = ClientFile::of_folder(folder.path());
         assert_eq!(hosts.load().unwrap(), None);
         assert!(hosts.append(b"before there is a record").is_err());
         for record in [&b"one"[..], b"", b"two"] {

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
@@ -16,6 +15,7 @@ use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
+use weir_vfs::grace::{FileRecords, GRACE, Records};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
@@ -30,13 +30,9 @@ use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, 
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
-use crate::state::{self, LockHosts};
+use crate::state::{self, ClientFile};
 use crate::watch::Files;
 use crate::{exports, os, resolve};
-
-/// How long locks can only be claimed again after a restart, so that clients have time to
-/// notice it: what Linux's own server takes for NLM.
-const GRACE: Duration = Duration::from_secs(45);
 
 /// A new intent log is made at most so large in comparison to the memory, and at all. Half
 /// the memory: what has been logged is in memory until it is written to its place, so a much
@@ -67,7 +63,7 @@ pub struct Storage {
     protocols: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
-    _lock_record: LockRecord,
+    _kept_records: KeptRecords,
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
     /// Makes page frames ready for as long as this exists.
@@ -138,17 +134,20 @@ impl Storage {
             Arc::clone(&rng),
             rules,
         ));
+        let records = Arc::new(FileRecords::new(Arc::new(ClientFile::of_folder(
+            &args.data,
+        ))));
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
             rng,
             drc_bytes: usize::try_from(drc)?,
             done_calls: engine.done_calls(),
-            hosts: Arc::new(LockHosts::of_folder(&args.data)),
+            records: Arc::clone(&records) as Arc<dyn Records>,
             grace: GRACE,
             name: os::host_name(),
         });
-        let lock_record = LockRecord::start(&service).context("starting a thread")?;
+        let kept_records = KeptRecords::start(&records).context("starting a thread")?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let rpc = Rpc::new(
@@ -180,7 +179,7 @@ impl Storage {
             engine,
             node,
             metrics,
-            _lock_record: lock_record,
+            _kept_records: kept_records,
             watched: Some((files, room)),
             _pages: pages,
         })
@@ -240,30 +239,30 @@ impl Storage {
     }
 }
 
-/// The thread that writes the record of lock holders; dropping this ends it, once everything is written.
-struct LockRecord {
-    service: Arc<Service>,
+/// The thread that writes the records of clients; dropping this ends it, once everything is written.
+struct KeptRecords {
+    records: Arc<FileRecords>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl LockRecord {
-    fn start(service: &Arc<Service>) -> std::io::Result<LockRecord> {
-        let keeper = Arc::clone(service);
+impl KeptRecords {
+    fn start(records: &Arc<FileRecords>) -> std::io::Result<KeptRecords> {
+        let keeper = Arc::clone(records);
         let thread = std::thread::Builder::new()
-            .name("weir-locks".to_owned())
-            .spawn(move || keeper.keep_lock_record())?;
-        Ok(LockRecord {
-            service: Arc::clone(service),
+            .name("weir-records".to_owned())
+            .spawn(move || keeper.keep())?;
+        Ok(KeptRecords {
+            records: Arc::clone(records),
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for LockRecord {
+impl Drop for KeptRecords {
     fn drop(&mut self) {
-        self.service.close_lock_record();
+        self.records.close();
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the thread of the record of lock holders has failed");
+            tracing::error!("the thread of the records of clients has failed");
         }
     }
 }

@@ -2,35 +2,32 @@
 //! the lock managers of this machine that asked the status monitor. Recorded
 //! durably at every change, since the record is needed exactly when nobody could say goodbye.
 //!
-//! The record is a text of lines, so that an administrator can read and mend it; later lines amend earlier ones, and a
-//! last line without its end is ignored. Names may be any bytes and are in hexadecimal:
+//! The records (`weir_vfs::grace`); names may be any bytes and are in hexadecimal:
 //!
-//! | Line | Means |
-//! |---|---|
-//! | `state N` | number of a start (NSM's state) |
-//! | `host ADDRESS LOCAL NAME` | the host may hold locks, over this address of ours |
-//! | `gone ADDRESS NAME` | it holds none any more |
-//! | `monitor PROGRAM VERSION PROCEDURE PRIVATE HOST` | SM_MON |
-//! | `unmonitor PROGRAM [HOST]` | SM_UNMON, or SM_UNMON_ALL |
+//! | Key | Value | Means |
+//! |---|---|---|
+//! | `host ADDRESS NAME` | `LOCAL …` | the host may hold locks, over these addresses of ours, the latest last |
+//! | `monitor PROGRAM PROCEDURE HOST` | `VERSION PRIVATE` | SM_MON |
+//! | `nsm-state` | number | of the last start (NSM's state) |
 
-use super::journal::{Journal, Slip};
+use super::SERVICE;
 use crate::rpc;
 use crate::service::NSM_PROGRAM;
 use crate::xdr::Put;
 use smallvec::SmallVec;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_base::{Budget, Reservation};
 use weir_vfs::claims::Client;
+use weir_vfs::grace::{Claimant, Records, Slip};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
-/// First lines of a record: of this version, and of the one before, in which lines are only a subset of today's.
-const TITLE: &str = "weir lock hosts, version 2";
-const OLD_TITLE: &str = "weir lock hosts, version 1";
+/// Key of the number of the last start.
+const STATE: &str = "nsm-state";
 /// Most hosts in the record.
 const MAX_HOSTS: usize = 16_384;
 /// Most of them at one address: behind address translation several hosts share one.
@@ -41,8 +38,8 @@ pub(crate) const MAX_NAME: usize = 255;
 const MAX_MONITORS: usize = 1024;
 /// Own addresses remembered of each host.
 const MAX_LOCALS: usize = 4;
-/// Memory of one host or monitor besides its names.
-const ENTRY: usize = 512;
+/// Memory of one host besides its names, which are in its record as well.
+const ENTRY: usize = 640;
 
 /// Addresses of this server by which a host has called it.
 type Locals = SmallVec<[IpAddr; 1]>;
@@ -56,7 +53,7 @@ struct Host {
     asked: Duration,
     /// Its NSM state as its requests show it.
     state: u32,
-    /// The batch of the record with its latest line, until that is known to be durable.
+    /// What becomes of its latest record, until that is known to be durable.
     batch: Option<Arc<Slip>>,
 }
 
@@ -86,14 +83,14 @@ pub(crate) type ReadyCall = (u32, u32, Vec<u8>);
 pub(crate) enum Recorded {
     /// It is in the record.
     Yes,
-    /// It will be, or not, with this batch.
+    /// It will be, or not, with this.
     With(Arc<Slip>),
     /// There are too many.
     Full,
 }
 
 pub(crate) struct Hosts {
-    journal: Arc<Journal>,
+    records: Arc<dyn Records>,
     /// Odd; goes up by two at every start (X/Open XNFS, status monitor).
     state: u32,
     hosts: HashMap<IpAddr, Vec<Host>>,
@@ -103,8 +100,6 @@ pub(crate) struct Hosts {
     memory: Option<Reservation>,
     monitors: Vec<Monitor>,
     recovering: Vec<Recovering>,
-    /// The addresses of those.
-    recovering_at: HashSet<IpAddr>,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -129,24 +124,25 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-fn host_lines(addr: IpAddr, name: &[u8], locals: &[IpAddr]) -> String {
-    let name = hex(name);
-    locals
-        .iter()
-        .map(|local| format!("host {addr} {local} {name}\n"))
-        .collect()
+fn host_key(addr: IpAddr, name: &[u8]) -> String {
+    format!("host {addr} {}", hex(name))
 }
 
-fn gone_line(addr: IpAddr, name: &[u8]) -> String {
-    format!("gone {addr} {}\n", hex(name))
+fn host_value(locals: &[IpAddr]) -> String {
+    let locals: Vec<String> = locals.iter().map(IpAddr::to_string).collect();
+    locals.join(" ")
 }
 
-fn monitor_line(m: &Monitor) -> String {
-    let (private, host) = (hex(&m.private), hex(&m.host));
-    format!(
-        "monitor {} {} {} {private} {host}\n",
-        m.program, m.version, m.procedure
-    )
+fn monitor_key(m: &Monitor) -> String {
+    format!("monitor {} {} {}", m.program, m.procedure, hex(&m.host))
+}
+
+/// Who claims again what hosts at an address had: they need not call from the same port, or under the same name.
+pub(crate) fn claimant(addr: IpAddr) -> Claimant {
+    Claimant {
+        service: SERVICE,
+        name: addr.to_string().into_bytes().into(),
+    }
 }
 
 /// The call that notifies a host that `name` has reached `state`
@@ -172,10 +168,10 @@ fn remember(locals: &mut Locals, local: IpAddr) -> bool {
 }
 
 impl Hosts {
-    /// Reads the record and starts a new state. Memory is charged to `budget`.
-    pub(crate) fn load(journal: Arc<Journal>, budget: &Arc<Budget>) -> Hosts {
+    /// Reads the records and starts a new state. Memory is charged to `budget`.
+    pub(crate) fn load(records: Arc<dyn Records>, budget: &Arc<Budget>) -> Hosts {
         let mut h = Hosts {
-            journal: Arc::clone(&journal),
+            records: Arc::clone(&records),
             state: 0,
             hosts: HashMap::new(),
             addresses: HashMap::new(),
@@ -183,127 +179,55 @@ impl Hosts {
             memory: budget.try_reserve(0),
             monitors: Vec::new(),
             recovering: Vec::new(),
-            recovering_at: HashSet::new(),
         };
-        match journal.load() {
-            Ok(Some(record)) => h.parse(&String::from_utf8_lossy(&record)),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(%error, "cannot read who held locks; they will not be notified of the restart")
+        let all = records.load().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read who held locks; they will not be notified of the restart");
+            Vec::new()
+        });
+        for (key, value) in all {
+            if h.take(&key, &value).is_none() {
+                tracing::warn!(key, value, "record of a lock holder not understood");
             }
         }
         h.state = match h.state {
             0 => 1,
             old => (old | 1).wrapping_add(2),
         };
-        h.recovering_at = h.recovering.iter().map(|r| r.addr).collect();
-        if let Err(error) = journal.begin(&h.whole()) {
-            tracing::error!(%error, "cannot write the record of lock holders");
-        }
+        records.set(STATE, &h.state.to_string());
+        records.write();
         h
     }
 
-    fn parse(&mut self, text: &str) {
-        let mut lines = text.split_inclusive('\n');
-        let title = lines.next().map(str::trim_end);
-        if title != Some(TITLE) && title != Some(OLD_TITLE) {
-            tracing::error!("the record of lock holders is not in a known format; ignored");
-            return;
-        }
-        // By what identifies them, so that a long record takes no longer than its length.
-        let mut hosts = HashMap::new();
-        for line in lines {
-            let Some(whole) = line.strip_suffix('\n') else {
-                tracing::warn!(line, "the record of lock holders ends within a line");
-                break;
-            };
-            if self.parse_line(whole, &mut hosts).is_none() {
-                tracing::warn!(
-                    line = whole,
-                    "line of the record of lock holders not understood"
-                );
-            }
-        }
-        let recovering =
-            hosts
-                .into_iter()
-                .map(|((addr, name), locals)| Recovering { addr, name, locals });
-        self.recovering = recovering.collect();
-        self.recovering
-            .sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
-    }
-
-    fn parse_line(
-        &mut self,
-        line: &str,
-        hosts: &mut HashMap<(IpAddr, Arc<[u8]>), Locals>,
-    ) -> Option<()> {
-        let mut words = line.split(' ');
+    /// Takes a record of before the start; `None` if it is not understood. Those of other services are passed over.
+    fn take(&mut self, key: &str, value: &str) -> Option<()> {
+        let mut words = key.split(' ');
+        let mut values = value.split(' ');
         match words.next()? {
-            "state" => self.state = words.next()?.parse::<u32>().ok()?,
+            STATE => self.state = value.parse::<u32>().ok()?,
             "host" => {
                 let addr = words.next()?.parse().ok()?;
-                let local = words.next()?.parse().ok()?;
                 let name = Arc::from(unhex(words.next()?)?);
-                remember(hosts.entry((addr, name)).or_default(), local);
-            }
-            "gone" => {
-                let addr = words.next()?.parse().ok()?;
-                let name = Arc::from(unhex(words.next()?)?);
-                hosts.remove(&(addr, name));
+                let locals = values.map(|local| local.parse().ok());
+                let locals = locals.collect::<Option<Locals>>()?;
+                self.recovering.push(Recovering { addr, name, locals });
             }
             "monitor" => {
                 let mut number = || words.next()?.parse::<u32>().ok();
-                let (program, version, procedure) = (number()?, number()?, number()?);
-                let private = unhex(words.next()?)?.try_into().ok()?;
+                let (program, procedure) = (number()?, number()?);
                 let host = unhex(words.next()?)?;
-                let monitor = Monitor {
+                let version = values.next()?.parse::<u32>().ok()?;
+                let private = unhex(values.next()?)?.try_into().ok()?;
+                self.monitors.push(Monitor {
                     host,
                     program,
                     version,
                     procedure,
                     private,
-                };
-                self.drop_monitors(|m| same(m, &monitor));
-                self.monitors.push(monitor);
-            }
-            "unmonitor" => {
-                let program = words.next()?.parse::<u32>().ok()?;
-                let host = match words.next() {
-                    Some(host) => Some(unhex(host)?),
-                    None => None,
-                };
-                self.drop_monitors(|m| {
-                    m.program == program && host.as_ref().is_none_or(|h| *h == m.host)
                 });
             }
-            _ => return None,
+            _ => {}
         }
         Some(())
-    }
-
-    /// The whole record as it should be now.
-    pub(crate) fn whole(&self) -> String {
-        let mut text = format!("{TITLE}\nstate {}\n", self.state);
-        for (addr, host) in self
-            .hosts
-            .iter()
-            .flat_map(|(addr, at)| at.iter().map(move |h| (addr, h)))
-        {
-            text.push_str(&host_lines(*addr, &host.name, &host.locals));
-        }
-        // Those that have not come back yet would still have to be notified after another restart.
-        for r in self
-            .recovering
-            .iter()
-            .filter(|r| self.get(r.addr, &r.name).is_none())
-        {
-            text.push_str(&host_lines(r.addr, &r.name, &r.locals));
-        }
-        self.monitors
-            .iter()
-            .for_each(|m| text.push_str(&monitor_line(m)));
-        text
     }
 
     /// Forgets who holds locks as a restart would, keeping who must be notified.
@@ -318,13 +242,12 @@ impl Hosts {
             name: h.name,
             locals: h.locals,
         }));
-        self.recovering_at = self.recovering.iter().map(|r| r.addr).collect();
         self.addresses.clear();
         self.count = 0;
         if let Some(memory) = &mut self.memory {
             memory.shrink_to(0);
         }
-        self.journal.add(&format!("state {}\n", self.state));
+        self.records.set(STATE, &self.state.to_string());
     }
 
     /// This start's number.
@@ -335,11 +258,6 @@ impl Hosts {
     /// Who held locks when the server stopped.
     pub(crate) fn recovering(&self) -> &[Recovering] {
         &self.recovering
-    }
-
-    /// Whether a host at this address held locks when the server stopped.
-    pub(crate) fn may_reclaim(&self, addr: IpAddr) -> bool {
-        self.recovering_at.contains(&addr)
     }
 
     fn get(&self, addr: IpAddr, name: &[u8]) -> Option<&Host> {
@@ -362,20 +280,23 @@ impl Hosts {
         state: u32,
         now: Duration,
     ) -> Recorded {
-        let (addr, count, journal) = (client.address, self.count, Arc::clone(&self.journal));
+        let (addr, count, records) = (client.address, self.count, Arc::clone(&self.records));
         let at = self.hosts.entry(addr).or_default();
         if let Some(host) = at.iter_mut().find(|h| h.name == client.name) {
             (host.asked, host.state) = (now, state);
             let new = remember(&mut host.locals, local);
-            match host.batch.as_ref().map(|slip| slip.written()) {
+            match host.batch.as_ref().map(|slip| slip.get()) {
                 Some(None) if !new => {}
                 Some(Some(true)) | None if !new => host.batch = None,
                 // Not written yet, or that failed.
-                _ => host.batch = Some(journal.add(&host_lines(addr, &host.name, &host.locals))),
+                _ => {
+                    let key = host_key(addr, &host.name);
+                    host.batch = Some(records.set(&key, &host_value(&host.locals)));
+                }
             }
             return host.batch.clone().map_or(Recorded::Yes, Recorded::With);
         }
-        let bytes = ENTRY + 2 * client.name.len();
+        let bytes = ENTRY + 3 * client.name.len();
         let fits = count < MAX_HOSTS
             && at.len() < MAX_NAMES
             && self.memory.as_mut().is_some_and(|m| m.grow(bytes));
@@ -385,7 +306,7 @@ impl Hosts {
             }
             return Recorded::Full;
         }
-        let batch = journal.add(&host_lines(addr, &client.name, &[local]));
+        let batch = records.set(&host_key(addr, &client.name), &host_value(&[local]));
         at.push(Host {
             name: Arc::clone(&client.name),
             locals: SmallVec::from_slice(&[local]),
@@ -422,7 +343,7 @@ impl Hosts {
         }
         self.count -= 1;
         if let Some(memory) = &mut self.memory {
-            memory.shrink_to(memory.bytes() - (ENTRY + 2 * name.len()));
+            memory.shrink_to(memory.bytes() - (ENTRY + 3 * name.len()));
         }
         true
     }
@@ -431,7 +352,7 @@ impl Hosts {
     pub(crate) fn remove(&mut self, gone: &[Client]) {
         for client in gone {
             if self.forget(client.address, &client.name) {
-                self.journal.add(&gone_line(client.address, &client.name));
+                self.records.remove(&host_key(client.address, &client.name));
             }
         }
     }
@@ -439,12 +360,11 @@ impl Hosts {
     /// Forgets the hosts that have nothing, as `has` knows, and have asked for nothing since
     /// `since`, and those of before the restart.
     pub(crate) fn prune(&mut self, has: impl Fn(&Client) -> bool, since: Duration) {
-        let mut lines = String::new();
         let mut idle = Vec::new();
         for (&address, at) in &self.hosts {
             for host in at.iter().filter(|h| h.asked < since) {
                 let client = Client {
-                    service: super::SERVICE,
+                    service: SERVICE,
                     address,
                     name: Arc::clone(&host.name),
                 };
@@ -455,16 +375,12 @@ impl Hosts {
         }
         for client in idle {
             self.forget(client.address, &client.name);
-            lines.push_str(&gone_line(client.address, &client.name));
+            self.records.remove(&host_key(client.address, &client.name));
         }
-        self.recovering_at.clear();
         for r in std::mem::take(&mut self.recovering) {
             if self.get(r.addr, &r.name).is_none() {
-                lines.push_str(&gone_line(r.addr, &r.name));
+                self.records.remove(&host_key(r.addr, &r.name));
             }
-        }
-        if !lines.is_empty() {
-            self.journal.add(&lines);
         }
     }
 
@@ -485,29 +401,28 @@ impl Hosts {
             .map_or(0, |h| h.state)
     }
 
-    fn drop_monitors(&mut self, gone: impl Fn(&Monitor) -> bool) -> bool {
-        let before = self.monitors.len();
-        self.monitors.retain(|m| !gone(m));
-        self.monitors.len() != before
-    }
-
     /// SM_MON: a lock manager of this machine wants to be notified of the restart of a host.
     pub(crate) fn monitor(&mut self, m: Monitor) -> bool {
-        self.drop_monitors(|old| same(old, &m));
+        self.monitors.retain(|old| !same(old, &m));
         if self.monitors.len() >= MAX_MONITORS {
             return false;
         }
-        self.journal.add(&monitor_line(&m));
+        let value = format!("{} {}", m.version, hex(&m.private));
+        self.records.set(&monitor_key(&m), &value);
         self.monitors.push(m);
         true
     }
 
     /// SM_UNMON of one host, or SM_UNMON_ALL.
     pub(crate) fn unmonitor(&mut self, host: Option<&[u8]>, program: u32) {
-        if self.drop_monitors(|m| m.program == program && host.is_none_or(|h| h == m.host)) {
-            let host = host.map_or_else(String::new, |h| format!(" {}", hex(h)));
-            self.journal.add(&format!("unmonitor {program}{host}\n"));
-        }
+        let records = &self.records;
+        self.monitors.retain(|m| {
+            let gone = m.program == program && host.is_none_or(|h| h == m.host);
+            if gone {
+                records.remove(&monitor_key(m));
+            }
+            !gone
+        });
     }
 
     /// Whether a lock manager of this machine asked for a host.

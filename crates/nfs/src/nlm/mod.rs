@@ -2,7 +2,7 @@
 //!
 //! NLM keeps state on both sides, so each side must learn of the other's
 //! restart. A client that takes a lock becomes a *monitored host*: it is recorded
-//! durably before the lock is granted (`journal`; the call is parked meanwhile). When the server starts and finds hosts
+//! durably before the lock is granted (`weir_vfs::grace`; the call is parked meanwhile). When the server starts and finds hosts
 //! in the record, it notifies them (SM_NOTIFY) and for a grace period only grants
 //! locks that are claimed again. When a client restarts it notifies us, and all
 //! that it held is released. A server that finds no hosts has no grace period.
@@ -18,13 +18,10 @@
 //! again by itself if it has not (clients poll blocked locks, Linux every 30 s).
 
 mod hosts;
-mod journal;
 mod serve;
 pub mod wire;
 
-pub(crate) use hosts::{Monitor, Recorded};
-pub use journal::HostStore;
-pub(crate) use journal::Slip;
+pub(crate) use hosts::{Monitor, Recorded, claimant};
 pub(crate) use serve::{Op, takes_identity};
 pub(crate) use wire::PROCEDURES;
 
@@ -32,7 +29,6 @@ use crate::outgoing::{Outbox, Outgoing};
 use crate::rpc::{self, Message};
 use crate::service::NLM_PROGRAM;
 use hosts::Hosts;
-use journal::Journal;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -40,6 +36,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Clock, Reservation, Rng};
 use weir_vfs::claims::{Client, Full, Grant, Notice, Owner, Range, ServiceId, Sink};
+use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::{Clients, FileId, Vfs};
 
@@ -78,7 +75,6 @@ struct State {
     pending: HashMap<u64, Pending>,
     /// Grants among them.
     grants: usize,
-    grace_until: Duration,
     next_prune: Duration,
 }
 
@@ -91,7 +87,6 @@ pub(crate) struct LockService {
     name: String,
     grace: Duration,
     state: Mutex<State>,
-    journal: Arc<Journal>,
     outbox: Arc<Outbox>,
 }
 
@@ -100,7 +95,7 @@ pub(crate) struct Parts {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
-    pub(crate) store: Arc<dyn HostStore>,
+    pub(crate) records: Arc<dyn Records>,
     pub(crate) grace: Duration,
     pub(crate) name: String,
     pub(crate) outbox: Arc<Outbox>,
@@ -110,14 +105,8 @@ impl LockService {
     /// Starts the service: reads who held locks before, tells them, and opens
     /// the grace period if there are any.
     pub(crate) fn start(p: Parts) -> Arc<LockService> {
-        let journal = Arc::new(Journal::new(p.store));
-        let hosts = Hosts::load(Arc::clone(&journal), p.vfs.claims.budget());
+        let hosts = Hosts::load(p.records, p.vfs.claims.budget());
         let now = p.clock.monotonic();
-        let grace_until = if hosts.recovering().is_empty() {
-            Duration::ZERO
-        } else {
-            now.saturating_add(p.grace)
-        };
         let service = Arc::new(LockService {
             vfs: p.vfs,
             clock: p.clock,
@@ -128,42 +117,23 @@ impl LockService {
                 hosts,
                 pending: HashMap::new(),
                 grants: 0,
-                grace_until,
                 next_prune: now,
             }),
-            journal,
             outbox: p.outbox,
         });
         let sink: Weak<dyn Sink> = Arc::downgrade(&(Arc::clone(&service) as Arc<dyn Sink>));
         service.vfs.claims.attach(SERVICE, sink);
+        service.begin_grace(now);
         service.announce(now);
         service
     }
 
-    fn in_grace(&self, state: &State) -> bool {
-        self.clock.monotonic() < state.grace_until
-    }
-
-    /// Writes the record of lock holders until [`LockService::close`]: for one thread.
-    pub(crate) fn keep_record(&self) {
-        self.journal.keep(&|cut| self.record(cut));
-    }
-
-    /// Writes what is to be written now.
-    pub(crate) fn write_record(&self) {
-        self.journal.write(&|cut| self.record(cut));
-    }
-
-    /// The whole record; `cut` is called at the moment that it shows.
-    fn record(&self, cut: &mut dyn FnMut()) -> String {
+    /// Only hosts at addresses that had some may claim locks for a while, if there are any.
+    fn begin_grace(&self, now: Duration) {
         let state = self.state.lock();
-        cut();
-        state.hosts.whole()
-    }
-
-    /// Ends [`LockService::keep_record`].
-    pub(crate) fn close(&self) {
-        self.journal.close();
+        let recovering = state.hosts.recovering().iter();
+        let expected = recovering.map(|r| claimant(r.addr));
+        self.vfs.grace.begin(expected, now, self.grace);
     }
 
     /// Notifies everyone who held locks, and the lock managers of this machine
@@ -365,7 +335,7 @@ impl LockService {
                 }
             }
         }
-        if now >= state.grace_until && now >= state.next_prune {
+        if self.vfs.grace.settle(now) && now >= state.next_prune {
             state.next_prune = now.saturating_add(PRUNE);
             // A host that was just recorded may not have its lock yet.
             let since = now.saturating_sub(PRUNE);
@@ -506,12 +476,8 @@ impl LockService {
         state.pending.clear();
         state.grants = 0;
         state.hosts.restart();
-        state.grace_until = if state.hosts.recovering().is_empty() {
-            Duration::ZERO
-        } else {
-            now.saturating_add(self.grace)
-        };
         drop(state);
+        self.begin_grace(now);
         self.announce(now);
     }
 

@@ -1,7 +1,7 @@
 //! The procedures of NLM version 4.
 
 use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_share_result};
-use super::{LockService, Recorded, SERVICE, Slip};
+use super::{LockService, Recorded, SERVICE, claimant};
 use crate::v3::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use weir_base::VolumeId;
 use weir_vfs::claims::{
     Client, Grant, Lock, Modes, OpenRequest, Opened, Owner, Range, Verdict, Who,
 };
+use weir_vfs::grace::{Refused, Slip};
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
 
@@ -230,7 +231,8 @@ impl<'a> Op<'a> {
     }
 
     fn test(&self, file: FileId, lock: &Lock) -> (Stat, Option<Lock>) {
-        if self.service.in_grace(&self.service.state.lock()) {
+        let now = self.service.clock.monotonic();
+        if self.service.vfs.grace.runs(now) {
             return (Stat::DeniedGracePeriod, None);
         }
         match self.service.vfs.claims.test(file, lock) {
@@ -251,15 +253,15 @@ impl<'a> Op<'a> {
         if client.name.len() > super::hosts::MAX_NAME {
             return Err(Stat::DeniedNoLocks);
         }
-        let mut state = self.service.state.lock();
-        match (self.service.in_grace(&state), reclaim) {
-            (true, false) => return Err(Stat::DeniedGracePeriod),
-            (false, true) => return Err(Stat::Denied),
-            (true, true) if !state.hosts.may_reclaim(client.address) => return Err(Stat::Denied),
-            _ => {}
+        let now = self.service.clock.monotonic();
+        let grace = &self.service.vfs.grace;
+        match grace.admit(&claimant(client.address), reclaim, now) {
+            Ok(()) => {}
+            Err(Refused::Grace) => return Err(Stat::DeniedGracePeriod),
+            Err(Refused::NoGrace | Refused::NotExpected) => return Err(Stat::Denied),
         }
         if monitored {
-            let now = self.service.clock.monotonic();
+            let mut state = self.service.state.lock();
             // A lock whose holder could not be notified of a restart is none.
             match state.hosts.add(client, self.local, nsm_state, now) {
                 Recorded::Yes => {}

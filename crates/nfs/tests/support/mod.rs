@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir_base::{Clock, Lsn, ManualClock, SeededRng, Time};
-use weir_nfs::{Arrival, Config, ConnInfo, Handled, HostStore, Later, Outgoing, ReplyBuf, Service};
+use weir_nfs::{Arrival, Config, ConnInfo, Handled, Later, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::{FramePool, MemDevice};
 use weir_vfs::claims::ServiceId;
+use weir_vfs::grace::{FileRecords, RecordFile, Records};
 use weir_vfs::stats::Done;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
@@ -184,7 +185,7 @@ impl MemoryStore {
     }
 }
 
-impl HostStore for MemoryStore {
+impl RecordFile for MemoryStore {
     fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
         Ok(self.record.lock().unwrap().clone())
     }
@@ -204,6 +205,7 @@ pub struct Server {
     pub disks: Disks,
     pub clock: Arc<ManualClock>,
     pub store: Arc<MemoryStore>,
+    pub records: Arc<FileRecords>,
     pub xid: std::cell::Cell<u32>,
     pub peer: std::cell::Cell<SocketAddr>,
     pub uid: std::cell::Cell<(u32, u32)>,
@@ -225,13 +227,14 @@ impl Server {
         let vfs = Vfs::new(HandleKey::new([9; 16]));
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         let clock = Arc::new(ManualClock::default());
+        let records = Arc::new(FileRecords::new(store.clone()));
         let service = Service::new(Config {
             vfs: Arc::clone(&vfs),
             clock: clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
             drc_bytes: 1 << 20,
             done_calls: engine.done_calls(),
-            hosts: store.clone(),
+            records: records.clone(),
             grace: GRACE,
             name: "weir".into(),
         });
@@ -244,6 +247,7 @@ impl Server {
             disks,
             clock,
             store,
+            records,
             xid: 1.into(),
             peer: std::cell::Cell::new(peer),
             uid: (0, 0).into(),
@@ -254,7 +258,8 @@ impl Server {
 
     /// The same data behind a service that has just started.
     pub fn restart(&mut self) {
-        self.service.write_lock_record();
+        self.records.write();
+        self.records = Arc::new(FileRecords::new(self.store.clone()));
         self.vfs.claims.release_all(ServiceId(0));
         self.service = Service::new(Config {
             vfs: Arc::clone(&self.vfs),
@@ -262,7 +267,7 @@ impl Server {
             rng: Arc::new(SeededRng::new(2)),
             drc_bytes: 1 << 20,
             done_calls: self.engine.done_calls(),
-            hosts: self.store.clone(),
+            records: self.records.clone(),
             grace: GRACE,
             name: "weir".into(),
         });
@@ -325,7 +330,7 @@ impl Server {
         match self.service.handle(&self.conn(), record, arrival) {
             Handled::Later(f) | Handled::Held(f) => {
                 // What a host's first lock waits for; there is no thread for it here.
-                self.service.write_lock_record();
+                self.records.write();
                 block_on(f)
             }
             now => now,

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir_base::{Clock, Time};
-use weir_nfs::{Config, ConnInfo, Handled, HostStore, Service};
+use weir_nfs::{Config, ConnInfo, Handled, Service};
 use weir_store::aggregate::Aggregate;
+use weir_vfs::grace::{FileRecords, RecordFile, Records};
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs};
 
 use super::client::{Caller, Page, call, get_page, get_results, put_args, put_readdir, results};
@@ -22,11 +23,11 @@ use crate::machine::{Machine, Running};
 use crate::model::{Errno, Op, Slot};
 use crate::subject::{Answer, Entry, Handle, Subject};
 
-/// The record of lock hosts, kept in memory.
+/// The records of clients, kept in memory.
 #[derive(Default)]
 struct Hosts(Mutex<Option<Vec<u8>>>);
 
-impl HostStore for Hosts {
+impl RecordFile for Hosts {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
         Ok(self.0.lock().clone())
     }
@@ -47,6 +48,7 @@ impl HostStore for Hosts {
 pub struct Server {
     /// The service itself.
     pub service: Arc<Service>,
+    records: Arc<FileRecords>,
     aggregate: Arc<Aggregate>,
     conn: ConnInfo,
     xid: Cell<u32>,
@@ -85,13 +87,14 @@ impl Server {
             Arc::clone(&running.volume),
             vec![Rule::open(Squash::None)],
         )]);
+        let records = Arc::new(FileRecords::new(Arc::new(Hosts::default())));
         let service = Service::new(Config {
             vfs,
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             rng: Arc::new(weir_base::SeededRng::new(7)),
             drc_bytes: 1 << 20,
             done_calls: running.engine.done_calls(),
-            hosts: Arc::new(Hosts::default()),
+            records: Arc::clone(&records) as Arc<dyn Records>,
             grace: Duration::from_secs(1),
             name: "weir".into(),
         });
@@ -100,6 +103,7 @@ impl Server {
         };
         Ok(Server {
             service,
+            records,
             aggregate: Arc::clone(running.engine.aggregate()),
             conn: ConnInfo::new(1, address("10.0.0.1:900")?, address("10.0.0.99:2049")?),
             // Never one of an earlier life: its calls are known.
@@ -113,7 +117,7 @@ impl Server {
         match self.service.handle(&self.conn, message, now) {
             Handled::Later(future) | Handled::Held(future) => {
                 // What a host's first lock waits for; there is no thread for it here.
-                self.service.write_lock_record();
+                self.records.write();
                 block_on(future)
             }
             at_once => at_once,
