@@ -35,7 +35,7 @@ id! {
 }
 id! {
     /// Number of a volume within its aggregate. Never reused.
-    VolumeId(u32)
+    VolumeId(u64)
 }
 id! {
     /// Inode number within a volume. Never reused.

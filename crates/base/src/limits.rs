@@ -13,6 +13,9 @@ pub const MAX_NAME: usize = 255;
 /// NUL that is not stored.
 pub const MAX_SYMLINK: usize = 4095;
 
+/// Longest value of an extended attribute, and longest access control list, in bytes: as Linux's `XATTR_SIZE_MAX`.
+pub const MAX_XATTR: usize = 65_536;
+
 /// Longest path in a MOUNT request in bytes (`MNTPATHLEN`, RFC 1813 section 5).
 pub const MAX_MOUNT_PATH: usize = 1024;
 

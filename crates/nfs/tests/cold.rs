@@ -83,7 +83,7 @@ fn an_abandoned_call_is_charged_for_nothing() {
     };
     s.vfs.throttle.apply(&Plan {
         volumes: vec![VolumePlan {
-            volume: u64::from(s.volume.id().0),
+            volume: s.volume.id().0,
             name: "vol1".into(),
             pool: 0,
             limits,

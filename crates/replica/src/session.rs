@@ -68,7 +68,7 @@ pub struct Named {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     /// This is there.
-    Volume(Volume),
+    Volume(Box<Volume>),
     /// That is what it holds.
     Content(ContentHash),
     /// It takes longer; the answer is still to come.

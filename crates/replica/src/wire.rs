@@ -21,11 +21,11 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Bytes before a frame's payload.
 pub const HEADER: usize = 16;
 
-/// What this program speaks. Version 1 knew snapshots by another identity, and compared nothing at the end.
-pub const VERSION: u16 = 2;
+/// What this program speaks. Earlier versions were never released: they sent other identities and other records.
+pub const VERSION: u16 = 3;
 
 /// The oldest version that it understands.
-pub const OLDEST: u16 = 2;
+pub const OLDEST: u16 = 3;
 
 const MAGIC: [u8; 8] = *b"WEIRREPL";
 const COMPRESSED: u8 = 1;

@@ -83,6 +83,7 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
             volume: Arc::clone(&running.volume),
             durable: &durable,
             on_wait: &quiet,
+            pins: &running.pins,
         };
         let runner = match &mut runner {
             Some(runner) => {
@@ -112,6 +113,7 @@ fn tell(seed: u64, diary: &mut Diary) -> Checked {
                 volume: Arc::clone(&running.volume),
                 durable: &durable,
                 on_wait: &quiet,
+                pins: &running.pins,
             };
             return runner
                 .verify(&mut subject, &choices)
@@ -245,6 +247,7 @@ impl Life<'_> {
             volume: Arc::clone(&running.volume),
             durable: &durable,
             on_wait: &on_wait,
+            pins: &self.running.pins,
         };
         let result = self.runner.step(&mut subject, id, op);
         match result {

@@ -1,15 +1,15 @@
 //! The engine as a subject: operations straight on a volume.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use weir_base::{Ino, Time};
 use weir_volume::{
-    Attr, Change, CreateHow, Cx, Done, FileKind, FsError, ReadDirLimit, SetAttr, SetTime,
-    Stability, Stop, Volume,
+    Attr, Change, CreateHow, Cx, Done, FileKind, FsError, Pin, ReadDirLimit, SetAttr, SetHow,
+    SetTime, Stability, Stop, Volume,
 };
 
 use crate::machine::Running;
-use crate::model::{Errno, How, Kind, Op, Set, SetTo, Slot, Stable};
+use crate::model::{Data, Errno, How, Kind, Op, Set, SetTo, Slot, Stable, listed_xattrs};
 use crate::runner::Mismatch;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
 
@@ -24,6 +24,8 @@ pub struct EngineSubject<'a> {
     pub durable: &'a (dyn Fn() -> u64 + Send + Sync),
     /// See [`OnWait`].
     pub on_wait: &'a OnWait<'a>,
+    /// What is open.
+    pub pins: &'a Mutex<Vec<Pin>>,
 }
 
 /// Runs `call` with the volume of a running machine as its subject.
@@ -36,6 +38,7 @@ pub(crate) fn with<T>(
         volume: Arc::clone(&running.volume),
         durable: &durable,
         on_wait: &|_| {},
+        pins: &running.pins,
     };
     call(&mut subject).map_err(|m| m.0)
 }
@@ -112,6 +115,7 @@ fn set_attr(set: &Set) -> SetAttr {
         size: set.size,
         atime: set_time(set.atime),
         mtime: set_time(set.mtime),
+        ..SetAttr::default()
     }
 }
 
@@ -307,6 +311,42 @@ impl EngineSubject<'_> {
                 let len = u32::try_from(done.value.len).unwrap_or(u32::MAX);
                 answer.written = Some((granted, len));
                 answer.lsn = lsn(&done);
+            }
+            Op::Punch {
+                object,
+                offset,
+                len,
+            } => {
+                let done = self.drive(cx, |cx| vol.punch(cx, ino(*object), *offset, *len))?;
+                answer.changed = vec![around(&done.value)];
+                answer.lsn = lsn(&done);
+            }
+            Op::SetXattr {
+                object,
+                name,
+                value,
+            } => {
+                let value = value.map(Data::bytes);
+                let done = self.drive(cx, |cx| {
+                    let how = SetHow::Either;
+                    vol.set_xattr(cx, ino(*object), name, value.as_deref(), how)
+                })?;
+                answer.changed = vec![around(&done.value)];
+                answer.lsn = lsn(&done);
+            }
+            Op::Xattrs { object } => {
+                let mut names = self.drive(cx, |cx| vol.xattrs(cx, ino(*object)))?;
+                names.sort();
+                let mut all = Vec::new();
+                for name in &names {
+                    let value = self.drive(cx, |cx| vol.xattr(cx, ino(*object), name))?;
+                    all.push((&**name, value));
+                }
+                answer.data = Some(listed_xattrs(all.into_iter()));
+            }
+            Op::Open { object } => {
+                let pin = self.drive(cx, |cx| vol.pin(cx, ino(*object)))?;
+                self.pins.lock().unwrap().push(pin);
             }
             Op::Commit {
                 object,

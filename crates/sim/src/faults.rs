@@ -322,7 +322,7 @@ pub fn full(seed: u64) -> Checked {
         chunks: if by_host { 8 } else { 1 },
         ..Sizes::small()
     };
-    let (mut scene, mut running) = Scene::new(seed, sizes, Profile::mixed())?;
+    let (mut scene, mut running) = Scene::new(seed, sizes, Profile::mixed().without_opens())?;
     if by_host {
         scene.machine.world.set_host_free(choices.below(CHUNK / 8));
     }

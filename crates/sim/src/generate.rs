@@ -27,7 +27,7 @@ pub struct Profile {
     pub unstable: u64,
 }
 
-const CHOICES: usize = 16;
+const CHOICES: usize = 19;
 
 /// Kinds of operations, as indexes of [`Profile::weights`].
 #[derive(Clone, Copy)]
@@ -48,6 +48,9 @@ enum Choice {
     Rename,
     Link,
     Readdir,
+    Punch,
+    SetXattr,
+    Open,
 }
 
 const ALL: [Choice; CHOICES] = [
@@ -67,6 +70,9 @@ const ALL: [Choice; CHOICES] = [
     Choice::Rename,
     Choice::Link,
     Choice::Readdir,
+    Choice::Punch,
+    Choice::SetXattr,
+    Choice::Open,
 ];
 
 impl Profile {
@@ -74,7 +80,7 @@ impl Profile {
     #[must_use]
     pub fn mixed() -> Profile {
         Profile {
-            weights: [5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4],
+            weights: [5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4, 4, 4, 2],
             objects: 40,
             longest: 300_000,
             huge: true,
@@ -87,7 +93,7 @@ impl Profile {
     #[must_use]
     pub fn names() -> Profile {
         Profile {
-            weights: [4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6],
+            weights: [4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6, 0, 3, 4],
             objects: 60,
             longest: 5000,
             huge: false,
@@ -100,7 +106,7 @@ impl Profile {
     #[must_use]
     pub fn data() -> Profile {
         Profile {
-            weights: [1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1],
+            weights: [1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1, 10, 1, 1],
             objects: 8,
             longest: 600_000,
             huge: true,
@@ -109,11 +115,27 @@ impl Profile {
         }
     }
 
+    /// The same, as far as NFSv3 has operations for it.
+    #[must_use]
+    pub fn over_nfs3(mut self) -> Profile {
+        let [.., punch, xattr, open] = &mut self.weights;
+        (*punch, *xattr, *open) = (0, 0, 0);
+        self
+    }
+
+    /// The same without anything open: what is removed gives its space back.
+    #[must_use]
+    pub fn without_opens(mut self) -> Profile {
+        let [.., open] = &mut self.weights;
+        *open = 0;
+        self
+    }
+
     /// Only what a crash can lose: no reads, nothing invalid.
     #[must_use]
     pub fn mutations() -> Profile {
         Profile {
-            weights: [0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0],
+            weights: [0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0, 6, 4, 2],
             objects: 30,
             longest: 200_000,
             huge: true,
@@ -323,6 +345,36 @@ impl Generator {
             Choice::Readdir => Op::Readdir {
                 dir: self.dir(model),
                 entries: *self.choices.pick(&[1, 2, 3, 7, 100]),
+            },
+            Choice::Punch => {
+                let object = self.file(model);
+                let long = self.choices.chance(1, 4);
+                Op::Punch {
+                    object,
+                    offset: self.offset(model, object),
+                    len: match long {
+                        true => self.choices.below(1 << 40),
+                        false => u64::from(self.length(self.profile.longest)),
+                    },
+                }
+            }
+            Choice::SetXattr => {
+                self.pattern += 1;
+                let data = Data {
+                    pattern: self.pattern,
+                    len: match self.choices.below(4) {
+                        0 => self.choices.below(20_000) as u32,
+                        _ => self.choices.below(100) as u32,
+                    },
+                };
+                Op::SetXattr {
+                    object: self.any(model),
+                    name: Name::from(*self.choices.pick(&["user.a", "user.A", "user.b", "x"])),
+                    value: self.choices.chance(2, 3).then_some(data),
+                }
+            }
+            Choice::Open => Op::Open {
+                object: self.file(model),
             },
         }
     }

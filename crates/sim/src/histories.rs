@@ -320,6 +320,17 @@ impl Steps<'_> {
         let blocks = branch.files.entry(name.clone()).or_default();
         let at = choices.index(blocks.len() + 1);
         let len = choices.between(1, 14) as usize;
+        if at < blocks.len() && choices.chance(1, 4) {
+            let end = blocks.len().min(at + len);
+            blocks[at..end].fill(0);
+            let result = find(vol, name).and_then(|ino| {
+                let (off, len) = ((at * BLOCK) as u64, (len * BLOCK) as u64);
+                let done = run(vol, |cx| vol.punch(cx, ino, off, len))?;
+                self.engine.wait_durable(done.lsn)
+            });
+            let what = format!("punch {volume}/{name} {at}+{len}");
+            return (what, self.judge(result, None, after));
+        }
         let byte = choices.between(1, 255) as u8;
         blocks.resize(blocks.len().max(at + len), 0);
         blocks[at..at + len].fill(byte);

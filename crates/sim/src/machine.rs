@@ -1,13 +1,13 @@
 //! A simulated machine that runs the engine: disks, memory, clock, and the switch that turns the power off.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use weir_base::{Clock, ManualClock, Rng, SeededRng, Time};
 use weir_store::aggregate::{Aggregate, Env};
 use weir_store::layout::{self, Slot};
 use weir_store::{Device, FramePool};
 use weir_volume::check::{CheckOptions, check_on, repair_on};
-use weir_volume::{Engine, EngineOptions, Volume};
+use weir_volume::{Engine, EngineOptions, Pin, Volume};
 
 use crate::disk::{DiskId, DiskOptions, World};
 use crate::rand::Choices;
@@ -85,6 +85,8 @@ pub struct Running {
     pub engine: Engine,
     /// The volume under test.
     pub volume: Arc<Volume>,
+    /// What is open in it.
+    pub pins: Mutex<Vec<Pin>>,
 }
 
 impl Machine {
@@ -119,6 +121,9 @@ impl Machine {
         engine
             .create_volume(VOLUME, (0, 0), 0o755, machine.clock.now(), &*machine.rng)
             .map_err(|e| format!("create volume: {e}"))?;
+        // So that what is open stays over restarts: no grace period ends in these stories.
+        let noted = engine.record_client(1, Some(b"a client"));
+        noted.map_err(|stop| format!("record a client: {stop:?}"))?;
         engine.shutdown().map_err(|e| format!("shutdown: {e}"))?;
         Ok(machine)
     }
@@ -160,7 +165,11 @@ impl Machine {
             Aggregate::open_on(device, log, self.env()?).map_err(|e| format!("aggregate: {e}"))?;
         let engine = self.engine(aggregate, replay)?;
         let volume = engine.volume(VOLUME).ok_or("the volume is gone")?;
-        Ok(Running { engine, volume })
+        Ok(Running {
+            engine,
+            volume,
+            pins: Mutex::default(),
+        })
     }
 
     /// Page frames of 4 KiB.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use weir_base::SeededRng;
+use weir_base::{Ino, SeededRng};
 use weir_replica::batch::Forgery;
 use weir_replica::manager::{Job, Task};
 use weir_replica::model::{Path, TransferKind, system_policies};
@@ -18,7 +18,7 @@ use weir_replica::pipe::{Pipe, Ran};
 use weir_replica::plan;
 use weir_replica::send::SendOptions;
 use weir_replica::transfer::TransferError;
-use weir_volume::{CreateHow, Engine, FsError, SetAttr, Stability, Stop, Volume};
+use weir_volume::{CreateHow, Cx, Engine, FsError, SetAttr, SetHow, Stability, Stop, Volume};
 
 use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
 use crate::machine::{Machine, Running, Sizes, VOLUME};
@@ -36,6 +36,13 @@ struct Side {
     /// Oldest first.
     snapshots: Vec<(String, Files)>,
     free: u64,
+}
+
+/// An attribute of every file: what its blocks hold.
+const ATTRIBUTE: &[u8] = b"user.blocks";
+
+fn vol_xattr(vol: &Volume, cx: &mut Cx, ino: Ino) -> Result<Vec<u8>, Stop> {
+    vol.xattr(cx, ino, ATTRIBUTE)
 }
 
 impl Side {
@@ -103,6 +110,13 @@ impl Side {
         for (name, files) in &self.snapshots {
             let view = vol.open_snapshot(name).map_err(|e| e.to_string())?;
             let got = contents(&view).map_err(|e| format!("{}@{name}: {e}", self.volume))?;
+            for (file, blocks) in &got {
+                let of = find(&view, file);
+                let value = of.and_then(|ino| run(&view, |cx| vol_xattr(&view, cx, ino)));
+                if value.as_ref() != Ok(blocks) {
+                    return Err(format!("{}@{name}/{file} has {value:?}", self.volume));
+                }
+            }
             if got != *files {
                 return Err(format!("{}@{name} is {got:?}, not {files:?}", self.volume));
             }
@@ -324,6 +338,17 @@ impl Story<'_> {
             let off = (at * BLOCK) as u64;
             run(&vol, |cx| {
                 vol.write(cx, ino, off, &data, Stability::FileSync)
+            })
+            .map_err(failed)?;
+            if choices.chance(1, 3) {
+                let (at, len) = (choices.index(blocks.len()), choices.between(1, 40) as usize);
+                let end = blocks.len().min(at + len);
+                blocks[at..end].fill(0);
+                let (off, len) = ((at * BLOCK) as u64, (len * BLOCK) as u64);
+                run(&vol, |cx| vol.punch(cx, ino, off, len)).map_err(failed)?;
+            }
+            run(&vol, |cx| {
+                vol.set_xattr(cx, ino, ATTRIBUTE, Some(&**blocks), SetHow::Either)
             })
             .map_err(failed)?;
         }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use weir_base::Time;
 
+use crate::model::listed_xattrs;
 use crate::model::{
     Body, Errno, Errors, Expect, Guard, Kind, Model, Moved, Name, Node, Op, PAGE, ROOT, RootAttr,
     Rules, Slot, Stable,
@@ -471,6 +472,7 @@ impl Runner {
     /// A clean stop: even what nobody committed is on the device now.
     pub fn stopped_cleanly(&mut self) {
         self.acknowledge_all();
+        self.model.forget_opens();
         self.base = self.model.clone();
     }
 
@@ -505,6 +507,7 @@ impl Runner {
                 Ok(findings) => {
                     self.model = candidate;
                     self.model.forget_access_times();
+                    self.model.forget_opens();
                     for (slot, moved) in findings.moved {
                         self.model.adopt_moved(slot, moved);
                     }
@@ -593,6 +596,14 @@ impl Runner {
                 differ!("{op:?} came without attributes");
             };
             self.compare_attr(slot, &attr, strictness, findings)?;
+            if !self.model.rules().unix {
+                let op = Op::Xattrs { object: slot };
+                let all = node.xattrs.iter();
+                let want = listed_xattrs(all.map(|(name, value)| (&*name.0, value.bytes())));
+                if ask(&op)?.is_some_and(|answer| answer.data != Some(want)) {
+                    differ!("the extended attributes of {slot:?} differ");
+                }
+            }
             match &node.body {
                 Body::Dir { entries, .. } => {
                     let op = Op::Readdir {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::HOST_MARGIN;
 use crate::error::StoreError;
-use crate::superblock::{AggregateId, FORMAT_VERSION};
+use crate::superblock::{AggregateId, FORMAT_VERSION, other_format};
 
 const MAGIC: &str = "weir-aggregate";
 const LOG_MAGIC: &str = "weir-log";
@@ -298,17 +298,13 @@ fn read_identity(dir: &Path, name: &str, magic: &str) -> Result<Identity, StoreE
     if value.get("magic").and_then(|m| m.as_str()) != Some(magic) {
         return Err(foreign());
     }
-    // The version before the rest: a newer format may have other fields.
-    match value.get("format").and_then(serde_json::Value::as_u64) {
-        Some(version) if version > u64::from(FORMAT_VERSION) => {
-            return Err(refuse(
-                &path,
-                format!(
-                    "format version {version} is newer than this server knows ({FORMAT_VERSION})"
-                ),
-            ));
+    // The version before the rest: another format may have other fields.
+    let format = value.get("format").and_then(serde_json::Value::as_u64);
+    match format.map(u32::try_from) {
+        Some(Ok(FORMAT_VERSION)) => {}
+        Some(version) => {
+            return Err(refuse(&path, other_format(version.unwrap_or(u32::MAX))));
         }
-        Some(_) => {}
         None => return Err(foreign()),
     }
     serde_json::from_value(value).map_err(|_| foreign())
@@ -442,12 +438,18 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_untouched() {
+    fn another_format_is_refused_untouched() {
         let dir = tempfile::tempdir().unwrap();
-        let newer = br#"{"magic":"weir-aggregate","format":2,"id":[1,2]}"#;
-        fs::write(dir.path().join(IDENTITY), newer).unwrap();
-        assert!(text(Folder::open(dir.path(), None)).contains("format version 2 is newer"));
-        assert_eq!(listing(dir.path()), ["weir.json"]);
+        for (version, why) in [(1, "1 was never released"), (3, "3 is newer")] {
+            let other = format!(r#"{{"magic":"weir-aggregate","format":{version},"id":[1,2]}}"#);
+            fs::write(dir.path().join(IDENTITY), other).unwrap();
+            let refused = text(Folder::open(dir.path(), None));
+            assert!(
+                refused.contains(&format!("format version {why}")),
+                "{refused}"
+            );
+            assert_eq!(listing(dir.path()), ["weir.json"]);
+        }
     }
 
     #[test]

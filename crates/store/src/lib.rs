@@ -6,6 +6,8 @@ pub mod block;
 pub mod cache;
 pub mod cp;
 pub mod device;
+#[cfg(test)]
+mod document;
 pub mod error;
 pub mod folder;
 pub mod frame;

@@ -9,11 +9,10 @@
 //! this is made for, and would cost a decoding step a comparison.
 //!
 //! ```text
-//! 0   magic "WNOD"            12  lowest byte used by values, u16 (leaf)
-//! 4   level u8, 0 = leaf      14  zero u16
-//! 5   zero u8                 16  generation that wrote the node, u64
-//! 6   slots u16               24  slots …                … values 4096
-//! 8   tree u32
+//! 0   magic "WNOD"            8   tree u64
+//! 4   level u8, 0 = leaf      16  generation that wrote the node, u64
+//! 5   zero u8                 24  lowest byte used by values, u16 (leaf)
+//! 6   slots u16               26  slots …                … values 4096
 //! ```
 //! Numbers are little-endian, except inside keys: those are big-endian, so that
 //! comparing bytes is comparing keys. A leaf's slot is key, offset u16 and
@@ -36,7 +35,7 @@ pub const KEY_SIZE: usize = 17;
 pub const MAX_LEVEL: u8 = 15;
 
 const MAGIC: [u8; 4] = *b"WNOD";
-const HEADER: usize = 24;
+const HEADER: usize = 26;
 const LEAF_SLOT: usize = KEY_SIZE + 4;
 const INNER_SLOT: usize = KEY_SIZE + PTR_SIZE;
 
@@ -165,7 +164,7 @@ impl<'a> NodeView<'a> {
 
     /// The tree that wrote the node.
     pub fn tree(&self) -> VolumeId {
-        VolumeId(u32::from_le_bytes(take(self.bytes, 8)))
+        VolumeId(u64::from_le_bytes(take(self.bytes, 8)))
     }
 
     #[inline]
@@ -360,9 +359,9 @@ pub(crate) fn encode<'a>(
     header[0..4].copy_from_slice(&MAGIC);
     header[4] = level;
     header[6..8].copy_from_slice(&count.to_le_bytes());
-    header[8..12].copy_from_slice(&tree.0.to_le_bytes());
-    header[12..14].copy_from_slice(&u16::try_from(heap).unwrap_or(0).to_le_bytes());
+    header[8..16].copy_from_slice(&tree.0.to_le_bytes());
     header[16..24].copy_from_slice(&generation.0.to_le_bytes());
+    header[24..26].copy_from_slice(&u16::try_from(heap).unwrap_or(0).to_le_bytes());
     if let Some(into) = bytes.first_chunk_mut::<HEADER>() {
         *into = header;
     }
@@ -443,19 +442,18 @@ mod tests {
         let key = Key::new(0x0102, 3, 0x0405);
         let entries = [(key, &b"abc"[..]), (Key::MAX, &b"z"[..])].into_iter();
         encode(&mut page, 0, VolumeId(9), Generation(5), entries).unwrap();
-        let head = [
-            b'W', b'N', b'O', b'D', 0, 0, 2, 0, 9, 0, 0, 0, 0xFC, 0x0F, 0, 0,
-        ];
+        let head = [b'W', b'N', b'O', b'D', 0, 0, 2, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(page[..16], head);
         assert_eq!(page[16..24], 5u64.to_le_bytes());
+        assert_eq!(page[24..26], [0xFC, 0x0F]);
         assert_eq!(
-            page[24..41],
+            page[26..43],
             [0, 0, 0, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 4, 5]
         );
-        assert_eq!(page[41..45], [0xFD, 0x0F, 3, 0]);
-        assert_eq!(page[45..62], [0xFF; 17]);
-        assert_eq!(page[62..66], [0xFC, 0x0F, 1, 0]);
-        assert_eq!(page[66..4092], [0; 4026]);
+        assert_eq!(page[43..47], [0xFD, 0x0F, 3, 0]);
+        assert_eq!(page[47..64], [0xFF; 17]);
+        assert_eq!(page[64..68], [0xFC, 0x0F, 1, 0]);
+        assert_eq!(page[68..4092], [0; 4024]);
         assert_eq!(page[4092..], *b"zabc");
 
         let child = ptr(6).encode();
@@ -468,7 +466,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((page[4], page[6]), (1, 1));
-        assert_eq!(page[41..61], child);
+        assert_eq!(page[43..63], child);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::tree::{ROOT_SIZE, TreeRoot};
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"WEIRAGGR";
 /// The format that this code writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 const HEADER: usize = 128;
 const INDEX_REF: usize = 16;
@@ -86,17 +86,29 @@ pub struct Superblock {
 pub enum Invalid {
     /// It does not begin like one.
     NotASuperblock,
-    /// It is of a format that this code does not know.
-    Newer(u32),
+    /// It is of a format that this code does not know, newer or never released.
+    OtherFormat(u32),
     /// Its checksum or its lengths are wrong.
     Damaged,
+}
+
+/// Why an aggregate of this format version cannot be opened, for people.
+pub(crate) fn other_format(version: u32) -> String {
+    match version < FORMAT_VERSION {
+        true => format!(
+            "format version {version} was never released; this server reads version {FORMAT_VERSION}"
+        ),
+        false => {
+            format!("format version {version} is newer than this server knows ({FORMAT_VERSION})")
+        }
+    }
 }
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Invalid::NotASuperblock => f.write_str("no superblock"),
-            Invalid::Newer(version) => write!(f, "format version {version} is not supported"),
+            Invalid::OtherFormat(version) => f.write_str(&other_format(*version)),
             Invalid::Damaged => f.write_str("a damaged superblock"),
         }
     }
@@ -169,7 +181,7 @@ impl Superblock {
         // Magic, version, length and checksum stay where they are in all formats,
         // so that a newer one can be told from damage.
         if version != FORMAT_VERSION {
-            return Err(Invalid::Newer(version));
+            return Err(Invalid::OtherFormat(version));
         }
         if groups > MAX_GROUPS || length != HEADER + groups * INDEX_REF {
             return Err(Invalid::Damaged);
@@ -276,7 +288,7 @@ mod tests {
         let bytes = sample(2).encode().unwrap();
         assert_eq!(bytes.len(), BLOCK_SIZE);
         assert_eq!(bytes[..8], *b"WEIRAGGR");
-        assert_eq!(bytes[8..16], [1, 0, 0, 0, 160, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [2, 0, 0, 0, 160, 0, 0, 0]);
         assert_eq!(bytes[20..24], [2, 0, 0, 0]);
         assert_eq!(bytes[24..40], [7; 16]);
         assert_eq!(bytes[40..48], 6u64.to_le_bytes());
@@ -308,14 +320,17 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_named() {
-        let mut bytes = sample(1).encode().unwrap();
-        bytes[8] = 2;
-        assert_eq!(Superblock::decode(&bytes), Err(Invalid::Damaged));
-        bytes[16..20].fill(0);
-        let crc = crc32c::crc32c(&bytes[..HEADER + INDEX_REF]);
-        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Superblock::decode(&bytes), Err(Invalid::Newer(2)));
+    fn another_format_is_named() {
+        for version in [1, 3] {
+            let mut bytes = sample(1).encode().unwrap();
+            bytes[8] = version;
+            assert_eq!(Superblock::decode(&bytes), Err(Invalid::Damaged));
+            bytes[16..20].fill(0);
+            let crc = crc32c::crc32c(&bytes[..HEADER + INDEX_REF]);
+            bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+            let other = Invalid::OtherFormat(version.into());
+            assert_eq!(Superblock::decode(&bytes), Err(other));
+        }
         assert_eq!(Superblock::decode(&[0; 4096]), Err(Invalid::NotASuperblock));
         assert_eq!(AggregateId([0xAB; 16]).to_string().len(), 36);
     }

@@ -103,6 +103,9 @@ pub fn check_setattr(
     if set.size.is_some() {
         may_write()?;
     }
+    if (set.ctime.or(set.btime).is_some() || set.dos.is_some()) && !owns(attr, who) {
+        return Err(Error::Perm);
+    }
     for time in [set.atime, set.mtime] {
         match time {
             SetTime::Keep => {}
@@ -183,6 +186,7 @@ mod tests {
             mtime: Time::EPOCH,
             ctime: Time::EPOCH,
             btime: Time::EPOCH,
+            dos: 0,
             change: 0,
         }
     }

@@ -9,17 +9,22 @@
 //! handles must. A handle that does not verify is BADHANDLE; one that does but
 //! whose volume or inode is gone is STALE.
 //!
-//! Layout, big-endian: version (1), 3 zero bytes, volume (4), inode (8), namespace (4: 0 the
-//! volume itself, 2^32 - 1 the directory of snapshots of the directory with this inode
-//! number, otherwise a snapshot's identity), 4 zero bytes, hash (8). Inode numbers and
-//! identities of snapshots are never used again, so there is no generation.
+//! Layout, big-endian: version (1), the first bytes of the aggregate's identity (3), volume
+//! (8), inode (8), namespace (4: 0 the volume itself, 2^32 - 1 the directory of snapshots of the
+//! directory with this inode number, otherwise a snapshot's identity), hash (8). Inode numbers and
+//! identities of snapshots are never used again, so there is no generation. Where several
+//! aggregates are served the three bytes say which of them to ask first: those with
+//! the same ones are told apart by the hash, since each has a key of its own.
 
 use weir_base::{Ino, SipKey, VolumeId};
 
 /// Bytes of a file handle.
 pub const HANDLE_BYTES: usize = 32;
 const HASHED: usize = HANDLE_BYTES - 8;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Bytes of an aggregate's identity in a handle.
+const AGGREGATE_BYTES: usize = 3;
 
 /// Which of a volume's trees of names an inode is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,30 +69,44 @@ pub struct FileId {
 
 /// The secret that handles are made with.
 #[derive(Clone, Copy, Debug)]
-pub struct HandleKey(SipKey);
+pub struct HandleKey {
+    key: SipKey,
+    aggregate: [u8; AGGREGATE_BYTES],
+}
 
 /// A handle that this server did not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHandle;
 
 impl HandleKey {
-    /// A key from 16 secret bytes.
-    pub fn new(secret: [u8; 16]) -> HandleKey {
-        HandleKey(SipKey::new(secret))
+    /// The key of an aggregate, from 16 secret bytes.
+    pub fn new(secret: [u8; 16], aggregate: [u8; 16]) -> HandleKey {
+        let [a, b, c, ..] = aggregate;
+        HandleKey {
+            key: SipKey::new(secret),
+            aggregate: [a, b, c],
+        }
+    }
+
+    /// The first bytes of the identity of the aggregate that `handle` says it is of; `None` if it is no handle at all.
+    pub fn aggregate_of(handle: &[u8]) -> Option<[u8; AGGREGATE_BYTES]> {
+        let h: &[u8; HANDLE_BYTES] = handle.try_into().ok()?;
+        (h[0] == VERSION).then_some([h[1], h[2], h[3]])
     }
 
     /// A secret for another purpose that is kept as long as this one.
     pub fn derive(&self, purpose: &[u8]) -> SipKey {
-        self.0.derive(purpose)
+        self.key.derive(purpose)
     }
 
     /// The handle of `id`.
     pub fn encode(&self, id: FileId) -> [u8; HANDLE_BYTES] {
         let mut h = [0u8; HANDLE_BYTES];
         h[0] = VERSION;
-        h[4..8].copy_from_slice(&id.volume.0.to_be_bytes());
-        h[8..16].copy_from_slice(&id.ino.0.to_be_bytes());
-        h[16..20].copy_from_slice(&id.namespace.number().to_be_bytes());
+        h[1..4].copy_from_slice(&self.aggregate);
+        h[4..12].copy_from_slice(&id.volume.0.to_be_bytes());
+        h[12..20].copy_from_slice(&id.ino.0.to_be_bytes());
+        h[20..24].copy_from_slice(&id.namespace.number().to_be_bytes());
         let mac = self.hash(&h);
         h[HASHED..].copy_from_slice(&mac.to_be_bytes());
         h
@@ -96,24 +115,21 @@ impl HandleKey {
     /// What `handle` names, if this key made it.
     pub fn decode(&self, handle: &[u8]) -> Result<FileId, BadHandle> {
         let h: &[u8; HANDLE_BYTES] = handle.try_into().map_err(|_| BadHandle)?;
-        let (volume, ino) = (word(h, 4) as u32, u64::from_be_bytes(eight(h, 8)));
+        let (volume, ino) = (eight(h, 4), eight(h, 12));
+        let namespace = u32::from_be_bytes([h[20], h[21], h[22], h[23]]);
         if h[0] != VERSION || u64::from_be_bytes(eight(h, HASHED)) != self.hash(h) {
             return Err(BadHandle);
         }
         Ok(FileId {
-            volume: VolumeId(volume),
-            ino: Ino(ino),
-            namespace: Namespace::of_number(word(h, 16) as u32),
+            volume: VolumeId(u64::from_be_bytes(volume)),
+            ino: Ino(u64::from_be_bytes(ino)),
+            namespace: Namespace::of_number(namespace),
         })
     }
 
     fn hash(&self, h: &[u8; HANDLE_BYTES]) -> u64 {
-        self.0.hash(&h[..HASHED])
+        self.key.hash(&h[..HASHED])
     }
-}
-
-fn word(h: &[u8; HANDLE_BYTES], at: usize) -> u64 {
-    u64::from(u32::from_be_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]))
 }
 
 fn eight(h: &[u8; HANDLE_BYTES], at: usize) -> [u8; 8] {
@@ -129,9 +145,9 @@ mod tests {
 
     #[test]
     fn every_altered_bit_is_noticed() {
-        let key = HandleKey::new(*b"0123456789abcdef");
+        let key = HandleKey::new(*b"0123456789abcdef", [5; 16]);
         let mut id = FileId {
-            volume: VolumeId(7),
+            volume: VolumeId(1 << 50 | 7),
             ino: Ino(1 << 40),
             namespace: Namespace::Live,
         };
@@ -149,13 +165,17 @@ mod tests {
             h[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(key.decode(&h), Err(BadHandle), "bit {bit}");
         }
-        assert_eq!(HandleKey::new([0; 16]).decode(&good), Err(BadHandle));
+        assert_eq!(
+            HandleKey::new([0; 16], [5; 16]).decode(&good),
+            Err(BadHandle)
+        );
+        assert_eq!(HandleKey::aggregate_of(&good), Some([5; AGGREGATE_BYTES]));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_refused(h: Vec<u8>) {
-            prop_assert_eq!(HandleKey::new([3; 16]).decode(&h), Err(BadHandle));
+            prop_assert_eq!(HandleKey::new([3; 16], [0; 16]).decode(&h), Err(BadHandle));
         }
     }
 }

@@ -135,6 +135,7 @@ impl<A> Operand<'_, A> {
             mtime: changed,
             ctime: changed,
             btime: changed,
+            dos: 0,
             change,
             ..of
         })

@@ -234,7 +234,7 @@ impl Stats {
 mod tests {
     use super::*;
 
-    fn done(volume: u32, operation: u8, bytes: u32, arrived: u64) -> Done {
+    fn done(volume: u64, operation: u8, bytes: u32, arrived: u64) -> Done {
         Done {
             volume: VolumeId(volume),
             operation,

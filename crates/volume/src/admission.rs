@@ -21,6 +21,9 @@ use crate::delta::Charge;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::Volume;
 
+/// Bytes of log that an operation on few inodes takes at most.
+pub(crate) const SMALL_OP: u64 = 2048;
+
 /// What all overlays together count for.
 #[derive(Default)]
 pub(crate) struct Totals {

@@ -6,16 +6,14 @@ use weir_base::limits::{MAX_FILE_SIZE, MAX_SYMLINK};
 use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::node::Key;
 
+use crate::admission::SMALL_OP;
 use crate::cx::Cx;
 use crate::delta::Page;
 use crate::edit::Edits;
 use crate::inode::State;
-use crate::record::{InodeRec, SYMLINK_PIECE, blocks_of, kind};
+use crate::record::{DOS_ATTRIBUTES, InodeRec, SYMLINK_PIECE, blocks_of, kind};
 use crate::types::{Attr, Change, Done, FileKind, FsError, SetAttr, SetTime, StatFs, Stop};
 use crate::volume::{Volume, alive, malformed, stamped};
-
-/// Bytes of log that an operation on few inodes takes at most.
-pub(crate) const SMALL_OP: u64 = 2048;
 
 /// `rec` with the attributes that `set` names, size excepted. Does not stamp.
 pub(crate) fn with_attrs(mut rec: InodeRec, set: &SetAttr, now: Time) -> InodeRec {
@@ -34,6 +32,9 @@ pub(crate) fn with_attrs(mut rec: InodeRec, set: &SetAttr, now: Time) -> InodeRe
         SetTime::Server => rec.mtime = now,
         SetTime::Client(t) => rec.mtime = t,
     }
+    rec.ctime = set.ctime.unwrap_or(rec.ctime);
+    rec.btime = set.btime.unwrap_or(rec.btime);
+    rec.dos = set.dos.map_or(rec.dos, |dos| dos & DOS_ATTRIBUTES);
     rec
 }
 
@@ -69,8 +70,12 @@ impl Volume {
         guard: Option<Time>,
     ) -> Result<Done<Change>, Stop> {
         self.writable()?;
-        let bad_time = |t| matches!(t, SetTime::Client(t) if t.nanos >= 1_000_000_000);
-        if bad_time(set.atime) || bad_time(set.mtime) {
+        let given = |t| match t {
+            SetTime::Client(t) => Some(t),
+            SetTime::Keep | SetTime::Server => None,
+        };
+        let mut times = [given(set.atime), given(set.mtime), set.ctime, set.btime].into_iter();
+        if times.any(|t| t.is_some_and(|t| t.nanos >= 1_000_000_000)) {
             return Err(FsError::Invalid.into());
         }
         if set.size.is_some_and(|s| s > MAX_FILE_SIZE) {

@@ -49,19 +49,19 @@ pub struct DoneCall {
 const SHARDS: usize = 8;
 
 /// Calls that a shard keeps.
-const PER_SHARD: usize = 2048;
+pub(crate) const PER_SHARD: usize = 2048;
 
 /// Calls that are kept.
 pub const KEPT: usize = SHARDS * PER_SHARD;
 
 /// Calls in one record of the tree.
-const PER_RECORD: usize = 16;
+pub(crate) const PER_RECORD: usize = 16;
 
 /// Records of a shard.
 const RECORDS: usize = PER_SHARD / PER_RECORD;
 
-const VERSION: u8 = 1;
-const ENTRY: usize = CallKey::LEN + 4 + 8 + 8;
+pub(crate) const VERSION: u8 = 2;
+const ENTRY: usize = CallKey::LEN + 8 + 8 + 8;
 
 const _: () = {
     assert!(1 + 8 + PER_RECORD * ENTRY <= weir_base::limits::MAX_VALUE);
@@ -107,7 +107,7 @@ impl Shard {
         out.put_u64(self.next);
         for call in self.ring.get(first..end).unwrap_or_default() {
             out.put(&call.key.0);
-            out.put_u32(call.volume.0);
+            out.put_u64(call.volume.0);
             out.put_u64(call.ino.0);
             out.put_i64(call.secs);
         }
@@ -139,7 +139,7 @@ pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
     while !r.is_empty() {
         calls.push(DoneCall {
             key: CallKey(r.array()?),
-            volume: VolumeId(r.u32()?),
+            volume: VolumeId(r.u64()?),
             ino: Ino(r.u64()?),
             secs: r.i64()?,
         });
@@ -217,7 +217,7 @@ mod tests {
         key[CallKey::LEN - 1] = (n % 3) as u8;
         DoneCall {
             key: CallKey(key),
-            volume: VolumeId(n as u32),
+            volume: VolumeId(n),
             ino: Ino(n),
             secs: n as i64,
         }

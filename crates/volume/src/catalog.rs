@@ -12,6 +12,7 @@ use weir_store::tree::{ROOT_SIZE, TreeRoot};
 
 use crate::codec::{Put, Reader};
 use crate::content::ContentHash;
+use crate::edit::StreamPosition;
 use crate::hash::HashKey;
 use crate::identity::SnapshotIdentity;
 use crate::types::FsError;
@@ -33,6 +34,8 @@ pub(crate) mod kind {
     pub(crate) const CALLS: u8 = 6;
     /// A volume's annotation (sub 0); absent if it is empty.
     pub(crate) const ANNOTATION: u8 = 7;
+    /// Of the aggregate: what is recorded of a client (sub = its number).
+    pub(crate) const CLIENT: u8 = 8;
 }
 
 /// Longest name of a volume or snapshot in bytes.
@@ -64,11 +67,10 @@ pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
 
 /// Of jobs and annotations.
 const VERSION: u8 = 2;
-/// Of the aggregate's own record. Before it, the record did not say whether the aggregate was closed cleanly.
+/// Of the aggregate's own record. Earlier ones were never released.
 const AGGREGATE_VERSION: u8 = 3;
-/// Of volumes and snapshots. Versions 1 to 3 knew snapshots by another identity, and nothing of their contents; 4
-/// did not know the change base.
-const RECORD_VERSION: u8 = 5;
+/// Of volumes and snapshots. Earlier ones were never released.
+pub(crate) const RECORD_VERSION: u8 = 5;
 
 /// Flags of a volume: it is the destination of a replication.
 const MIRROR: u8 = 1;
@@ -201,7 +203,7 @@ impl MirrorRec {
 
 impl VolumeRec {
     pub(crate) fn key(id: VolumeId) -> Key {
-        Key::new(u64::from(id.0), kind::VOLUME, 0)
+        Key::new(id.0, kind::VOLUME, 0)
     }
 
     /// What was born until then belongs to others.
@@ -224,7 +226,7 @@ impl VolumeRec {
         out.put_u64(self.dead_blocks);
         out.put_u64(self.change_base);
         out.put_u64(self.change_top);
-        out.put_u32(self.origin.map_or(0, |o| o.volume.0));
+        out.put_u64(self.origin.map_or(0, |o| o.volume.0));
         out.put_u32(self.origin.map_or(0, |o| o.snapshot));
         out.put_u64(self.foreign().0);
         if let Some(mirror) = &self.mirror {
@@ -247,7 +249,7 @@ impl VolumeRec {
         let dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
         let dead_blocks = r.u64()?;
         let (change_base, change_top) = (r.u64()?, r.u64()?);
-        let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
+        let (volume, snapshot) = (VolumeId(r.u64()?), r.u32()?);
         let generation = Generation(r.u64()?);
         let mirror = match flags & MIRROR {
             0 => None,
@@ -304,7 +306,7 @@ pub(crate) struct SnapshotRec {
 
 impl SnapshotRec {
     pub(crate) fn key(id: VolumeId, number: u32) -> Key {
-        Key::new(u64::from(id.0), kind::SNAPSHOT, u64::from(number))
+        Key::new(id.0, kind::SNAPSHOT, u64::from(number))
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -445,7 +447,7 @@ pub(crate) enum Job {
 
 impl Job {
     pub(crate) fn key(id: VolumeId, number: u64) -> Key {
-        Key::new(u64::from(id.0), kind::JOB, number)
+        Key::new(id.0, kind::JOB, number)
     }
 
     /// It works on a tree that its volume is still using.
@@ -520,7 +522,7 @@ impl Job {
 
 /// Where a volume's annotation is stored.
 pub(crate) fn annotation_key(id: VolumeId) -> Key {
-    Key::new(u64::from(id.0), kind::ANNOTATION, 0)
+    Key::new(id.0, kind::ANNOTATION, 0)
 }
 
 pub(crate) fn encode_annotation(text: &str) -> Vec<u8> {
@@ -551,19 +553,23 @@ pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AggregateRec {
     /// The number that the next volume gets; 0: none has had one yet.
-    pub(crate) next_volume: u32,
+    pub(crate) next_volume: u64,
     /// It has been opened since it was last closed with nothing left to lose.
     pub(crate) in_use: bool,
+    /// The last position of a stream of changes that was noted.
+    pub(crate) position: StreamPosition,
 }
 
 impl AggregateRec {
     pub(crate) const KEY: Key = Key::new(0, kind::AGGREGATE, 0);
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(6);
+        let mut out = Vec::with_capacity(26);
         out.put_u8(AGGREGATE_VERSION);
         out.put_u8(u8::from(self.in_use));
-        out.put_u32(self.next_volume);
+        out.put_u64(self.next_volume);
+        out.put_u64(self.position.term);
+        out.put_u64(self.position.sequence);
         out
     }
 
@@ -577,10 +583,15 @@ impl AggregateRec {
             1 => true,
             _ => return None,
         };
-        let next_volume = r.u32()?;
+        let next_volume = r.u64()?;
+        let position = StreamPosition {
+            term: r.u64()?,
+            sequence: r.u64()?,
+        };
         r.is_empty().then_some(AggregateRec {
             next_volume,
             in_use,
+            position,
         })
     }
 }
@@ -651,7 +662,7 @@ mod tests {
         assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
         let identity = |id| SnapshotIdentity {
             aggregate: AggregateId([id as u8; 16]),
-            volume: VolumeId(id + 1),
+            volume: VolumeId(u64::from(id) + 1),
             snapshot: id,
             birth: Time { secs: -1, nanos: 2 },
         };
@@ -743,6 +754,10 @@ mod tests {
             let rec = AggregateRec {
                 next_volume: 9,
                 in_use,
+                position: StreamPosition {
+                    term: 1,
+                    sequence: 2,
+                },
             };
             assert_eq!(AggregateRec::decode(&rec.encode()), Some(rec));
         }

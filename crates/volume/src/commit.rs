@@ -18,7 +18,7 @@ use weir_base::{BLOCK_SIZE, Ino};
 use weir_store::Frame;
 
 use crate::admission::Promise;
-use crate::attr::SMALL_OP;
+use crate::admission::SMALL_OP;
 use crate::cx::Cx;
 use crate::delta::{Delta, Layer, Page};
 use crate::direct::{Direct, Sent};

@@ -28,7 +28,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::time::Duration;
 
@@ -41,9 +41,10 @@ use weir_store::{Settler, StoreError};
 use crate::admission::Totals;
 use crate::calls::{Calls, DoneCall};
 use crate::catalog::{AggregateRec, Origin};
+use crate::clients::Clients;
 use crate::cx::Cx;
 use crate::direct::Stray;
-use crate::edit::Edits;
+use crate::edit::{Edits, StreamPosition};
 use crate::engine::EngineOptions;
 use crate::event::Event;
 use crate::gate::Gate;
@@ -157,7 +158,13 @@ pub(crate) struct Core {
     /// Clones that the next consistency point begins to split.
     pub(crate) new_splits: Mutex<Vec<VolumeId>>,
     /// The number that the next volume gets.
-    pub(crate) next_volume: AtomicU32,
+    pub(crate) next_volume: AtomicU64,
+    /// Clients may still reclaim what they had open before the start.
+    pub(crate) in_grace: AtomicBool,
+    /// What is recorded of clients.
+    pub(crate) clients: Clients,
+    /// The last position of a stream of changes that was noted; none if it is 0.
+    pub(crate) position: Mutex<StreamPosition>,
     /// What the tree says of the aggregate as a whole.
     pub(crate) stored: Mutex<AggregateRec>,
     /// The next consistency point is the last one: nothing is changed after it.
@@ -231,7 +238,10 @@ impl Core {
             doomed: Mutex::default(),
             retired: AtomicU64::new(0),
             new_splits: Mutex::default(),
-            next_volume: AtomicU32::new(1),
+            next_volume: AtomicU64::new(1),
+            in_grace: AtomicBool::new(true),
+            clients: Clients::default(),
+            position: Mutex::default(),
             stored: Mutex::default(),
             closing: AtomicBool::new(false),
             jobs: Mutex::default(),
@@ -315,6 +325,12 @@ impl Core {
             Err(AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
             Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
         }
+    }
+
+    pub(crate) fn note_position(&self, at: StreamPosition) {
+        let mut position = self.position.lock();
+        *position = at.max(*position);
+        self.changed.store(true, Ordering::Relaxed);
     }
 
     /// Appends what a call did, with what the call is known by; the reply to it names `ino` (0: none).

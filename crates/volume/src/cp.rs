@@ -31,6 +31,7 @@ use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 use crate::catalog::{self, AGGREGATE_TREE, AggregateRec, Catalog, Job, SnapshotRec, VolumeRec};
 use crate::core::Core;
 use crate::delta::Delta;
+use crate::engine::{Orphans, read_orphans};
 use crate::inode::Inode;
 use crate::merge::{Merge, Merged};
 use crate::receive::TakenBatch;
@@ -79,6 +80,8 @@ struct Taken {
     next_ino: u64,
     changes: Changes,
     received: TakenBatch,
+    /// Inodes without a name that are to go, of which the tree has everything.
+    ended: Vec<Ino>,
 }
 
 /// What merging a segment gave: its overlays are dropped when the roots are published.
@@ -98,6 +101,8 @@ struct Built {
     /// The snapshots that are not as they were.
     snapshots: Vec<SnapshotRec>,
     reverted: bool,
+    /// Its inodes without a name, if it was reverted.
+    unlinked: Option<Vec<Ino>>,
     /// The volume's new base, if counters have gone back ([`crate::change`]).
     change_base: Option<u64>,
     received: TakenBatch,
@@ -163,12 +168,14 @@ pub(crate) fn run_recovered(core: &Arc<Core>, cut: LogCut) -> Result<(), StoreEr
 }
 
 fn take(vol: Arc<Volume>) -> Taken {
+    let ended = vol.end_unlinked();
     let inodes = std::mem::take(&mut *vol.dirty.lock());
     let sealed = std::mem::take(&mut *vol.sealed.lock());
     // It gives a number to the snapshot that has arrived.
     let received = vol.take_batch();
     let changes = vol.snaps.lock().take_changes();
     Taken {
+        ended,
         received,
         sealed,
         last: Part {
@@ -183,7 +190,7 @@ fn take(vol: Arc<Volume>) -> Taken {
 
 /// `cut`: where the log is cut; `None`: where it ends now.
 fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
-    let (epoch, (cut, taken, doomed, calls, unused, closing)) = core.gate.advance(|| {
+    let (epoch, (cut, taken, doomed, own, unused)) = core.gate.advance(|| {
         core.changed.store(false, Ordering::Relaxed);
         core.begin_pace(core.gate.epoch());
         let volumes = core.volumes.read();
@@ -207,9 +214,15 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
                     .compare_exchange(0, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
             }
         }
-        let calls = core.calls.take_fresh();
-        (cut, taken, doomed, calls, unused, closing)
+        let own = (
+            core.calls.take_fresh(),
+            core.clients.take_changed(),
+            *core.position.lock(),
+            closing,
+        );
+        (cut, taken, doomed, own, unused)
     });
+    let (calls, clients, position, closing) = own;
 
     let mut cp = core.agg.begin()?;
     let strays = std::mem::take(&mut *core.strays.lock());
@@ -238,12 +251,19 @@ fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
     let aggregate = AggregateRec {
         next_volume: core.next_volume.load(Ordering::Relaxed),
         in_use: !closing,
+        position,
     };
     if std::mem::replace(&mut *core.stored.lock(), aggregate) != aggregate {
         edits.put(AggregateRec::KEY, aggregate.encode());
     }
     for (key, value) in calls.records() {
         edits.put(key, value);
+    }
+    for (key, value) in clients {
+        match value {
+            Some(value) => edits.put(key, value),
+            None => edits.del(key),
+        }
     }
     let root = tree::apply(
         &mut cp,
@@ -324,8 +344,10 @@ fn merge(
         next_ino,
         changes,
         mut received,
+        ended,
     } = taken;
     let mut catalog = vol.catalog.lock();
+    catalog.orphans.extend(ended);
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
     let rec_before = catalog.rec.clone();
     catalog.rec.change_top = rec_before
@@ -381,6 +403,7 @@ fn merge(
         jobs.drop_snapshot(&vol, &mut catalog, cp, src, edits, *id)?;
     }
     let mut reverted = false;
+    let mut unlinked = None;
     if let Some((id, number)) = changes.revert {
         reverted = jobs.revert(&vol, &mut catalog, cp, src, edits, id, number)?;
     }
@@ -390,10 +413,12 @@ fn merge(
     }
     if reverted {
         // Those of a destination are the source's business.
-        catalog.orphans = match catalog.rec.mirror {
-            Some(_) => Vec::new(),
-            None => crate::engine::read_orphans(src, &catalog.rec.root)?,
+        let orphans = match catalog.rec.mirror {
+            Some(_) => Orphans::default(),
+            None => read_orphans(src, &catalog.rec.root)?,
         };
+        catalog.orphans = orphans.dying;
+        unlinked = Some(orphans.unlinked);
     }
     vol.change_top
         .store(catalog.rec.change_top, Ordering::Relaxed);
@@ -415,6 +440,7 @@ fn merge(
         changes,
         snapshots,
         reverted,
+        unlinked,
         change_base,
         received,
         split,
@@ -569,6 +595,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         mut changes,
         snapshots,
         reverted,
+        unlinked,
         change_base,
         received,
         split,
@@ -594,6 +621,12 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         for part in &parts {
             drop_overlays(&vol, part, segment);
         }
+    }
+    if let Some(unlinked) = unlinked {
+        if !unlinked.is_empty() {
+            core.note_changed(vol.id);
+        }
+        vol.unlinked.replace(unlinked);
     }
     if let Some(base) = change_base {
         // Nobody can read what it does not belong to: of a volume that was reverted nothing is loaded, and of a

@@ -8,8 +8,9 @@
 //! changed again, so a consistency point reads it without a lock.
 //!
 //! File data is a map from block number to page. A truncation is one number, the
-//! first block from which on everything *below* this layer is hidden; what is
-//! written behind it later stands in the map again.
+//! first block from which on everything *below* this layer is hidden, and what was
+//! punched out before it are ranges in which it is; what is written there later stands in the
+//! map again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,6 +27,9 @@ pub(crate) const DELTA_BYTES: u64 = 640;
 pub(crate) const ENTRY_BYTES: u64 = 80;
 /// The same for a page's place in the map.
 pub(crate) const PAGE_BYTES: u64 = 96;
+
+/// The same for a range that was punched out.
+pub(crate) const RANGE_BYTES: u64 = 64;
 
 /// Where a page's contents stand already: in reserved blocks, to which a record of the
 /// log refers.
@@ -135,6 +139,19 @@ impl Pages {
         }
     }
 
+    /// Puts back what [`Pages::split_off`] has taken out.
+    fn append(&mut self, mut behind: Pages) {
+        if self.len() == 0 {
+            *self = behind;
+            return;
+        }
+        if behind.len() > 0 {
+            self.many.extend(self.one.take());
+            self.many.extend(behind.one.take());
+            self.many.append(&mut behind.many);
+        }
+    }
+
     /// Takes out the pages from `first` on.
     fn split_off(&mut self, first: u64) -> Pages {
         Pages {
@@ -168,6 +185,9 @@ pub(crate) struct FileDelta {
     pages: Pages,
     /// Blocks from here on are hidden in the layers below.
     cut: Option<u64>,
+    /// So are those in these ranges, by their first block; the end is behind the last one. They are before the cut, apart
+    /// from one another, and in order.
+    punched: BTreeMap<u64, u64>,
     /// Number of pages that the log does not have.
     unlogged: AtomicU64,
     /// Reserved blocks of pages that are in this layer no more.
@@ -200,9 +220,48 @@ impl FileDelta {
     pub(crate) fn get(&self, block: u64) -> Layer<'_> {
         match self.pages.get(block) {
             Some(page) => Layer::Page(page),
-            None if self.cut.is_some_and(|cut| block >= cut) => Layer::Hole,
+            None if self.hides(block) => Layer::Hole,
             None => Layer::Below,
         }
+    }
+
+    /// Whether what the layers below have of a block is hidden.
+    pub(crate) fn hides(&self, block: u64) -> bool {
+        let punched = || self.punched.range(..=block).next_back();
+        self.cut.is_some_and(|cut| block >= cut) || punched().is_some_and(|(_, end)| block < *end)
+    }
+
+    /// The ranges that were punched out, in order: first block, and the one behind the last.
+    pub(crate) fn punched(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.punched.iter().map(|(first, end)| (*first, *end))
+    }
+
+    /// Hides the blocks from `first` on and before `end`.
+    pub(crate) fn punch(&mut self, first: u64, end: u64) {
+        let mut dropped = self.pages.split_off(first);
+        let behind = dropped.split_off(end);
+        for (_, page) in dropped.iter() {
+            self.forget(page);
+        }
+        self.pages.append(behind);
+        let end = self.cut.map_or(end, |cut| end.min(cut));
+        if first >= end {
+            return;
+        }
+        let mut whole = (first, end);
+        // Those that it touches become one with it.
+        let touched: Vec<(u64, u64)> = self
+            .punched
+            .range(..=end)
+            .rev()
+            .map(|(f, e)| (*f, *e))
+            .take_while(|(_, e)| *e >= first)
+            .collect();
+        for (from, to) in touched {
+            self.punched.remove(&from);
+            whole = (whole.0.min(from), whole.1.max(to));
+        }
+        self.punched.insert(whole.0, whole.1);
     }
 
     /// Sets a block's page.
@@ -263,6 +322,11 @@ impl FileDelta {
             self.forget(page);
         }
         self.cut = Some(self.cut.map_or(first, |c| c.min(first)));
+        self.punched.split_off(&first);
+        if let Some(mut last) = self.punched.last_entry() {
+            let end = (*last.get()).min(first);
+            last.insert(end);
+        }
         dropped.len() as u64
     }
 
@@ -322,6 +386,8 @@ impl Name {
     }
 }
 
+type Side = BTreeMap<(u8, u64), Option<Box<[u8]>>>;
+
 /// All changes to one inode in one segment.
 #[derive(Debug)]
 pub(crate) struct Delta {
@@ -333,12 +399,16 @@ pub(crate) struct Delta {
     pub(crate) fresh: bool,
     /// The inode was removed.
     pub(crate) dead: bool,
+    /// It had no name before already ([`crate::unlinked`]).
+    pub(crate) unlinked: bool,
     /// A new link's target.
     pub(crate) symlink: Option<Box<[u8]>>,
     /// Directory entries by cookie.
     names: BTreeMap<u64, Name>,
     /// File data.
     pub(crate) data: Option<Box<FileDelta>>,
+    /// Records of [`kind::SIDE`](crate::record::kind::SIDE) by kind and number; `None`: there is no such record.
+    side: Option<Box<Side>>,
     /// What it counts for in the engine's totals.
     pub(crate) charge: Charge,
 }
@@ -373,9 +443,11 @@ impl Delta {
             rec: None,
             fresh: false,
             dead: false,
+            unlinked: false,
             symlink: None,
             names: BTreeMap::new(),
             data: None,
+            side: None,
             charge: Charge::default(),
         }
     }
@@ -434,6 +506,21 @@ impl Delta {
         self.dead = true;
         self.file().cut(0);
         self.names.clear();
+        self.side = None;
+    }
+
+    /// Sets a record beside the inode, or removes it.
+    pub(crate) fn put_side(&mut self, kind: u8, sub: u64, value: Option<Box<[u8]>>) {
+        self.side.get_or_insert_default().insert((kind, sub), value);
+    }
+
+    /// Records beside the inode.
+    pub(crate) fn side_range(
+        &self,
+        range: std::ops::RangeInclusive<(u8, u64)>,
+    ) -> impl Iterator<Item = (&(u8, u64), &Option<Box<[u8]>>)> {
+        let side = self.side.iter();
+        side.flat_map(move |side| side.range(range.clone()))
     }
 
     /// What this layer says about a file block.
@@ -455,6 +542,7 @@ impl Delta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_base::{Rng, SeededRng};
 
     fn page() -> Page {
         Page::unlogged(Frame::zero())
@@ -476,6 +564,57 @@ mod tests {
         assert!(matches!(d.get(100), Layer::Hole));
         assert_eq!(d.cut_at(), Some(4));
         assert_eq!(d.pages().len(), 5);
+    }
+
+    /// Against a layer in which each block stands for itself.
+    #[test]
+    fn punches_cuts_and_pages_in_any_order() {
+        let rng = SeededRng::new(8);
+        const BLOCKS: u64 = 40;
+        for _ in 0..2000 {
+            let mut d = FileDelta::default();
+            // 0: below, 1: a hole, 2: a page.
+            let mut plain = [0u8; BLOCKS as usize];
+            for _ in 0..rng.below(12) {
+                let (a, b) = (rng.below(BLOCKS), rng.below(BLOCKS));
+                match rng.below(6) {
+                    0 => {
+                        d.cut(a);
+                        plain[a as usize..].fill(1);
+                    }
+                    1 | 2 => {
+                        let (first, end) = (a.min(b), a.max(b) + 1);
+                        d.punch(first, end);
+                        plain[first as usize..end as usize].fill(1);
+                    }
+                    _ => {
+                        d.put(a, page());
+                        plain[a as usize] = 2;
+                    }
+                }
+            }
+            for (block, what) in (0..).zip(plain) {
+                let found = match d.get(block) {
+                    Layer::Below => 0,
+                    Layer::Hole => 1,
+                    Layer::Page(_) => 2,
+                };
+                assert_eq!(found, what, "block {block} of {d:?}");
+            }
+            let pages = plain.iter().filter(|what| **what == 2).count();
+            assert_eq!(d.pages().len(), pages);
+            assert_eq!(d.unlogged_in(0..=BLOCKS).count(), pages);
+            let ranges: Vec<(u64, u64)> = d.punched().collect();
+            assert!(
+                ranges
+                    .iter()
+                    .all(|(first, end)| first < end && d.cut_at().is_none_or(|c| *end <= c))
+            );
+            assert!(
+                ranges.windows(2).all(|two| two[0].1 < two[1].0),
+                "{ranges:?}"
+            );
+        }
     }
 
     #[test]

@@ -14,17 +14,19 @@
 //! all; cutting is idempotent as it is.
 
 use smallvec::SmallVec;
+use weir_base::limits::MAX_VALUE;
 use weir_base::{BlockAddr, Ino, Time, VolumeId};
 use weir_store::Frame;
 
 use crate::calls::CallKey;
 use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
+use crate::clients::MAX_CLIENT;
 use crate::codec::{Put, Reader};
 use crate::delta::Placed;
 use crate::hash::HashKey;
-use crate::record::{DirentRef, InodeRec};
+use crate::record::{DirentRef, InodeRec, kind};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 mod tag {
     pub(super) const INODE: u8 = 1;
@@ -41,6 +43,37 @@ mod tag {
     pub(super) const CALL: u8 = 12;
     pub(super) const PLACED: u8 = 13;
     pub(super) const OPENED: u8 = 14;
+    pub(super) const SIDE: u8 = 15;
+    pub(super) const NO_SIDE: u8 = 16;
+    pub(super) const POSITION: u8 = 17;
+    pub(super) const CLIENT: u8 = 18;
+    pub(super) const NO_CLIENT: u8 = 19;
+    pub(super) const PUNCH: u8 = 20;
+
+    /// All of them.
+    #[cfg(test)]
+    pub(super) const ALL: &[u8] = &[
+        INODE,
+        DEAD,
+        PUT_ENTRY,
+        DEL_ENTRY,
+        SYMLINK,
+        PAGES,
+        CUT,
+        SNAPSHOT_MADE,
+        SNAPSHOT_GONE,
+        SNAPSHOT_NAMED,
+        VOLUME_MADE,
+        CALL,
+        PLACED,
+        OPENED,
+        SIDE,
+        NO_SIDE,
+        POSITION,
+        CLIENT,
+        NO_CLIENT,
+        PUNCH,
+    ];
 }
 
 /// One edit, decoded.
@@ -73,10 +106,27 @@ pub(crate) enum Edit<'a> {
     },
     /// The file ends at `size`; what was behind reads as zeros if it grows again.
     Cut { ino: Ino, size: u64 },
+    /// These file blocks, at least one, are holes.
+    Punch { ino: Ino, first: u64, blocks: u64 },
     /// The record's volume exists, if it did not before: the first edit of its record.
     VolumeMade { key: HashKey, name: &'a str },
     /// The record is what this call did, whose reply names `ino`. Changes nothing.
     Call { ino: Ino, key: CallKey, secs: i64 },
+    /// The inode has this record beside it, of [`kind::SIDE`]; `None`: it has none.
+    Side {
+        ino: Ino,
+        kind: u8,
+        sub: u64,
+        value: Option<&'a [u8]>,
+    },
+    /// Everything before this in the log is what a stream of changes contains up to this position (the standby of a
+    /// mirror). The only edit of its record, which is no volume's.
+    Position(StreamPosition),
+    /// What is recorded of a client; `None`: nothing any more. The only edit of its record, which is no volume's.
+    Client {
+        number: u64,
+        record: Option<&'a [u8]>,
+    },
     /// The aggregate was opened: the only edit of its record, which is no volume's ([`crate::change`]).
     Opened,
     /// About a snapshot: the only edit of its record.
@@ -91,6 +141,15 @@ impl Edit<'_> {
             _ => None,
         }
     }
+}
+
+/// A place in a stream of changes that several aggregates see alike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct StreamPosition {
+    /// The term of the primary.
+    pub term: u64,
+    /// Counts within the term.
+    pub sequence: u64,
 }
 
 /// Checksums, as they stand in the record.
@@ -138,9 +197,9 @@ pub(crate) struct Edits {
 impl Edits {
     /// A record of this volume without edits. `room`: bytes of edits expected.
     pub(crate) fn new(volume: VolumeId, room: usize) -> Edits {
-        let mut meta = Vec::with_capacity(room + 5);
+        let mut meta = Vec::with_capacity(room + 9);
         meta.put_u8(VERSION);
-        meta.put_u32(volume.0);
+        meta.put_u64(volume.0);
         Edits {
             meta,
             pages: SmallVec::new(),
@@ -185,11 +244,50 @@ impl Edits {
         self.meta.put_u64(size);
     }
 
+    pub(crate) fn punch(&mut self, ino: Ino, first: u64, blocks: u64) {
+        self.meta.put_u8(tag::PUNCH);
+        self.meta.put_u64(ino.0);
+        self.meta.put_u64(first);
+        self.meta.put_u64(blocks);
+    }
+
     pub(crate) fn call(&mut self, ino: Ino, key: &CallKey, secs: i64) {
         self.meta.put_u8(tag::CALL);
         self.meta.put_u64(ino.0);
         self.meta.put(&key.0);
         self.meta.put_i64(secs);
+    }
+
+    pub(crate) fn side(&mut self, ino: Ino, kind: u8, sub: u64, value: Option<&[u8]>) {
+        self.meta.put_u8(match value {
+            Some(_) => tag::SIDE,
+            None => tag::NO_SIDE,
+        });
+        self.meta.put_u64(ino.0);
+        self.meta.put_u8(kind);
+        self.meta.put_u64(sub);
+        if let Some(value) = value {
+            self.meta.put_u16(value.len() as u16);
+            self.meta.put(value);
+        }
+    }
+
+    pub(crate) fn position(&mut self, at: StreamPosition) {
+        self.meta.put_u8(tag::POSITION);
+        self.meta.put_u64(at.term);
+        self.meta.put_u64(at.sequence);
+    }
+
+    pub(crate) fn client(&mut self, number: u64, record: Option<&[u8]>) {
+        self.meta.put_u8(match record {
+            Some(_) => tag::CLIENT,
+            None => tag::NO_CLIENT,
+        });
+        self.meta.put_u64(number);
+        if let Some(record) = record {
+            self.meta.put_u16(record.len() as u16);
+            self.meta.put(record);
+        }
     }
 
     pub(crate) fn opened(&mut self) {
@@ -313,7 +411,7 @@ pub(crate) fn decode(meta: &[u8], pages: usize) -> Result<(VolumeId, Vec<Edit<'_
         Some(VERSION) => {}
         _ => return Err(EditError("unknown version")),
     }
-    let volume = VolumeId(r.u32().ok_or(EditError("too short"))?);
+    let volume = VolumeId(r.u64().ok_or(EditError("too short"))?);
     let mut edits = Vec::new();
     let mut seen = 0usize;
     while !r.is_empty() {
@@ -330,9 +428,9 @@ pub(crate) fn decode(meta: &[u8], pages: usize) -> Result<(VolumeId, Vec<Edit<'_
 }
 
 fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
-    let kind = r.u8()?;
+    let tag = r.u8()?;
     let ino = Ino(r.u64()?);
-    Some(match kind {
+    Some(match tag {
         tag::INODE => Edit::Inode {
             ino,
             rec: InodeRec::decode(r.bytes(InodeRec::LEN)?)?,
@@ -382,12 +480,52 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             ino,
             size: r.u64()?,
         },
+        tag::PUNCH => {
+            let (first, blocks) = (r.u64()?, r.u64().filter(|blocks| *blocks > 0)?);
+            first.checked_add(blocks)?;
+            Edit::Punch { ino, first, blocks }
+        }
         tag::CALL => Edit::Call {
             ino,
             key: CallKey(r.array()?),
             secs: r.i64()?,
         },
         tag::OPENED => Edit::Opened,
+        tag::SIDE | tag::NO_SIDE => {
+            let (side, sub) = (r.u8()?, r.u64()?);
+            if !kind::SIDE.contains(&side) {
+                return None;
+            }
+            let value = match tag {
+                tag::SIDE => {
+                    let len = usize::from(r.u16()?);
+                    Some(r.bytes(len).filter(|_| (1..=MAX_VALUE).contains(&len))?)
+                }
+                _ => None,
+            };
+            Edit::Side {
+                ino,
+                kind: side,
+                sub,
+                value,
+            }
+        }
+        tag::POSITION => Edit::Position(StreamPosition {
+            term: ino.0,
+            sequence: r.u64()?,
+        }),
+        tag::CLIENT => {
+            let len = usize::from(r.u16()?);
+            let record = r.bytes(len).filter(|_| (1..=MAX_CLIENT).contains(&len))?;
+            Edit::Client {
+                number: ino.0,
+                record: Some(record),
+            }
+        }
+        tag::NO_CLIENT => Edit::Client {
+            number: ino.0,
+            record: None,
+        },
         tag::VOLUME_MADE => {
             let key = HashKey(ino.0, r.u64()?);
             let name = text(r, MAX_VOLUME_NAME).filter(|name| !name.is_empty())?;
@@ -440,6 +578,12 @@ pub fn verify_record(meta: &[u8], pages: usize) -> Result<usize, EditError> {
     decode(meta, pages).map(|(_, edits)| edits.len())
 }
 
+/// The kinds of edits.
+#[cfg(test)]
+pub(crate) fn tags() -> std::collections::BTreeSet<u8> {
+    tag::ALL.iter().copied().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,9 +607,19 @@ mod tests {
         e.symlink(Ino(10), b"target");
         e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
         e.cut(Ino(9), 12345);
+        e.punch(Ino(9), 3, 1 << 40);
         e.volume_made(HashKey(11, 12), "v-1");
         e.call(Ino(9), &CallKey([7; CallKey::LEN]), -5);
         e.opened();
+        e.side(Ino(9), kind::ACL, 3, Some(b"acl"));
+        e.side(Ino(9), kind::XATTR, 1 << 40, None);
+        let at = StreamPosition {
+            term: 4,
+            sequence: 5,
+        };
+        e.position(at);
+        e.client(6, Some(b"client"));
+        e.client(7, None);
         let place = |addr: u64| Placed {
             addr: BlockAddr(addr),
             crc: addr as u32 * 3,
@@ -509,6 +663,11 @@ mod tests {
                     ino: Ino(9),
                     size: 12345
                 },
+                Edit::Punch {
+                    ino: Ino(9),
+                    first: 3,
+                    blocks: 1 << 40
+                },
                 Edit::VolumeMade {
                     key: HashKey(11, 12),
                     name: "v-1"
@@ -519,6 +678,27 @@ mod tests {
                     secs: -5
                 },
                 Edit::Opened,
+                Edit::Side {
+                    ino: Ino(9),
+                    kind: kind::ACL,
+                    sub: 3,
+                    value: Some(b"acl")
+                },
+                Edit::Side {
+                    ino: Ino(9),
+                    kind: kind::XATTR,
+                    sub: 1 << 40,
+                    value: None
+                },
+                Edit::Position(at),
+                Edit::Client {
+                    number: 6,
+                    record: Some(b"client")
+                },
+                Edit::Client {
+                    number: 7,
+                    record: None
+                },
                 Edit::Placed {
                     ino: Ino(9),
                     first: 7,
@@ -554,8 +734,8 @@ mod tests {
             if let Some(b) = bytes.first_mut() {
                 *b = VERSION;
             }
-            if let Some(b) = bytes.get_mut(5) {
-                *b %= 16;
+            if let Some(b) = bytes.get_mut(9) {
+                *b %= 22;
             }
             let _ = verify_record(&bytes, 0);
         }

@@ -22,16 +22,18 @@ use crate::calls::{self, DoneCall};
 use crate::catalog::{
     self, AggregateRec, Catalog, Job, MAX_ANNOTATION, MAX_VOLUME_NAME, SnapshotRec, VolumeRec,
 };
+use crate::clients;
 use crate::core::Core;
-use crate::edit::Edits;
+use crate::edit::{Edits, StreamPosition};
 use crate::hash::{HashKey, KeyCell};
 use crate::inode::Inode;
 use crate::job::Jobs;
-use crate::merge::scan;
+use crate::merge::{get, scan};
 use crate::record::{FIRST_INO, InodeRec, ROOT_INO, kind};
 use crate::recovery::{self, Recovered};
 use crate::snapshot::Snaps;
 use crate::types::{FileKind, FsError, Stop};
+use crate::unlinked::Unlinked;
 use crate::volume::{RootState, Volume};
 
 /// The least rest of work in the background between two pieces.
@@ -94,6 +96,8 @@ impl Engine {
         let core = Core::new(agg, rng, &options)?;
         restore(&core)?;
         let recovered = recovery::replay(&core, replay.records)?;
+        core.in_grace
+            .store(!core.clients.is_empty(), Ordering::Release);
         core.stopping.store(false, Ordering::Release);
         core.note_opened()?;
         if recovered.records > 0 {
@@ -232,6 +236,24 @@ impl Engine {
         self.core.cp_now()
     }
 
+    /// Notes in the log how far a stream of changes has come: what was logged before is in it, up to this position.
+    ///
+    /// # Errors
+    /// `ReadOnly`; a wait for room in the log.
+    pub fn note_position(&self, at: StreamPosition) -> Result<Lsn, Stop> {
+        let mut edits = Edits::new(catalog::AGGREGATE_TREE, 17);
+        edits.position(at);
+        let _pass = self.core.gate.enter();
+        let lsn = self.core.append(edits)?;
+        self.core.note_position(at);
+        Ok(lsn)
+    }
+
+    /// The last position that was noted, also before the last start; all zero: none was.
+    pub fn position(&self) -> StreamPosition {
+        *self.core.position.lock()
+    }
+
     /// Everything up to this record is durable.
     pub fn durable(&self) -> Lsn {
         self.core.agg.log().durable()
@@ -292,7 +314,7 @@ impl Core {
     /// A number for a new volume: never one that another had, whose handles clients may
     /// still have.
     pub(crate) fn next_volume_id(&self) -> Result<VolumeId, FsError> {
-        let more = |n: u32| n.checked_add(1);
+        let more = |n: u64| n.checked_add(1);
         self.next_volume
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map(VolumeId)
@@ -432,11 +454,12 @@ struct Read {
     jobs: Jobs,
     aggregate: AggregateRec,
     calls: Vec<(u64, u64, Vec<DoneCall>)>,
+    clients: Vec<(u64, Box<[u8]>)>,
 }
 
 impl Read {
     fn take(&mut self, key: Key, value: &[u8]) -> Option<()> {
-        let id = VolumeId(u32::try_from(key.ino).ok()?);
+        let id = VolumeId(key.ino);
         match key.kind {
             catalog::kind::VOLUME => {
                 self.volumes.push(ReadVolume {
@@ -459,6 +482,10 @@ impl Read {
             catalog::kind::CALLS => {
                 let (next, calls) = calls::decode(key.sub, value)?;
                 self.calls.push((key.sub, next, calls));
+            }
+            catalog::kind::CLIENT => {
+                let record = clients::decode(value)?;
+                self.clients.push((key.sub, record.into()));
             }
             catalog::kind::AGGREGATE => self.aggregate = AggregateRec::decode(value)?,
             _ => return None,
@@ -512,7 +539,7 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
         next = next.max(id.0.saturating_add(1));
         // What a destination's tree has of removed inodes is the source's business.
         let orphans = match rec.mirror {
-            Some(_) => Vec::new(),
+            Some(_) => Orphans::default(),
             None => read_orphans(&src, &rec.root)?,
         };
         let mirror = rec.mirror;
@@ -525,10 +552,11 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
             catalog.snapshots = snapshots;
             *vol.annotation.lock() = Arc::clone(&annotation);
             catalog.annotation = annotation;
-            if !orphans.is_empty() {
+            if !orphans.dying.is_empty() || !orphans.unlinked.is_empty() {
                 core.note_changed(id);
             }
-            catalog.orphans = orphans;
+            catalog.orphans = orphans.dying;
+            vol.unlinked.replace(orphans.unlinked);
         }
         volumes.insert(Arc::new(vol));
     }
@@ -547,21 +575,39 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
         }
     }
     core.calls.restore(read.calls);
+    core.clients.restore(read.clients);
+    *core.position.lock() = read.aggregate.position;
     core.next_volume.store(next, Ordering::Relaxed);
     core.backlog.store(!read.jobs.is_empty(), Ordering::Release);
     *core.jobs.lock() = read.jobs;
     Ok(())
 }
 
-/// The removed inodes of a tree whose records are still to be deleted.
-pub(crate) fn read_orphans(src: &impl NodeSource, root: &TreeRoot) -> Result<Vec<Ino>, StoreError> {
+/// The inodes of a tree to which no name leads.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    /// Those that are removed, and whose records are still to be deleted.
+    pub(crate) dying: Vec<Ino>,
+    /// Those that were open when they lost their last name.
+    pub(crate) unlinked: Vec<Ino>,
+}
+
+/// The inodes of a tree to which no name leads.
+pub(crate) fn read_orphans(src: &impl NodeSource, root: &TreeRoot) -> Result<Orphans, StoreError> {
     let mut orphans = Vec::new();
     let key = |sub| Key::new(0, kind::ORPHAN, sub);
     scan(src, root, key(0), key(u64::MAX), &mut |key, _| {
         orphans.push(Ino(key.sub));
         ControlFlow::Continue(())
     })?;
-    Ok(orphans)
+    let mut found = Orphans::default();
+    for ino in orphans {
+        match get(src, root, &Key::new(ino.0, kind::INODE, 0))? {
+            Some(_) => found.unlinked.push(ino),
+            None => found.dying.push(ino),
+        }
+    }
+    Ok(found)
 }
 
 impl Volume {
@@ -603,6 +649,7 @@ impl Volume {
                 orphans: Vec::new(),
                 annotation: Arc::default(),
             }),
+            unlinked: Unlinked::default(),
             renames: Mutex::new(()),
             read_only: false,
             core,

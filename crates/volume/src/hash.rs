@@ -1,6 +1,6 @@
 //! The keyed hash that places names in a directory.
 //!
-//! Directory entries are ordered by a hash of their name, so that a position
+//! Directory entries are ordered by a hash of their folded name ([`crate::fold`]), so that a position
 //! (the READDIR cookie) belongs to the entry and not to the sequence. The hash is
 //! keyed with a secret of the volume: otherwise a user could construct names that
 //! collide and exhaust the disambiguators of one hash. SipHash-2-4 (Aumasson and
@@ -9,6 +9,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::SipKey;
+
+use crate::fold::fold;
 
 /// A 128-bit key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +39,24 @@ impl KeyCell {
     }
 }
 
-/// Entries of one hash that a directory can hold.
-pub(crate) const DISAMBIGUATORS: u64 = 256;
+/// Bits of a cookie that tell names with one hash apart.
+pub(crate) const DISAMBIGUATOR_BITS: u32 = 16;
 
-/// The first cookie of a name: its 55-bit hash above an eight-bit disambiguator.
+/// Entries of one hash that a directory can hold: names that differ in case only. The format has
+/// room for more, but each of them makes looking any of them up take longer.
+pub(crate) const VARIANTS: u64 = 1024;
+
+/// The part of a cookie that comes of the name.
+pub(crate) fn hash_of(cookie: u64) -> u64 {
+    cookie >> DISAMBIGUATOR_BITS << DISAMBIGUATOR_BITS
+}
+
+/// The first cookie of a name: the 47-bit hash of the folded name above a 16-bit disambiguator.
 /// The top bit is clear (some clients treat cookies as signed), and it is never
-/// below 256, so 0, 1 and 2 stay free for the start, "." and "..".
+/// below 65,536, so 0, 1 and 2 stay free for the start, "." and "..".
 pub(crate) fn first_cookie(key: HashKey, name: &[u8]) -> u64 {
-    (SipKey(key.0, key.1).hash(name) >> 9).max(1) << 8
+    let hash = SipKey(key.0, key.1).hash(&fold(name));
+    (hash >> (DISAMBIGUATOR_BITS + 1)).max(1) << DISAMBIGUATOR_BITS
 }
 
 #[cfg(test)]
@@ -55,8 +67,16 @@ mod tests {
     fn cookies_leave_room() {
         for i in 0..1000u32 {
             let c = first_cookie(HashKey(1, 2), &i.to_le_bytes());
-            assert_eq!(c & 0xff, 0);
-            assert!(c >= 256 && c <= i64::MAX as u64);
+            assert_eq!(hash_of(c), c);
+            assert!(c >= 65_536 && c <= i64::MAX as u64);
+            assert_eq!(hash_of(c + VARIANTS - 1), c);
         }
+    }
+
+    #[test]
+    fn variants_of_a_name_have_one_place() {
+        let of = |name: &str| first_cookie(HashKey(1, 2), name.as_bytes());
+        assert_eq!(of("Makefile"), of("makeFILE"));
+        assert_ne!(of("Makefile"), of("Makefil"));
     }
 }

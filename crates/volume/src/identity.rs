@@ -31,14 +31,14 @@ pub struct SnapshotIdentity {
 
 impl SnapshotIdentity {
     /// Bytes of an encoded identity.
-    pub const LEN: usize = 36;
+    pub const LEN: usize = 40;
 
-    /// As stored and as sent: aggregate (16), volume (4), snapshot (4), seconds (8, signed) and nanoseconds (4) of birth,
+    /// As stored and as sent: aggregate (16), volume (8), snapshot (4), seconds (8, signed) and nanoseconds (4) of birth,
     /// little-endian.
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         let (aggregate, rest) = out.split_at_mut(16);
-        let (volume, rest) = rest.split_at_mut(4);
+        let (volume, rest) = rest.split_at_mut(8);
         let (snapshot, rest) = rest.split_at_mut(4);
         let (secs, nanos) = rest.split_at_mut(8);
         aggregate.copy_from_slice(&self.aggregate.0);
@@ -53,7 +53,7 @@ impl SnapshotIdentity {
     pub fn decode(bytes: &[u8; Self::LEN]) -> Option<SnapshotIdentity> {
         let mut r = crate::codec::Reader::new(bytes);
         let aggregate = AggregateId(r.array()?);
-        let (volume, snapshot) = (VolumeId(r.u32()?), r.u32()?);
+        let (volume, snapshot) = (VolumeId(r.u64()?), r.u32()?);
         let birth = Time {
             secs: r.i64()?,
             nanos: r.u32().filter(|n| *n < 1_000_000_000)?,
@@ -178,7 +178,7 @@ mod tests {
             );
         }
         let mut bytes = id.encode();
-        bytes[32..].copy_from_slice(&1_000_000_000u32.to_le_bytes());
+        bytes[36..].copy_from_slice(&1_000_000_000u32.to_le_bytes());
         assert_eq!(SnapshotIdentity::decode(&bytes), None);
     }
 

@@ -73,6 +73,7 @@ impl State {
             mtime: rec.mtime,
             ctime: rec.ctime,
             btime: rec.btime,
+            dos: rec.dos,
             change: change_base.wrapping_add(rec.change),
         }
     }

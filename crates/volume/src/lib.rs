@@ -13,6 +13,7 @@ mod calls;
 mod catalog;
 mod change;
 pub mod check;
+mod clients;
 mod codec;
 mod commit;
 mod content;
@@ -24,9 +25,12 @@ mod dead;
 mod delta;
 mod difference;
 mod direct;
+#[cfg(test)]
+mod document;
 mod edit;
 mod engine;
 mod event;
+mod fold;
 mod gate;
 mod hash;
 mod identity;
@@ -37,6 +41,7 @@ mod merge;
 mod mirror;
 mod names;
 mod outgoing;
+mod punch;
 mod readahead;
 mod readdir;
 mod receive;
@@ -44,29 +49,35 @@ mod record;
 mod recovery;
 mod rename;
 mod scrub;
+mod side;
 mod snapshot;
 mod split;
 mod types;
+mod unlinked;
 mod volume;
 
 pub use calls::{CallKey, DoneCall, KEPT as KEPT_CALLS};
 pub use catalog::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
+pub use clients::{MAX_CLIENT, MAX_CLIENTS};
 pub use content::{ContentHash, ContentWalk};
 pub use cx::Cx;
 pub use difference::{Difference, Part};
-pub use edit::{EditError, verify_record};
+pub use edit::{EditError, StreamPosition, verify_record};
 pub use engine::{Engine, EngineOptions};
 pub use identity::{NoIdentity, SnapshotIdentity};
 pub use mirror::{Mirror, Partial, Position, SnapshotHold};
 pub use outgoing::{BlockRef, Outgoing, Sent};
-pub use receive::{Incoming, Mark, Receive};
+pub use receive::{Incoming, Mark, Receive, verify_tree_record};
+pub use record::DOS_ATTRIBUTES;
 pub use recovery::Recovered;
 pub use scrub::{ScrubFault, ScrubWatch, Scrubbed};
+pub use side::SetHow;
 pub use snapshot::{MAX_SNAPSHOTS, Snapshot};
 pub use types::{
     Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
     ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
     StatFs, Stop, Written, without_set_ids,
 };
+pub use unlinked::Pin;
 pub use volume::Volume;
 pub use weir_store::Frame;

@@ -172,7 +172,8 @@ impl Engine {
                 mirror: None,
             };
             let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
-            vol.catalog.lock().orphans = orphans;
+            vol.catalog.lock().orphans = orphans.dying;
+            vol.unlinked.replace(orphans.unlinked);
             core.volumes.write().insert(Arc::clone(&vol));
             origin.snaps.lock().count_clone(id, true);
             core.note_changed(number);

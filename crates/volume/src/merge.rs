@@ -129,6 +129,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         deltas: &[(Ino, Arc<Delta>)],
     ) -> Result<Merged, StoreError> {
         for ino in orphans {
+            // One that was open until now has everything still.
+            self.del(Key::new(ino.0, kind::INODE, 0));
             if self.reap(*ino)? {
                 self.del(Key::new(0, kind::ORPHAN, ino.0));
             } else {
@@ -295,6 +297,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 if !self.reap(ino)? {
                     self.put(Key::new(0, kind::ORPHAN, ino.0), Vec::new());
                     self.orphans.push(ino);
+                } else if delta.unlinked {
+                    self.del(Key::new(0, kind::ORPHAN, ino.0));
                 }
             }
             return Ok(None);
@@ -323,6 +327,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let mut value = Vec::with_capacity(InodeRec::LEN);
         rec.encode(&mut value);
         self.put(Key::new(ino.0, kind::INODE, 0), value);
+        if rec.nlink == 0 {
+            self.put(Key::new(0, kind::ORPHAN, ino.0), Vec::new());
+        }
         if let Some(target) = &delta.symlink {
             for (piece, bytes) in (0..).zip(target.chunks(SYMLINK_PIECE)) {
                 self.put(Key::new(ino.0, kind::SYMLINK, piece), bytes.to_vec());
@@ -336,6 +343,14 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                     Dirent::borrowed(entry).encode(&mut value);
                     self.put(key, value);
                 }
+                None if delta.fresh => {}
+                None => self.del(key),
+            }
+        }
+        for ((kind, sub), value) in delta.side_range((0, 0)..=(u8::MAX, u64::MAX)) {
+            let key = Key::new(ino.0, *kind, *sub);
+            match value {
+                Some(value) => self.put(key, value.to_vec()),
                 None if delta.fresh => {}
                 None => self.del(key),
             }
@@ -425,6 +440,11 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(cut) = cut.filter(|_| !fresh) {
             change -= self.cut_windows(ino, cut, data)?;
         }
+        if !fresh {
+            for (first, end) in data.punched() {
+                change -= self.punch_windows(ino, (first, end), data)?;
+            }
+        }
         let placed = self.place(data)?;
         // The window in which a cut lies changes even if no page falls into it.
         let split = cut
@@ -454,11 +474,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             let had = old.is_some();
             let mut window = old.unwrap_or(Window::EMPTY);
             let mut gone: Vec<Stored> = Vec::new();
-            if let Some(cut) = cut {
-                for (block, slot) in (start..).zip(&mut window.blocks) {
-                    if block >= cut {
-                        gone.extend(slot.take());
-                    }
+            for (block, slot) in (start..).zip(&mut window.blocks) {
+                if data.hides(block) {
+                    gone.extend(slot.take());
                 }
             }
             while let Some((block, stored)) = placed.next_if(|(b, _)| Window::start_of(*b) == start)
@@ -486,6 +504,69 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         Ok(change)
+    }
+
+    /// Takes a range out of the windows that are not changed besides; answers how many blocks they had there.
+    fn punch_windows(
+        &mut self,
+        ino: Ino,
+        (first, end): (u64, u64),
+        data: &FileDelta,
+    ) -> Result<i64, StoreError> {
+        let mut from = Key::new(ino.0, kind::EXTENT, Window::start_of(first));
+        let to = Key::new(ino.0, kind::EXTENT, Window::start_of(end - 1));
+        // The window of a cut is changed with it.
+        let cut = data.cut_at().filter(|cut| cut % WINDOW != 0);
+        let mut freed = 0;
+        loop {
+            let mut found: Vec<(Key, Option<Window>)> = Vec::new();
+            scan(self.src, &self.old, from, to, &mut |key, value| {
+                found.push((key, Window::decode(value)));
+                if found.len() < SCAN_WINDOWS {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            let more = found.len() == SCAN_WINDOWS;
+            let last = found.last().map(|(key, _)| *key);
+            for (key, window) in found {
+                let mut window = window.ok_or_else(|| damaged(key))?;
+                // Saturates: the last window ends with the numbers.
+                let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
+                let with_pages = data.pages().range(range.clone()).next().is_some();
+                if with_pages || cut.is_some_and(|cut| range.contains(&cut)) {
+                    continue;
+                }
+                // Another range may have been taken out of it already: all that are in it go at once, with the first.
+                let own = data.punched().find(|(_, end)| *end > key.sub);
+                if own != Some((first, end)) {
+                    continue;
+                }
+                let mut gone: Vec<Stored> = Vec::new();
+                for (block, slot) in (key.sub..).zip(&mut window.blocks) {
+                    if data.hides(block) {
+                        gone.extend(slot.take());
+                    }
+                }
+                freed += gone.len() as i64;
+                self.free_blocks(gone.into_iter());
+                if window.is_empty() {
+                    self.del(key);
+                } else {
+                    let mut value = Vec::new();
+                    window.encode(&mut value);
+                    self.put(key, value);
+                }
+            }
+            if self.bytes > BATCH_BYTES {
+                self.apply()?;
+            }
+            match last {
+                Some(last) if more => from = after(last),
+                _ => return Ok(freed),
+            }
+        }
     }
 
     /// Frees the windows wholly behind a cut; answers how many blocks they had.

@@ -253,7 +253,7 @@ impl Engine {
         self.cp_now()?;
         let mut cx = Cx::new(Time::EPOCH);
         let top = vol.drive_blocking(&mut cx, |cx| vol.inode(cx, ROOT_INO))?;
-        if !vol.catalog.lock().orphans.is_empty() {
+        if !vol.catalog.lock().orphans.is_empty() || !vol.unlinked.is_empty() {
             return Err(FsError::NotEmpty);
         }
         let core = &self.core;

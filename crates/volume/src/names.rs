@@ -7,7 +7,8 @@ use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
 use weir_base::{Ino, Lsn, Poison};
 
 use crate::admission::Promise;
-use crate::attr::{SMALL_OP, with_attrs};
+use crate::admission::SMALL_OP;
+use crate::attr::with_attrs;
 use crate::cx::Cx;
 use crate::delta::ENTRY_BYTES;
 use crate::edit::Edits;
@@ -388,6 +389,10 @@ impl Volume {
         if child.rec.kind == FileKind::Directory {
             return Err(FsError::IsDir.into());
         }
+        if child.rec.nlink == 0 {
+            // Open, and without a name it stays.
+            return Err(FsError::Stale.into());
+        }
         if child.rec.nlink >= MAX_LINKS {
             return Err(FsError::TooManyLinks.into());
         }
@@ -502,7 +507,7 @@ impl Volume {
             let rec = unlinked(guard, child.rec, cx.now);
             let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64);
             edits.del_entry(dir, hit.cookie);
-            log_unlinked(&mut edits, hit.ino, &rec);
+            self.log_unlinked(&mut edits, hit.ino, &rec);
             edits.inode(dir, &dir_rec);
             let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
 
@@ -581,17 +586,22 @@ pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> I
     rec
 }
 
-/// The edit for an inode that lost a name.
-pub(crate) fn log_unlinked(edits: &mut Edits, ino: Ino, rec: &InodeRec) {
-    if rec.nlink == 0 {
-        edits.dead(ino);
-    } else {
-        edits.inode(ino, rec);
-    }
-}
-
 impl Volume {
-    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
+    /// Whether an inode that lost a name ends with it; its lock is held.
+    fn ends(&self, ino: Ino, rec: &InodeRec) -> bool {
+        let open = || rec.kind != FileKind::Directory && self.unlinked.is_pinned(ino);
+        rec.nlink == 0 && !open()
+    }
+
+    /// The edit for an inode that lost a name.
+    pub(crate) fn log_unlinked(&self, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
+        match self.ends(ino, rec) {
+            true => edits.dead(ino),
+            false => edits.inode(ino, rec),
+        }
+    }
+
+    /// Applies to an inode what [`unlinked`] made of its record and [`Volume::log_unlinked`] logged.
     pub(crate) fn apply_unlinked(
         &self,
         pass: &Pass<'_>,
@@ -600,10 +610,13 @@ impl Volume {
         rec: InodeRec,
         promise: &mut Promise<'_>,
     ) {
+        let ends = self.ends(inode.ino, &rec);
         let delta = self.touch(pass, inode, st, promise);
-        if rec.nlink == 0 {
+        if ends {
             delta.bury();
             st.dead = true;
+        } else if rec.nlink == 0 {
+            self.unlinked.insert(inode.ino);
         }
         st.rec = rec;
         st.unlogged = false;

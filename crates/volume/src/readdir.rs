@@ -25,7 +25,7 @@ use crate::volume::{Source, Volume, alive_dir, malformed};
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// The lowest cookie of a real entry.
-const FIRST: u64 = 256;
+const FIRST: u64 = 1 << crate::hash::DISAMBIGUATOR_BITS;
 
 /// Most entries collected for one call, whatever the limit says.
 const MOST: usize = 16_384;

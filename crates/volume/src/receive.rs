@@ -32,11 +32,12 @@ use crate::catalog::{MAX_LABEL, MAX_VOLUME_NAME, MirrorRec, TransferRec};
 use crate::content::ContentHash;
 use crate::cx::Cx;
 use crate::delta::Charge;
-use crate::hash::HashKey;
+use crate::hash::{DISAMBIGUATOR_BITS, HashKey, VARIANTS, hash_of};
 use crate::identity::SnapshotIdentity;
 use crate::mirror::{Partial, Position};
 use crate::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
-use crate::types::{FsError, Pressure, Stop};
+use crate::side;
+use crate::types::{FileKind, FsError, Pressure, Stop};
 use crate::volume::Volume;
 
 /// Bytes of a batch at which a consistency point is asked for. At the rates of fast disks that is some ten a second, of
@@ -339,10 +340,31 @@ fn well_formed(key: Key, value: &[u8]) -> bool {
     match key.kind {
         kind::INODE => key.ino != 0 && key.sub == 0 && InodeRec::decode(value).is_some(),
         kind::SYMLINK => key.ino != 0 && key.sub < 8 && value.len() <= SYMLINK_PIECE,
-        kind::DIRENT => key.ino != 0 && DirentRef::decode(value).is_some_and(|e| named(e.name)),
+        kind::DIRENT => {
+            let place = key.sub >= 1 << DISAMBIGUATOR_BITS && key.sub - hash_of(key.sub) < VARIANTS;
+            let entry = DirentRef::decode(value);
+            key.ino != 0 && place && entry.is_some_and(|e| named(e.name))
+        }
+        kind::STREAM => {
+            let entry = DirentRef::decode(value);
+            key.ino != 0 && entry.is_some_and(|e| e.kind == FileKind::Regular && named(e.name))
+        }
         kind::ORPHAN => key.ino == 0 && value.is_empty(),
+        kind::XATTR | kind::ACL => side::well_formed(key, value),
         _ => false,
     }
+}
+
+/// Whether a record can stand in a volume's tree: the entry for fuzzing.
+pub fn verify_tree_record(at: Position, value: &[u8]) -> bool {
+    let key = key_of(at);
+    let good = well_formed(key, value);
+    if let (kind::INODE, Some(rec)) = (key.kind, InodeRec::decode(value)) {
+        let mut again = Vec::new();
+        rec.encode(&mut again);
+        assert_eq!(again, value, "an inode has one form");
+    }
+    good
 }
 
 fn named(name: &[u8]) -> bool {
@@ -404,7 +426,15 @@ impl Receive {
     /// As [`Receive::put`].
     pub fn gone(&mut self, at: Position) -> Result<(), FsError> {
         let key = key_of(at);
-        let kinds = [kind::INODE, kind::SYMLINK, kind::DIRENT, kind::ORPHAN];
+        let kinds = [
+            kind::INODE,
+            kind::SYMLINK,
+            kind::DIRENT,
+            kind::ORPHAN,
+            kind::XATTR,
+            kind::ACL,
+            kind::STREAM,
+        ];
         if !kinds.contains(&key.kind) {
             return Err(FsError::Invalid);
         }

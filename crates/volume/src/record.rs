@@ -28,6 +28,15 @@ pub(crate) mod kind {
     pub(crate) const EXTENT: u8 = 4;
     /// A removed inode whose records are still to be deleted (inode 0, sub = ino).
     pub(crate) const ORPHAN: u8 = 5;
+    /// A piece of an extended attribute (sub = hash of its name, disambiguator, number of the piece).
+    pub(crate) const XATTR: u8 = 6;
+    /// A piece of the access control list (sub = number of the piece).
+    pub(crate) const ACL: u8 = 7;
+    /// A named stream (sub = cookie): an entry that leads to the stream's inode.
+    pub(crate) const STREAM: u8 = 8;
+
+    /// Kinds that an inode may have beside what its own kind brings, and that nothing but their owner interprets.
+    pub(crate) const SIDE: [u8; 3] = [XATTR, ACL, STREAM];
 }
 
 /// The root directory's inode number.
@@ -42,8 +51,28 @@ pub(crate) const WINDOW: u64 = weir_base::limits::MAX_EXTENT_BLOCKS as u64;
 /// Bytes of a link target in one record.
 pub(crate) const SYMLINK_PIECE: usize = weir_base::limits::MAX_VALUE;
 
-const INODE_VERSION: u8 = 1;
-const HAS_VERIFIER: u8 = 1;
+/// Version 1 was never released.
+const INODE_VERSION: u8 = 2;
+
+/// What an inode has, besides; a bit that is clear spares looking for it.
+pub(crate) mod flag {
+    /// It was made by an exclusive create, whose verifier stands in the inode.
+    pub(super) const VERIFIER: u16 = 1;
+    /// It has records of kind [`super::kind::ACL`].
+    pub(crate) const ACL: u16 = 2;
+    /// It has, or had, records of kind [`super::kind::XATTR`].
+    pub(crate) const XATTRS: u16 = 4;
+    /// It has, or had, records of kind [`super::kind::STREAM`].
+    pub(crate) const STREAMS: u16 = 8;
+    /// It is a stream of the file that stands in place of its parent.
+    pub(crate) const STREAM: u16 = 16;
+
+    pub(super) const ALL: u16 = VERIFIER | ACL | XATTRS | STREAMS | STREAM;
+}
+
+/// The DOS attributes that an inode can have (MS-FSCC section 2.6): all of 16 bits but DIRECTORY and NORMAL, which follow from
+/// its kind, and two that mean nothing.
+pub const DOS_ATTRIBUTES: u16 = 0xFF27;
 
 /// An inode as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,10 +99,14 @@ pub(crate) struct InodeRec {
     pub(crate) btime: Time,
     /// Verifier of the exclusive create that made it.
     pub(crate) verifier: Option<[u8; 8]>,
+    /// Of [`flag`], but for the verifier's.
+    pub(crate) flags: u16,
+    /// DOS attributes, of [`DOS_ATTRIBUTES`].
+    pub(crate) dos: u16,
 }
 
 impl InodeRec {
-    pub(crate) const LEN: usize = 121;
+    pub(crate) const LEN: usize = 100;
 
     /// A fresh inode with one link (two for a directory).
     pub(crate) fn new(kind: FileKind, mode: u32, now: Time) -> InodeRec {
@@ -94,10 +127,40 @@ impl InodeRec {
             ctime: now,
             btime: now,
             verifier: None,
+            flags: 0,
+            dos: 0,
+        }
+    }
+
+    /// The eight bytes whose meaning depends on the kind: a directory's or a stream's parent, a device's numbers, or a
+    /// regular file's verifier.
+    fn own(&self) -> [u8; 8] {
+        match self.kind {
+            FileKind::Directory => self.parent.0.to_le_bytes(),
+            FileKind::Block | FileKind::Char => {
+                let (major, minor) = self.rdev;
+                (u64::from(minor) << 32 | u64::from(major)).to_le_bytes()
+            }
+            _ if self.flags & flag::STREAM != 0 => self.parent.0.to_le_bytes(),
+            _ => self.verifier.unwrap_or_default(),
         }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(
+            self.kind == FileKind::Directory || self.entries == 0,
+            "entries of no directory: {self:?}"
+        );
+        debug_assert!(
+            self.verifier.is_none()
+                || self.kind == FileKind::Regular && self.flags & flag::STREAM == 0,
+            "verifier of no regular file: {self:?}"
+        );
+        let verifier = match self.verifier {
+            Some(_) => flag::VERIFIER,
+            None => 0,
+        };
+        let before = out.len();
         out.reserve(Self::LEN);
         out.put_u8(INODE_VERSION);
         out.put_u8(self.kind as u8);
@@ -105,23 +168,20 @@ impl InodeRec {
         out.put_u32(self.nlink);
         out.put_u32(self.uid);
         out.put_u32(self.gid);
-        out.put_u64(self.size);
+        out.put_u64(match self.kind {
+            FileKind::Directory => self.entries,
+            _ => self.size,
+        });
         out.put_u64(self.blocks);
-        out.put_u32(self.rdev.0);
-        out.put_u32(self.rdev.1);
+        out.put(&self.own());
         out.put_u64(self.change);
-        out.put_u64(self.parent.0);
-        out.put_u64(self.entries);
+        out.put_u16(self.flags | verifier);
+        out.put_u16(self.dos);
         for t in [self.atime, self.mtime, self.ctime, self.btime] {
             out.put_i64(t.secs);
             out.put_u32(t.nanos);
         }
-        out.put(&self.verifier.unwrap_or_default());
-        out.put_u8(if self.verifier.is_some() {
-            HAS_VERIFIER
-        } else {
-            0
-        });
+        debug_assert_eq!(out.len() - before, Self::LEN);
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<InodeRec> {
@@ -132,9 +192,10 @@ impl InodeRec {
         let kind = FileKind::from_number(r.u8()?)?;
         let mode = r.u16()?;
         let (nlink, uid, gid) = (r.u32()?, r.u32()?, r.u32()?);
-        let (size, blocks) = (r.u64()?, r.u64()?);
-        let rdev = (r.u32()?, r.u32()?);
-        let (change, parent, entries) = (r.u64()?, Ino(r.u64()?), r.u64()?);
+        let (length, blocks) = (r.u64()?, r.u64()?);
+        let own = r.array::<8>()?;
+        let change = r.u64()?;
+        let (flags, dos) = (r.u16()?, r.u16()?);
         let mut time = || {
             let t = Time {
                 secs: r.i64()?,
@@ -143,29 +204,52 @@ impl InodeRec {
             (t.nanos < 1_000_000_000).then_some(t)
         };
         let (atime, mtime, ctime, btime) = (time()?, time()?, time()?, time()?);
-        let verifier = r.array::<8>()?;
-        let flags = r.u8()?;
-        if flags & !HAS_VERIFIER != 0 || !r.is_empty() || mode > 0o7777 {
+        let known = flags & !flag::ALL == 0 && dos & !DOS_ATTRIBUTES == 0;
+        if !known || !r.is_empty() || mode > 0o7777 {
             return None;
         }
-        Some(InodeRec {
+        let mut rec = InodeRec {
             kind,
             mode,
             nlink,
             uid,
             gid,
-            size,
+            size: length,
             blocks,
-            rdev,
+            rdev: (0, 0),
             change,
-            parent,
-            entries,
+            parent: Ino(0),
+            entries: 0,
             atime,
             mtime,
             ctime,
             btime,
-            verifier: (flags & HAS_VERIFIER != 0).then_some(verifier),
-        })
+            verifier: None,
+            flags: flags & !flag::VERIFIER,
+            dos,
+        };
+        let regular = kind == FileKind::Regular;
+        if flags & (flag::STREAM | flag::VERIFIER) != 0 && !regular {
+            return None;
+        }
+        let number = u64::from_le_bytes(own);
+        match kind {
+            FileKind::Directory => {
+                (rec.size, rec.entries) = (0, length);
+                rec.parent = Ino(number);
+            }
+            FileKind::Block | FileKind::Char => rec.rdev = (number as u32, (number >> 32) as u32),
+            _ if flags & flag::STREAM != 0 => {
+                if flags & flag::VERIFIER != 0 {
+                    return None;
+                }
+                rec.parent = Ino(number);
+            }
+            _ if flags & flag::VERIFIER != 0 => rec.verifier = Some(own),
+            _ if number != 0 => return None,
+            _ => {}
+        }
+        Some(rec)
     }
 }
 
@@ -398,30 +482,66 @@ mod tests {
     use super::*;
     use weir_base::{Rng, SeededRng};
 
-    fn sample() -> InodeRec {
-        let mut rec = InodeRec::new(FileKind::Regular, 0o4755, Time { secs: -7, nanos: 5 });
-        rec.size = u64::MAX >> 1;
-        rec.uid = u32::MAX;
-        rec.change = 99;
-        rec.rdev = (1, 2);
-        rec.parent = Ino(77);
+    /// Any inode that there can be.
+    fn any_inode(rng: &SeededRng) -> InodeRec {
+        let time = || Time {
+            secs: rng.next_u64() as i64,
+            nanos: rng.below(1_000_000_000) as u32,
+        };
+        let word = || rng.next_u64() >> rng.below(64);
+        let kind = FileKind::from_number(1 + rng.below(7) as u8).unwrap();
+        let mut rec = InodeRec {
+            mode: rng.below(0o10000) as u16,
+            nlink: word() as u32,
+            uid: word() as u32,
+            gid: word() as u32,
+            blocks: word(),
+            change: word(),
+            flags: rng.next_u64() as u16 & (flag::ACL | flag::XATTRS | flag::STREAMS),
+            dos: rng.next_u64() as u16 & DOS_ATTRIBUTES,
+            atime: time(),
+            mtime: time(),
+            ctime: time(),
+            btime: time(),
+            ..InodeRec::new(kind, 0, Time::EPOCH)
+        };
+        match kind {
+            FileKind::Directory => (rec.entries, rec.parent) = (word(), Ino(word())),
+            FileKind::Block | FileKind::Char => rec.rdev = (word() as u32, word() as u32),
+            FileKind::Regular if rng.below(3) == 0 => {
+                (rec.flags, rec.parent) = (rec.flags | flag::STREAM, Ino(word()));
+            }
+            FileKind::Regular if rng.below(2) == 0 => {
+                rec.verifier = Some(rng.below(3).to_le_bytes());
+            }
+            _ => {}
+        }
+        if kind != FileKind::Directory {
+            rec.size = word();
+        }
         rec
     }
 
     #[test]
-    fn inode_round_trip() {
-        for verifier in [None, Some([9; 8])] {
-            let rec = InodeRec {
-                verifier,
-                ..sample()
-            };
+    fn inodes_round_trip() {
+        let rng = SeededRng::new(5);
+        for _ in 0..5000 {
+            let rec = any_inode(&rng);
             let mut out = Vec::new();
             rec.encode(&mut out);
             assert_eq!(out.len(), InodeRec::LEN);
             assert_eq!(InodeRec::decode(&out), Some(rec));
-            assert_eq!(InodeRec::decode(&out[1..]), None);
-            out.push(0);
-            assert_eq!(InodeRec::decode(&out), None);
+            assert_eq!(InodeRec::decode(&out[..InodeRec::LEN - 1]), None);
+            // Every other form is refused, or another inode: none has two forms.
+            let at = rng.below(InodeRec::LEN as u64) as usize;
+            out[at] ^= 1 << rng.below(8);
+            if let Some(other) = InodeRec::decode(&out) {
+                let mut again = Vec::new();
+                other.encode(&mut again);
+                assert_eq!(again, out);
+            }
+            out[0] = 1;
+            assert_eq!(InodeRec::decode(&out), None, "of an earlier version");
         }
     }
 

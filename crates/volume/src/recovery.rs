@@ -21,7 +21,7 @@ use crate::admission::Promise;
 use crate::calls::DoneCall;
 use crate::core::Core;
 use crate::cx::Cx;
-use crate::delta::{Delta, ENTRY_BYTES, Page, Placed};
+use crate::delta::{Delta, ENTRY_BYTES, Page, Placed, RANGE_BYTES};
 use crate::edit::{self, Crcs, Edit};
 use crate::inode::Inode;
 use crate::record::{InodeRec, blocks_of};
@@ -71,9 +71,21 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         done.unclean = true;
         let (id, edits) = edit::decode(&record.meta, record.pages.len())
             .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
-        if edits == [Edit::Opened] {
-            core.raise_change_bases();
-            continue;
+        match edits.first() {
+            Some(Edit::Opened) => {
+                core.raise_change_bases();
+                continue;
+            }
+            Some(Edit::Position(at)) => {
+                core.note_position(*at);
+                continue;
+            }
+            Some(Edit::Client { number, record }) => {
+                core.clients.replay(*number, *record);
+                core.changed.store(true, Ordering::Relaxed);
+                continue;
+            }
+            _ => {}
         }
         let mut vol = core.volumes.read().get(&id).cloned();
         if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
@@ -167,6 +179,8 @@ impl Volume {
         | Edit::Symlink { ino, .. }
         | Edit::Pages { ino, .. }
         | Edit::Placed { ino, .. }
+        | Edit::Side { ino, .. }
+        | Edit::Punch { ino, .. }
         | Edit::Cut { ino, .. }) = edit
         else {
             return Ok(());
@@ -207,11 +221,15 @@ impl Volume {
                     blocks: st.rec.blocks,
                     ..rec
                 };
+                if st.rec.nlink == 0 {
+                    self.unlinked.insert(ino);
+                }
                 if fresh {
                     self.table.insert_new(&inode);
                 }
             }
             Edit::Dead { .. } => {
+                self.unlinked.remove(ino);
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 delta.bury();
                 st.dead = true;
@@ -248,7 +266,27 @@ impl Volume {
                     self.put_recovered(delta, block, page);
                 }
             }
-            Edit::Snapshot(_) | Edit::VolumeMade { .. } | Edit::Call { .. } | Edit::Opened => {}
+            Edit::Punch { first, blocks, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.file().punch(first, first + blocks);
+                let charge = promise.take(2);
+                self.charge(delta, charge, RANGE_BYTES);
+            }
+            Edit::Side {
+                kind, sub, value, ..
+            } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let heap = ENTRY_BYTES + value.map_or(0, <[u8]>::len) as u64;
+                delta.put_side(kind, sub, value.map(Box::from));
+                let charge = promise.take(1);
+                self.charge(delta, charge, heap);
+            }
+            Edit::Snapshot(_)
+            | Edit::VolumeMade { .. }
+            | Edit::Call { .. }
+            | Edit::Opened
+            | Edit::Position(_)
+            | Edit::Client { .. } => {}
             Edit::Cut { size, .. } => {
                 let mut cx = Cx::new(Time::EPOCH);
                 let tail = loop {

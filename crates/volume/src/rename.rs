@@ -13,11 +13,11 @@
 use weir_base::Ino;
 use weir_base::limits::MAX_LINKS;
 
-use crate::attr::SMALL_OP;
+use crate::admission::SMALL_OP;
 use crate::cx::Cx;
 use crate::delta::ENTRY_BYTES;
 use crate::edit::Edits;
-use crate::names::{NAME_BLOCKS, log_unlinked, removable, unlinked};
+use crate::names::{NAME_BLOCKS, removable, unlinked};
 use crate::record::{DirentRef, InodeRec};
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
 use crate::volume::{Free, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, stamped};
@@ -183,7 +183,7 @@ impl Volume {
             edits.put_entry(to_dir, place.cookie, entry);
             edits.inode(hit.ino, &rec);
             if let Some((ino, rec)) = &victim_rec {
-                log_unlinked(&mut edits, *ino, rec);
+                self.log_unlinked(&mut edits, *ino, rec);
             }
             edits.inode(from_dir, &from_rec);
             if !same_dir {

@@ -85,6 +85,8 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
+    /// DOS attributes, of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES).
+    pub dos: u16,
     /// Greater after every change of content or attributes, also if that change, or another since, has been lost by a
     /// crash or undone by a revert: one value never names two states of the inode.
     pub change: u64,
@@ -117,6 +119,12 @@ pub struct SetAttr {
     pub atime: SetTime,
     /// Modification time.
     pub mtime: SetTime,
+    /// Change time: this one instead of the server's. What is changed later has a later one all the same.
+    pub ctime: Option<Time>,
+    /// Time of creation.
+    pub btime: Option<Time>,
+    /// DOS attributes; bits that are none of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES) are ignored.
+    pub dos: Option<u16>,
 }
 
 /// Attributes immediately before and after an operation, taken atomically with

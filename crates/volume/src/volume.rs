@@ -19,12 +19,13 @@ use crate::core::Core;
 use crate::cx::Cx;
 use crate::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
 use crate::gate::Pass;
-use crate::hash::{DISAMBIGUATORS, KeyCell, first_cookie};
+use crate::hash::{KeyCell, VARIANTS, first_cookie};
 use crate::inode::{Inode, Inodes, State};
 use crate::receive::Receiving;
 use crate::record::{DirentRef, InodeRec, ROOT_INO, kind};
 use crate::snapshot::{Sealed, Snaps};
 use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
+use crate::unlinked::Unlinked;
 
 /// A committed tree. While it is held, none of its blocks is reused.
 ///
@@ -93,6 +94,8 @@ pub struct Volume {
     pub(crate) change_top: AtomicU64,
     /// What is stored of the volume beside its tree; locked by consistency points.
     pub(crate) catalog: Mutex<Catalog>,
+    /// Inodes that are open, and those without a name.
+    pub(crate) unlinked: Unlinked,
     /// Held by renames that move a directory to another parent, so that no two
     /// of them can make a cycle together.
     pub(crate) renames: Mutex<()>,
@@ -295,7 +298,9 @@ impl Volume {
     /// identity and the volume's and the snapshot's number, so that it survives
     /// restarts.
     pub fn fsid(&self) -> u64 {
-        self.core.fsid_base ^ u64::from(self.id.0) ^ u64::from(self.shown_as) << 32
+        // Odd, so that no two snapshots of a volume have one.
+        let snapshot = u64::from(self.shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.core.fsid_base ^ self.id.0 ^ snapshot
     }
 
     /// Changes when data written without stability may have been lost: at each
@@ -427,8 +432,13 @@ impl Volume {
                 continue;
             };
             let rec = InodeRec::decode(&value).ok_or_else(|| malformed(self.id, ino, "inode"))?;
-            if let Some(inode) = self.table.insert_loaded(ino, rec, current) {
+            // Without links it is on its way out, unless the volume knows of it.
+            let stays = || rec.nlink > 0 || self.read_only || self.unlinked.contains(ino);
+            if let Some(inode) = self.table.insert_loaded(ino, rec, || current() && stays()) {
                 return Ok(inode);
+            }
+            if !stays() {
+                return Err(Stop::Fail(FsError::Stale));
             }
         }
     }
@@ -442,12 +452,15 @@ impl Volume {
         name: &[u8],
     ) -> Result<Search, Stop> {
         let first = first_cookie(self.key.get(), name);
-        let last = first | (DISAMBIGUATORS - 1);
+        let last = first | (VARIANTS - 1);
         // Bit sets over the disambiguators: what an upper layer decides, and
         // what is taken by another name.
-        let mut decided = [0u64; 4];
-        let mut taken = [0u64; 4];
-        let bit = |cookie: u64| ((cookie >> 6 & 3) as usize, 1u64 << (cookie & 63));
+        let mut decided: Variants = [0; _];
+        let mut taken: Variants = [0; _];
+        let bit = |cookie: u64| {
+            let at = cookie % VARIANTS;
+            ((at / 64) as usize, 1u64 << (at % 64))
+        };
         for delta in st.layers() {
             let before = decided;
             for (cookie, entry) in delta.names().range(first..=last) {
@@ -523,6 +536,16 @@ impl Volume {
     pub(crate) fn touch<'s>(
         &self,
         _pass: &Pass<'_>,
+        inode: &Arc<Inode>,
+        st: &'s mut State,
+        promise: &mut Promise<'_>,
+    ) -> &'s mut Delta {
+        self.touch_closed(inode, st, promise)
+    }
+
+    /// As [`Volume::touch`], for whoever has closed the gate.
+    pub(crate) fn touch_closed<'s>(
+        &self,
         inode: &Arc<Inode>,
         st: &'s mut State,
         promise: &mut Promise<'_>,
@@ -616,9 +639,12 @@ impl Volume {
     }
 }
 
+/// A bit for each name with one hash.
+type Variants = [u64; VARIANTS as usize / 64];
+
 /// The lowest cookie that is not taken. It is bare unless an overlay decided
 /// about it: then a layer below may still have what the overlay hides.
-fn free_place(first: u64, taken: &[u64; 4], decided: &[u64; 4]) -> Option<Free> {
+fn free_place(first: u64, taken: &Variants, decided: &Variants) -> Option<Free> {
     taken
         .iter()
         .zip(decided)
@@ -636,23 +662,22 @@ mod tests {
 
     #[test]
     fn lowest_free_disambiguator() {
-        let place = |taken, decided| free_place(256, taken, decided).map(|f| (f.cookie, f.bare));
-        let none = &[0; 4];
-        assert_eq!(place(none, none), Some((256, true)));
-        assert_eq!(place(none, &[1, 0, 0, 0]), Some((256, false)));
-        assert_eq!(
-            place(&[0b1011, 0, 0, 0], &[0b1011, 0, 0, 0]),
-            Some((258, true))
-        );
-        assert_eq!(
-            place(&[0b1011, 0, 0, 0], &[0b100, 0, 0, 0]),
-            Some((258, false))
-        );
-        assert_eq!(
-            place(&[u64::MAX, 1, 0, 0], &[0, 2, 0, 0]),
-            Some((256 + 65, false))
-        );
-        assert_eq!(place(&[u64::MAX; 4], none), None);
+        const FIRST: u64 = 1 << 16;
+        let bits = |low: u64, next: u64| {
+            let mut all: Variants = [0; _];
+            [all[0], all[1]] = [low, next];
+            all
+        };
+        let place = |taken: Variants, decided: Variants| {
+            free_place(FIRST, &taken, &decided).map(|f| (f.cookie - FIRST, f.bare))
+        };
+        let none = bits(0, 0);
+        assert_eq!(place(none, none), Some((0, true)));
+        assert_eq!(place(none, bits(1, 0)), Some((0, false)));
+        assert_eq!(place(bits(0b1011, 0), bits(0b1011, 0)), Some((2, true)));
+        assert_eq!(place(bits(0b1011, 0), bits(0b100, 0)), Some((2, false)));
+        assert_eq!(place(bits(u64::MAX, 1), bits(0, 2)), Some((65, false)));
+        assert_eq!(place([u64::MAX; _], none), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{Machine, names, read, run};
 use weir_base::{Ino, Rng, SeededRng};
-use weir_volume::{CreateHow, Engine, FileKind, FsError, SetAttr, Stability, Volume};
+use weir_volume::{CreateHow, Engine, FileKind, FsError, SetAttr, SetHow, Stability, Volume};
 
 #[derive(Clone, Debug)]
 enum Node {
@@ -23,6 +23,7 @@ enum Node {
 struct Model {
     nodes: BTreeMap<u64, Node>,
     parent: BTreeMap<u64, u64>,
+    xattrs: BTreeMap<(u64, Vec<u8>), Vec<u8>>,
 }
 
 impl Model {
@@ -61,6 +62,7 @@ impl Model {
         {
             self.nodes.remove(&ino);
             self.parent.remove(&ino);
+            self.xattrs.retain(|(of, _), _| *of != ino);
         }
     }
 
@@ -208,7 +210,9 @@ impl Run {
                 }
             }
             44..=53 => self.rename(&vol, dir, &name),
-            54..=75 => self.write(&vol),
+            54..=70 => self.write(&vol),
+            71..=73 => self.punch(&vol),
+            74..=75 => self.set_xattr(&vol),
             76..=80 => {
                 let Some(file) = self.pick(|n| matches!(n, Node::File(_))) else {
                     return;
@@ -329,6 +333,59 @@ impl Run {
         }
     }
 
+    fn punch(&mut self, vol: &Volume) {
+        let Some(file) = self.pick(|n| matches!(n, Node::File(_))) else {
+            return;
+        };
+        let (off, len) = match self.below(3) {
+            0 => (self.below(20) * 4096, 4096 * (1 + self.below(8))),
+            1 => (self.below(200_000), 1 + self.below(200_000)),
+            _ => (self.below(60_000), 1 + self.below(5000)),
+        };
+        run(vol, |cx| vol.punch(cx, Ino(file), off, len)).unwrap();
+        if let Some(Node::File(have)) = self.model.nodes.get_mut(&file) {
+            let end = (off + len).min(have.len() as u64);
+            if off < end {
+                have[off as usize..end as usize].fill(0);
+            }
+        }
+    }
+
+    fn set_xattr(&mut self, vol: &Volume) {
+        let Some(ino) = self.pick(|_| true) else {
+            return;
+        };
+        // Some differ in case only.
+        let name = ["user.one", "USER.one", "user.two", "x"][self.below(4) as usize];
+        let key = (ino, name.as_bytes().to_vec());
+        let value = match self.below(3) {
+            0 => None,
+            1 => Some(vec![7; self.below(50) as usize]),
+            _ => {
+                let mut value = vec![0; self.below(9000) as usize];
+                self.rng.fill(&mut value);
+                Some(value)
+            }
+        };
+        let how = [SetHow::Either, SetHow::Create, SetHow::Replace][self.below(3) as usize];
+        let there = self.model.xattrs.contains_key(&key);
+        let got = run(vol, |cx| {
+            vol.set_xattr(cx, Ino(ino), name.as_bytes(), value.as_deref(), how)
+        });
+        let want = match (there, &value, how) {
+            (true, Some(_), SetHow::Create) => Err(FsError::Exists),
+            (false, Some(_), SetHow::Replace) | (false, None, _) => Err(FsError::NotFound),
+            _ => Ok(()),
+        };
+        assert_eq!(got.map(|_| ()), want);
+        if want.is_ok() {
+            match value {
+                Some(value) => self.model.xattrs.insert(key, value),
+                None => self.model.xattrs.remove(&key),
+            };
+        }
+    }
+
     /// Everything is committed first, so that all of it must be there again.
     fn restart(&mut self) {
         let (engine, vol) = self.live.take().unwrap();
@@ -363,6 +420,14 @@ impl Run {
         for (ino, node) in &self.model.nodes {
             let ino = Ino(*ino);
             let attr = run(&vol, |cx| vol.getattr(cx, ino)).unwrap();
+            let all = (ino.0, Vec::new())..(ino.0 + 1, Vec::new());
+            let mut attrs = run(&vol, |cx| vol.xattrs(cx, ino)).unwrap();
+            attrs.sort();
+            let want = self.model.xattrs.range(all);
+            assert!(want.clone().map(|((_, name), _)| name).eq(&attrs));
+            for ((_, name), value) in want {
+                assert_eq!(run(&vol, |cx| vol.xattr(cx, ino, name)).unwrap(), *value);
+            }
             assert_eq!(attr.nlink, self.model.links(ino.0), "links of {ino}");
             match node {
                 Node::File(data) => {
@@ -404,6 +469,7 @@ fn play(seed: u64) {
         model: Model {
             nodes: BTreeMap::from([(root, Node::Dir(BTreeMap::new()))]),
             parent: BTreeMap::from([(root, root)]),
+            xattrs: BTreeMap::new(),
         },
         live: Some(live),
     };

@@ -151,7 +151,7 @@ fn failed(what: &str, key: &str) -> impl FnOnce(FsError) -> BackendError {
 fn state(volume: &Volume) -> VolumeState {
     VolumeState {
         key: volume.name().to_owned(),
-        number: u64::from(volume.id().0),
+        number: volume.id().0,
         used: volume.used(),
         shared: volume.origin().is_some(),
         splitting: volume.splitting(),

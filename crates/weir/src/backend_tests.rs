@@ -16,7 +16,7 @@ fn node() -> Node {
     let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
     let (aggregate, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
-    let vfs = Vfs::new(HandleKey::new([7; 16]));
+    let vfs = Vfs::new(HandleKey::new([7; 16], [0; 16]));
     let rules = vec![Rule::open(weir_vfs::Squash::None)];
     Node::new(Arc::new(engine), vfs, clock, rng, rules)
 }

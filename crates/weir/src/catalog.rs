@@ -75,7 +75,7 @@ async fn make(
     let space = engine.aggregate().space().stats();
     let device_blocks = space.total.saturating_add(space.growth);
     // Nothing is served from here.
-    let vfs = Vfs::new(HandleKey::new([0; 16]));
+    let vfs = Vfs::new(HandleKey::new([0; 16], [0; 16]));
     let node = Node::new(
         Arc::clone(engine),
         vfs,

@@ -422,7 +422,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     // The server, as `serve` puts it together.
     let wakeups = Wakeups::new(LOOPS);
     let throttle = Throttle::new(Arc::clone(&clock), LOOPS, CreditLimits::of_budget(64 << 20));
-    let key = HandleKey::new([7; 16]);
+    let key = HandleKey::new([7; 16], [7; 16]);
     let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), Budget::new(1 << 20));
     let rule = |clients: &str| Rule {
         clients: Clients::parse(clients).unwrap(),

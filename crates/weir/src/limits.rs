@@ -76,7 +76,7 @@ fn plan(vfs: &Vfs, from: &Value) -> Result<Plan> {
             bail!("there is no volume {name}");
         };
         plan.volumes.push(VolumePlan {
-            volume: u64::from(export.volume().0),
+            volume: export.volume().0,
             name: name.into(),
             pool: number(&volume, "pool").unwrap_or(0),
             limits: limits(&volume),

@@ -289,12 +289,12 @@ impl Metrics {
             .iter()
             .map(|pool| ((Level::Pool, pool.id, None), pool.usage));
         let of_volumes = limited.iter().map(|volume| {
-            let node = (Level::Volume, u64::from(volume.volume.0), None);
+            let node = (Level::Volume, volume.volume.0, None);
             (node, volume.usage)
         });
         let clients = limited_clients(limited);
         let of_clients = clients.iter().map(|(volume, client)| {
-            let id = u64::from(volume.volume.0);
+            let id = volume.volume.0;
             ((Level::Client, id, Some(client.client)), client.usage)
         });
         let now = self.clock.monotonic().as_secs_f64();
@@ -324,7 +324,7 @@ impl Metrics {
         }
         for volume in limited {
             let pool = pool_name(pools, volume.pool);
-            let id = u64::from(volume.volume.0);
+            let id = volume.volume.0;
             let node = (Level::Volume, id, None);
             show(page, node, pool, &volume.name, &volume.limits);
             // What each client uses differs from client to client, and comes below.
@@ -332,11 +332,7 @@ impl Metrics {
             show(page, node, pool, &volume.name, &volume.client_limits);
         }
         for (volume, client) in clients {
-            let node = (
-                Level::Client,
-                u64::from(volume.volume.0),
-                Some(client.client),
-            );
+            let node = (Level::Client, volume.volume.0, Some(client.client));
             for (limit, rate) in rates_of(&volume.client_limits) {
                 let labels = [
                     ("level", Level::Client.name()),
@@ -646,7 +642,7 @@ mod tests {
         let dyn_clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let throttle = Throttle::new(Arc::clone(&dyn_clock), 1, CreditLimits::of_budget(1 << 24));
         let vfs = Vfs::with_throttle(
-            HandleKey::new([1; 16]),
+            HandleKey::new([1; 16], [0; 16]),
             Arc::clone(&throttle),
             Budget::new(1 << 20),
         );

@@ -123,7 +123,10 @@ impl Storage {
             os::cores(),
             CreditLimits::of_budget(usize::try_from(network.0)?),
         );
-        let key = HandleKey::new(state::handle_key(&args.data, &*rng)?);
+        let key = HandleKey::new(
+            state::handle_key(&args.data, &*rng)?,
+            engine.aggregate().id().0,
+        );
         let locks = Budget::new(usize::try_from(locks)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
         resolve::start(&vfs)?;

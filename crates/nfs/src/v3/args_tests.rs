@@ -28,6 +28,7 @@ fn sattr_value() -> SetAttr {
         size: Some((1 << 32) + 1),
         atime: SetTime::Server,
         mtime: SetTime::Client(Time { secs: 3, nanos: 4 }),
+        ..SetAttr::default()
     }
 }
 

@@ -71,6 +71,7 @@ pub fn sattr(r: &mut Reader<'_>) -> xdr::Result<SetAttr> {
         size: optional(r, Reader::u64)?,
         atime: set_time(r)?,
         mtime: set_time(r)?,
+        ..SetAttr::default()
     })
 }
 

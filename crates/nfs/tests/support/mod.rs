@@ -224,7 +224,7 @@ impl Server {
     pub fn with(rules: Vec<Rule>, store: Arc<MemoryStore>) -> Server {
         let disks = Disks::new();
         let (engine, volume) = disks.format();
-        let vfs = Vfs::new(HandleKey::new([9; 16]));
+        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         let clock = Arc::new(ManualClock::default());
         let records = Arc::new(FileRecords::new(store.clone()));

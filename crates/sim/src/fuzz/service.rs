@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 
+use weir_base::Time;
 use weir_nfs::Handled;
 use weir_store::aggregate::Aggregate;
 use weir_store::log::Log;
+use weir_volume::{CreateHow, Cx, Outgoing, Sent, SetAttr, SetHow, Stability, StreamPosition};
 
 use super::wire::{calls_on, every_op};
 use crate::machine::{DATA, LOG, Machine, Running, Sizes};
@@ -109,6 +111,58 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     })
 }
 
+/// Operations that no call of NFSv3 asks for.
+fn beyond_nfs3(running: &Running) {
+    let (engine, vol) = (&running.engine, &running.volume);
+    let set = SetAttr::default();
+    let _ = vol.drive_blocking(&mut Cx::new(Time::EPOCH), |cx| {
+        let how = CreateHow::Unchecked;
+        let file = vol.create(cx, vol.root(), b"beyond", how, &set)?.value.ino;
+        vol.write(cx, file, 0, &[7; 9000], Stability::FileSync)?;
+        vol.punch(cx, file, 100, 8000)?;
+        vol.set_xattr(cx, file, b"user.a", Some(&[1; 3000]), SetHow::Either)?;
+        vol.set_xattr(cx, file, b"user.a", None, SetHow::Either)?;
+        vol.set_acl(cx, file, Some(b"list"))?;
+        let pin = vol.pin(cx, file)?;
+        vol.remove(cx, vol.root(), b"beyond")?;
+        drop(pin);
+        engine.record_client(1, Some(b"client"))?;
+        engine.record_client(1, None)?;
+        let at = StreamPosition {
+            term: 1,
+            sequence: 2,
+        };
+        engine.note_position(at)
+    });
+}
+
+/// Records of trees, with their keys in front.
+pub(super) fn tree_records() -> Vec<Vec<u8>> {
+    let mut fixture = fixture();
+    let handles = fixture.handles.clone();
+    for op in every_op() {
+        let handle = |slot: Slot| handles[slot.0 as usize % handles.len()].clone();
+        let _ = fixture
+            .server
+            .call(&op, fixture.machine.now(), &handle, None);
+    }
+    beyond_nfs3(&fixture.running);
+    let vol = &fixture.running.volume;
+    let taken = vol.snapshot_take("s", "", fixture.machine.now());
+    let Some(snapshot) = taken.ok().and_then(|_| vol.snapshot("s")) else {
+        return Vec::new();
+    };
+    let mut seeds = Vec::new();
+    if let Ok(mut outgoing) = Outgoing::new(vol, None, snapshot.identity) {
+        while let Ok(Some(sent)) = outgoing.advance() {
+            if let Sent::Put { at, value } = sent {
+                seeds.push([&at.0[..], &value[..]].concat());
+            }
+        }
+    }
+    seeds
+}
+
 /// Records as operations write them, with the number of their pages in front.
 pub(super) fn log_records() -> Vec<Vec<u8>> {
     let mut fixture = fixture();
@@ -120,6 +174,7 @@ pub(super) fn log_records() -> Vec<Vec<u8>> {
             .server
             .call(&op, fixture.machine.now(), &handle, None);
     }
+    beyond_nfs3(&fixture.running);
     let aggregate = fixture.running.engine.aggregate();
     let last = aggregate.log().cut().last();
     // A log that failed shows as a missing seed.

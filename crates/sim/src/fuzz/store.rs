@@ -41,6 +41,11 @@ pub(super) fn targets() -> Vec<Target> {
             run: log_record,
             seeds: super::service::log_records,
         },
+        Target {
+            name: "tree_record",
+            run: tree_record,
+            seeds: super::service::tree_records,
+        },
     ]
 }
 
@@ -86,6 +91,13 @@ fn superblock_seeds() -> Vec<Vec<u8>> {
 fn log_record(input: &[u8]) {
     if let Some((&pages, meta)) = input.split_first() {
         let _ = weir_volume::verify_record(meta, usize::from(pages));
+    }
+}
+
+/// A key, then the value of a record of a volume's tree.
+fn tree_record(input: &[u8]) {
+    if let Some((key, value)) = input.split_first_chunk::<17>() {
+        let _ = weir_volume::verify_tree_record(weir_volume::Position(*key), value);
     }
 }
 

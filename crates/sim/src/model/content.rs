@@ -72,6 +72,28 @@ impl Content {
         }
     }
 
+    /// Everything in `[offset, end)` is zeros in every version: no older content of it can come back.
+    pub fn punch(&mut self, offset: u64, end: u64) {
+        let whole = offset.div_ceil(PAGE)..end / PAGE;
+        if whole.start < whole.end {
+            let mut behind = self.pages.split_off(&whole.start);
+            self.pages.append(&mut behind.split_off(&whole.end));
+        }
+        for index in [offset / PAGE, end / PAGE] {
+            let start = index * PAGE;
+            let (from, to) = (offset.max(start), end.min(start.saturating_add(PAGE)));
+            if from >= to {
+                continue;
+            }
+            if let Some(page) = self.pages.get_mut(&index) {
+                let versions = std::iter::once(&mut page.now).chain(&mut page.unsettled);
+                for content in versions.flatten() {
+                    Arc::make_mut(content)[(from - start) as usize..(to - start) as usize].fill(0);
+                }
+            }
+        }
+    }
+
     /// Everything in `[offset, end)` is stable from now on (COMMIT).
     pub fn settle(&mut self, offset: u64, end: u64) {
         if offset >= end {

@@ -7,4 +7,4 @@ pub mod tree;
 
 pub use content::{Content, PAGE};
 pub use op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
-pub use tree::{Body, Expect, Model, Moved, Node, RootAttr, Rules};
+pub use tree::{Body, Expect, Model, Moved, Node, RootAttr, Rules, listed_xattrs};

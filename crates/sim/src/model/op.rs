@@ -235,6 +235,26 @@ pub enum Op {
         dir: Slot,
         entries: u32,
     },
+    /// Makes a hole. NFSv3 has no such operation, nor any of those below.
+    Punch {
+        object: Slot,
+        offset: u64,
+        len: u64,
+    },
+    /// Sets an extended attribute, or removes it.
+    SetXattr {
+        object: Slot,
+        name: Name,
+        value: Option<Data>,
+    },
+    /// All extended attributes, with their values.
+    Xattrs {
+        object: Slot,
+    },
+    /// Opens the object until the machine stops: it lives on without a name.
+    Open {
+        object: Slot,
+    },
 }
 
 /// What a guarded SETATTR gives as the object's ctime.
@@ -268,6 +288,7 @@ impl Op {
                 | Op::Readlink { .. }
                 | Op::Read { .. }
                 | Op::Readdir { .. }
+                | Op::Xattrs { .. }
         )
     }
 
@@ -288,7 +309,11 @@ impl Op {
             | Op::Readlink { object }
             | Op::Read { object, .. }
             | Op::Write { object, .. }
-            | Op::Commit { object, .. } => [Some(*object), None],
+            | Op::Commit { object, .. }
+            | Op::Punch { object, .. }
+            | Op::SetXattr { object, .. }
+            | Op::Xattrs { object }
+            | Op::Open { object } => [Some(*object), None],
             Op::Rename {
                 from_dir, to_dir, ..
             } => [Some(*from_dir), Some(*to_dir)],

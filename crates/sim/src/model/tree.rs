@@ -6,6 +6,8 @@
 //! For crash tests the model also knows what may be lost: contents keep unsettled predecessors (see [`super::content`])
 //! and attributes that an UNSTABLE write moved keep the earlier triple of size, mtime and ctime.
 
+mod beyond;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,7 +19,9 @@ use super::errors::{
     Answer, DOT_EXISTS, DOT_GONE, EXISTS, NAME_TOO_LONG, NOT_DIR, NOT_FOUND, STALE, TOO_BIG,
     check_name, none_of, not_a_file,
 };
-use super::op::{Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+use super::op::{Data, Errno, Errors, Guard, How, Kind, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+
+pub use beyond::listed_xattrs;
 
 /// What kind of object a node is, with what only that kind has.
 #[derive(Clone, Debug)]
@@ -71,6 +75,10 @@ pub struct Node {
     pub atime: Option<Time>,
     /// Verifier of an exclusive creation.
     pub verifier: Option<[u8; 8]>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Name, Data>,
+    /// It lives on without a name.
+    pub open: bool,
 }
 
 impl Node {
@@ -186,6 +194,8 @@ impl Model {
             unsettled: Vec::new(),
             atime: None,
             verifier: None,
+            xattrs: BTreeMap::new(),
+            open: false,
         };
         Model {
             nodes: BTreeMap::from([(ROOT, Arc::new(node))]),
@@ -361,6 +371,29 @@ impl Model {
                 to,
             } => self.rename(*from_dir, from, *to_dir, to, now),
             Op::Link { object, dir, name } => self.link(*object, *dir, name, now),
+            Op::Punch {
+                object,
+                offset,
+                len,
+            } => self.punch(*object, *offset, *len, now),
+            Op::SetXattr {
+                object,
+                name,
+                value,
+            } => self.set_xattr(*object, name, *value, now),
+            Op::Xattrs { object } => {
+                let all = &self.live(*object)?.xattrs;
+                let all = all.iter().map(|(name, value)| (&*name.0, value.bytes()));
+                Ok(Expect {
+                    data: Some(listed_xattrs(all)),
+                    ..Expect::default()
+                })
+            }
+            Op::Open { object } => {
+                self.live(*object)?;
+                self.node_mut(*object).open = true;
+                Ok(Expect::default())
+            }
             Op::Readdir { dir, .. } => {
                 let listing = Some(self.dir(*dir)?.clone());
                 self.node_mut(*dir).atime = None;
@@ -394,6 +427,19 @@ impl Model {
         node.moved.ctime = now;
         node.settle();
         Ok(expect)
+    }
+
+    /// What differs from protocol to protocol.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The machine has stopped: nobody has anything open.
+    pub fn forget_opens(&mut self) {
+        for node in self.nodes.values_mut().filter(|node| node.open) {
+            Arc::make_mut(node).open = false;
+        }
     }
 
     fn read(&mut self, slot: Slot, offset: u64, len: u32) -> Answer<Expect> {
@@ -581,6 +627,8 @@ impl Model {
             unsettled: Vec::new(),
             atime: Some(now),
             verifier: None,
+            xattrs: BTreeMap::new(),
+            open: false,
         };
         let parent = self.live(dir)?;
         let mut set = *set;
@@ -623,7 +671,7 @@ impl Model {
     /// One link to `slot` less; the object goes with the last.
     fn unlink(&mut self, slot: Slot, now: Time) {
         let node = self.node_mut(slot);
-        if node.kind() == Kind::Dir || node.nlink == 1 {
+        if node.kind() == Kind::Dir || node.nlink == 1 && !node.open {
             self.nodes.remove(&slot);
         } else {
             node.nlink -= 1;
@@ -772,6 +820,9 @@ impl Model {
                 .is_ok_and(|node| node.kind() == Kind::Dir)
                 .then(|| Errors::of(&[Errno::IsDir, Errno::Perm, Errno::Invalid])),
             self.lookup(dir, name).is_ok().then_some(EXISTS),
+            self.live(slot)
+                .is_ok_and(|node| node.nlink == 0)
+                .then_some(STALE),
         ];
         none_of(&faults)?;
         self.entries_mut(dir).insert(name.into(), slot);

@@ -81,7 +81,7 @@ impl Server {
     /// # Errors
     /// If an address does not parse.
     pub fn new(machine: &Machine, running: &Running) -> Result<Server, String> {
-        let vfs = Vfs::new(HandleKey::new([9; 16]));
+        let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new(
             "/vol1",
             Arc::clone(&running.volume),

@@ -49,7 +49,9 @@ fn explain(what: &str, tail: &[String]) -> String {
 
 fn tell_restarts(seed: u64, tail: &mut Vec<String>) -> Checked {
     let choices = Choices::new(seed);
-    let profile = *choices.pick(&[Profile::mixed(), Profile::names(), Profile::data()]);
+    let profile = choices
+        .pick(&[Profile::mixed(), Profile::names(), Profile::data()])
+        .over_nfs3();
     let mut generator = Generator::new(choices.fork(), profile);
     let machine = Machine::new(sizes(), &choices)?;
     let mut runner: Option<Runner> = None;
@@ -102,7 +104,9 @@ pub fn crashes(seed: u64) -> Checked {
 
 fn tell_crashes(seed: u64, tail: &mut Vec<String>) -> Checked {
     let choices = Choices::new(seed);
-    let profile = *choices.pick(&[Profile::mixed(), Profile::mutations()]);
+    let profile = choices
+        .pick(&[Profile::mixed(), Profile::mutations()])
+        .over_nfs3();
     let mut generator = Generator::new(choices.fork(), profile);
     let mut machine = Machine::new(sizes(), &choices)?;
     let mut runner: Option<Runner> = None;

@@ -297,7 +297,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
         }
     }
     let newer = copies.iter().find_map(|(_, _, copy)| match copy {
-        Copy::Invalid(newer @ Invalid::Newer(_)) => Some(*newer),
+        Copy::Invalid(other @ Invalid::OtherFormat(_)) => Some(*other),
         _ => None,
     });
     if let Some(newer) = newer {

@@ -46,6 +46,7 @@ impl Breaks {
         self.old
             .extend(new.map(|(file, owner, ticket)| (now, file, owner, ticket)));
         self.old.retain(|(.., ticket)| !ticket.is_over());
+        // Saturates: what never is over is not late.
         let late = |since: Duration| now >= since.saturating_add(BREAK_PATIENCE);
         let count = self.old.iter().take_while(|(since, ..)| late(*since));
         let count = count.count();

@@ -94,6 +94,7 @@ impl Graph {
                     continue;
                 }
                 for wait in self.waits.get(owner).into_iter().flatten() {
+                    // Saturates: the search ends when nothing is left.
                     left = left.saturating_sub(1);
                     let lock = Lock {
                         owner: owner.clone(),
@@ -136,6 +137,7 @@ impl Graph {
             return None;
         }
         let few = f.blockers(lock, FEW);
+        // Saturates: the search ends when nothing is left.
         *left = left.saturating_sub(few.len());
         if few.len() < FEW {
             let waiting = few.iter().filter_map(|o| self.waits.get_key_value(o));

@@ -42,12 +42,12 @@ impl Hints {
     }
 
     fn of_file(&self, file: FileId) -> &AtomicU32 {
-        let number = file.ino.0 ^ u64::from(file.volume.0) << 40;
+        let number = file.ino.0 ^ file.volume.0 << 40;
         &self.files[spread(number, FILES)]
     }
 
     fn of_volume(&self, volume: VolumeId) -> &AtomicU32 {
-        &self.volumes[spread(u64::from(volume.0), VOLUMES)]
+        &self.volumes[spread(volume.0, VOLUMES)]
     }
 
     /// Whether certainly nothing of the file binds others.

@@ -89,6 +89,7 @@ impl Grace {
         }
         state.unfinished = state.expected.values().filter(|done| !**done).count();
         if state.unfinished > 0 {
+            // Saturates: a period from a test may be for ever.
             let until = now.saturating_add(period).as_nanos();
             let until = u64::try_from(until).unwrap_or(u64::MAX);
             self.until.fetch_max(until, Ordering::Relaxed);

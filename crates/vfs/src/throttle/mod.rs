@@ -504,7 +504,7 @@ impl Next<'_> {
             for id in ids {
                 let entry = old.volume(id).map(|entry| entry.plan.clone());
                 // Those that are to go stay gone.
-                if let Some(plan) = entry.filter(|_| !self.volumes.contains_key(&u64::from(id.0))) {
+                if let Some(plan) = entry.filter(|_| !self.volumes.contains_key(&id.0)) {
                     self.put_volume(&plan);
                 }
             }
@@ -513,9 +513,7 @@ impl Next<'_> {
     }
 
     fn put_volume(&mut self, plan: &VolumePlan) {
-        let Ok(id) = u32::try_from(plan.volume).map(VolumeId) else {
-            return;
-        };
+        let id = VolumeId(plan.volume);
         let pool = match self.pools.get(&plan.pool) {
             Some(pool) => pool.clone(),
             None => self.old.pools.get(plan.pool).cloned(),

@@ -109,10 +109,10 @@ impl Throttle {
     /// All volumes that the plan names, with their clients.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let table = self.table.load();
-        let each = table.volumes.iter().filter_map(|(number, entry)| {
-            let id = VolumeId(u32::try_from(number).ok()?);
-            Some(self.describe(id, entry, true))
-        });
+        let each = table
+            .volumes
+            .iter()
+            .map(|(number, entry)| self.describe(VolumeId(number), entry, true));
         let mut all: Vec<VolumeStatus> = each.collect();
         all.sort_unstable_by_key(|volume| volume.volume);
         all

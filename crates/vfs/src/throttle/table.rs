@@ -83,7 +83,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn volume(&self, id: VolumeId) -> Option<&Arc<Entry>> {
-        self.volumes.get(u64::from(id.0))
+        self.volumes.get(id.0)
     }
 }
 

@@ -68,12 +68,12 @@ impl Bed {
         assert!(self.throttle.apply(&plan));
     }
 
-    fn gate(&self, volume: u32, flow: u64, bytes: u64) -> Gate {
+    fn gate(&self, volume: u64, flow: u64, bytes: u64) -> Gate {
         self.gate_at(volume, flow, bytes, None)
     }
 
     /// With `now` the request may be let through by a lease.
-    fn gate_at(&self, volume: u32, flow: u64, bytes: u64, now: Option<Nanos>) -> Gate {
+    fn gate_at(&self, volume: u64, flow: u64, bytes: u64, now: Option<Nanos>) -> Gate {
         let request = Request {
             volume: VolumeId(volume),
             client: IpAddr::from([10, 0, 0, 1]).into(),
@@ -87,7 +87,7 @@ impl Bed {
     }
 
     #[track_caller]
-    fn held(&self, volume: u32, flow: u64, bytes: u64) -> Pin<Box<Held>> {
+    fn held(&self, volume: u64, flow: u64, bytes: u64) -> Pin<Box<Held>> {
         match self.gate(volume, flow, bytes) {
             Err(held) => Pin::from(held),
             _ => panic!("not held"),
@@ -222,7 +222,7 @@ fn what_is_charged_together_is_charged_as_one_by_one() {
             let now = leased.then(|| bed.throttle.now());
             // Runs of one kind, short ones, and what came out shorter than was asked for.
             let one = |n: u64| {
-                let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) as u32 };
+                let volume = if n % 40 < 30 { 1 } else { 1 + (n % 2) };
                 match bed.gate_at(volume, 1, 4096 + n % 3, now) {
                     Ok(Some(charge)) if (n + step) % 23 == 0 => {
                         bed.throttle.refund(&charge, 1000);
@@ -404,7 +404,7 @@ fn a_change_touches_what_it_names_and_what_hangs_under_it() {
         client: Limits::default(),
         source: "".into(),
     };
-    let known = |bed: &Bed| -> Vec<u32> {
+    let known = |bed: &Bed| -> Vec<u64> {
         let all = bed.throttle.volumes();
         all.iter().map(|v| v.volume.0).collect()
     };

@@ -13,10 +13,11 @@ use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
-use crate::hash::{HashKey, first_cookie};
+use crate::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::record::{
-    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, kind,
+    DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
 };
+use crate::side::{self, Collected};
 use crate::types::FileKind;
 
 /// What the aggregate's own tree says.
@@ -214,6 +215,12 @@ impl Visitor for CatalogVisitor<'_, '_> {
             }
             return;
         }
+        if key.ino == 0 && key.kind == catalog::kind::CLIENT {
+            if crate::clients::decode(value).is_none() {
+                self.check.inode_fault(0, "malformed record of a client");
+            }
+            return;
+        }
         if key.ino == 0 && key.kind == catalog::kind::CALLS {
             if crate::calls::decode(key.sub, value).is_none() {
                 self.check.inode_fault(0, "malformed record of calls");
@@ -268,6 +275,7 @@ impl Visitor for CatalogVisitor<'_, '_> {
 struct Seen {
     kind: FileKind,
     nlink: u32,
+    stream: bool,
     parent: u64,
     subdirs: u32,
 }
@@ -290,6 +298,8 @@ struct Current {
     subdirs: u32,
     blocks: u64,
     link_bytes: u64,
+    side: Collected,
+    streams: u64,
     /// Hash and name of the last entry, to find names that stand twice.
     last: Vec<Box<[u8]>>,
     last_hash: u64,
@@ -327,6 +337,8 @@ impl Visitor for VolumeVisitor<'_, '_> {
                 subdirs: 0,
                 blocks: 0,
                 link_bytes: 0,
+                side: Collected::default(),
+                streams: 0,
                 last: Vec::new(),
                 last_hash: 0,
             });
@@ -359,6 +371,25 @@ impl Visitor for VolumeVisitor<'_, '_> {
                 }
                 _ => Some("malformed extent"),
             },
+            kind::XATTR | kind::ACL => match side::well_formed(key, value) {
+                true => {
+                    current.side.push(key, value);
+                    None
+                }
+                false => Some("malformed attribute"),
+            },
+            kind::STREAM => match DirentRef::decode(value) {
+                Some(entry) if entry.kind == FileKind::Regular => {
+                    current.streams += 1;
+                    let named = self.names.entry(entry.ino.0).or_default();
+                    named.count += 1;
+                    named.dir = key.ino;
+                    named.kind = Some(entry.kind);
+                    let wrong = hash_of(key.sub) != first_cookie(self.key, entry.name);
+                    wrong.then_some("stream at the wrong place")
+                }
+                _ => Some("malformed stream"),
+            },
             kind::ORPHAN if key.ino == 0 => {
                 self.orphans.push(key.sub);
                 None
@@ -390,8 +421,8 @@ impl VolumeVisitor<'_, '_> {
         named.dir = key.ino;
         let kinds_agree = named.kind.is_none_or(|k| k == entry.kind);
         named.kind = Some(entry.kind);
-        let hash = key.sub & !0xff;
-        if hash != first_cookie(self.key, entry.name) {
+        let hash = hash_of(key.sub);
+        if hash != first_cookie(self.key, entry.name) || key.sub - hash >= VARIANTS {
             return Some("directory entry at the wrong place");
         }
         if hash != current.last_hash {
@@ -445,6 +476,16 @@ impl VolumeVisitor<'_, '_> {
                     .inode_fault(ino, "link target of the wrong length");
             }
         }
+        let fault = current
+            .side
+            .fault(&rec, |name| first_cookie(self.key, name));
+        if let Some(fault) = fault.filter(|_| !self.blind) {
+            self.check.inode_fault(ino, fault);
+        }
+        if current.streams > 0 && rec.flags & flag::STREAMS == 0 && !self.blind {
+            let what = "streams that the inode does not mention";
+            self.check.inode_fault(ino, what);
+        }
         let misfit = rec.kind != FileKind::Directory && current.entries > 0
             || rec.kind != FileKind::Regular && current.blocks > 0
             || current.blocks > blocks_of(rec.size);
@@ -461,6 +502,7 @@ impl VolumeVisitor<'_, '_> {
             Seen {
                 kind: rec.kind,
                 nlink: rec.nlink,
+                stream: rec.flags & flag::STREAM != 0,
                 parent: rec.parent.0,
                 subdirs: current.subdirs,
             },
@@ -497,13 +539,20 @@ impl VolumeVisitor<'_, '_> {
                 FileKind::Directory => 2 + seen.subdirs,
                 _ => named.count,
             };
-            if !is_root && named.count == 0 {
+            let open = seen.nlink == 0 && named.count == 0 && self.orphans.contains(ino);
+            if open && seen.kind != FileKind::Directory {
+                // It was open when it lost its last name.
+            } else if !is_root && named.count == 0 {
                 self.check.inode_fault(*ino, "no name leads to it");
             } else if seen.nlink != expected {
                 self.check.inode_fault(
                     *ino,
                     format!("link count {}, but it should be {expected}", seen.nlink),
                 );
+            }
+            if seen.stream && seen.parent != named.dir {
+                self.check
+                    .inode_fault(*ino, "a stream of another file than the one that names it");
             }
             if seen.kind == FileKind::Directory {
                 if is_root && named.count > 0 || named.count > 1 {

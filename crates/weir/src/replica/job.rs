@@ -127,7 +127,7 @@ pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refus
             runtime.block_on(async {
                 let mut link = dial(service, path).await.map_err(said)?;
                 match link.ask(&Ask::Volume(of(path))).await {
-                    Ok(Told::Volume(volume)) => Ok(Ok(volume)),
+                    Ok(Told::Volume(volume)) => Ok(Ok(*volume)),
                     Ok(_) => Err("the peer gave another answer".to_owned()),
                     Err(LinkError::Refused(why)) => Ok(Err(why)),
                     Err(error) => Err(error.to_string()),
@@ -283,7 +283,7 @@ impl Transfer<'_> {
     async fn source(&self, link: &mut Link) -> Outcome<Volume> {
         let source = &self.job.source;
         match link.ask(&Ask::Volume(of(source))).await {
-            Ok(Told::Volume(volume)) => Ok(volume),
+            Ok(Told::Volume(volume)) => Ok(*volume),
             Ok(_) => Err(passing("the source gave another answer")),
             Err(LinkError::Refused(why)) => Err(lasting(format!(
                 "Failed to find source volume \"{source}\": {why}"

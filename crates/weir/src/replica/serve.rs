@@ -112,7 +112,7 @@ async fn answer(
     match ask {
         Ask::Volume(Named { vserver, volume }) => {
             let told = match service.describe(&vserver, &volume) {
-                Ok(volume) => Told::Volume(volume),
+                Ok(volume) => Told::Volume(Box::new(volume)),
                 Err(why) if why.reason == Reason::Failed => Told::Later(why.text),
                 Err(why) => Told::Refused(why.text),
             };

@@ -67,7 +67,7 @@ impl Station {
     ) -> Station {
         let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(seed + 1000));
         let rules = vec![Rule::open(weir_vfs::Squash::None)];
-        let vfs = Vfs::new(HandleKey::new([7; 16]));
+        let vfs = Vfs::new(HandleKey::new([7; 16], [0; 16]));
         let node = Node::new(
             Arc::clone(&engine),
             vfs,

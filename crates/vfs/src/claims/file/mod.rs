@@ -131,6 +131,7 @@ pub(super) struct More {
 fn touched(freed: Range, wanted: Range) -> Range {
     match wanted.is_empty() {
         true => Range {
+            // Saturates: nothing touches it before the first byte or behind the last.
             start: freed.start.saturating_sub(1),
             last: freed.last.saturating_add(1),
         },
@@ -407,6 +408,7 @@ impl File {
     fn own_in(&self, id: HolderId, range: Range, touching: bool) -> Vec<u64> {
         let by = u64::from(touching);
         let (from, to) = (
+            // Saturates: as in `touched`.
             range.start.saturating_sub(by),
             range.last.saturating_add(by),
         );
