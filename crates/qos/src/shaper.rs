@@ -752,6 +752,7 @@ impl<T> Shaper<T> {
     /// Puts a node where it belongs among its siblings.
     fn place(&mut self, index: u32, now: Nanos) {
         let Some(parent) = self.at(index).and_then(|node| node.parent) else {
+            // The root has no siblings.
             return;
         };
         let before = self.unplace(index);

@@ -640,6 +640,7 @@ impl Deref for Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let (Some(pool), Some(count)) = (self.pool, self.count()) else {
+            // The page of zeroes is not counted.
             return;
         };
         // As with `Arc`: release orders this holder's reads before the reuse, the

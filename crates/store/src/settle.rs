@@ -95,6 +95,7 @@ impl Turn {
         loop {
             self.submit(device);
             let Some((io, count, job)) = self.flight.pop_front() else {
+                // All is written.
                 return;
             };
             let written = io.wait();

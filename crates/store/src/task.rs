@@ -68,7 +68,10 @@ impl Wake for Detached {
         let waker = Waker::from(Arc::clone(&self));
         loop {
             let mut slot = self.work.lock();
-            let Some(work) = slot.as_mut() else { return };
+            let Some(work) = slot.as_mut() else {
+                // It has ended; a waker was kept.
+                return;
+            };
             if let Poll::Ready(()) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
                 let ended = slot.take();
                 drop(slot);

@@ -150,6 +150,7 @@ impl<T> Sweep<'_, T> {
     fn fill(&mut self, fault: OnFault<'_, T>) {
         while self.flight.len() < DEPTH {
             let Some((first, of)) = self.sorted.pop_front() else {
+                // All is read, or on its way.
                 return;
             };
             let mut run = vec![(first, of)];

@@ -12,7 +12,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
-use weir_base::VolumeId;
+use weir_base::{VolumeId, invariant};
 
 /// Operations that are told apart, of all protocols.
 pub const OPERATIONS: usize = 52;
@@ -160,6 +160,11 @@ impl Stats {
     pub fn record(&self, lane: u64, client: IpAddr, now: u64, done: impl Iterator<Item = Done>) {
         let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
         let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) else {
+            invariant!(
+                false,
+                "there are {} lanes, and none at {at}",
+                self.lanes.len()
+            );
             return;
         };
         let Lane { volumes, clients } = &mut *lane;

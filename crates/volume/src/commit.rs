@@ -202,6 +202,7 @@ fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, F
     let mut found: SmallVec<[(u64, Frame); 4]> = SmallVec::new();
     for (depth, layer) in st.layers().enumerate() {
         let Some(data) = layer.data.as_deref() else {
+            // It has changed no data.
             continue;
         };
         // What a newer layer hides is not to be made durable again.

@@ -552,9 +552,9 @@ mod tests {
 
     use super::*;
     use crate::engine::Engine;
+    use crate::types::{CreateHow, SetAttr, Stability};
 
-    #[test]
-    fn who_waits_for_a_consistency_point_is_heard_after_snapshots() {
+    fn engine(background: bool) -> (Engine, Arc<Volume>) {
         let rng = Arc::new(SeededRng::new(7));
         let env = Env {
             pool: FramePool::new(4096).unwrap(),
@@ -565,13 +565,44 @@ mod tests {
         let log = Arc::new(MemDevice::new(4 << 8));
         let (agg, replay) = Aggregate::create_on(device, log, env).unwrap();
         let options = EngineOptions {
-            background: false,
+            background,
             ..EngineOptions::default()
         };
         let engine = Engine::open(agg, replay, &*rng, options).unwrap();
         let vol = engine
             .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
             .unwrap();
+        (engine, vol)
+    }
+
+    /// A count that is wrong ends the thread of consistency points in tests: whoever waits for one must not wait for ever.
+    #[test]
+    fn who_waits_for_a_consistency_point_is_told_that_it_panicked() {
+        let (engine, vol) = engine(true);
+        let name = b"file";
+        let cx = || Cx::new(Time::EPOCH);
+        let file = vol.drive_blocking(&mut cx(), |cx| {
+            let set = SetAttr::default();
+            vol.create(cx, vol.root(), name, CreateHow::Guarded, &set)
+        });
+        let file = file.unwrap().value.ino;
+        vol.drive_blocking(&mut cx(), |cx| {
+            vol.write(cx, file, 0, &[1; 8192], Stability::Unstable)
+        })
+        .unwrap();
+        engine.cp_now().unwrap();
+        vol.catalog.lock().rec.used -= 1;
+        vol.drive_blocking(&mut cx(), |cx| vol.remove(cx, vol.root(), name))
+            .unwrap();
+        assert_eq!(engine.cp_now(), Err(FsError::ReadOnly));
+        let why = engine.poisoned().unwrap();
+        assert!(why.contains("1 data blocks of a volume"), "{why}");
+        assert_eq!(engine.shutdown(), Err(FsError::ReadOnly));
+    }
+
+    #[test]
+    fn who_waits_for_a_consistency_point_is_heard_after_snapshots() {
+        let (engine, vol) = engine(false);
         let core = &vol.core;
         for name in ["a", "b", "c"] {
             vol.snapshot_create(name, Time::EPOCH).unwrap();

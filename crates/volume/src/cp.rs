@@ -124,6 +124,19 @@ impl Edits {
     }
 }
 
+/// A panic ends a consistency point, and perhaps its thread, but nobody's waiting for either.
+struct Ended<'a>(&'a Core);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.agg.poison("a consistency point ended in a panic");
+            self.0.cp.active.store(false, Ordering::Release);
+            self.0.progress.happen();
+        }
+    }
+}
+
 /// Makes one consistency point. Waits while another is being made.
 pub(crate) fn run(core: &Arc<Core>) {
     let _one = core.cp.running.lock();
@@ -132,6 +145,7 @@ pub(crate) fn run(core: &Arc<Core>) {
         return;
     }
     core.cp.active.store(true, Ordering::Release);
+    let _ended = Ended(core);
     let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
     let result = attempt(core, None);
     tracing::debug!(
@@ -466,6 +480,12 @@ fn record(
             changed.push(snapshot.clone());
         }
     }
+    let (unique, dead) = (
+        catalog.snapshots.values().map(|s| s.unique),
+        catalog.rec.dead_blocks,
+    );
+    let unique: u64 = unique.sum();
+    invariant!(vol.core.agg.guard() => unique <= dead, "snapshots of volume {} have {unique} blocks of their own, of {dead} dead ones", vol.id);
     if !catalog.stored || catalog.rec != *rec_before {
         edits.put(VolumeRec::key(vol.id), catalog.rec.encode());
         catalog.stored = true;
@@ -564,6 +584,10 @@ impl Merging<'_> {
             mut inodes,
         } = part;
         inodes.sort_unstable_by_key(|i| i.ino);
+        debug_assert!(
+            inodes.is_sorted_by(|a, b| a.ino < b.ino),
+            "an inode is merged twice"
+        );
         let mut deltas = Vec::with_capacity(inodes.len());
         for inode in &inodes {
             let mut st = inode.state.write();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
-use weir_base::{BLOCK_SIZE, Ino, Time};
+use weir_base::{BLOCK_SIZE, Ino, Time, invariant};
 use weir_store::node::Key;
 use weir_store::tree;
 use weir_store::{BlockPtr, Class, Frame, FrameMut};
@@ -234,6 +234,7 @@ impl Volume {
                         } else if pages.is_empty() {
                             return Err(FsError::Io.into());
                         } else {
+                            // What stands before it is the reply.
                             break;
                         }
                         block += 1;
@@ -287,6 +288,11 @@ impl Volume {
             block += count;
             for at in absent.drain(..) {
                 let Some(stored) = span.get(at - base) else {
+                    invariant!(
+                        false,
+                        "page {at} was not in the cache, of {} from {base} on",
+                        span.len()
+                    );
                     continue;
                 };
                 let ptr = ptr_of(stored);

@@ -310,6 +310,7 @@ impl ShardInner {
                 break;
             }
             let Some(oldest) = self.clock.pop_front() else {
+                // All are in use.
                 break;
             };
             // Under the shard's lock nobody can gain a reference, so an inode

@@ -168,6 +168,7 @@ impl Volume {
         }
         // One that was under way when the volume became a destination knows nothing of it.
         let Some(rec) = taken.rec else {
+            // See above.
             return;
         };
         if taken.arrived.is_some() {

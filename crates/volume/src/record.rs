@@ -11,7 +11,7 @@
 //! single-block runs takes 673 bytes, well below the limit of a tree value.
 
 use smallvec::SmallVec;
-use weir_base::{BlockAddr, Generation, Ino, Time};
+use weir_base::{BlockAddr, Generation, Ino, Time, invariant};
 
 use crate::codec::{Put, Reader};
 use crate::types::FileKind;
@@ -366,6 +366,10 @@ impl Window {
         for (start, count) in runs {
             let slots = self.blocks.get(start..start + count).unwrap_or_default();
             let Some(first) = slots.first().copied().flatten() else {
+                invariant!(
+                    false,
+                    "{count} blocks from {start} on are a run, and not there"
+                );
                 continue;
             };
             out.put_u8(start as u8);

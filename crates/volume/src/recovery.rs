@@ -66,6 +66,7 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
             done.points += 1;
         }
         let Some(record) = records.next_in(&mut frame).transpose()? else {
+            // All has been applied.
             break;
         };
         done.unclean = true;

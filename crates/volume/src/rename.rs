@@ -66,6 +66,7 @@ impl Volume {
                 Search::Miss(_) => None,
             };
             let Some(moved) = self.child(cx, &source_dir, from, hit)? else {
+                // Another call has taken name and inode away: looked up again.
                 continue;
             };
             let replaced = match over {

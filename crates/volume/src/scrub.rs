@@ -134,6 +134,7 @@ fn sweep<T>(
     let mut from = Some(Key::MIN);
     while let Some(key) = from {
         let Some((held, root)) = hold() else {
+            // It was deleted meanwhile.
             break;
         };
         let quarter = watch.rate() / 4 / BLOCK_SIZE as u64;
@@ -221,6 +222,7 @@ impl Visitor for Slice<'_> {
         }
         // Whether records make sense is for the offline check; their node's checksum is right.
         let Some(window) = Window::decode(value) else {
+            // See above.
             return;
         };
         for (block, slot) in (key.sub..).zip(&window.blocks) {

@@ -853,6 +853,7 @@ impl Volume {
     pub fn snapshots_of(&self, dir: Ino, after: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
         let snaps = self.snaps.lock();
         let Some(from) = after.checked_add(1) else {
+            // No snapshot has a later number.
             return;
         };
         // What exists and has a lower number existed then: numbers are given out in order.

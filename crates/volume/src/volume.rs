@@ -150,10 +150,13 @@ impl<'a> Locked<'a> {
     }
 
     pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<(&'a Arc<Inode>, &mut State)> {
-        self.held
-            .iter_mut()
-            .find(|(i, _)| i.ino == ino)
-            .map(|(i, s)| (*i, &mut **s))
+        let found = self.held.iter_mut().find(|(i, _)| i.ino == ino);
+        // What is logged by now has to be changed.
+        invariant!(
+            found.is_some(),
+            "inode {ino} is to be changed, and is not locked"
+        );
+        found.map(|(i, s)| (*i, &mut **s))
     }
 }
 

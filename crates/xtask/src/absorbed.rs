@@ -1,9 +1,10 @@
-//! Defects that are absorbed instead of found: counts that saturate.
+//! Defects that are absorbed instead of found: counts that saturate, and silent returns.
 //!
 //! In the crates that keep counts of what is stored, reserved or charged, `saturating_…` needs a comment `// Saturates: why`
 //! in the same paragraph (the lines up to the next empty one, or above within it): arithmetic on times, limits and what
 //! comes from outside. A count of things is taken from by `less`, and what cannot be otherwise is an `invariant!`
-//! (`weir_base`).
+//! (`weir_base`). And an `else` that does nothing but leave (`return`, `continue`, `break` without a value) says in a
+//! comment inside it why there is nothing to do.
 
 use std::path::Path;
 
@@ -33,6 +34,10 @@ pub fn faults<'a>(root: &Path, files: impl Iterator<Item = &'a str>) -> Result<V
         faults.extend(unexplained(&text).map(|line| {
             format!("{file}:{line} saturates without a `{BECAUSE}…` in its paragraph")
         }));
+        faults.extend(
+            silent(&text)
+                .map(|line| format!("{file}:{line} leaves without a comment that says why")),
+        );
     }
     Ok(faults)
 }
@@ -58,6 +63,33 @@ fn unexplained(text: &str) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The numbers of the lines that open an `else` in which there is nothing but leaving.
+fn silent(text: &str) -> impl Iterator<Item = usize> {
+    let product: Vec<&str> = text
+        .lines()
+        .take_while(|line| line.trim() != "mod tests {")
+        .collect();
+    let leaves = |line: &str| matches!(line, "return;" | "return" | "continue;" | "break;");
+    let silent = |pair: &[&str]| {
+        let [opens, inside] = pair else { return false };
+        let opens = opens.trim();
+        let short = opens.rsplit_once("else {").map(|(_, rest)| rest.trim());
+        match short {
+            Some("") => leaves(inside.trim()),
+            Some(rest) => rest
+                .strip_suffix("};")
+                .is_some_and(|rest| leaves(rest.trim())),
+            None => false,
+        }
+    };
+    let found: Vec<usize> = (1..)
+        .zip(product.windows(2))
+        .filter(|(_, pair)| silent(pair))
+        .map(|(number, _)| number)
+        .collect();
+    found.into_iter()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +108,15 @@ mod tests {
         );
         assert!(found("// saturating_sub is no word of ours").is_empty());
         assert!(found(&format!("mod tests {{\n{line}")).is_empty());
+    }
+
+    #[test]
+    fn leaving_needs_a_reason() {
+        let found = |text: &str| silent(text).collect::<Vec<_>>();
+        assert_eq!(found("let Some(a) = b else { return };\nc();"), [1]);
+        assert_eq!(found("let Some(a) = b else {\n    continue;\n};"), [1]);
+        assert!(found("let Some(a) = b else {\n    // Nothing.\n    continue;\n};").is_empty());
+        assert!(found("let Some(a) = b else {\n    return None;\n};").is_empty());
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Manager {
         let mut waiting: Vec<(i64, usize)> = Vec::new();
         for (at, entry) in self.state.entries.iter().enumerate() {
             let Some(pending) = &entry.pending else {
+                // It has nothing to do.
                 continue;
             };
             let rests = entry.quiesced && pending.work != Work::Break;
@@ -136,6 +137,7 @@ impl Manager {
             return;
         };
         let Some(policy) = self.policy(&entry.policy) else {
+            // Its policy was deleted: it waits until it has one again.
             return;
         };
         let throttle = pending.throttle.under(entry.throttle);
@@ -190,6 +192,7 @@ impl Manager {
     pub fn event(&mut self, id: u64, event: Event, now: Now) {
         let found = self.running.iter_mut().find(|(_, r)| r.id == id);
         let Some((uuid, running)) = found else {
+            // It has ended.
             return;
         };
         match event {
@@ -226,6 +229,7 @@ impl Manager {
         };
         running.enter(running.phase, now);
         let Some(entry) = self.state.named(uuid) else {
+            // It was deleted while the job ran.
             return;
         };
         let gone = match outcome {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use weir_base::{BlockAddr, Generation};
+use weir_base::{BlockAddr, Generation, invariant};
 
 use super::load::{Duty, Load};
 use super::{Cache, CacheStats};
@@ -133,6 +133,7 @@ impl Cache {
         let mut next = None;
         for ptr in ptrs {
             let Some(load) = self.claim_ahead(ptr) else {
+                // It is there, or somebody reads it.
                 continue;
             };
             if next != Some(ptr.addr) || run.len() >= RUN {
@@ -165,6 +166,7 @@ impl Cache {
         keep: &Arc<impl Any + Send + Sync + ?Sized>,
     ) {
         let Some(first) = run.first().map(|load| load.ptr().addr) else {
+            // Nothing is to be read.
             return;
         };
         self.note_order(&run);
@@ -179,8 +181,14 @@ impl Cache {
                 .into_iter()
                 .map(|load| Duty::new(&cache, load, 0))
                 .collect();
-            let Some(read) = read else { return };
-            let Ok(frames) = read.await else { return };
+            let Some(read) = read else {
+                // There is no memory for it.
+                return;
+            };
+            let Ok(frames) = read.await else {
+                // Whoever needs it reads it again, and reports it.
+                return;
+            };
             for (mut duty, frame) in duties.into_iter().zip(frames) {
                 if duty.ptr().verifies(&frame) {
                     duty.finish(Some(Ok(frame.freeze())));
@@ -194,6 +202,7 @@ impl Cache {
         let mut order = self.ahead.order.lock();
         for together in run.chunk_by(|a, b| a.ptr().birth == b.ptr().birth) {
             let Some(first) = together.first().map(|load| load.ptr()) else {
+                invariant!(false, "no block is read together with none");
                 continue;
             };
             order.blocks += together.len();

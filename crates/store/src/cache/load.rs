@@ -103,7 +103,10 @@ impl<'a> Duty<'a> {
     }
 
     pub(super) fn finish(&mut self, result: Option<Result<Frame, StoreError>>) {
-        let Some(load) = self.load.take() else { return };
+        let Some(load) = self.load.take() else {
+            // It was finished before it was dropped.
+            return;
+        };
         let displaced = {
             let mut shard = self.cache.shard(load.ptr.addr).lock();
             if shard

@@ -398,7 +398,10 @@ impl Shard {
             } else {
                 self.main.pop_front()
             };
-            let Some(number) = next else { return };
+            let Some(number) = next else {
+                // Nothing is left to look at.
+                return;
+            };
             let Some(slot) = self.slot(number) else {
                 invariant!(
                     false,

@@ -140,6 +140,7 @@ impl<T> Completer<T> {
 
     fn finish(&mut self, result: Result<T, IoError>) {
         let Some(shared) = self.shared.take() else {
+            // It was completed before it was dropped.
             return;
         };
         let before = std::mem::replace(&mut *shared.cell.lock(), Cell::Done(result));

@@ -46,6 +46,7 @@ impl Lane {
 
     fn arm(&self, timers: &mut Timers) {
         let Some(next) = timers.wheel.next_expiry() else {
+            // Nothing waits.
             return;
         };
         if next < timers.armed {

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use table::Table;
-use weir_base::{Clock, VolumeId, less};
+use weir_base::{Clock, VolumeId, invariant, less};
 use weir_qos::{
     Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, Upkeep, VolumePlan,
 };
@@ -248,6 +248,7 @@ impl Throttle {
         }
         let table = self.table.load();
         let Some(entry) = table.volume(volume).filter(|entry| entry.counts_upkeep) else {
+            // It takes nothing from data there.
             return;
         };
         let now = now.unwrap_or_else(|| self.now());
@@ -281,6 +282,7 @@ impl Throttle {
     fn undo(&self, charge: &Charge, bytes: Option<u64>) {
         let table = self.table.load();
         let Some(entry) = table.volume(charge.volume) else {
+            // What was charged to a volume that is gone is gone with it.
             return;
         };
         if entry.domain.id != charge.domain {
@@ -328,6 +330,11 @@ impl Throttle {
     /// Releases what is due by now on a lane.
     pub fn expire(&self, lane: usize) {
         let Some(own) = self.lanes.get(lane) else {
+            invariant!(
+                false,
+                "there are {} lanes, and none at {lane}",
+                self.lanes.len()
+            );
             return;
         };
         let now = self.now();
@@ -462,6 +469,7 @@ impl Throttle {
         let mut woken = Woken::new();
         for (id, is) in &volumes {
             let Some(was) = old.volumes.get(*id) else {
+                // It is new.
                 continue;
             };
             let stays = is

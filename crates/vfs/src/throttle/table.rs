@@ -8,7 +8,7 @@
 use super::{Entry, Pool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_base::VolumeId;
+use weir_base::{VolumeId, invariant};
 
 /// Parts of a map: the square root of ten thousand, roughly.
 const PARTS: u64 = 128;
@@ -56,6 +56,7 @@ impl<V> Parts<V> {
         }
         for (at, numbers) in by_part {
             let Some(part) = parts.get_mut(at) else {
+                invariant!(false, "there is no part {at}");
                 continue;
             };
             let kept = part.iter().filter(|(n, _)| !changes.contains_key(n));

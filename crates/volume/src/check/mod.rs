@@ -511,6 +511,7 @@ fn check_placed(
         crcs,
     } = edit
     else {
+        // Others name no blocks.
         return;
     };
     for ((block, addr), crc) in (*first..).zip(addr.0..).zip(crcs.iter()) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_base::{BlockAddr, Generation, Ino, VolumeId};
+use weir_base::{BlockAddr, Generation, Ino, VolumeId, invariant};
 use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::space::Usage;
@@ -344,6 +344,7 @@ impl Visitor for VolumeVisitor<'_, '_> {
             });
         }
         let Some(current) = &mut self.current else {
+            invariant!(false, "a record of no inode");
             return;
         };
         let problem = match key.kind {
@@ -439,6 +440,7 @@ impl VolumeVisitor<'_, '_> {
 
     fn finish_inode(&mut self) {
         let Some(current) = self.current.take() else {
+            // There was none before the first.
             return;
         };
         if current.ino == 0 {
