@@ -46,7 +46,7 @@ impl Other {
                     address: "10.0.0.7".parse().unwrap(),
                     name: Arc::from(&b"guid"[..]),
                 },
-                who: Who::Key(1),
+                who: Who::key(1),
                 shown: Arc::default(),
             },
             notices,

@@ -11,7 +11,7 @@ struct Inner<T> {
     waiting: Vec<Waker>,
 }
 
-/// A value that is set once. Whoever polls [`Signal::settled`] before is woken then.
+/// A value that is set once. Tasks that polled [`Signal::settled`] before are woken then.
 pub struct Signal<T>(Mutex<Inner<T>>);
 
 impl<T> Default for Signal<T> {

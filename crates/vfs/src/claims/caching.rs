@@ -1,4 +1,4 @@
-//! Caching grants: giving, breaking, answers, revocation.
+//! Caching grants: granting, breaking, acknowledgement, revocation.
 
 use super::file::grants::Held;
 use super::file::{File, Holder};
@@ -135,7 +135,7 @@ impl Claims {
         Some(may)
     }
 
-    /// A holder answers a break, or gives up of itself: it caches no more than `keeps` from now on. False if it keeps more
+    /// A holder acknowledges a break, or releases its grant of itself: it caches no more than `keeps` from now on. False if it keeps more
     /// than it may.
     pub fn acknowledge(&self, file: FileId, owner: &Owner, keeps: Caching) -> bool {
         let mut shard = self.shard(file);

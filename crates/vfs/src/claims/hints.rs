@@ -7,8 +7,8 @@
 //!
 //! A claim counts before its holder learns that it has it. An operation that read the counter just before then goes on,
 //! and runs to its end in the same turn of its thread: it can change a file some microseconds after another client was
-//! granted a cache of it, without a break. A grant that has to exclude even that waits until every loop has passed a
-//! turn, which is left to the protocol that makes the first one.
+//! granted a cache of it, without a break. Today nothing grants caches; before the first protocol does, writes have to
+//! read the counter again after they were made, and to break what was granted between.
 
 use crate::handle::FileId;
 use std::sync::atomic::{AtomicU32, Ordering};

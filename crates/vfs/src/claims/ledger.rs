@@ -30,12 +30,14 @@ const SLACK: usize = 32;
 pub(super) const PIECE: usize = size_of::<Node>() + SLACK + 40 * 11 / 5 + SLACK;
 /// A mandatory range: the same, with a longer key.
 pub(super) const STACKED: usize = PIECE + 8 * 11 / 5;
-/// A file that a client has something in: the file's own memory (a hash table is at least three eighths full), and
+/// A file that an address has something in: the file's own memory (a hash table is at least three eighths full), and
 /// its entry in the ledger.
 pub(super) const FILE: usize =
     3 * 40 + size_of::<File>() + size_of::<More>() + 2 * 11 * 40 + 3 * 48 + 5 * SLACK;
-/// An owner in a file, besides what is shown of it; also its entries in the graph of waiting owners and among the parked.
-pub(super) const OWNER: usize = size_of::<Holder>() + 4 * 16 + 16 * 11 / 5 + 3 * SLACK;
+/// A file's entry for one of the clients at an address.
+const CLIENT_FILE: usize = 3 * 48 + 2 * SLACK;
+/// An owner in a file, besides what is shown of it; also its entry in the graph of waiting owners, or among the parked.
+pub(super) const OWNER: usize = size_of::<Holder>() + 4 * 16 + 3 * SLACK;
 /// A queued request, besides what is shown of it: in the file, in the graph, and the locks that it may become.
 pub(super) const WAITER: usize = 2 * 72 + 300 + 2 * PIECE + 2 * SLACK;
 /// An open: an entry of a B-tree.
@@ -50,6 +52,8 @@ struct Account {
     bytes: usize,
     /// Queued requests.
     waiting: usize,
+    /// Files, with the number of the address's clients in each.
+    files: HashMap<FileId, u32>,
     /// The clients at the address.
     clients: HashMap<(ServiceId, Arc<[u8]>), Entry>,
 }
@@ -166,8 +170,12 @@ impl Ledger {
         let old = part.accounts.get(&client.address);
         let entry = old.and_then(|a| a.clients.get_key_value(&key(client)));
         let mut bytes = OWNER + shown;
-        if entry.is_none_or(|(_, e)| !e.files.contains_key(&file)) {
+        if old.is_none_or(|a| !a.files.contains_key(&file)) {
             bytes += FILE;
+        }
+        let first = entry.is_none_or(|(_, e)| !e.files.contains_key(&file));
+        if first {
+            bytes += CLIENT_FILE;
         }
         let name = match entry {
             Some(((_, name), _)) => Arc::clone(name),
@@ -187,9 +195,13 @@ impl Ledger {
             .or_insert_with(|| Account {
                 bytes: 0,
                 waiting: 0,
+                files: HashMap::new(),
                 clients: HashMap::new(),
             });
         account.bytes += bytes;
+        if first {
+            *account.files.entry(file).or_insert(0) += 1;
+        }
         let client = Client {
             name,
             ..client.clone()
@@ -219,7 +231,17 @@ impl Ledger {
         if gone == Some(true) {
             entry.files.remove(&file);
             shrink(&mut entry.files);
-            bytes += FILE;
+            bytes += CLIENT_FILE;
+            let gone = account.files.get_mut(&file).map(last);
+            assert!(
+                gone.is_some(),
+                "a client in a file that its address has nothing in"
+            );
+            if gone == Some(true) {
+                account.files.remove(&file);
+                shrink(&mut account.files);
+                bytes += FILE;
+            }
         }
         if last(&mut entry.owners) {
             account.clients.remove(&key);

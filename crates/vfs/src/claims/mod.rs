@@ -18,7 +18,7 @@
 //! such search, stays outside of it.
 //!
 //! **Parked** is a holder that nobody speaks for at the moment: a courteous NFSv4 client whose lease has run out, a
-//! durable SMB handle without connection. It keeps what it has until that is in somebody's way; then all that it has in
+//! durable SMB handle without connection. It keeps what it has until that conflicts with a request; then all that it has in
 //! the file goes, and its service is notified ([`Notice::Dropped`]), which ends the rest of the client if its protocol says
 //! so. It is asked nothing, since nobody would answer. No parked holder is ever in the way of a request that waits.
 //!
@@ -38,8 +38,8 @@
 //! Lists of breaks and of parked clients are taken alone. Services are notified while none is held.
 //!
 //! # How NFSv4 uses it
-//! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per client: `Who::Key(n)`;
-//! the delegation of a client is held by `Who::Key(0)`, which is the `key` of all its requests. A stateid's *other* names
+//! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per client: `Who::key(n)`;
+//! the delegation of a client is held by `Who::key(0)`, which is the `key` of all its requests. A stateid's *other* names
 //! (file, owner) in nfs, its *seqid* counts there.
 //! - OPEN: `grace.admit`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of [`Caching::READ_HANDLE`] or
 //!   [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one; none is no error. Denied: SHARE_DENIED. Breaking: wait for
@@ -51,7 +51,7 @@
 //! - A lease runs out: [`Claims::park`]; any SEQUENCE: [`Claims::unpark`]. [`Notice::Dropped`]: the client is expired, [`Claims::release`] it.
 //!
 //! # How SMB uses it
-//! A ClientGuid is a [`Client`]. Each open is an owner of its own, `Who::Key(file id)`, its lease held by `Who::Key(lease key)`;
+//! A ClientGuid is a [`Client`]. Each open is an owner of its own, `Who::key(file id)`, its lease held by `Who::key(lease key)`;
 //! an open without a lease uses its file id as key (an oplock).
 //! - CREATE: [`Claims::open`] with access and the complement of the sharing as denial (nothing for an open of attributes
 //!   alone), `overwrite` by its disposition. Denied: SHARING_VIOLATION. Breaking: interim reply, ask again at the ticket. Then

@@ -12,12 +12,17 @@ use std::sync::atomic::Ordering;
 /// Times that a request makes room and is tried again: clients with little may be parked.
 const TRIES: usize = 64;
 
-/// Clients that have parked holders, in the order in which they were parked.
+/// Entries beyond which those of clients that have nothing any more are removed.
+const UNSEARCHED: usize = 1024;
+
+/// Clients that have parked holders, in the order in which they were parked; also some that had.
 #[derive(Default)]
 pub(super) struct Parked {
     since: HashMap<Client, u64>,
     order: BTreeMap<u64, Client>,
     next: u64,
+    /// Entries that were left by the last search.
+    searched: usize,
 }
 
 impl Parked {
@@ -36,6 +41,20 @@ impl Parked {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.since.len(), self.order.len());
+        self.order.len()
+    }
+
+    /// All of them, if it is time to search for those that have nothing.
+    fn to_search(&self) -> Vec<Client> {
+        match self.order.len() > 2 * self.searched + UNSEARCHED {
+            true => self.order.values().cloned().collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// The one parked longest; with `address`, at that address.
     fn oldest(&self, address: Option<IpAddr>) -> Option<Client> {
         let mut all = self.order.values();
@@ -45,7 +64,7 @@ impl Parked {
 }
 
 impl Claims {
-    /// Nobody speaks for the client at the moment: what it has goes when it is in somebody's way. What it waited for it
+    /// Nobody speaks for the client at the moment: what it has is dropped when it conflicts with a request. What it waited for it
     /// does not get any more. Costs what it has.
     pub fn park(&self, client: &Client) {
         for file in self.ledger.files(client) {
@@ -113,9 +132,25 @@ impl Claims {
             .is_some_and(|f| holders.iter().any(|h| f.parked(h.id)));
         drop(shard);
         if any {
-            self.parked.lock().add(client);
+            self.enter_parked(client);
         }
         self.deliver(effects);
+    }
+
+    /// Enters a client among the parked, and now and then removes those that have nothing, which nobody is charged for.
+    fn enter_parked(&self, client: &Client) {
+        let all = {
+            let mut parked = self.parked.lock();
+            parked.add(client);
+            parked.to_search()
+        };
+        if all.is_empty() {
+            return;
+        }
+        let idle: Vec<_> = all.iter().filter(|c| !self.ledger.has(c)).collect();
+        let mut parked = self.parked.lock();
+        idle.into_iter().for_each(|c| parked.remove(c));
+        parked.searched = parked.order.len();
     }
 
     fn unpark_in(&self, file: FileId, select: impl Fn(&Owner) -> bool) {

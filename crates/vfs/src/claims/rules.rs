@@ -44,10 +44,10 @@ pub enum Style {
     Ntfs,
 }
 
-/// What somebody does to a file, as far as others' caches of it are concerned.
+/// What a client does to a file, as far as others' caches of it are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Opens it for data without writing or denying anything.
+    /// Opens it for reading or deletion, without denying reads or writes.
     OpenRead,
     /// Opens it for writing, or denies others something.
     OpenWrite,
@@ -80,7 +80,7 @@ impl Event {
         if access.any(Modes::WRITE) || deny.any(Modes::BOTH) {
             return Some(Event::OpenWrite);
         }
-        access.any(Modes::READ).then_some(Event::OpenRead)
+        (!access.is_none()).then_some(Event::OpenRead)
     }
 
     /// The cached state that holders of `kind` lose by it.

@@ -545,7 +545,7 @@ fn smb(n: u8, who: u128) -> Owner {
             service: ServiceId(2),
             ..client(n)
         },
-        who: Who::Key(who),
+        who: Who::key(who),
         shown: Arc::default(),
     }
 }
@@ -614,6 +614,22 @@ fn room_is_made_by_those_who_are_parked() {
     assert!(before && t.ledger.bytes(client(3).address) <= (1 << 20) / ledger::SHARE);
     for n in 1..others {
         t.release(&[smb(n, 1).client]);
+    }
+    assert_eq!(t.totals(), NOTHING);
+}
+
+#[test]
+fn clients_that_were_parked_and_dropped_are_forgotten() {
+    let t = table();
+    for n in 0..10_000 {
+        let mut owner = smb(1, 1);
+        owner.client.name = Arc::from(format!("client {n}").as_bytes());
+        let opened = open(&t, file(1), &owner, Modes::READ, Modes::WRITE);
+        assert_eq!(opened, Opened::Granted);
+        t.park(&owner.client);
+        let passage = t.io(file(1), Actor::Stateless, true, Range::ALL);
+        assert_eq!(passage, Passage::Free);
+        assert!(t.parked.lock().len() < 1100, "{n}");
     }
     assert_eq!(t.totals(), NOTHING);
 }

@@ -35,10 +35,17 @@ pub struct Client {
 pub enum Who {
     /// The process with this number.
     Process(u32),
-    /// An open owner, file id or lease key.
-    Key(u128),
+    /// An open owner, file id or lease key ([`Who::key`]).
+    Key(u64, u64),
     /// What the client distinguishes by these bytes.
     Opaque(Arc<[u8]>),
+}
+
+impl Who {
+    /// An open owner, file id or lease key.
+    pub const fn key(number: u128) -> Who {
+        Who::Key((number >> 64) as u64, number as u64)
+    }
 }
 
 /// Who holds or wants a claim.
@@ -57,14 +64,14 @@ impl Owner {
     pub fn process(&self) -> u32 {
         match self.who {
             Who::Process(number) => number,
-            Who::Opaque(_) | Who::Key(_) => 0,
+            Who::Opaque(_) | Who::Key(..) => 0,
         }
     }
 
     /// Bytes on the heap that only this owner has.
     pub(super) fn extra(&self) -> usize {
         let bytes = match &self.who {
-            Who::Process(_) | Who::Key(_) => 0,
+            Who::Process(_) | Who::Key(..) => 0,
             Who::Opaque(bytes) => bytes.len(),
         };
         bytes + self.shown.len()
@@ -440,7 +447,7 @@ pub enum Notice {
         /// The holder.
         owner: Owner,
     },
-    /// The holder was parked and in somebody's way, or its memory was needed: it has nothing in the file any more.
+    /// The holder was parked and conflicted with a request, or its memory was needed: it has nothing in the file any more.
     Dropped {
         /// The file.
         file: FileId,

@@ -122,7 +122,7 @@ pub(super) struct More {
     pub(super) opens: Opens,
     pub(super) stacked: Stacked,
     pub(super) grants: Grants,
-    /// Holders that lose what they have here as soon as it is in somebody's way.
+    /// Holders that lose what they have here as soon as it conflicts with a request.
     pub(super) parked: BTreeMap<HolderId, Arc<Holder>>,
 }
 

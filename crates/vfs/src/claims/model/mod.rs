@@ -29,8 +29,8 @@ fn cast() -> Vec<Part> {
         }
     };
     let nlm = |host, n| part(Protocol::Nlm, host, Who::Process(n), Who::Process(n));
-    let v4 = |host, n| part(Protocol::V4, host, Who::Key(n), Who::Key(0));
-    let smb = |host, n, lease| part(Protocol::Smb, host, Who::Key(n), Who::Key(lease));
+    let v4 = |host, n| part(Protocol::V4, host, Who::key(n), Who::key(0));
+    let smb = |host, n, lease| part(Protocol::Smb, host, Who::key(n), Who::key(lease));
     vec![
         nlm(1, 1),
         nlm(1, 2),

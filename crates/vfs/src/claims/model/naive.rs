@@ -20,7 +20,7 @@ pub(super) enum Protocol {
     Smb,
 }
 
-/// Somebody who asks.
+/// One that makes requests.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) protocol: Protocol,
@@ -284,7 +284,7 @@ impl Model {
         }
     }
 
-    /// Breaks what an event takes; whether somebody must answer.
+    /// Breaks what an event takes; whether one must be acknowledged.
     pub(super) fn break_for(&mut self, f: u64, by: Option<&Part>, event: Event) -> bool {
         let mut wait = false;
         let exempt = by.map(|p| (p.owner.client.clone(), p.key.clone()));
@@ -394,7 +394,7 @@ impl Model {
         }
         self.drop_all_parked(f, all, None);
         let writes = access.has(Modes::WRITE) || deny.any(Modes::BOTH);
-        let event = match (overwrite, writes, access.has(Modes::READ)) {
+        let event = match (overwrite, writes, access != Modes::NONE) {
             (true, ..) => Some(Event::Overwrite),
             (_, true, _) => Some(Event::OpenWrite),
             (_, _, true) => Some(Event::OpenRead),
