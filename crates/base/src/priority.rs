@@ -70,6 +70,7 @@ pub fn prompt() {
             period: u64,
         }
         let Ok(nice) = getpriority_process(None) else {
+            // Without the nice value it would be changed: the thread stays as it is.
             return;
         };
         let wanted = Attributes {

@@ -83,6 +83,7 @@ impl<A> Operand<'_, A> {
         for (dir, name) in changes {
             self.pass(*dir, Event::Entries)?;
             let Some(name) = name else {
+                // Only the directory changes.
                 continue;
             };
             match self.export.volume.lookup(cx, *dir, name) {

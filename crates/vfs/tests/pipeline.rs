@@ -57,7 +57,7 @@ impl Server {
             log,
             engine: Some(engine),
             volume: None,
-            vfs: Vfs::new(HandleKey::new([9; 16])),
+            vfs: Vfs::new(HandleKey::new([9; 16], [9; 16])),
         };
         server.publish();
         server

@@ -71,8 +71,7 @@ pub struct Snapshot {
     pub clones: u32,
     /// Where it was first made: the same at each copy of it.
     pub identity: SnapshotIdentity,
-    /// It cannot be deleted now: a transfer sends it, or it is what clients of a
-    /// destination see.
+    /// It cannot be deleted now: a transfer sends it, or a destination's clients see it.
     pub held: bool,
 }
 

@@ -13,9 +13,6 @@ use anyhow::{Context, Result};
 /// Where this holds.
 const CRATES: &[&str] = &["base", "store", "volume", "qos", "vfs", "replica"];
 
-/// A module that is being replaced as a whole.
-const EXEMPT: &str = "crates/vfs/src/locks/";
-
 /// What has to be explained.
 const ABSORBS: &str = "saturating_";
 
@@ -49,7 +46,6 @@ fn concerns(file: &str) -> bool {
     matches!(of, (Some("crates"), Some(name), Some("src")) if CRATES.contains(&name))
         && file.ends_with(".rs")
         && !file.ends_with("tests.rs")
-        && !file.starts_with(EXEMPT)
 }
 
 /// The numbers of the lines that saturate without saying why, before the file's tests.

@@ -59,6 +59,7 @@ mod tests {
             ctime: Time::EPOCH,
             btime: Time::EPOCH,
             change: 0,
+            dos: 0,
         };
         let who = |uid, gid| Identity::unix(uid, gid, Groups::default());
         let read = |mode, who| EachCall.may_read(&file(mode), &who);

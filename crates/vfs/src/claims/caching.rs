@@ -160,6 +160,7 @@ impl Claims {
     /// Leaves a holder no more than `keeps`, and ends its break.
     fn reduce(&self, shard: &mut Shard, file: FileId, holder: &Holder, keeps: Caching) {
         let Some(f) = shard.get_mut(&file) else {
+            // Nothing is claimed of the file any more.
             return;
         };
         if f.more().is_none() {
@@ -167,6 +168,7 @@ impl Claims {
         }
         let grants = &mut f.more_mut().grants;
         let Some(mut held) = grants.remove(holder.id) else {
+            // It holds no grant: nothing to take.
             return;
         };
         let left = held.kind.left(keeps, Caching::NONE);
@@ -216,6 +218,7 @@ impl Claims {
             }
             let grants = &mut f.more_mut().grants;
             let Some(mut held) = grants.remove(id) else {
+                // It was closed meanwhile.
                 continue;
             };
             let holder = Arc::clone(&held.holder);
@@ -256,6 +259,7 @@ impl Claims {
                 Some(held.breaking.as_ref()?.1 == ticket)
             };
             let Some(holder) = holder.filter(|h| same(h) == Some(true)) else {
+                // It was broken, answered or closed meanwhile.
                 continue;
             };
             self.reduce(&mut shard, file, &holder, Caching::NONE);

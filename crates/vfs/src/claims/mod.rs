@@ -275,6 +275,7 @@ impl Claims {
     /// hints up to date.
     fn leave(&self, shard: &mut Shard, file: FileId, holder: &Holder) {
         let Some(f) = shard.get_mut(&file) else {
+            // It went with its last claim.
             return;
         };
         // It may have left already.
@@ -347,6 +348,7 @@ impl Claims {
     /// Takes a queued request out of its file, and releases what it was charged.
     fn unqueue(&self, f: &mut File, number: u64, effects: &mut Effects) {
         let Some(w) = f.unqueue(number) else {
+            // Granted or given up meanwhile.
             return;
         };
         let address = w.holder.owner.client.address;
@@ -359,6 +361,7 @@ impl Claims {
     /// Grants what waited for `freed`.
     fn wake(&self, shard: &mut Shard, file: FileId, freed: Range, effects: &mut Effects) {
         let Some(f) = shard.get_mut(&file) else {
+            // Nothing waits where nothing is claimed.
             return;
         };
         f.wake(freed, &mut |number, w, added| {
@@ -570,6 +573,7 @@ impl Claims {
     /// Removes all that an owner has in a file.
     fn strip(&self, shard: &mut Shard, file: FileId, holder: &Arc<Holder>, effects: &mut Effects) {
         let Some(f) = shard.get_mut(&file) else {
+            // Nothing is claimed of the file.
             return;
         };
         let address = holder.owner.client.address;

@@ -121,6 +121,7 @@ impl Grace {
     pub fn finished(&self, claimant: &Claimant) {
         let mut state = self.state.lock();
         let Some(done) = state.expected.get_mut(claimant) else {
+            // It is not one that the period waits for.
             return;
         };
         if !std::mem::replace(done, true) {

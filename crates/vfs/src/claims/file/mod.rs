@@ -586,6 +586,7 @@ impl File {
                 cover = Some((w.holder.id, w.exclusive));
             }
             let Some(w) = self.unqueue(number) else {
+                // Granted or given up meanwhile.
                 continue;
             };
             let installed = match w.mandatory {

@@ -390,6 +390,7 @@ fn run(seed: u64) {
                     let stopped = before.against_io(f, by, write, r);
                     for notice in &gone {
                         let Notice::Dropped { owner, .. } = notice else {
+                            // Only what was dropped is compared here.
                             continue;
                         };
                         let expected = stopped.contains(owner) || model.notices.contains(notice);

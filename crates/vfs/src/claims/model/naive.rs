@@ -243,6 +243,7 @@ impl Model {
         loop {
             let free = |(f, l): &(u64, Lock)| self.against_lock(*f, l).is_empty();
             let Some(at) = self.queue.iter().position(free) else {
+                // Nothing more can be granted.
                 break;
             };
             let (f, lock) = self.queue.remove(at);
