@@ -494,15 +494,6 @@ impl Read {
     }
 }
 
-/// What is wrong with a record of the aggregate's tree, for people.
-fn malformed(key: Key, value: &[u8]) -> String {
-    let versioned = [catalog::kind::VOLUME, catalog::kind::SNAPSHOT].contains(&key.kind);
-    match catalog::outdated(value).filter(|_| versioned) {
-        Some(why) => format!("the record {key} of the aggregate cannot be read: {why}"),
-        None => format!("the record {key} of the aggregate is malformed"),
-    }
-}
-
 /// Makes the volumes of the aggregate's tree.
 fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
     let src = core.agg.source();
@@ -517,7 +508,7 @@ fn restore(core: &Arc<Core>) -> Result<(), StoreError> {
         &mut |key, value| match read.take(key, value) {
             Some(()) => ControlFlow::Continue(()),
             None => {
-                bad = Some(malformed(key, value));
+                bad = Some(format!("the record {key} of the aggregate is malformed"));
                 ControlFlow::Break(())
             }
         },

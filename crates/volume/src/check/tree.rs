@@ -257,11 +257,7 @@ impl Visitor for CatalogVisitor<'_, '_> {
             _ => false,
         };
         if !ok {
-            let versioned = [catalog::kind::VOLUME, catalog::kind::SNAPSHOT].contains(&key.kind);
-            let what = match catalog::outdated(value).filter(|_| versioned) {
-                Some(why) => format!("the record of a volume or snapshot cannot be read: {why}"),
-                None => "malformed record of a volume or snapshot".to_owned(),
-            };
+            let what = "malformed record of a volume or snapshot";
             self.check.inode_fault(key.ino, what);
         }
     }

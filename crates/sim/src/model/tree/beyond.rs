@@ -9,10 +9,10 @@ use crate::model::op::{Data, Errno, Errors, Name, Slot};
 
 impl Model {
     pub(super) fn punch(&mut self, slot: Slot, offset: u64, len: u64, now: Time) -> Answer<Expect> {
-        let node = self.live(slot)?;
         let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE_SIZE);
         none_of(&[
-            not_a_file(node),
+            self.live(slot).err(),
+            self.live(slot).ok().and_then(not_a_file),
             end.is_none().then_some(TOO_BIG),
             (len == 0).then(|| Errors::of(&[Errno::Invalid])),
         ])?;
