@@ -181,7 +181,7 @@ fn put(
     let gib = record.as_ref().map(|record| record.gib);
     let limit = Some(state.limit).filter(|limit| *limit > 0);
     let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
-    let words = "its row was made anew from the engine's record; nobody may use it until it has export rules";
+    let words = "its row was made anew from the engine's record; no client may use it until it has export rules";
     if instance {
         let tier = record.as_ref().and_then(|record| record.tier.clone());
         draft.put_instance(Instance {

@@ -233,7 +233,7 @@ impl Facts {
     pub fn read(source: &Source) -> Result<Facts> {
         let Some(version) = source.read("proc/version") else {
             bail!(
-                "/proc/version cannot be read; the doctor looks at Linux clients, or at a folder from --capture"
+                "/proc/version cannot be read; the doctor examines Linux clients, or a folder from --capture"
             );
         };
         let buffers = |path| -> Option<[u64; 3]> {

@@ -419,7 +419,7 @@ pub enum Snapshots {
     Describe(SnapshotNamed),
     /// Change a snapshot's labels or description
     Update(SnapshotUpdate),
-    /// Give a snapshot another name; a schedule's is then kept until somebody deletes it
+    /// Give a snapshot another name; a schedule's is then kept until it is deleted
     Rename(SnapshotRename),
     /// Delete a snapshot
     Delete(SnapshotDelete),

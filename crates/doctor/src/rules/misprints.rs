@@ -149,7 +149,7 @@ pub fn names(facts: &Facts) -> Vec<Finding> {
                 finding(
                     setting,
                     Severity::Slow,
-                    format!("{} stands in quotation marks", setting.name),
+                    format!("{} is in quotation marks", setting.name),
                     "modprobe takes the marks as part of the line and ignores it.",
                     fix,
                 )
