@@ -9,17 +9,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt as _;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use weir_base::limits::api::MAX_DISCARD;
+pub use weir_base::limits::api::{MAX_BODIES, MAX_BODY};
 use weir_control::Status;
 
-/// Bytes of a body. The largest that means anything, an export policy of long rules, is a tenth of it.
-pub const MAX_BODY: usize = 256 << 10;
-/// Bytes of all bodies that are being read or worked on.
-pub const MAX_BODIES: usize = 8 << 20;
 /// A body has to arrive within this.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Of a body that is refused for its size, so much is read and thrown away, for no longer than [`BODY_TIME`]: a client
-/// that is still sending would otherwise see its connection break instead of the reply.
-const MAX_DISCARD: u64 = 1 << 30;
 
 /// The body of a request that has passed the gate. If it is not read, what the client still sends is thrown away, so that
 /// the client gets to read the reply.

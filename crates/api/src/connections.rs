@@ -17,11 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use weir_base::limits::api::{MAX_API_CONNECTIONS, MAX_UNKNOWN_PER_ADDRESS};
 
-/// Connections at once.
-const MAX_CONNECTIONS: usize = 512;
-/// Unknown connections of one address at once.
-const MAX_UNKNOWN: usize = 128;
 /// From the first byte of a request's head to its last, and from the handshake to the end of the first head.
 pub const HEAD_TIME: Duration = Duration::from_secs(10);
 /// From the end of a reply to the next request. Clients that poll do so every ten seconds.
@@ -93,12 +90,12 @@ impl Connections {
         let mut table = self.table();
         let same = |e: &Entry| !e.known && e.source == source;
         if !known
-            && table.entries.values().filter(|e| same(e)).count() >= MAX_UNKNOWN
+            && table.entries.values().filter(|e| same(e)).count() >= MAX_UNKNOWN_PER_ADDRESS
             && !table.evict(same)
         {
             return None;
         }
-        if table.entries.len() >= MAX_CONNECTIONS
+        if table.entries.len() >= MAX_API_CONNECTIONS
             && !table.evict(|e| !e.known)
             && !table.evict(|_| true)
         {
@@ -222,7 +219,7 @@ mod tests {
         let all = Arc::new(Connections::default());
         let other = all.admit(address(1), false).unwrap();
         let mut own = Vec::new();
-        for _ in 0..MAX_UNKNOWN {
+        for _ in 0..MAX_UNKNOWN_PER_ADDRESS {
             own.push(all.admit(address(2), false).unwrap());
         }
         // The second oldest is known by now, and counts no more.
@@ -236,7 +233,7 @@ mod tests {
         // Of one /64, too.
         let six = |n: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) + n));
         let mut of_the_prefix = Vec::new();
-        for n in 0..=MAX_UNKNOWN as u128 {
+        for n in 0..=MAX_UNKNOWN_PER_ADDRESS as u128 {
             of_the_prefix.push(all.admit(six(n), false).unwrap());
         }
         assert!(!lives(&of_the_prefix[0]) && lives(&of_the_prefix[1]));
@@ -246,7 +243,7 @@ mod tests {
     fn a_full_table_gives_up_the_unknown_idle_ones_first() {
         let all = Arc::new(Connections::default());
         let mut slots: Vec<Arc<Slot>> = Vec::new();
-        for n in 0..MAX_CONNECTIONS {
+        for n in 0..MAX_API_CONNECTIONS {
             slots.push(all.admit(address(n), false).unwrap());
         }
         slots[0].passed();

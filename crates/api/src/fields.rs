@@ -4,11 +4,8 @@ use crate::error::{ApiError, ApiResult};
 use crate::json::{Object, abbreviate};
 use crate::schema::Message;
 use serde_json::Value;
+use weir_base::limits::api::{MAX_RESOURCE_LABEL, MAX_RESOURCE_LABELS};
 use weir_control::{Extra, Labels};
-
-/// Labels that a resource may have, and the bytes of a key or value (the public APIs' rules for labels).
-const MAX_LABELS: usize = 64;
-const MAX_LABEL: usize = 63;
 
 /// What a request says of a field.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,10 +156,13 @@ impl Fields {
                 Value::Object(o) => o,
                 _ => Object::new(),
             };
-            if map.len() > MAX_LABELS {
+            if map.len() > MAX_RESOURCE_LABELS {
                 return Err(ApiError::field(
                     "labels",
-                    format!("{} labels; a resource may have {MAX_LABELS}", map.len()),
+                    format!(
+                        "{} labels; a resource may have {MAX_RESOURCE_LABELS}",
+                        map.len()
+                    ),
                 ));
             }
             let mut out = Labels::new();
@@ -291,15 +291,15 @@ fn check_label(key: &str, value: &str) -> ApiResult<()> {
     if starts
         && allowed(key)
         && allowed(value)
-        && key.chars().count() <= MAX_LABEL
-        && value.chars().count() <= MAX_LABEL
+        && key.chars().count() <= MAX_RESOURCE_LABEL
+        && value.chars().count() <= MAX_RESOURCE_LABEL
     {
         return Ok(());
     }
     Err(ApiError::field(
         format!("labels.{}", abbreviate(key)),
         format!(
-            "Invalid label '{}={}': keys begin with a lower-case letter; keys and values have at most {MAX_LABEL} lower-case letters, digits, '_' and '-'",
+            "Invalid label '{}={}': keys begin with a lower-case letter; keys and values have at most {MAX_RESOURCE_LABEL} lower-case letters, digits, '_' and '-'",
             abbreviate(key),
             abbreviate(value)
         ),

@@ -19,11 +19,7 @@ use crate::json::{Object, abbreviate};
 use crate::schema::{Kind, Message};
 use serde_json::Value;
 use std::cmp::Ordering;
-
-/// Bytes that a filter may have.
-const MAX_LENGTH: usize = 8192;
-/// Parentheses and negations within each other: what bounds the recursion.
-const MAX_DEPTH: usize = 32;
+use weir_base::limits::api::{MAX_FILTER, MAX_FILTER_DEPTH};
 
 /// A filter that was read.
 #[derive(Debug)]
@@ -80,8 +76,8 @@ impl Filter {
                 format!("Invalid filter '{}': {why}", abbreviate(text)),
             )
         };
-        if text.len() > MAX_LENGTH {
-            return Err(bad(format!("longer than {MAX_LENGTH} bytes")));
+        if text.len() > MAX_FILTER {
+            return Err(bad(format!("longer than {MAX_FILTER} bytes")));
         }
         let tokens = tokens(text).map_err(bad)?;
         let mut p = Parser {
@@ -233,8 +229,8 @@ impl Parser<'_> {
 
     fn term(&mut self) -> Result<Node, String> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} levels"));
+        if self.depth > MAX_FILTER_DEPTH {
+            return Err(format!("more than {MAX_FILTER_DEPTH} levels"));
         }
         let negated = self.tokens.first() == Some(&Token::Minus);
         let node = if negated {

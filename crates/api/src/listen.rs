@@ -24,11 +24,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
+use weir_base::limits::api::MAX_HEAD;
 
 /// A handshake has to be over within this.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a request's head.
-const MAX_HEAD: usize = 64 << 10;
 /// How long connections may go on when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 

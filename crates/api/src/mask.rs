@@ -9,9 +9,7 @@ use crate::error::{ApiError, ApiResult, Violation};
 use crate::json::{Object, abbreviate};
 use crate::schema::{Field, Kind, Message};
 use serde_json::Value;
-
-/// More paths than any message has fields.
-const MAX_PATHS: usize = 256;
+use weir_base::limits::api::MAX_MASK_PATHS;
 
 /// The fields that a request changes.
 #[derive(Debug)]
@@ -63,7 +61,7 @@ impl Mask {
         for path in text.split(',') {
             match steps(message, path.trim()) {
                 Ok(p) if paths.contains(&p) => {}
-                Ok(p) if paths.len() < MAX_PATHS => paths.push(p),
+                Ok(p) if paths.len() < MAX_MASK_PATHS => paths.push(p),
                 Ok(_) => {
                     return Err(ApiError::field(
                         "updateMask",

@@ -13,13 +13,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
+use weir_base::limits::api::MAX_ORDER_KEYS;
+pub use weir_base::limits::api::MAX_PAGE;
 
 /// Resources in a page when the client does not say.
 pub const DEFAULT_PAGE: usize = 500;
-/// Resources in a page at most, whatever the client says.
-pub const MAX_PAGE: usize = 1000;
-/// Fields to order by.
-const MAX_KEYS: usize = 8;
 
 /// What a list request asks.
 #[derive(Debug)]
@@ -274,7 +272,7 @@ fn order(message: &'static Message, text: &str) -> ApiResult<Vec<Key>> {
                 abbreviate(field)
             ))
         })?;
-        if out.len() == MAX_KEYS {
+        if out.len() == MAX_ORDER_KEYS {
             return Err(bad("too many fields"));
         }
         out.push(Key { path, descending });

@@ -1,7 +1,10 @@
 //! Every limit of the system that a user can run into, in one file, with the
 //! relations between them checked when it is compiled.
 
+pub mod api;
+pub mod memory;
 pub mod net;
+pub mod replica;
 
 /// Bytes in a block: the unit of the device, the cache, trees and checksums.
 pub const BLOCK_SIZE: usize = 4096;
@@ -43,7 +46,22 @@ pub const MAX_VALUE: usize = 1024;
 /// Most blocks that one extent covers.
 pub const MAX_EXTENT_BLOCKS: u32 = 32;
 
+/// Most snapshots of one volume. A thousand and more is what users have; the records
+/// of so many take a few megabytes.
+pub const MAX_SNAPSHOTS: usize = 16_384;
+
+/// Longest name of a volume or snapshot in bytes.
+pub const MAX_VOLUME_NAME: usize = 255;
+
+/// Longest label of a snapshot in bytes.
+pub const MAX_LABEL: usize = 255;
+
+/// Longest annotation of a volume in bytes: with its version it fits into a value of the tree.
+pub const MAX_ANNOTATION: usize = 1000;
+
 const _: () = {
+    assert!(MAX_VOLUME_NAME <= MAX_NAME && MAX_LABEL <= MAX_NAME);
+    assert!(MAX_ANNOTATION + 24 <= MAX_VALUE);
     assert!(BLOCK_SIZE.is_power_of_two());
     assert!(MAX_IO.is_multiple_of(BLOCK_SIZE));
     assert!(

@@ -11,10 +11,9 @@ use crate::model::{Period, Run, Runs, Volume};
 use crate::refusal::{Refusal, Status};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use weir_base::limits::api::MAX_SNAPSHOT_POLICY;
 use weir_replica::schedule::{Numbers, Schedule, WEEKDAYS, due};
 
-/// Bytes of a policy.
-const MAX_SIZE: usize = 16 << 10;
 /// Seconds by which a clock may be set back without a slot being served again. Less than between two slots.
 const PATIENCE: i64 = 30 * 60;
 
@@ -48,7 +47,7 @@ pub enum Wants {
 /// `RESOURCE_TOO_LARGE`, `SNAPSHOT_POLICY_INVALID` with the field.
 pub fn parse(policy: &Value) -> Result<Rules, Refusal> {
     let size = policy.to_string().len();
-    if size > MAX_SIZE {
+    if size > MAX_SNAPSHOT_POLICY {
         return Err(Refusal::new(
             Status::InvalidArgument,
             "RESOURCE_TOO_LARGE",

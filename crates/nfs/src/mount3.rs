@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::net::IpAddr;
 use weir_base::VolumeId;
 use weir_base::limits::MAX_MOUNT_PATH;
+use weir_base::limits::net::{MAX_EXPORT_LIST, MAX_MOUNTS};
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, ExportTable, OpContext, Protocol, Suspend, Unfinished, Verdict, Vfs};
 
@@ -25,13 +26,6 @@ mod stat {
     pub const NAMETOOLONG: u32 = 63;
     pub const SERVERFAULT: u32 = 10_006;
 }
-
-/// Most entries of the list that DUMP shows. The list informs and nothing
-/// depends on it; the oldest goes first.
-const MAX_MOUNTS: usize = 4096;
-
-/// Bytes of the longest list that EXPORT shows. It informs as well; Linux reads it for `showmount` only.
-const MAX_EXPORTS: usize = 1 << 20;
 
 /// Decoded arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +143,7 @@ impl Op<'_> {
                 self.out.put_opaque(rule.clients.to_string().as_bytes());
             }
             self.out.put_bool(false);
-            if self.out.len() > MAX_EXPORTS {
+            if self.out.len() > MAX_EXPORT_LIST {
                 self.out.truncate(before);
                 break;
             }

@@ -5,13 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+pub use weir_base::limits::replica::{THROTTLE_LEAST, THROTTLE_MOST};
 
 pub use weir_volume::SnapshotIdentity;
-
-/// The least throttle, KB/s.
-pub const THROTTLE_LEAST: u64 = 4;
-/// The greatest throttle: 2 TB/s in KB/s.
-pub const THROTTLE_MOST: u64 = 2 * 1024 * 1024 * 1024;
 
 /// A volume of a storage virtual machine: `SVM:volume`, on a named peer or, with an empty cluster, on this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

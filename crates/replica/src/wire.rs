@@ -11,12 +11,10 @@
 //! The codec is sans-I/O and total: any bytes give frames or an error.
 
 use std::borrow::Cow;
+pub use weir_base::limits::replica::MAX_PAYLOAD;
 
 use weir_base::Time;
 use weir_volume::{ContentHash, Position, SnapshotIdentity};
-
-/// Most bytes of a frame's payload, before compression and after.
-pub const MAX_PAYLOAD: usize = 1 << 20;
 
 /// Bytes before a frame's payload.
 pub const HEADER: usize = 16;

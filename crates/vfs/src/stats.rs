@@ -12,6 +12,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
+use weir_base::limits::net::MAX_COUNTED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 
 /// Operations that are told apart, of all protocols.
@@ -21,8 +22,6 @@ pub const OPERATIONS: usize = 52;
 pub const BUCKETS: usize = 22;
 /// Upper bound of the first bucket, in nanoseconds.
 pub const FIRST_BUCKET: u64 = 1 << 14;
-/// Clients that an event loop tells apart.
-const MAX_CLIENTS: usize = 1000;
 /// The address under which those beyond are counted.
 pub const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -131,7 +130,7 @@ struct Clients(HashMap<IpAddr, Tally>);
 
 impl Clients {
     fn cell(&mut self, client: IpAddr) -> &mut Tally {
-        let known = self.0.len() < MAX_CLIENTS || self.0.contains_key(&client);
+        let known = self.0.len() < MAX_COUNTED_CLIENTS || self.0.contains_key(&client);
         let place = if known { client } else { OTHERS };
         self.0.entry(place).or_default()
     }
@@ -298,7 +297,7 @@ mod tests {
                 [done(1, 1, 0, 0)].into_iter(),
             );
         }
-        assert!(stats.lanes[0].lock().clients.0.len() <= MAX_CLIENTS + 1);
+        assert!(stats.lanes[0].lock().clients.0.len() <= MAX_COUNTED_CLIENTS + 1);
         let top = stats.clients(10);
         assert_eq!(top.len(), 11);
         assert_eq!(top.iter().map(|(_, tally)| tally.count).sum::<u64>(), 5000);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+pub use weir_base::limits::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
 
 use weir_base::{Generation, Ino, Time, VolumeId};
 use weir_store::node::Key;
@@ -37,15 +38,6 @@ pub(crate) mod kind {
     /// Of the aggregate: what is recorded of a client (sub = its number).
     pub(crate) const CLIENT: u8 = 8;
 }
-
-/// Longest name of a volume or snapshot in bytes.
-pub const MAX_VOLUME_NAME: usize = 255;
-
-/// Longest label of a snapshot in bytes.
-pub const MAX_LABEL: usize = 255;
-
-/// Longest annotation of a volume in bytes: with its version it fits into a value of the tree.
-pub const MAX_ANNOTATION: usize = 1000;
 
 /// Whether a snapshot may be called so: it is a directory entry of `.snapshot`.
 pub(crate) fn check_name(name: &str) -> Result<(), FsError> {

@@ -26,6 +26,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+pub use weir_base::limits::MAX_SNAPSHOTS;
 
 use weir_base::{BLOCK_SIZE, Generation, Ino, Lsn, Time, VolumeId, invariant, less};
 use weir_store::RootLife;
@@ -40,10 +41,6 @@ use crate::inode::Inode;
 use crate::mirror::SnapshotHold;
 use crate::types::{FsError, Pressure, Stop};
 use crate::volume::{GONE, RootState, Volume};
-
-/// Most snapshots of one volume. A thousand and more is what users have; the records
-/// of so many take a few megabytes.
-pub const MAX_SNAPSHOTS: usize = 16_384;
 
 /// Segments after which a consistency point is asked for, and waited for.
 const SEALED_SOON: usize = 4;

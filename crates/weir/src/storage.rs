@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
+use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
 use anyhow::{Context as _, Result, anyhow};
 use weir_base::{BLOCK_SIZE, Budget, Clock, Lsn, Rng, SystemRng};
@@ -34,23 +35,18 @@ use crate::state::{self, ClientFile};
 use crate::watch::Files;
 use crate::{exports, os, resolve};
 
-/// A new intent log is made at most so large in comparison to the memory, and at all. Half
-/// the memory: what has been logged is in memory until it is written to its place, so a much
-/// larger log would hardly ever fill. 2 GiB: 8 KiB writes all over 256 MiB, each durable, then
-/// cost 1.2 times their size in writes, against 1.9 times with 256 MiB.
+/// A new intent log is made at most so large in comparison to the memory. Half the memory: what has been logged is in memory until
+/// it is written to its place, so a much larger log would hardly ever fill.
 const LOG_SHARE: u64 = 2;
-const LOG_MOST: u64 = 2 << 30;
 
 /// Bytes of memory that an inode at rest costs, measured as resident memory over a million.
 const INODE_BYTES: u64 = 400;
 /// The part of the memory that inodes at rest may take.
 const INODE_SHARE: u64 = 16;
-/// The part of the memory that the duplicate-request cache may take, and its bound.
+/// The part of the memory that the duplicate-request cache may take.
 const DRC_SHARE: u64 = 32;
-const DRC_MOST: u64 = 32 << 20;
-/// The part of the memory that locks and what belongs to them may take, and its bound: a million locks.
+/// The part of the memory that locks and what belongs to them may take.
 const LOCK_SHARE: u64 = 32;
-const LOCK_MOST: u64 = 256 << 20;
 /// The part that is left for what is allocated on the heap besides: overlays of directories,
 /// log records, the allocator's own losses.
 const HEAP_SHARE: u64 = 8;
@@ -85,8 +81,8 @@ impl Storage {
             tracing::warn!("{caution}");
         }
         let rng: Arc<dyn Rng> = Arc::new(SystemRng);
-        let drc = (memory.0 / DRC_SHARE).min(DRC_MOST);
-        let locks = (memory.0 / LOCK_SHARE).min(LOCK_MOST);
+        let drc = (memory.0 / DRC_SHARE).min(MAX_DRC);
+        let locks = (memory.0 / LOCK_SHARE).min(MAX_LOCK_MEMORY);
         let inodes = memory.0 / INODE_SHARE / INODE_BYTES;
         let frames = (memory.0 - drc - locks - memory.0 / INODE_SHARE - memory.0 / HEAP_SHARE)
             / BLOCK_SIZE as u64;
@@ -101,7 +97,7 @@ impl Storage {
             location.max_blocks = size.0 / BLOCK_SIZE as u64;
             location.device_blocks = location.device_blocks.min(location.max_blocks);
         }
-        location.log_most = (memory.0 / LOG_SHARE).min(LOG_MOST) / BLOCK_SIZE as u64;
+        location.log_most = (memory.0 / LOG_SHARE).min(MAX_DEFAULT_LOG) / BLOCK_SIZE as u64;
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;

@@ -138,6 +138,24 @@ pub const SWEEP: Duration = Duration::from_secs(1);
 /// How long replies under way may take to leave when the server stops.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
+/// Clients that one event loop counts apart; those beyond share one entry.
+pub const MAX_COUNTED_CLIENTS: usize = 1000;
+
+/// Clients of a volume that are limited apart. The tree must not grow with each address that requests come from; those beyond
+/// share one place, like one client.
+pub const MAX_LIMITED_CLIENTS: usize = 4096;
+
+/// Most entries of the list that DUMP shows. The list informs and nothing
+/// depends on it; the oldest goes first.
+pub const MAX_MOUNTS: usize = 4096;
+
+/// Bytes of the longest list that EXPORT shows. It informs as well; Linux reads it for `showmount` only.
+pub const MAX_EXPORT_LIST: usize = 1 << 20;
+
+/// Most bytes of results of a READDIR or READDIRPLUS, whatever it asks for: enough for some 600 entries with attributes, little
+/// enough that a listing does not keep a core from other requests (the same as FSINFO's dtpref).
+pub const MAX_LISTING: usize = 65_536;
+
 const _: () = {
     assert!(MAX_RECORD >= MAX_IO + MAX_CALL_HEADER + MAX_HANDLE + 20);
     assert!(CONNECTION_IN_FLIGHT >= MAX_RECORD);

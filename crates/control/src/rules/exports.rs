@@ -3,12 +3,8 @@
 use crate::backend::{self, Protocols, Squash};
 use crate::model::{AccessType, ExportRule, Protocol, SquashMode};
 use crate::refusal::{Refusal, Status};
+use weir_base::limits::api::{MAX_EXPORT_RULES, MAX_RULE_CLIENTS};
 use weir_vfs::{Clients, NOBODY};
-
-/// Rules of one policy at most.
-const MAX_RULES: usize = 64;
-/// Clients of one rule at most.
-const MAX_CLIENTS: usize = 256;
 
 /// Refuses what could not be enforced.
 pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
@@ -19,11 +15,11 @@ pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
                 .field("exportPolicy.rules"),
         )
     };
-    if rules.len() > MAX_RULES {
+    if rules.len() > MAX_EXPORT_RULES {
         return Err(Refusal::new(
             Status::InvalidArgument,
             "TOO_MANY_EXPORT_RULES",
-            format!("{} export rules; {MAX_RULES} fit", rules.len()),
+            format!("{} export rules; {MAX_EXPORT_RULES} fit", rules.len()),
         ));
     }
     for (at, rule) in rules.iter().enumerate() {
@@ -36,8 +32,8 @@ pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
         }
         match clients {
             0 => return refuse(at, "no clients".to_owned()),
-            1..=MAX_CLIENTS => {}
-            _ => return refuse(at, format!("{clients} clients; {MAX_CLIENTS} fit")),
+            1..=MAX_RULE_CLIENTS => {}
+            _ => return refuse(at, format!("{clients} clients; {MAX_RULE_CLIENTS} fit")),
         }
         if rule.nfsv4 == Some(true) {
             return refuse(

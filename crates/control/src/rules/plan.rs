@@ -11,11 +11,10 @@ use super::{
 };
 use crate::levels::{Figures, Follows, Levels, MIB};
 use crate::model::{Instance, Pool, QosType, Volume};
+use weir_base::limits::api::MAX_WEIGHT;
 use weir_qos::plan::{PoolPlan, VolumePlan};
 use weir_qos::{Limits, Rate};
 
-/// The greatest weight that the shaper takes.
-const MAX_WEIGHT: u64 = 65_536;
 /// The id under which instances hang: no resource has it.
 pub const INSTANCES: u64 = 0;
 

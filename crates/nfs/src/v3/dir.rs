@@ -10,13 +10,9 @@ use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
 use super::{Op, Release};
 use crate::xdr::{Put, padding};
+pub(super) use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
 use weir_vfs::{Error, FileRef, HANDLE_BYTES, Looks, Unfinished};
-
-/// Bytes of results that a call gets at most, whatever it asks for: enough for
-/// some 600 entries with attributes, little enough that a listing does not keep
-/// a core from other requests (the same as FSINFO's dtpref).
-pub(super) const MAX_LISTING: usize = 65_536;
 
 /// Directory attributes, verifier, end of list, eof.
 const FIXED: usize = POST_OP_BYTES + 8 + 4 + 4;

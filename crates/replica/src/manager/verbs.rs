@@ -11,15 +11,9 @@ use crate::model::{
 };
 use crate::retention::common;
 use crate::schedule;
-
-/// The most rules of a policy, and the most copies that one keeps (ONTAP's).
-const RULES_MOST: usize = 10;
-const KEEP_MOST: u32 = 1019;
-/// Bounds of what users may name and write.
-const NAME_MOST: usize = 256;
-const TEXT_MOST: usize = 4096;
-/// And of what client programs want kept.
-const ANNOTATION_MOST: usize = 32 << 10;
+use weir_base::limits::replica::{
+    MAX_CLIENT_ANNOTATION, MAX_COMMENT, MAX_GIVEN_NAME, MAX_KEPT, MAX_POLICY_RULES,
+};
 
 type Outcome = Result<(), Refused>;
 
@@ -47,7 +41,7 @@ impl Manager {
                     return refuse(Reason::State, looped(source, destination));
                 }
                 entry.tries = tries.unwrap_or(TRIES);
-                entry.annotation = short(annotation, ANNOTATION_MOST)?;
+                entry.annotation = short(annotation, MAX_CLIENT_ANNOTATION)?;
                 if let Some(policy) = policy {
                     entry.policy = self.known_policy(policy)?;
                 }
@@ -67,7 +61,7 @@ impl Manager {
                 tries,
                 annotation,
             } => {
-                let annotation = annotation.map(|text| short(text, ANNOTATION_MOST));
+                let annotation = annotation.map(|text| short(text, MAX_CLIENT_ANNOTATION));
                 let annotation = annotation.transpose()?;
                 let policy = policy.map(|name| self.known_policy(name)).transpose()?;
                 let schedule = schedule.map(|name| self.known_schedule(name)).transpose()?;
@@ -277,10 +271,10 @@ impl Manager {
                 sound(&label, "SnapMirror label")?;
                 let at = policy.rules.iter().position(|rule| rule.label == label);
                 match (at, keep) {
-                    (_, Some(keep)) if !(1..=KEEP_MOST).contains(&keep) => {
+                    (_, Some(keep)) if !(1..=MAX_KEPT).contains(&keep) => {
                         return refuse(
                             Reason::Invalid,
-                            format!("The keep count must be between 1 and {KEEP_MOST}."),
+                            format!("The keep count must be between 1 and {MAX_KEPT}."),
                         );
                     }
                     (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
@@ -293,11 +287,11 @@ impl Manager {
                         }
                     }
                     (None, Some(keep)) => {
-                        if policy.rules.len() >= RULES_MOST {
+                        if policy.rules.len() >= MAX_POLICY_RULES {
                             return refuse(
                                 Reason::Invalid,
                                 format!(
-                                    "The policy already has the maximum of {RULES_MOST} rules."
+                                    "The policy already has the maximum of {MAX_POLICY_RULES} rules."
                                 ),
                             );
                         }
@@ -646,7 +640,7 @@ fn no_common(entry: &Entry) -> String {
 
 fn sound(name: &str, what: &str) -> Outcome {
     let good = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
-    match !name.is_empty() && name.len() <= NAME_MOST && name.chars().all(good) {
+    match !name.is_empty() && name.len() <= MAX_GIVEN_NAME && name.chars().all(good) {
         true => Ok(()),
         false => refuse(
             Reason::Invalid,
@@ -656,7 +650,7 @@ fn sound(name: &str, what: &str) -> Outcome {
 }
 
 fn brief(text: String) -> Result<String, Refused> {
-    short(text, TEXT_MOST)
+    short(text, MAX_COMMENT)
 }
 
 fn short(text: String, most: usize) -> Result<String, Refused> {

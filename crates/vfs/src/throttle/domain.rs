@@ -7,12 +7,9 @@ use crate::session::ClientKey;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::task::Waker;
+use weir_base::limits::net::MAX_LIMITED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 use weir_qos::{Direction, Limits, Nanos, NodeId, Shaper, Submitted, Usage};
-
-/// Clients of a volume that are told apart. The tree must not grow with whoever cares to send from one more address;
-/// those beyond share one place, like one client.
-const MAX_CLIENTS: usize = 4096;
 
 /// How long a client keeps its place without sending anything.
 const CLIENT_REST: Nanos = 60_000_000_000;
@@ -176,7 +173,7 @@ impl State {
         let mut place = volume
             .clients
             .binary_search_by_key(&client, |(key, _)| *key);
-        if place.is_err() && volume.clients.len() >= MAX_CLIENTS {
+        if place.is_err() && volume.clients.len() >= MAX_LIMITED_CLIENTS {
             client = ClientKey::OTHERS;
             place = volume
                 .clients

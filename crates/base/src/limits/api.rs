@@ -1,0 +1,53 @@
+//! The bounds of the control plane: what users may ask for, and what a client of the API may make the server hold.
+
+/// Most rules of one export policy.
+pub const MAX_EXPORT_RULES: usize = 64;
+
+/// Most clients of one rule of an export policy.
+pub const MAX_RULE_CLIENTS: usize = 256;
+
+/// Most bytes of a snapshot policy.
+pub const MAX_SNAPSHOT_POLICY: usize = 16 << 10;
+
+/// Greatest weight of a volume in the shaper.
+pub const MAX_WEIGHT: u64 = 65_536;
+
+/// Most bytes of a request's body. The largest that means anything, an export policy of long rules, is a tenth of it.
+pub const MAX_BODY: usize = 256 << 10;
+
+/// Most bytes of all bodies that are being read or worked on.
+pub const MAX_BODIES: usize = 8 << 20;
+
+/// Most bytes of a refused body that are read and thrown away: a client that is still sending would otherwise see its connection
+/// break instead of the reply.
+pub const MAX_DISCARD: u64 = 1 << 30;
+
+/// Most resources in a page, whatever the client says.
+pub const MAX_PAGE: usize = 1000;
+
+/// Most fields to order by.
+pub const MAX_ORDER_KEYS: usize = 8;
+
+/// Most bytes of a filter.
+pub const MAX_FILTER: usize = 8192;
+
+/// Most parentheses and negations within each other, which bounds the recursion.
+pub const MAX_FILTER_DEPTH: usize = 32;
+
+/// Most connections at once.
+pub const MAX_API_CONNECTIONS: usize = 512;
+
+/// Most connections of one address that have not shown a token.
+pub const MAX_UNKNOWN_PER_ADDRESS: usize = 128;
+
+/// Most bytes of a request's head.
+pub const MAX_HEAD: usize = 64 << 10;
+
+/// Most paths of an update mask: more than any message has fields.
+pub const MAX_MASK_PATHS: usize = 256;
+
+/// Most labels of a resource (the public APIs' rule).
+pub const MAX_RESOURCE_LABELS: usize = 64;
+
+/// Most bytes of a label's key or value (the public APIs' rule).
+pub const MAX_RESOURCE_LABEL: usize = 63;
