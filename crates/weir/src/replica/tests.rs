@@ -762,7 +762,7 @@ fn a_peer_of_another_version_is_refused() {
         near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy X");
     assert!(said.contains("Policy lookup"), "{said}");
     let said = near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b");
-    let words = "the peer speaks versions 8 to 9 of the protocol, this node 2 to 2";
+    let words = "the peer speaks versions 8 to 9 of the protocol, this node 3 to 3";
     assert!(said.contains(words), "{said}");
     there.join().unwrap();
     assert_eq!(near.user.relationships(), []);
