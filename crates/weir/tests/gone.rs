@@ -13,6 +13,7 @@ use common::client::Client;
 use serde_json::{Value, json};
 use weir_bench::nfs3::Stable;
 
+const NFS3ERR_IO: u32 = 5;
 const NFS3ERR_ROFS: u32 = 30;
 
 fn api(server: &Server) -> Api {
@@ -28,12 +29,12 @@ fn serving(data: &Path) -> (Server, Client) {
     (server, client)
 }
 
-/// Stable writes until one is refused.
+/// Stable writes until one is refused. One that the log had taken in, and will not write any more, fails with NFS3ERR_IO first.
 fn until_read_only(client: &mut Client) {
     let file = client.lookup("before");
     loop {
         match client.write(&file, 0, &[8; 4096], Stable::FileSync) {
-            Ok(_) => {}
+            Ok(_) | Err(NFS3ERR_IO) => {}
             Err(status) => {
                 assert_eq!(status, NFS3ERR_ROFS);
                 return;
