@@ -11,8 +11,8 @@ use weir_base::Time;
 
 use crate::model::listed_xattrs;
 use crate::model::{
-    Body, Errno, Errors, Expect, Guard, Kind, Model, Moved, Name, Node, Op, PAGE, ROOT, RootAttr,
-    Rules, Slot, Stable,
+    Body, Data, Errno, Errors, Expect, Guard, Kind, Model, Moved, Name, Node, Op, PAGE, ROOT,
+    RootAttr, Rules, Slot, Stable,
 };
 use crate::rand::Choices;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
@@ -79,6 +79,26 @@ pub struct Runner {
     pub tolerate: Errors,
     /// How often such an error was answered.
     pub tolerated: u64,
+}
+
+/// What a stable WRITE was that wrote less than it was given, as one does for which a record of the log is too small
+/// (RFC 1813 section 3.3.7 allows it).
+fn done_in_part(op: &Op, answer: Option<&Answer>) -> Option<Op> {
+    let (_, count) = answer?.written?;
+    match op.clone() {
+        Op::Write {
+            object,
+            offset,
+            data,
+            stable,
+        } if stable != Stable::Unstable && (1..data.len).contains(&count) => Some(Op::Write {
+            object,
+            offset,
+            data: Data { len: count, ..data },
+            stable,
+        }),
+        _ => None,
+    }
 }
 
 impl Runner {
@@ -174,6 +194,8 @@ impl Runner {
         let bound = &self.bound;
         let handle = |slot: Slot| bound[&slot].handle.clone();
         let answer = subject.call(op, self.now, &handle, guard);
+        let done = done_in_part(op, answer.as_ref().ok());
+        let op = done.as_ref().unwrap_or(op);
         let before: Vec<(Slot, Moved)> = op
             .slots()
             .iter()

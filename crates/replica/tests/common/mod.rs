@@ -108,7 +108,13 @@ pub fn create(vol: &Volume, dir: Ino, name: &str) -> Ino {
 }
 
 pub fn write(vol: &Volume, ino: Ino, off: u64, data: &[u8]) {
-    run(vol, |cx| vol.write(cx, ino, off, data, Stability::FileSync)).unwrap();
+    // What one record of the log cannot hold is written in parts.
+    let mut at = 0;
+    while at < data.len() {
+        let (off, rest) = (off + at as u64, &data[at..]);
+        let done = run(vol, |cx| vol.write(cx, ino, off, rest, Stability::FileSync)).unwrap();
+        at += done.value.len;
+    }
 }
 
 /// A file or directory: attributes that a copy keeps, cookie, and contents.
