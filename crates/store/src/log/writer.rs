@@ -50,10 +50,11 @@ impl Drop for PoisonOnExit {
 /// Where other programs keep the cores busy, each look gives one of them its slice:
 /// then the thread sleeps at once for the next [`SKIPS`] times. That is what matters
 /// there: looking on cost several times the rate in the one run that was made without.
-/// Likewise if all [`LOOKS`] were in vain.
+/// A client with one call in flight is not spared the polling: to sleep at once where all looks were in vain took
+/// 13 µs of 69 from this thread a stable write of 4 KiB, and added 6 to the 142 that it takes (a CREATE: 19 to 140).
 const LOOKS: u32 = 100;
 
-/// Times that the thread sleeps at once after a look took long, or none found work.
+/// Times that the thread sleeps at once after a look took long.
 const SKIPS: u32 = 256;
 
 struct Writer {
@@ -115,9 +116,8 @@ impl Writer {
                 }
                 continue;
             }
-            // Nothing came in all that time, as with a client that has one call in flight: polling for the next one
-            // would cost as much as writing it.
-            self.skips.set(if skips == 0 { SKIPS } else { skips - 1 });
+            // Saturates: it is 0 when the thread has looked often enough.
+            self.skips.set(skips.saturating_sub(1));
             q.idle = true;
             s.work.wait(&mut q);
         }
