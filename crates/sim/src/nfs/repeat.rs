@@ -216,8 +216,10 @@ pub fn story(seed: u64) -> Checked {
                 .wait_durable(Some(weir_base::Lsn(lsn)))
                 .map_err(|e| e.to_string())?;
         }
+        let mut last = 0;
         for (index, call) in done.iter().enumerate() {
-            let (status, handle, _) = send(&server, &machine, &call.message)?;
+            let (status, handle, lsn) = send(&server, &machine, &call.message)?;
+            last = lsn.max(last);
             if status != 0 || (call.lsn <= durable && handle != call.handle) {
                 let certain = call.lsn <= durable;
                 return Err(format!(
@@ -231,7 +233,10 @@ pub fn story(seed: u64) -> Checked {
         if !same {
             return Err(format!("life {life}: {now:?} where {before:?} was"));
         }
-        // A client repeats what it has no reply to; the replies to all of these have come now.
+        // A client repeats what it has no reply to; the replies to all of these have come once they are durable.
+        let last = weir_base::Lsn(last);
+        let waited = running.engine.wait_durable(Some(last));
+        waited.map_err(|e| at_life(e.to_string()))?;
         done.clear();
         machine
             .world
