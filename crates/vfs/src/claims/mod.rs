@@ -171,6 +171,14 @@ impl Claims {
         self.held.fetch_add(by as usize, Ordering::Relaxed);
     }
 
+    /// Changes a file's shard under its lock, and then does what that brought about elsewhere.
+    fn in_shard<T>(&self, file: FileId, change: impl FnOnce(&mut Shard, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let outcome = change(&mut self.shard(file), &mut effects);
+        self.deliver(effects);
+        outcome
+    }
+
     /// Does what a change brought about elsewhere. No shard may be locked.
     fn deliver(&self, effects: Effects) {
         self.forget(effects.left);
@@ -490,42 +498,37 @@ impl Claims {
 
     /// Removes one mandatory range that is exactly this; `false` if there is none.
     pub fn unlock_exact(&self, file: FileId, owner: &Owner, range: Range) -> bool {
-        let mut effects = Effects::default();
-        let mut shard = self.shard(file);
-        let Some(f) = shard.get_mut(&file) else {
-            return false;
-        };
-        let Some(holder) = f.holder(owner).cloned() else {
-            return false;
-        };
-        if f.more().is_none() || !f.more_mut().stacked.unlock(holder.id, range) {
-            return false;
-        }
-        self.count(-1);
-        self.ledger.give(holder.owner.client.address, STACKED);
-        self.wake(&mut shard, file, range, &mut effects);
-        self.leave(&mut shard, file, &holder);
-        drop(shard);
-        self.deliver(effects);
-        true
+        self.in_shard(file, |shard, effects| {
+            let Some(f) = shard.get_mut(&file) else {
+                return false;
+            };
+            let Some(holder) = f.holder(owner).cloned() else {
+                return false;
+            };
+            if f.more().is_none() || !f.more_mut().stacked.unlock(holder.id, range) {
+                return false;
+            }
+            self.count(-1);
+            self.ledger.give(holder.owner.client.address, STACKED);
+            self.wake(shard, file, range, effects);
+            self.leave(shard, file, &holder);
+            true
+        })
     }
 
     /// Takes a queued request back; `false` if it is not queued (any more).
     pub fn cancel(&self, file: FileId, want: &Lock) -> bool {
-        let mut effects = Effects::default();
-        let mut shard = self.shard(file);
-        if let Some(f) = shard.get_mut(&file)
-            && let Some(holder) = f.holder(&want.owner).cloned()
-        {
-            for number in f.queued_by(&holder, |w| w.is(want)) {
-                self.unqueue(f, number, &mut effects);
+        self.in_shard(file, |shard, effects| {
+            if let Some(f) = shard.get_mut(&file)
+                && let Some(holder) = f.holder(&want.owner).cloned()
+            {
+                for number in f.queued_by(&holder, |w| w.is(want)) {
+                    self.unqueue(f, number, effects);
+                }
+                self.leave(shard, file, &holder);
             }
-            self.leave(&mut shard, file, &holder);
-        }
-        drop(shard);
-        let any = !effects.left.is_empty();
-        self.deliver(effects);
-        any
+            !effects.left.is_empty()
+        })
     }
 
     /// Releases everything of these clients: they restarted, expired or gave up. Costs what they had.
@@ -554,20 +557,18 @@ impl Claims {
 
     /// Removes all that the owners that `select` chooses have in a file.
     fn release_in(&self, file: FileId, select: impl Fn(&Owner) -> bool) {
-        let mut effects = Effects::default();
-        let mut shard = self.shard(file);
-        let holders = shard
-            .get(&file)
-            .map_or_else(Vec::new, |f| f.holders_of(select));
-        for holder in &holders {
-            self.strip(&mut shard, file, holder, &mut effects);
-        }
-        self.wake(&mut shard, file, Range::ALL, &mut effects);
-        for holder in &holders {
-            self.leave(&mut shard, file, holder);
-        }
-        drop(shard);
-        self.deliver(effects);
+        self.in_shard(file, |shard, effects| {
+            let holders = shard
+                .get(&file)
+                .map_or_else(Vec::new, |f| f.holders_of(select));
+            for holder in &holders {
+                self.strip(shard, file, holder, effects);
+            }
+            self.wake(shard, file, Range::ALL, effects);
+            for holder in &holders {
+                self.leave(shard, file, holder);
+            }
+        });
     }
 
     /// Removes all that an owner has in a file.

@@ -108,12 +108,9 @@ impl Claims {
 
     /// Whether bytes of a file may be read or written. [`Claims::unclaimed`] first spares this call.
     pub fn io(&self, file: FileId, actor: Actor<'_>, write: bool, range: Range) -> Passage {
-        let mut effects = Effects::default();
-        let mut shard = self.shard(file);
-        let passage = self.try_io(&mut shard, file, actor, write, range, &mut effects);
-        drop(shard);
-        self.deliver(effects);
-        passage
+        self.in_shard(file, |shard, effects| {
+            self.try_io(shard, file, actor, write, range, effects)
+        })
     }
 
     fn try_io(
@@ -196,12 +193,9 @@ impl Claims {
     /// Whether a name, attributes or (of a directory) entries of a file may be changed. To be asked of everything that a
     /// change concerns before it is made: of RENAME the file, what it replaces, and both directories.
     pub fn names(&self, file: FileId, actor: Actor<'_>, event: Event, style: Style) -> Passage {
-        let mut effects = Effects::default();
-        let mut shard = self.shard(file);
-        let passage = self.try_names(&mut shard, file, actor, event, style, &mut effects);
-        drop(shard);
-        self.deliver(effects);
-        passage
+        self.in_shard(file, |shard, effects| {
+            self.try_names(shard, file, actor, event, style, effects)
+        })
     }
 
     fn try_names(

@@ -226,18 +226,16 @@ impl Claims {
             client
         };
         for file in self.ledger.files(&client) {
-            let mut effects = Effects::default();
-            let mut shard = self.shard(file);
-            let holders = shard.get(&file).map_or_else(Vec::new, |f| {
-                let mut of = f.holders_of(|o| o.client == client);
-                of.retain(|h| f.parked(h.id));
-                of
+            self.in_shard(file, |shard, effects| {
+                let holders = shard.get(&file).map_or_else(Vec::new, |f| {
+                    let mut of = f.holders_of(|o| o.client == client);
+                    of.retain(|h| f.parked(h.id));
+                    of
+                });
+                for holder in &holders {
+                    self.drop_parked(shard, file, holder, effects);
+                }
             });
-            for holder in &holders {
-                self.drop_parked(&mut shard, file, holder, &mut effects);
-            }
-            drop(shard);
-            self.deliver(effects);
         }
         true
     }
