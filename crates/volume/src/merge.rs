@@ -38,6 +38,9 @@ const REAP_WINDOWS: u64 = 32_768;
 /// Windows looked at in one scan.
 const SCAN_WINDOWS: usize = 512;
 
+/// Windows of a file, by their keys.
+type Windows = Vec<(Key, Window)>;
+
 /// Most blocks in one device write: 256 KiB, from where on the disks measured gain
 /// nothing more, and a write of the intent log does not wait long for one.
 pub(crate) const LONGEST_WRITE: usize = 64;
@@ -519,19 +522,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let cut = data.cut_at().filter(|cut| cut % WINDOW != 0);
         let mut freed = 0;
         loop {
-            let mut found: Vec<(Key, Option<Window>)> = Vec::new();
-            scan(self.src, &self.old, from, to, &mut |key, value| {
-                found.push((key, Window::decode(value)));
-                if found.len() < SCAN_WINDOWS {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-            let more = found.len() == SCAN_WINDOWS;
-            let last = found.last().map(|(key, _)| *key);
-            for (key, window) in found {
-                let mut window = window.ok_or_else(|| damaged(key))?;
+            let (found, next) = self.windows(from, to)?;
+            for (key, mut window) in found {
                 // Saturates: the last window ends with the numbers.
                 let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
                 let with_pages = data.pages().range(range.clone()).next().is_some();
@@ -562,11 +554,29 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
             }
-            match last {
-                Some(last) if more => from = after(last),
-                _ => return Ok(freed),
+            match next {
+                Some(next) => from = next,
+                None => return Ok(freed),
             }
         }
+    }
+
+    /// Some of the old tree's windows between two keys, in order, and the key to go on from if there may be more.
+    fn windows(&self, from: Key, to: Key) -> Result<(Windows, Option<Key>), StoreError> {
+        let mut found: Vec<(Key, Option<Window>)> = Vec::new();
+        scan(self.src, &self.old, from, to, &mut |key, value| {
+            found.push((key, Window::decode(value)));
+            if found.len() < SCAN_WINDOWS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        let last = found.last().filter(|_| found.len() == SCAN_WINDOWS);
+        let next = last.map(|(key, _)| after(*key));
+        let whole = |(key, window): (Key, Option<Window>)| Some((key, window?));
+        let found: Option<Windows> = found.into_iter().map(whole).collect();
+        Ok((found.ok_or_else(|| damaged(from))?, next))
     }
 
     /// Frees the windows wholly behind a cut; answers how many blocks they had.
@@ -576,18 +586,8 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let to = Key::new(ino.0, kind::EXTENT, u64::MAX);
         let mut freed = 0;
         loop {
-            let mut found: Vec<(Key, Option<Window>)> = Vec::new();
-            scan(self.src, &self.old, from, to, &mut |key, value| {
-                found.push((key, Window::decode(value)));
-                if found.len() < SCAN_WINDOWS {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-            let more = found.len() == SCAN_WINDOWS;
+            let (found, next) = self.windows(from, to)?;
             for (key, window) in &found {
-                let window = window.as_ref().ok_or_else(|| damaged(*key))?;
                 freed += window.stored() as i64;
                 self.free_blocks(window.blocks.iter().flatten().copied());
                 // A window that has pages again is put, which is its one edit.
@@ -600,9 +600,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
             }
-            match found.last() {
-                Some((last, _)) if more => from = after(*last),
-                _ => return Ok(freed),
+            match next {
+                Some(next) => from = next,
+                None => return Ok(freed),
             }
         }
     }
