@@ -40,7 +40,7 @@ use replies::{Origin, Replies};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Ino, Lsn, SipKey, Time, VolumeId};
+use weir_base::{Ino, Lsn, SipKey, Time, VolumeId, invariant};
 use weir_vfs::volume::{CallKey, DoneCall};
 
 /// Locks that the cache is split into; a power of two. Eyeballed: several times
@@ -58,8 +58,7 @@ const MAX_AGE_RECOVERED: i64 = 600;
 /// What a call is known by: its procedure (1 byte), then 120 bits of a keyed hash over the client's address as one of
 /// IPv6, transaction id, procedure, flavour, length of the credential, credential, and arguments.
 ///
-/// What the hash covers need not be in the key as well: a key is part of each record of the log and of each kept reply,
-/// and one of 40 bytes, with address and transaction id, cost a create 5 % of the processor time.
+/// What the hash covers need not be in the key as well: a key is part of each record of the log and of each kept reply.
 fn key_of(secret: SipKey, client: IpAddr, call: &Call<'_>) -> CallKey {
     let client = match client.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -73,7 +72,12 @@ fn key_of(secret: SipKey, client: IpAddr, call: &Call<'_>) -> CallKey {
         *to = word.to_be_bytes();
     }
     let mut key = secret.hash128(&[&head, cred, call.args]).to_le_bytes();
-    debug_assert!(call.procedure <= u32::from(u8::MAX), "one of NFSv3's");
+    // NFSv3 has 22 procedures; others are refused before.
+    invariant!(
+        call.procedure <= u32::from(u8::MAX),
+        "procedure {} is repeated",
+        call.procedure
+    );
     key[0] = call.procedure as u8;
     CallKey(key)
 }
