@@ -551,6 +551,10 @@ impl Story<'_> {
             }
             Err(e) if damaged.is_some() => self.note(format!("damaged: {e}")),
             Err(e) if self.src.crashed() || self.dst.crashed() => {
+                // What was found to differ may have been discarded before the power failed.
+                if self.tainted {
+                    self.durable.1 = 0;
+                }
                 self.note(format!("the power failed: {e}"));
             }
             Err(e) => return Err(format!("transfer {target}: {e}")),
