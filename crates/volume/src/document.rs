@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 
 use weir_base::{Ino, Time, VolumeId};
 
-use crate::catalog::{self, AggregateRec, Job, MAX_ANNOTATION};
-use crate::clients::MAX_CLIENT;
-use crate::content::ContentHash;
-use crate::edit::{self, Edits};
-use crate::hash::{DISAMBIGUATOR_BITS, VARIANTS};
-use crate::identity::SnapshotIdentity;
-use crate::record::{
+use crate::format::catalog::{self, AggregateRec, Job, MAX_ANNOTATION};
+use crate::format::edit::{self, Edits};
+use crate::format::hash::{DISAMBIGUATOR_BITS, VARIANTS};
+use crate::format::identity::SnapshotIdentity;
+use crate::format::record::{
     DOS_ATTRIBUTES, FIRST_INO, InodeRec, ROOT_INO, SYMLINK_PIECE, WINDOW, flag, kind,
 };
+use crate::lifecycle::content::ContentHash;
+use crate::overlay::clients::MAX_CLIENT;
 use crate::types::FileKind;
 
 use self::tables::{check_offsets, table};
@@ -64,14 +64,17 @@ fn the_aggregates_tree() {
     };
     assert_eq!(version("Job"), job.encode()[0]);
     assert_eq!(version("Aggregate"), AggregateRec::default().encode()[0]);
-    assert_eq!(version("Calls"), crate::calls::VERSION);
+    assert_eq!(version("Calls"), crate::overlay::calls::VERSION);
     assert_eq!(version("Annotation"), catalog::encode_annotation("a")[0]);
-    assert_eq!(version("Client"), crate::clients::VERSION);
+    assert_eq!(version("Client"), crate::overlay::clients::VERSION);
     says(&format!("{} bytes: the aggregate's", SnapshotIdentity::LEN));
     says(&format!("of a snapshot, {} bytes", ContentHash::LEN));
     says(&format!("text (the rest, 1 to {MAX_ANNOTATION} bytes"));
     says(&format!("(the rest, 1 to {MAX_CLIENT} bytes)"));
-    let (per_shard, per_record) = (crate::calls::PER_SHARD, crate::calls::PER_RECORD);
+    let (per_shard, per_record) = (
+        crate::overlay::calls::PER_SHARD,
+        crate::overlay::calls::PER_RECORD,
+    );
     says(&format!("modulo {per_shard}, {per_record} places a record"));
     says(&format!("rings of {} records", per_shard / per_record));
 }

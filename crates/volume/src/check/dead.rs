@@ -14,9 +14,9 @@ use weir_store::{BlockPtr, StoreError};
 
 use super::tree::Reader;
 use super::{Fault, Report};
-use crate::catalog::{Job, Places, SnapshotRec};
-use crate::dead::{self, Sum, born_of};
-use crate::record::{Window, kind};
+use crate::checkpoint::dead::{self, Sum, born_of};
+use crate::format::catalog::{Job, Places, SnapshotRec};
+use crate::format::record::{Window, kind};
 
 /// A volume's dead blocks, as its dead tree has them.
 #[derive(Default)]

@@ -33,8 +33,8 @@ use weir_store::space::{Mismatch, Usage};
 use weir_store::verify::Verifier;
 use weir_store::{Class, Device, FramePool, StoreError};
 
-use crate::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
-use crate::edit::Edit;
+use crate::format::catalog::{self, AGGREGATE_TREE, Job, SnapshotRec, VolumeRec};
+use crate::format::edit::Edit;
 
 use self::dead::Claims;
 use self::tree::{Catalog, TreeCheck};
@@ -475,7 +475,7 @@ fn read_log(
         match record {
             Ok(record) => {
                 report.log_records += 1;
-                match crate::edit::decode(&record.meta, record.pages.len()) {
+                match crate::format::edit::decode(&record.meta, record.pages.len()) {
                     Ok((volume, edits)) => {
                         for edit in edits {
                             if let Edit::VolumeMade { name, .. } = &edit {

@@ -7,7 +7,7 @@ use weir_store::aggregate::{Aggregate, Env, Replay};
 use weir_store::space::Usage;
 
 use super::{Fault, Report};
-use crate::engine::{Engine, EngineOptions};
+use crate::lifecycle::engine::{Engine, EngineOptions};
 
 /// Faults that repair takes care of.
 fn mendable(fault: &Fault) -> bool {

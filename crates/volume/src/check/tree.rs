@@ -12,12 +12,12 @@ use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
-use crate::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
-use crate::hash::{HashKey, VARIANTS, first_cookie, hash_of};
-use crate::record::{
+use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
+use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
+use crate::format::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
 };
-use crate::side::{self, Collected};
+use crate::ops::side::{self, Collected};
 use crate::types::FileKind;
 
 /// What the aggregate's own tree says.
@@ -176,7 +176,11 @@ impl<'a> TreeCheck<'a> {
         self.report.blocks += u64::from(new);
         if let (true, Some(sweep)) = (new, &mut self.sweep) {
             let mut fault = data_fault(self.tree, &mut self.report.faults);
-            sweep.push(crate::data::ptr_of(stored), (Ino(ino), block), &mut fault);
+            sweep.push(
+                crate::ops::data::ptr_of(stored),
+                (Ino(ino), block),
+                &mut fault,
+            );
         }
     }
 }
@@ -216,13 +220,13 @@ impl Visitor for CatalogVisitor<'_, '_> {
             return;
         }
         if key.ino == 0 && key.kind == catalog::kind::CLIENT {
-            if crate::clients::decode(value).is_none() {
+            if crate::overlay::clients::decode(value).is_none() {
                 self.check.inode_fault(0, "malformed record of a client");
             }
             return;
         }
         if key.ino == 0 && key.kind == catalog::kind::CALLS {
-            if crate::calls::decode(key.sub, value).is_none() {
+            if crate::overlay::calls::decode(key.sub, value).is_none() {
                 self.check.inode_fault(0, "malformed record of calls");
             }
             return;
@@ -356,7 +360,9 @@ impl Visitor for VolumeVisitor<'_, '_> {
             }
             kind::DIRENT => self.entry(key, value),
             kind::EXTENT => match Window::decode(value) {
-                Some(window) if key.sub % crate::record::WINDOW == 0 && !window.is_empty() => {
+                Some(window)
+                    if key.sub % crate::format::record::WINDOW == 0 && !window.is_empty() =>
+                {
                     current.blocks += window.stored();
                     self.used += window.stored();
                     for (block, slot) in (key.sub..).zip(&window.blocks) {

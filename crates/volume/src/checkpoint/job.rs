@@ -1,0 +1,643 @@
+//! Work that is done in the background: giving back the blocks of deleted volumes and
+//! snapshots and of what a revert has left, and splitting clones.
+//!
+//! A job is a record in the aggregate's tree. Each consistency point does a bounded
+//! piece of it and writes down what remains, both or neither; so a job goes on after a
+//! restart where it was, and nothing is ever freed twice. Jobs of one volume run in the
+//! order in which they were made.
+//!
+//! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of
+//! milliseconds of work. What requests feel is not the piece but the consistency point
+//! that it is a part of: flushes that their log records wait behind, and data written
+//! that would have been overwritten in memory. So the thread waits nine times as long as
+//! the whole of it took before it begins the next one. Beside a load that is seconds,
+//! near to when it would have begun one anyway; with nothing else to do it is a tenth of
+//! a second. Whoever waits for space does not wait for this.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use weir_base::{Generation, VolumeId};
+use weir_store::cp::Run;
+use weir_store::node::Key;
+use weir_store::tree::{self, Edit, NodeSource, Reaper, TreeRoot};
+use weir_store::{BlockPtr, CpWriter, StoreError};
+
+use crate::checkpoint::cp::{Edits, put_job};
+use crate::checkpoint::dead::{self, born_of};
+use crate::checkpoint::merge::{after, scan};
+use crate::format::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key};
+use crate::format::record::{Window, kind};
+use crate::overlay::core::Core;
+use crate::overlay::volume::Volume;
+
+/// Blocks that one consistency point gives back: 512 MiB.
+const STEP_BLOCKS: u64 = 131_072;
+/// Nodes and pieces of dead lists that it looks at. Tests do not finish in one step.
+const STEP_NODES: u64 = if cfg!(test) { 2 } else { 2048 };
+/// Pieces of dead lists looked at in one scan.
+const SCAN_PIECES: usize = 256;
+
+/// What a step may still do.
+pub(crate) struct Allowance {
+    pub(crate) blocks: u64,
+    pub(crate) nodes: u64,
+}
+
+impl Allowance {
+    fn new() -> Allowance {
+        Allowance {
+            blocks: STEP_BLOCKS,
+            nodes: STEP_NODES,
+        }
+    }
+
+    fn spent(&self) -> bool {
+        self.blocks == 0 || self.nodes == 0
+    }
+
+    fn take(&mut self, blocks: u64) {
+        // Saturates: a run that is begun is freed as a whole.
+        self.blocks = self.blocks.saturating_sub(blocks);
+    }
+
+    fn node(&mut self) {
+        // Saturates: as many are read together as belong together.
+        self.nodes = self.nodes.saturating_sub(1);
+    }
+}
+
+/// All jobs. Consistency points alone change them.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    list: BTreeMap<(VolumeId, u64), Job>,
+    next: u64,
+}
+
+impl Jobs {
+    /// Takes in a job that was stored.
+    pub(crate) fn restore(&mut self, id: VolumeId, number: u64, job: Job) {
+        // Saturates: a number from the disk.
+        self.next = self.next.max(number.saturating_add(1));
+        self.list.insert((id, number), job);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The number and the place of a clone's splitting.
+    pub(crate) fn split_of(&self, id: VolumeId) -> Option<(u64, Key)> {
+        let mut all = self.list.range((id, 0)..=(id, u64::MAX));
+        all.find_map(|(at, job)| match job {
+            Job::Split { from } => Some((at.1, *from)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn set_split(
+        &mut self,
+        id: VolumeId,
+        number: u64,
+        from: Option<Key>,
+        edits: &mut Edits,
+    ) {
+        self.set((id, number), from.map(|from| Job::Split { from }), edits);
+    }
+
+    /// Clones that are being split.
+    pub(crate) fn splits(&self) -> Vec<VolumeId> {
+        let split =
+            |(at, job): (&(VolumeId, u64), &Job)| matches!(job, Job::Split { .. }).then_some(at.0);
+        self.list.iter().filter_map(split).collect()
+    }
+
+    pub(crate) fn add(&mut self, id: VolumeId, job: Job, edits: &mut Edits) {
+        let number = self.next;
+        self.next += 1;
+        put_job(edits, id, number, Some(&job));
+        self.list.insert((id, number), job);
+    }
+
+    fn set(&mut self, at: (VolumeId, u64), job: Option<Job>, edits: &mut Edits) {
+        put_job(edits, at.0, at.1, job.as_ref());
+        match job {
+            Some(job) => self.list.insert(at, job),
+            None => self.list.remove(&at),
+        };
+    }
+
+    fn of(&self, id: VolumeId) -> Vec<(u64, Job)> {
+        self.list
+            .range((id, 0)..=(id, u64::MAX))
+            .map(|((_, number), job)| (*number, job.clone()))
+            .collect()
+    }
+
+    /// Removes a volume's records and has everything given back that is its own.
+    pub(crate) fn bury_volume(&mut self, vol: &Volume, edits: &mut Edits) {
+        let catalog = vol.catalog.lock();
+        let mut spared = Vec::new();
+        for (number, job) in self.of(vol.id) {
+            if let Job::Forget(places) = job {
+                spared.push(places);
+            }
+            if job.needs_volume() {
+                self.set((vol.id, number), None, edits);
+            }
+        }
+        edits.del(VolumeRec::key(vol.id));
+        if !catalog.annotation.is_empty() {
+            edits.del(annotation_key(vol.id));
+        }
+        for number in catalog.snapshots.keys() {
+            edits.del(SnapshotRec::key(vol.id, *number));
+        }
+        let reap = Job::Reap {
+            root: catalog.rec.root,
+            since: catalog.rec.foreign(),
+            from: Key::MIN,
+        };
+        self.add(vol.id, reap, edits);
+        let dead = Job::ReapDead {
+            root: catalog.rec.dead,
+            from: Key::MIN,
+            spared,
+        };
+        self.add(vol.id, dead, edits);
+    }
+
+    /// Removes a snapshot. What only it refers to is given back later; it is no
+    /// snapshot's from now on.
+    pub(crate) fn drop_snapshot(
+        &mut self,
+        vol: &Volume,
+        catalog: &mut Catalog,
+        cp: &mut CpWriter,
+        src: &impl NodeSource,
+        edits: &mut Edits,
+        id: u32,
+    ) -> Result<(), StoreError> {
+        let Some(place) = catalog.place_of(id) else {
+            return Ok(());
+        };
+        catalog.snapshots.remove(&place);
+        let mut older = catalog.snapshots.range(..place).map(|(n, _)| *n).rev();
+        let (previous, before_that) = (older.next(), older.next());
+        let mut newer = catalog.snapshots.range(place..).map(|(n, _)| *n);
+        let (next, after_that) = (newer.next(), newer.next());
+        // Behind a snapshot, or from the beginning; up to before a snapshot, or to the end.
+        // Saturates: no snapshot gets the last number, nor is there a number 0.
+        let behind = |n: Option<u32>| n.map_or(0, |n| n.saturating_add(1));
+        let until = |n: Option<u32>| n.map_or(u32::MAX, |n| n.saturating_sub(1));
+        let dead = catalog.rec.dead;
+        let own = Places {
+            died: (place, until(next)),
+            born: (behind(previous), place),
+        };
+        // What it shared with one neighbour is now the neighbour's alone.
+        if let Some(previous) = previous {
+            let places = Places {
+                died: (place, until(next)),
+                born: (behind(before_that), previous),
+            };
+            let more = dead::total(src, &dead, places)?;
+            if let Some(s) = catalog.snapshots.get_mut(&previous) {
+                s.unique += more;
+            }
+        }
+        if let Some(next) = next {
+            let places = Places {
+                died: (next, until(after_that)),
+                born: own.born,
+            };
+            let more = dead::total(src, &dead, places)?;
+            if let Some(s) = catalog.snapshots.get_mut(&next) {
+                s.unique += more;
+            }
+        }
+        let freed = forget_sums(vol, catalog, cp, src, own)?;
+        let guard = vol.core.agg.guard();
+        catalog.rec.dead_blocks = guard.less(catalog.rec.dead_blocks, freed, "dead blocks");
+        if freed > 0 {
+            self.add(vol.id, Job::Free(own), edits);
+        }
+        Ok(())
+    }
+
+    /// Makes the volume empty. It has no snapshots.
+    pub(crate) fn empty(&mut self, vol: &Volume, catalog: &mut Catalog, edits: &mut Edits) {
+        let reap = Job::Reap {
+            root: catalog.rec.root,
+            since: catalog.rec.foreign(),
+            from: Key::MIN,
+        };
+        self.add(vol.id, reap, edits);
+        catalog.rec.root = TreeRoot::EMPTY;
+        catalog.rec.used = 0;
+    }
+
+    /// Makes the volume what it was at a snapshot, which moves to the end of the chain;
+    /// later ones are removed. Answers whether it is possible.
+    #[expect(clippy::too_many_arguments)]
+    pub(crate) fn revert(
+        &mut self,
+        vol: &Volume,
+        catalog: &mut Catalog,
+        cp: &mut CpWriter,
+        src: &impl NodeSource,
+        edits: &mut Edits,
+        id: u32,
+        number: u32,
+    ) -> Result<bool, StoreError> {
+        let Some(place) = catalog.place_of(id) else {
+            return Ok(false);
+        };
+        let Some(mut target) = catalog.snapshots.remove(&place) else {
+            return Ok(false);
+        };
+        catalog.snapshots.retain(|n, _| *n < place);
+        let last = number - 1;
+        let after = Places {
+            died: (place, last),
+            born: (place + 1, last),
+        };
+        let again = Places {
+            died: (place, last),
+            born: (0, place),
+        };
+        let freed = forget_sums(vol, catalog, cp, src, after)?;
+        let revived = forget_sums(vol, catalog, cp, src, again)?;
+        let rec = &mut catalog.rec;
+        let guard = vol.core.agg.guard();
+        rec.dead_blocks = guard.less(rec.dead_blocks, freed + revived, "dead blocks");
+        if freed > 0 {
+            self.add(vol.id, Job::Free(after), edits);
+        }
+        if revived > 0 {
+            self.add(vol.id, Job::Forget(again), edits);
+        }
+        let reap = Job::Reap {
+            root: rec.root,
+            since: target.generation,
+            from: Key::MIN,
+        };
+        self.add(vol.id, reap, edits);
+        rec.root = target.root;
+        rec.used = target.used;
+        target.number = number;
+        target.unique = 0;
+        catalog.snapshots.insert(number, target);
+        Ok(true)
+    }
+
+    /// Does what one consistency point does of all jobs.
+    pub(crate) fn step(
+        &mut self,
+        core: &Core,
+        cp: &mut CpWriter,
+        src: &impl NodeSource,
+        edits: &mut Edits,
+    ) -> Result<(), StoreError> {
+        if self.list.is_empty() {
+            return Ok(());
+        }
+        let mut allowance = Allowance::new();
+        // A job that is not finished keeps later ones of its volume waiting.
+        let mut waiting = None;
+        for (at, job) in self.list.clone() {
+            if allowance.spent() {
+                break;
+            }
+            if waiting == Some(at.0) || matches!(job, Job::Split { .. }) {
+                continue;
+            }
+            let rest = step(core, cp, src, edits, at.0, job.clone(), &mut allowance)?;
+            if rest.is_some() {
+                waiting = Some(at.0);
+            }
+            if rest.as_ref() != Some(&job) {
+                self.set(at, rest, edits);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does a piece of a job; answers what remains.
+fn step(
+    core: &Core,
+    cp: &mut CpWriter,
+    src: &impl NodeSource,
+    edits: &mut Edits,
+    id: VolumeId,
+    job: Job,
+    allowance: &mut Allowance,
+) -> Result<Option<Job>, StoreError> {
+    Ok(match job {
+        Job::Reap { root, since, from } => {
+            let mut reaper = Giving {
+                core,
+                cp,
+                since,
+                dead: None,
+                allowance,
+            };
+            tree::reap(src, &root, since, from, &mut reaper).map(|from| Job::Reap {
+                root,
+                since,
+                from,
+            })
+        }
+        Job::ReapDead { root, from, spared } => {
+            let mut reaper = Giving {
+                core,
+                cp,
+                since: Generation(0),
+                dead: Some(&spared),
+                allowance,
+            };
+            let rest = tree::reap(src, &root, Generation(0), from, &mut reaper);
+            rest.map(|from| Job::ReapDead { root, from, spared })
+        }
+        Job::Free(places) => {
+            sweep(core, cp, src, edits, id, places, true, allowance)?.then_some(Job::Free(places))
+        }
+        Job::Forget(places) => sweep(core, cp, src, edits, id, places, false, allowance)?
+            .then_some(Job::Forget(places)),
+        Job::Split { .. } => Some(job),
+    })
+}
+
+/// Gives a tree's blocks back.
+struct Giving<'a> {
+    core: &'a Core,
+    cp: &'a mut CpWriter,
+    since: Generation,
+    /// The tree is one of dead blocks, and these are not.
+    dead: Option<&'a [Places]>,
+    allowance: &'a mut Allowance,
+}
+
+impl Giving<'_> {
+    fn give(&mut self, run: Run) {
+        self.core.agg.cache().forget(run.addr, u64::from(run.count));
+        self.cp.release(run);
+        self.allowance.take(u64::from(run.count));
+    }
+}
+
+impl Reaper for Giving<'_> {
+    fn node(&mut self, ptr: &BlockPtr) {
+        self.allowance.node();
+        self.give(Run {
+            addr: ptr.addr,
+            count: 1,
+            birth: ptr.birth,
+        });
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        match self.dead {
+            None if key.kind == kind::EXTENT => {
+                let Some(window) = Window::decode(value) else {
+                    tracing::error!(
+                        inode = key.ino,
+                        "malformed extent; its blocks stay allocated"
+                    );
+                    return;
+                };
+                for stored in window.blocks.iter().flatten() {
+                    if stored.birth > self.since {
+                        self.give(Run {
+                            addr: stored.addr,
+                            count: 1,
+                            birth: stored.birth,
+                        });
+                    }
+                }
+            }
+            Some(spared) if key.kind == dead::kind::PIECE => {
+                if spared.iter().any(|p| p.contains(key.ino, born_of(&key))) {
+                    return;
+                }
+                let Some(runs) = dead::decode(value) else {
+                    tracing::error!("malformed dead blocks; they stay allocated");
+                    return;
+                };
+                for run in runs {
+                    self.give(run);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, ptr: &BlockPtr, error: &StoreError) {
+        tracing::error!(block = %ptr.addr, %error, "blocks of a deleted tree stay allocated");
+    }
+
+    fn enough(&self) -> bool {
+        self.allowance.spent()
+    }
+}
+
+/// Takes pieces at these places out of a volume's dead tree, and frees their blocks;
+/// answers whether there is more.
+#[expect(clippy::too_many_arguments)]
+fn sweep(
+    core: &Core,
+    cp: &mut CpWriter,
+    src: &impl NodeSource,
+    edits: &mut Edits,
+    id: VolumeId,
+    places: Places,
+    free: bool,
+    allowance: &mut Allowance,
+) -> Result<bool, StoreError> {
+    let Some(vol) = core.volumes.read().get(&id).map(Arc::clone) else {
+        // Deleted since this consistency point began. The next one buries the volume, and has to
+        // know of this job: what is to be forgotten the volume refers to again, and is not freed twice.
+        return Ok(true);
+    };
+    let mut catalog = vol.catalog.lock();
+    let mut gone: Vec<Edit> = Vec::new();
+    let mut died = places.died.0;
+    let mut from = dead::key(died, dead::kind::PIECE, places.born.0, 0);
+    let last = dead::key(places.died.1, u8::MAX, u32::MAX, u32::MAX);
+    let mut more = true;
+    while !allowance.spent() {
+        // The pieces of one D.
+        let to = dead::key(died, dead::kind::PIECE, places.born.1, u32::MAX);
+        let mut found: Vec<(Key, Vec<u8>)> = Vec::new();
+        scan(src, &catalog.rec.dead, from, to, &mut |key, value| {
+            found.push((key, value.to_vec()));
+            match found.len() < SCAN_PIECES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        let mut done = found.len() < SCAN_PIECES;
+        for (key, value) in found {
+            if allowance.spent() {
+                done = false;
+                break;
+            }
+            let runs = dead::decode(&value).ok_or_else(dead::malformed)?;
+            for run in runs.into_iter().filter(|_| free) {
+                core.agg.cache().forget(run.addr, u64::from(run.count));
+                cp.release(run);
+                allowance.take(u64::from(run.count));
+            }
+            allowance.node();
+            gone.push(Edit::Del(key));
+            from = after(key);
+        }
+        if !done {
+            continue;
+        }
+        // The next D that there is.
+        let mut next = None;
+        let behind = dead::key(died, u8::MAX, u32::MAX, u32::MAX);
+        if behind < last {
+            scan(src, &catalog.rec.dead, behind, last, &mut |key, _| {
+                next = u32::try_from(key.ino).ok();
+                ControlFlow::Break(())
+            })?;
+        }
+        match next {
+            Some(d) if d > died => {
+                died = d;
+                from = dead::key(died, dead::kind::PIECE, places.born.0, 0);
+                // A D without anything to free costs a look, too.
+                allowance.node();
+            }
+            _ => {
+                more = false;
+                break;
+            }
+        }
+    }
+    if !gone.is_empty() {
+        let rec = &mut catalog.rec;
+        rec.dead = tree::apply(cp, src, id, &rec.dead, gone.into_iter())?;
+        edits.put(VolumeRec::key(id), rec.encode());
+    }
+    Ok(more)
+}
+
+/// Removes the sums of the groups at these places, whose blocks are no snapshot's any
+/// more; answers how many blocks that were.
+fn forget_sums(
+    vol: &Volume,
+    catalog: &mut Catalog,
+    cp: &mut CpWriter,
+    src: &impl NodeSource,
+    places: Places,
+) -> Result<u64, StoreError> {
+    let mut blocks = 0;
+    let mut gone = Vec::new();
+    dead::sums(src, &catalog.rec.dead, places, &mut |died, born, sum| {
+        blocks += sum.blocks;
+        gone.push(Edit::Del(dead::key(died, dead::kind::SUM, born, 0)));
+    })?;
+    if !gone.is_empty() {
+        let rec = &mut catalog.rec;
+        rec.dead = tree::apply(cp, src, vol.id, &rec.dead, gone.into_iter())?;
+    }
+    Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::{ManualClock, Rng, SeededRng, Time};
+    use weir_store::aggregate::{Aggregate, Env};
+    use weir_store::{Device, FramePool, MemDevice};
+
+    use crate::check::{CheckOptions, check_on};
+    use crate::lifecycle::engine::{Engine, EngineOptions};
+    use crate::overlay::cx::Cx;
+    use crate::types::{CreateHow, SetAttr, Stability};
+    use std::sync::Arc;
+
+    /// A volume is deleted while a consistency point is made that began before, and the rest of a revert is still to be done.
+    /// The job was taken for done, and the blocks that the revert had brought back were freed twice: once as the volume's and
+    /// once as dead ones, which failed that consistency point and every one after each restart.
+    #[test]
+    fn a_job_outlives_a_consistency_point_that_does_not_find_its_volume() {
+        let rng = Arc::new(SeededRng::new(3));
+        let pool = FramePool::new(4096).unwrap();
+        let env = Env {
+            pool: Arc::clone(&pool),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::clone(&rng) as Arc<dyn Rng>,
+        };
+        let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 8));
+        let log: Arc<dyn Device> = Arc::new(MemDevice::new(4 << 8));
+        let (agg, replay) =
+            Aggregate::create_on(Arc::clone(&device), Arc::clone(&log), env).unwrap();
+        let options = EngineOptions {
+            background: false,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(agg, replay, &*rng, options).unwrap();
+        let vol = engine
+            .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
+            .unwrap();
+        let cx = || Cx::new(Time::EPOCH);
+        let file = vol.drive_blocking(&mut cx(), |cx| {
+            vol.create(
+                cx,
+                vol.root(),
+                b"file",
+                CreateHow::Guarded,
+                &SetAttr::default(),
+            )
+        });
+        let file = file.unwrap().value.ino;
+        let write = |block: u64| {
+            let put =
+                |cx: &mut Cx| vol.write(cx, file, block * 4096, &[7; 4096], Stability::Unstable);
+            vol.drive_blocking(&mut cx(), put).unwrap();
+        };
+        // Blocks of several ages die under the oldest snapshot and come back with it, in more pieces
+        // than one step does.
+        (0..12).for_each(write);
+        for n in 0..6 {
+            vol.snapshot_create(&format!("s{n}"), Time::EPOCH).unwrap();
+            engine.cp_now().unwrap();
+            write(n);
+            write(n + 6);
+        }
+        engine.cp_now().unwrap();
+        engine.revert("vol", "s0").unwrap();
+        let core = &vol.core;
+        let unfinished = core.jobs.lock().of(vol.id).len();
+        assert!(unfinished > 1, "the revert is to leave work");
+
+        let held = core.jobs.lock();
+        let before = core.gate.epoch();
+        vol.drive_blocking(&mut cx(), |cx| {
+            vol.setattr(cx, file, &SetAttr::default(), None)
+        })
+        .unwrap();
+        std::thread::scope(|s| {
+            let point = s.spawn(|| engine.cp_now());
+            while core.gate.epoch() == before {
+                std::thread::yield_now();
+            }
+            assert!(engine.retire_volume("vol").unwrap());
+            drop(held);
+            point.join().unwrap().unwrap();
+        });
+        for _ in 0..40 {
+            engine.cp_now().unwrap();
+        }
+        assert!(core.jobs.lock().is_empty());
+        engine.shutdown().unwrap();
+        drop((vol, engine));
+        let report = check_on(device, log, &pool, CheckOptions::default()).unwrap();
+        assert_eq!(report.faults, []);
+    }
+}

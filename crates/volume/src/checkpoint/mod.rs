@@ -1,0 +1,8 @@
+//! From overlays to the next durable trees, and the work that consistency points do in the background.
+
+pub(crate) mod change;
+pub(crate) mod cp;
+pub(crate) mod dead;
+pub(crate) mod job;
+pub(crate) mod merge;
+pub(crate) mod split;

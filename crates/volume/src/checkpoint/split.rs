@@ -1,0 +1,228 @@
+//! Splitting a clone from its origin: everything that it shares is copied.
+//!
+//! A piece of it is done by each consistency point, before the volume's own changes are
+//! merged: the next leaves of the clone's tree are looked at, blocks of file data that
+//! belong to the origin are copied to blocks of the clone's own, and of each leaf that
+//! belongs to the origin a record is written again, which makes the leaf and the nodes
+//! above it the clone's own. Behind the last leaf nothing is shared any more, because
+//! whatever the clone has changed meanwhile is its own anyway.
+
+use weir_base::{BlockAddr, Generation};
+use weir_store::cp::Run;
+use weir_store::node::Key;
+use weir_store::tree::{self, Edit, NodeSource, Visitor};
+use weir_store::{BlockPtr, CpWriter, StoreError};
+
+use crate::checkpoint::cp::Edits;
+use crate::checkpoint::job::Jobs;
+use crate::checkpoint::merge::after;
+use crate::format::catalog::{Catalog, Origin};
+use crate::format::record::{Stored, Window, kind};
+use crate::ops::data::ptr_of;
+use crate::overlay::volume::Volume;
+
+/// Blocks that one consistency point copies: 32 MiB, which a device takes in some tens
+/// of milliseconds.
+const STEP_BLOCKS: usize = 8192;
+/// Leaves that it looks at.
+const STEP_LEAVES: usize = 4096;
+/// Most blocks in one device write: 1 MiB.
+const LONGEST_WRITE: usize = 256;
+
+/// How a clone's splitting stands after a consistency point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Split {
+    /// It is not over.
+    None,
+    /// It depends on its origin no longer.
+    Done(Origin),
+    /// A block of the origin cannot be read: it stays a clone.
+    Failed,
+}
+
+/// What is to be written again.
+struct Shared {
+    until: Generation,
+    leaves: usize,
+    blocks: usize,
+    /// The leaf that is being visited belongs to the origin and has no edit yet.
+    leaf: bool,
+    last: Option<Key>,
+    edits: Vec<Edit>,
+    windows: Vec<(Key, Window)>,
+    failed: Option<StoreError>,
+}
+
+impl Visitor for Shared {
+    fn node(&mut self, ptr: &BlockPtr, level: u8) -> bool {
+        if level == 0 {
+            self.leaf = ptr.birth <= self.until;
+            self.leaves += 1;
+        }
+        true
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        self.last = Some(key);
+        if key.kind == kind::EXTENT && key.ino != 0 {
+            let Some(window) = Window::decode(value) else {
+                self.failed = Some(StoreError::Format("malformed extent".into()));
+                return;
+            };
+            let shared = |s: &&Stored| s.birth <= self.until;
+            let count = window.blocks.iter().flatten().filter(shared).count();
+            if count > 0 {
+                self.blocks += count;
+                self.windows.push((key, window));
+                self.leaf = false;
+                return;
+            }
+        }
+        if self.leaf {
+            self.leaf = false;
+            self.edits.push(Edit::Put(key, value.to_vec()));
+        }
+    }
+
+    fn fault(&mut self, _ptr: &BlockPtr, _first: Key, error: &StoreError) {
+        self.failed = Some(error.clone());
+    }
+
+    fn enough(&self) -> bool {
+        self.failed.is_some() || self.blocks >= STEP_BLOCKS || self.leaves > STEP_LEAVES
+    }
+}
+
+impl Jobs {
+    /// Does a piece of splitting a clone from its origin, if that is asked for.
+    pub(crate) fn split(
+        &mut self,
+        vol: &Volume,
+        catalog: &mut Catalog,
+        cp: &mut CpWriter,
+        src: &impl NodeSource,
+        edits: &mut Edits,
+    ) -> Result<Split, StoreError> {
+        let Some((number, from)) = self.split_of(vol.id) else {
+            return Ok(Split::None);
+        };
+        let Some(origin) = catalog.rec.origin else {
+            self.set_split(vol.id, number, None, edits);
+            return Ok(Split::None);
+        };
+        let mut shared = Shared {
+            until: origin.generation,
+            leaves: 0,
+            blocks: 0,
+            leaf: false,
+            last: None,
+            edits: Vec::new(),
+            windows: Vec::new(),
+            failed: None,
+        };
+        tree::walk_from(src, &catalog.rec.root, from, &mut shared);
+        if let Some(error) = &shared.failed {
+            return Ok(self.give_up(vol, number, error, edits));
+        }
+        // Copies need room, which requests may be using up: then later.
+        let space = vol.core.agg.space();
+        let need = (shared.blocks + shared.leaves * 2) as u64;
+        if !space.promise(need) {
+            tracing::debug!(volume = %vol.id, "no room to split a clone; later");
+            return Ok(Split::None);
+        }
+        let more = shared.enough();
+        let last = shared.last;
+        let copied = copy(vol, cp, shared);
+        space.fulfil(need);
+        let changed = match copied {
+            Ok(changed) => changed,
+            Err(Copying::Reading(error)) => {
+                return Ok(self.give_up(vol, number, &error, edits));
+            }
+            Err(Copying::Writing(error)) => return Err(error),
+        };
+        if !changed.is_empty() {
+            cp.foreign(origin.generation);
+            let rec = &mut catalog.rec;
+            let root = tree::apply(cp, src, vol.id, &rec.root, changed.into_iter());
+            cp.foreign(Generation(0));
+            rec.root = root?;
+        }
+        match last {
+            Some(key) if more => {
+                self.set_split(vol.id, number, Some(after(key)), edits);
+                Ok(Split::None)
+            }
+            _ => {
+                self.set_split(vol.id, number, None, edits);
+                catalog.rec.origin = None;
+                Ok(Split::Done(origin))
+            }
+        }
+    }
+
+    fn give_up(&mut self, vol: &Volume, number: u64, why: &StoreError, edits: &mut Edits) -> Split {
+        tracing::error!(volume = %vol.id, error = %why, "the clone cannot be split from its origin");
+        self.set_split(vol.id, number, None, edits);
+        Split::Failed
+    }
+}
+
+enum Copying {
+    Reading(StoreError),
+    Writing(StoreError),
+}
+
+/// Copies the blocks of the windows that were found; answers all edits, sorted.
+fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Copying> {
+    let Shared {
+        until,
+        mut edits,
+        mut windows,
+        ..
+    } = shared;
+    let mut slots: Vec<&mut Stored> = windows
+        .iter_mut()
+        .flat_map(|(_, window)| window.blocks.iter_mut().flatten())
+        .filter(|stored| stored.birth <= until)
+        .collect();
+    let cache = vol.core.agg.cache();
+    let mut taken: Vec<Run> = Vec::new();
+    for piece in slots.chunks_mut(LONGEST_WRITE) {
+        let ptrs: Vec<BlockPtr> = piece.iter().map(|stored| ptr_of(**stored)).collect();
+        let frames = match cache.fetch_blocking(&ptrs) {
+            Ok(frames) => frames,
+            Err(error) => {
+                // Nothing will refer to what was copied so far.
+                taken.into_iter().for_each(|run| cp.release(run));
+                return Err(Copying::Reading(error));
+            }
+        };
+        let mut done = 0;
+        while done < piece.len() {
+            let want = (piece.len() - done) as u32;
+            let (addr, count) = cp.alloc(want, None).map_err(Copying::Writing)?;
+            taken.push(Run {
+                addr,
+                count,
+                birth: cp.generation(),
+            });
+            let end = piece.len().min(done + count as usize);
+            let written = frames.get(done..end).unwrap_or_default().to_vec();
+            for (i, stored) in (0u64..).zip(piece.get_mut(done..end).unwrap_or_default()) {
+                stored.addr = BlockAddr(addr.0 + i);
+                stored.birth = cp.generation();
+            }
+            cp.write(addr, written).map_err(Copying::Writing)?;
+            done = end;
+        }
+    }
+    for (key, window) in windows {
+        let mut value = Vec::new();
+        window.encode(&mut value);
+        edits.push(Edit::Put(key, value));
+    }
+    edits.sort_unstable_by_key(Edit::key);
+    Ok(edits)
+}

@@ -1,0 +1,737 @@
+//! The aggregate's own tree: volumes, their snapshots, and work to be continued.
+//!
+//! Keys begin with the volume's number where a volume's tree has an inode number;
+//! number 0 stands for the aggregate as a whole.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+pub use weir_base::limits::{MAX_ANNOTATION, MAX_LABEL, MAX_VOLUME_NAME};
+
+use weir_base::{Generation, Ino, Time, VolumeId};
+use weir_store::node::Key;
+use weir_store::tree::{ROOT_SIZE, TreeRoot};
+
+use crate::format::codec::{Put, Reader};
+use crate::format::edit::StreamPosition;
+use crate::format::hash::HashKey;
+use crate::format::identity::SnapshotIdentity;
+use crate::lifecycle::content::ContentHash;
+use crate::types::FsError;
+
+/// The name under which the aggregate's own tree marks its nodes.
+pub(crate) const AGGREGATE_TREE: VolumeId = VolumeId(0);
+
+/// Kinds of key below a volume's number.
+pub(crate) mod kind {
+    /// The volume record (sub 0).
+    pub(crate) const VOLUME: u8 = 1;
+    /// A snapshot (sub = its place in the chain).
+    pub(crate) const SNAPSHOT: u8 = 2;
+    /// Work to be continued (sub = its number).
+    pub(crate) const JOB: u8 = 4;
+    /// Of the aggregate as a whole: [`super::AggregateRec`] (sub 0).
+    pub(crate) const AGGREGATE: u8 = 5;
+    /// Of the aggregate: calls that were carried out (sub = number of the record).
+    pub(crate) const CALLS: u8 = 6;
+    /// A volume's annotation (sub 0); absent if it is empty.
+    pub(crate) const ANNOTATION: u8 = 7;
+    /// Of the aggregate: what is recorded of a client (sub = its number).
+    pub(crate) const CLIENT: u8 = 8;
+}
+
+/// Whether a snapshot may be called so: it is a directory entry of `.snapshot`.
+pub(crate) fn check_name(name: &str) -> Result<(), FsError> {
+    if name.is_empty() || name == "." || name == ".." || name.bytes().any(|b| b == b'/' || b == 0) {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > MAX_VOLUME_NAME {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+pub(crate) fn check_label(label: &str) -> Result<(), FsError> {
+    if label.len() > MAX_LABEL {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+/// Of jobs and annotations.
+const VERSION: u8 = 2;
+/// Of the aggregate's own record. Earlier ones were never released.
+const AGGREGATE_VERSION: u8 = 3;
+/// Of volumes and snapshots. Earlier ones were never released.
+pub(crate) const RECORD_VERSION: u8 = 5;
+
+/// Flags of a volume: it is the destination of a replication.
+const MIRROR: u8 = 1;
+
+/// Flags of a snapshot: it was received; the hash of its contents is known.
+const RECEIVED: u8 = 1;
+const HASHED: u8 = 2;
+
+/// A transfer is the difference to something.
+const HAS_BASE: u8 = 1;
+
+/// What a clone shares with another volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) volume: VolumeId,
+    /// The snapshot's identity.
+    pub(crate) snapshot: u32,
+    /// What was born until then belongs to the origin.
+    pub(crate) generation: Generation,
+}
+
+/// A volume as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct VolumeRec {
+    pub(crate) name: String,
+    pub(crate) root: TreeRoot,
+    pub(crate) key: HashKey,
+    pub(crate) next_ino: u64,
+    /// Capacity in bytes; 0: none.
+    pub(crate) limit: u64,
+    /// Data blocks.
+    pub(crate) used: u64,
+    /// Identity and place that the next snapshot gets.
+    pub(crate) next_snapshot: u32,
+    /// The tree of what only snapshots refer to.
+    pub(crate) dead: TreeRoot,
+    /// Blocks in it.
+    pub(crate) dead_blocks: u64,
+    /// Added to the change counter of each inode when it is shown ([`crate::checkpoint::change`]).
+    pub(crate) change_base: u64,
+    /// No inode that the volume has or had counts further.
+    pub(crate) change_top: u64,
+    pub(crate) origin: Option<Origin>,
+    /// It is the destination of a replication.
+    pub(crate) mirror: Option<MirrorRec>,
+}
+
+/// What a destination is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MirrorRec {
+    /// The snapshot that clients see; 0: none yet.
+    pub(crate) exported: u32,
+    /// A transfer that has not ended.
+    pub(crate) transfer: Option<TransferRec>,
+}
+
+/// A transfer that has not ended. The volume's tree is the base with everything before
+/// `position` as it is in the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TransferRec {
+    pub(crate) base: Option<SnapshotIdentity>,
+    pub(crate) target: SnapshotIdentity,
+    pub(crate) position: Key,
+    /// Of what was received before it.
+    pub(crate) digest: u64,
+    /// Bytes received, before compression and on the wire.
+    pub(crate) logical: u64,
+    pub(crate) wire: u64,
+}
+
+fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
+    out.put(&identity.encode());
+}
+
+fn read_identity(r: &mut Reader<'_>) -> Option<SnapshotIdentity> {
+    SnapshotIdentity::decode(&r.array()?)
+}
+
+impl MirrorRec {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.exported);
+        let Some(t) = &self.transfer else {
+            out.put_u8(0);
+            return;
+        };
+        out.put_u8(1);
+        match &t.base {
+            Some(base) => {
+                out.put_u8(HAS_BASE);
+                put_identity(out, base);
+            }
+            None => out.put_u8(0),
+        }
+        put_identity(out, &t.target);
+        out.put(&t.position.encode());
+        out.put_u64(t.digest);
+        out.put_u64(t.logical);
+        out.put_u64(t.wire);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<MirrorRec> {
+        let exported = r.u32()?;
+        let transfer = match r.u8()? {
+            0 => None,
+            1 => Some(TransferRec {
+                base: match r.u8()? {
+                    0 => None,
+                    HAS_BASE => Some(read_identity(r)?),
+                    _ => return None,
+                },
+                target: read_identity(r)?,
+                position: Key::decode(&r.array()?),
+                digest: r.u64()?,
+                logical: r.u64()?,
+                wire: r.u64()?,
+            }),
+            _ => return None,
+        };
+        Some(MirrorRec { exported, transfer })
+    }
+}
+
+impl VolumeRec {
+    pub(crate) fn key(id: VolumeId) -> Key {
+        Key::new(id.0, kind::VOLUME, 0)
+    }
+
+    /// What was born until then belongs to others.
+    pub(crate) fn foreign(&self) -> Generation {
+        self.origin.map_or(Generation(0), |o| o.generation)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(230 + self.name.len());
+        out.put_u8(RECORD_VERSION);
+        out.put_u8(if self.mirror.is_some() { MIRROR } else { 0 });
+        out.put(&self.root.encode());
+        out.put_u64(self.key.0);
+        out.put_u64(self.key.1);
+        out.put_u64(self.next_ino);
+        out.put_u64(self.limit);
+        out.put_u64(self.used);
+        out.put_u32(self.next_snapshot);
+        out.put(&self.dead.encode());
+        out.put_u64(self.dead_blocks);
+        out.put_u64(self.change_base);
+        out.put_u64(self.change_top);
+        out.put_u64(self.origin.map_or(0, |o| o.volume.0));
+        out.put_u32(self.origin.map_or(0, |o| o.snapshot));
+        out.put_u64(self.foreign().0);
+        if let Some(mirror) = &self.mirror {
+            mirror.encode(&mut out);
+        }
+        out.put(self.name.as_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<VolumeRec> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != RECORD_VERSION {
+            return None;
+        }
+        let flags = r.u8().filter(|flags| flags & !MIRROR == 0)?;
+        let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
+        let key = HashKey(r.u64()?, r.u64()?);
+        let (next_ino, limit, used) = (r.u64()?, r.u64()?, r.u64()?);
+        let next_snapshot = r.u32()?;
+        let dead = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
+        let dead_blocks = r.u64()?;
+        let (change_base, change_top) = (r.u64()?, r.u64()?);
+        let (volume, snapshot) = (VolumeId(r.u64()?), r.u32()?);
+        let generation = Generation(r.u64()?);
+        let mirror = match flags & MIRROR {
+            0 => None,
+            _ => Some(MirrorRec::decode(&mut r)?),
+        };
+        Some(VolumeRec {
+            root,
+            key,
+            next_ino,
+            limit,
+            used,
+            next_snapshot,
+            dead,
+            dead_blocks,
+            change_base,
+            change_top,
+            origin: (volume.0 != 0).then_some(Origin {
+                volume,
+                snapshot,
+                generation,
+            }),
+            mirror,
+            name: name(r.rest())?,
+        })
+    }
+}
+
+/// A snapshot as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SnapshotRec {
+    /// Identity: never changes, never used again.
+    pub(crate) id: u32,
+    /// Place in the chain, which dead blocks refer to. Changes when the volume is
+    /// reverted to this snapshot. In the order of identities.
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    /// A word for replication policies; empty: none.
+    pub(crate) label: String,
+    pub(crate) root: TreeRoot,
+    /// Blocks born later are not in it.
+    pub(crate) generation: Generation,
+    pub(crate) created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    pub(crate) next_ino: u64,
+    /// Data blocks of its tree.
+    pub(crate) used: u64,
+    /// Blocks that only this snapshot refers to.
+    pub(crate) unique: u64,
+    /// It was received: where it was first made.
+    pub(crate) source: Option<SnapshotIdentity>,
+    /// Of its contents, if it was computed.
+    pub(crate) content: Option<ContentHash>,
+}
+
+impl SnapshotRec {
+    pub(crate) fn key(id: VolumeId, number: u32) -> Key {
+        Key::new(id.0, kind::SNAPSHOT, u64::from(number))
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(90 + self.name.len() + self.label.len());
+        out.put_u8(RECORD_VERSION);
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        out.put_u8(flag(self.source.is_some(), RECEIVED) | flag(self.content.is_some(), HASHED));
+        out.put_u32(self.id);
+        out.put(&self.root.encode());
+        out.put_u64(self.generation.0);
+        out.put_i64(self.created.secs);
+        out.put_u32(self.created.nanos);
+        out.put_u64(self.next_ino);
+        out.put_u64(self.used);
+        out.put_u64(self.unique);
+        if let Some(source) = &self.source {
+            put_identity(&mut out, source);
+        }
+        if let Some(content) = &self.content {
+            out.put(&content.encode());
+        }
+        out.put_u16(self.label.len() as u16);
+        out.put(self.label.as_bytes());
+        out.put(self.name.as_bytes());
+        out
+    }
+
+    pub(crate) fn decode(number: u64, bytes: &[u8]) -> Option<SnapshotRec> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != RECORD_VERSION {
+            return None;
+        }
+        let flags = r.u8().filter(|f| f & !(RECEIVED | HASHED) == 0)?;
+        let id = r.u32()?;
+        let root = TreeRoot::decode(&r.array::<ROOT_SIZE>()?);
+        let generation = Generation(r.u64()?);
+        let created = Time {
+            secs: r.i64()?,
+            nanos: r.u32()?,
+        };
+        let (next_ino, used, unique) = (r.u64()?, r.u64()?, r.u64()?);
+        let source = match flags & RECEIVED {
+            0 => None,
+            _ => Some(read_identity(&mut r)?),
+        };
+        let content = match flags & HASHED {
+            0 => None,
+            _ => Some(ContentHash::decode(&r.array()?)),
+        };
+        let label = usize::from(r.u16()?);
+        let label = label_of(r.bytes(label)?)?;
+        Some(SnapshotRec {
+            id,
+            number: u32::try_from(number).ok()?,
+            root,
+            generation,
+            created,
+            next_ino,
+            used,
+            unique,
+            source,
+            content,
+            label,
+            name: name(r.rest())?,
+        })
+    }
+}
+
+pub(crate) fn name(bytes: &[u8]) -> Option<String> {
+    if bytes.is_empty() || bytes.len() > MAX_VOLUME_NAME {
+        return None;
+    }
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+pub(crate) fn label_of(bytes: &[u8]) -> Option<String> {
+    if bytes.len() > MAX_LABEL {
+        return None;
+    }
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+/// Snapshots that dead blocks belong to, by their places in the chain. Both ends
+/// are inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Places {
+    /// The newest snapshot that refers to the blocks.
+    pub(crate) died: (u32, u32),
+    /// The oldest one.
+    pub(crate) born: (u32, u32),
+}
+
+impl Places {
+    pub(crate) fn contains(&self, died: u64, born: u32) -> bool {
+        let within =
+            |n: u64, (from, to): (u32, u32)| (u64::from(from)..=u64::from(to)).contains(&n);
+        within(died, self.died) && within(u64::from(born), self.born)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for n in [self.died.0, self.died.1, self.born.0, self.born.1] {
+            out.put_u32(n);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<Places> {
+        Some(Places {
+            died: (r.u32()?, r.u32()?),
+            born: (r.u32()?, r.u32()?),
+        })
+    }
+}
+
+/// Work that consistency points do in bounded steps. A step and what remains after it
+/// become durable together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Job {
+    /// Frees what a tree does not share with what is as old as `since`.
+    Reap {
+        root: TreeRoot,
+        since: Generation,
+        from: Key,
+    },
+    /// Frees a deleted volume's dead blocks and their tree, but not the blocks at
+    /// `spared`, which the volume's own tree refers to again.
+    ReapDead {
+        root: TreeRoot,
+        from: Key,
+        spared: Vec<Places>,
+    },
+    /// Frees the blocks at these places: nothing refers to them.
+    Free(Places),
+    /// Forgets the blocks at these places: the volume refers to them again.
+    Forget(Places),
+    /// Copies what a clone shares with its origin, from this key on.
+    Split { from: Key },
+}
+
+impl Job {
+    pub(crate) fn key(id: VolumeId, number: u64) -> Key {
+        Key::new(id.0, kind::JOB, number)
+    }
+
+    /// It works on a tree that its volume is still using.
+    pub(crate) fn needs_volume(&self) -> bool {
+        matches!(self, Job::Free(_) | Job::Forget(_) | Job::Split { .. })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        out.put_u8(VERSION);
+        match self {
+            Job::Reap { root, since, from } => {
+                out.put_u8(1);
+                out.put(&root.encode());
+                out.put_u64(since.0);
+                out.put(&from.encode());
+            }
+            Job::ReapDead { root, from, spared } => {
+                out.put_u8(2);
+                out.put(&root.encode());
+                out.put(&from.encode());
+                for places in spared {
+                    places.encode(&mut out);
+                }
+            }
+            Job::Free(places) => {
+                out.put_u8(3);
+                places.encode(&mut out);
+            }
+            Job::Forget(places) => {
+                out.put_u8(4);
+                places.encode(&mut out);
+            }
+            Job::Split { from } => {
+                out.put_u8(5);
+                out.put(&from.encode());
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Job> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != VERSION {
+            return None;
+        }
+        let kind = r.u8()?;
+        let root = |r: &mut Reader<'_>| Some(TreeRoot::decode(&r.array::<ROOT_SIZE>()?));
+        let key = |r: &mut Reader<'_>| Some(Key::decode(&r.array()?));
+        let job = match kind {
+            1 => Job::Reap {
+                root: root(&mut r)?,
+                since: Generation(r.u64()?),
+                from: key(&mut r)?,
+            },
+            2 => {
+                let (root, from) = (root(&mut r)?, key(&mut r)?);
+                let mut spared = Vec::new();
+                while !r.is_empty() {
+                    spared.push(Places::decode(&mut r)?);
+                }
+                Job::ReapDead { root, from, spared }
+            }
+            3 => Job::Free(Places::decode(&mut r)?),
+            4 => Job::Forget(Places::decode(&mut r)?),
+            5 => Job::Split { from: key(&mut r)? },
+            _ => return None,
+        };
+        r.is_empty().then_some(job)
+    }
+}
+
+/// Where a volume's annotation is stored.
+pub(crate) fn annotation_key(id: VolumeId) -> Key {
+    Key::new(id.0, kind::ANNOTATION, 0)
+}
+
+pub(crate) fn encode_annotation(text: &str) -> Vec<u8> {
+    assert!(
+        !text.is_empty() && text.len() <= MAX_ANNOTATION,
+        "an annotation of {} bytes",
+        text.len()
+    );
+    let mut out = Vec::with_capacity(1 + text.len());
+    out.put_u8(VERSION);
+    out.put(text.as_bytes());
+    out
+}
+
+pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
+    let mut r = Reader::new(bytes);
+    if r.u8()? != VERSION {
+        return None;
+    }
+    let text = r.rest();
+    if text.is_empty() || text.len() > MAX_ANNOTATION {
+        return None;
+    }
+    String::from_utf8(text.to_vec()).ok()
+}
+
+/// What is stored of the aggregate as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct AggregateRec {
+    /// The number that the next volume gets; 0: none has had one yet.
+    pub(crate) next_volume: u64,
+    /// It has been opened since it was last closed with nothing left to lose.
+    pub(crate) in_use: bool,
+    /// The last position of a stream of changes that was noted.
+    pub(crate) position: StreamPosition,
+}
+
+impl AggregateRec {
+    pub(crate) const KEY: Key = Key::new(0, kind::AGGREGATE, 0);
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(26);
+        out.put_u8(AGGREGATE_VERSION);
+        out.put_u8(u8::from(self.in_use));
+        out.put_u64(self.next_volume);
+        out.put_u64(self.position.term);
+        out.put_u64(self.position.sequence);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<AggregateRec> {
+        let mut r = Reader::new(bytes);
+        if r.u8()? != AGGREGATE_VERSION {
+            return None;
+        }
+        let in_use = match r.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let next_volume = r.u64()?;
+        let position = StreamPosition {
+            term: r.u64()?,
+            sequence: r.u64()?,
+        };
+        r.is_empty().then_some(AggregateRec {
+            next_volume,
+            in_use,
+            position,
+        })
+    }
+}
+
+/// What consistency points know of a volume. Nobody else waits for its lock.
+pub(crate) struct Catalog {
+    /// As stored last.
+    pub(crate) rec: VolumeRec,
+    /// It has been stored at all.
+    pub(crate) stored: bool,
+    /// Snapshots by their place in the chain, oldest first.
+    pub(crate) snapshots: BTreeMap<u32, SnapshotRec>,
+    /// Removed inodes whose records are still being deleted.
+    pub(crate) orphans: Vec<Ino>,
+    /// The volume's annotation as stored last; empty: none is.
+    pub(crate) annotation: Arc<str>,
+}
+
+impl Catalog {
+    /// The newest snapshot.
+    pub(crate) fn newest(&self) -> Option<&SnapshotRec> {
+        self.snapshots.values().next_back()
+    }
+
+    /// The place of the snapshot with this identity.
+    pub(crate) fn place_of(&self, id: u32) -> Option<u32> {
+        // Places are in the order of identities, and seldom differ.
+        let at = |number: &u32| self.snapshots.get(number).is_some_and(|s| s.id == id);
+        if at(&id) {
+            return Some(id);
+        }
+        self.snapshots
+            .values()
+            .find(|s| s.id == id)
+            .map(|s| s.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_store::superblock::AggregateId;
+
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let mut v = VolumeRec {
+            name: "vol1".into(),
+            root: TreeRoot::EMPTY,
+            key: HashKey(1, 2),
+            next_ino: 3,
+            limit: 4,
+            used: 5,
+            next_snapshot: 6,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 7,
+            change_base: 8,
+            change_top: 9,
+            origin: None,
+            mirror: None,
+        };
+        assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        v.origin = Some(Origin {
+            volume: VolumeId(8),
+            snapshot: 9,
+            generation: Generation(10),
+        });
+        assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        let identity = |id| SnapshotIdentity {
+            aggregate: AggregateId([id as u8; 16]),
+            volume: VolumeId(u64::from(id) + 1),
+            snapshot: id,
+            birth: Time { secs: -1, nanos: 2 },
+        };
+        for base in [None, Some(identity(3))] {
+            v.mirror = Some(MirrorRec {
+                exported: 11,
+                transfer: Some(TransferRec {
+                    base,
+                    target: identity(4),
+                    position: Key::new(5, 6, 7),
+                    digest: 8,
+                    logical: 9,
+                    wire: 10,
+                }),
+            });
+            assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        }
+        v.mirror = Some(MirrorRec::default());
+        assert_eq!(VolumeRec::decode(&v.encode()), Some(v.clone()));
+        assert_eq!(VolumeRec::decode(&v.encode()[..20]), None);
+        let mut s = SnapshotRec {
+            id: 9,
+            number: 12,
+            name: "before".into(),
+            label: "daily".into(),
+            root: TreeRoot::EMPTY,
+            generation: Generation(7),
+            created: Time { secs: -1, nanos: 2 },
+            next_ino: 3,
+            used: 8,
+            unique: 10,
+            source: None,
+            content: None,
+        };
+        let content = ContentHash::decode(&[7; ContentHash::LEN]);
+        for (source, content) in [
+            (None, None),
+            (Some(identity(2)), None),
+            (None, Some(content)),
+            (Some(identity(2)), Some(content)),
+        ] {
+            (s.source, s.content) = (source, content);
+            assert_eq!(SnapshotRec::decode(12, &s.encode()), Some(s.clone()));
+        }
+    }
+
+    #[test]
+    fn jobs_round_trip() {
+        let places = Places {
+            died: (1, 2),
+            born: (0, u32::MAX),
+        };
+        let (root, from) = (TreeRoot::EMPTY, Key::new(1, 2, 3));
+        let since = Generation(4);
+        for job in [
+            Job::Reap { root, since, from },
+            Job::ReapDead {
+                root,
+                from,
+                spared: vec![places; 3],
+            },
+            Job::Free(places),
+            Job::Forget(places),
+            Job::Split { from },
+        ] {
+            let bytes = job.encode();
+            assert_eq!(Job::decode(&bytes).as_ref(), Some(&job));
+            assert_eq!(Job::decode(&bytes[..bytes.len() - 1]), None);
+        }
+        let text = "a".repeat(MAX_ANNOTATION);
+        let bytes = encode_annotation(&text);
+        assert_eq!(decode_annotation(&bytes), Some(text));
+        assert_eq!(decode_annotation(&[VERSION]), None);
+        assert_eq!(decode_annotation(&[&bytes[..], b"a"].concat()), None);
+        assert!(places.contains(2, 7) && !places.contains(3, 7));
+        for in_use in [false, true] {
+            let rec = AggregateRec {
+                next_volume: 9,
+                in_use,
+                position: StreamPosition {
+                    term: 1,
+                    sequence: 2,
+                },
+            };
+            assert_eq!(AggregateRec::decode(&rec.encode()), Some(rec));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which records differ between two views of a volume, without what is in them.
+
+use weir_base::Ino;
+use weir_store::StoreError;
+use weir_store::node::Key;
+use weir_store::tree;
+
+use crate::checkpoint::merge::blocking;
+use crate::format::record::kind;
+use crate::overlay::volume::Volume;
+
+/// One difference between two roots of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Difference {
+    /// The inode.
+    pub ino: Ino,
+    /// Which of its records.
+    pub part: Part,
+    /// The old root has the record.
+    pub in_old: bool,
+    /// The new root has the record.
+    pub in_new: bool,
+}
+
+/// A sort of record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// Attributes.
+    Inode,
+    /// A piece of a link target.
+    Symlink,
+    /// The directory entry with this cookie.
+    Entry(u64),
+    /// The 32 file blocks from this one on.
+    Data(u64),
+    /// Internal records.
+    Other,
+}
+
+impl Volume {
+    /// What differs between the committed trees of two views of one volume, at a
+    /// cost proportional to the difference. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// As the store's.
+    pub fn diff(&self, newer: &Volume) -> Result<Vec<Difference>, StoreError> {
+        let (old, new) = (self.root.load_full(), newer.root.load_full());
+        let src = self.core.agg.source();
+        let mut out = Vec::new();
+        tree::diff(&src, &old.root, &new.root, &mut |key, a, b| {
+            out.push(Difference {
+                ino: Ino(key.ino),
+                part: part_of(&key),
+                in_old: a.is_some(),
+                in_new: b.is_some(),
+            });
+            Ok(())
+        })
+        .map_err(blocking)?;
+        Ok(out)
+    }
+}
+
+fn part_of(key: &Key) -> Part {
+    match key.kind {
+        kind::INODE => Part::Inode,
+        kind::SYMLINK => Part::Symlink,
+        kind::DIRENT => Part::Entry(key.sub),
+        kind::EXTENT => Part::Data(key.sub),
+        _ => Part::Other,
+    }
+}

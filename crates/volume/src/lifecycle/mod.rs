@@ -1,0 +1,12 @@
+//! The engine, and what happens to volumes and snapshots as a whole.
+
+pub(crate) mod content;
+pub(crate) mod difference;
+pub(crate) mod engine;
+pub(crate) mod mirror;
+pub(crate) mod outgoing;
+pub(crate) mod receive;
+pub(crate) mod recovery;
+pub(crate) mod scrub;
+pub(crate) mod snapshot;
+pub(crate) mod volumes;

@@ -1,0 +1,259 @@
+//! Sending a snapshot: what a destination that has an older one, or nothing, does not have.
+//!
+//! Two roots of a volume share all that was not changed between them, so their difference is found at a cost that is
+//! proportional to it ([`weir_store::tree::Diff`]), in the order of keys, and from any key on. Of a file's window of
+//! blocks those are sent that are not the very same block on the device: what was written again with the same contents
+//! is sent again, but nothing has to be compared or even read to find out.
+//!
+//! Both snapshots are held, so they cannot be deleted meanwhile, and their roots, so that nothing of them is reused even
+//! if the whole volume is.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use weir_base::Time;
+use weir_store::cache::Cache;
+use weir_store::node::Key;
+use weir_store::tree::{self, Diff, NodeSource, TreeRoot, Value};
+use weir_store::{BlockPtr, Frame, StoreError};
+
+use crate::format::identity::SnapshotIdentity;
+use crate::format::record::{Window, kind};
+use crate::lifecycle::mirror::{Position, SnapshotHold};
+use crate::lifecycle::receive::Incoming;
+use crate::ops::data::ptr_of;
+use crate::overlay::cx::Cx;
+use crate::overlay::volume::{RootState, Volume, malformed};
+use crate::types::{FsError, Pressure, Stop};
+
+/// Times that a block is asked for while there is no memory to read it into.
+const MEMORY_WAITS: usize = 64;
+
+/// A block of the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRef(BlockPtr);
+
+impl BlockRef {
+    /// CRC32C of its contents, as the source has stored it.
+    pub fn crc(&self) -> u32 {
+        self.0.crc
+    }
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub enum Sent {
+    /// A record has this value now.
+    Put {
+        /// Its place.
+        at: Position,
+        /// Its value.
+        value: Value,
+    },
+    /// There is no such record any more.
+    Gone {
+        /// Its place.
+        at: Position,
+    },
+    /// Blocks of a window of 32 file blocks have changed.
+    Data {
+        /// The window's place.
+        at: Position,
+        /// Those with contents, with their place in the window, in order.
+        blocks: Vec<(u8, BlockRef)>,
+        /// Those that are holes now.
+        holes: u32,
+    },
+}
+
+/// The difference between two snapshots of a volume, or of one and nothing.
+pub struct Outgoing {
+    volume: Arc<Volume>,
+    incoming: Incoming,
+    referenced: u64,
+    old: Arc<RootState>,
+    new: Arc<RootState>,
+    diff: Diff,
+    _holds: SmallVec<[SnapshotHold; 2]>,
+}
+
+/// Nodes, read for somebody who can wait; not from the memory that is kept back for consistency points.
+pub(crate) struct Source<'a>(pub(crate) &'a Volume);
+
+impl Source<'_> {
+    fn cache(&self) -> &Cache {
+        self.0.core.agg.cache()
+    }
+
+    fn fetch(&self, ptrs: &[BlockPtr]) -> Result<Vec<Frame>, StoreError> {
+        for _ in 0..MEMORY_WAITS {
+            match crate::overlay::event::block_on(self.cache().fetch(ptrs)) {
+                Err(StoreError::NoMemory) => {
+                    let wait = Stop::Wait(Pressure::Memory);
+                    let mut cx = Cx::new(Time::EPOCH);
+                    let waited = self.0.resume_blocking(&mut cx, wait);
+                    waited.map_err(|_| StoreError::NoMemory)?;
+                }
+                other => return other,
+            }
+        }
+        Err(StoreError::NoMemory)
+    }
+}
+
+impl NodeSource for Source<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, tree::Stop> {
+        if let Some(frame) = self.cache().get(ptr) {
+            return Ok(frame);
+        }
+        let mut frames = self.fetch(&[*ptr]).map_err(tree::Stop::Fail)?;
+        frames.pop().ok_or(tree::Stop::Fail(StoreError::NoMemory))
+    }
+
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        // A failure shows again where the node is asked for.
+        let _ = crate::overlay::event::block_on(self.cache().fetch(ptrs));
+    }
+}
+
+fn at(key: Key) -> Position {
+    Position(key.encode())
+}
+
+impl Outgoing {
+    /// What `target` has that `base` has not, both snapshots of `volume`; without a base, all of it. Blocks the
+    /// thread, if the snapshots are very new until a consistency point has made them: from then on their
+    /// content is fixed.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` if the base is not older; `ReadOnly`.
+    pub fn new(
+        volume: &Arc<Volume>,
+        base: Option<SnapshotIdentity>,
+        target: SnapshotIdentity,
+    ) -> Result<Outgoing, FsError> {
+        let mut holds = SmallVec::new();
+        let hold = volume.hold_identity(target)?;
+        let newer = hold.id();
+        let new = volume.open_held(&hold)?.root.load_full();
+        holds.push(hold);
+        let mut old = RootState::new(TreeRoot::EMPTY);
+        if let Some(base) = base {
+            let hold = volume.hold_identity(base)?;
+            if hold.id() >= newer {
+                return Err(FsError::Invalid);
+            }
+            old = volume.open_held(&hold)?.root.load_full();
+            holds.push(hold);
+        }
+        let snapshot = volume.snapshot_with(target).ok_or(FsError::NotFound)?;
+        let next_ino = volume.snaps.lock().next_ino(newer);
+        let key = volume.key.get();
+        Ok(Outgoing {
+            incoming: Incoming {
+                base,
+                target,
+                name: snapshot.name,
+                label: snapshot.label,
+                created: snapshot.created,
+                next_ino: next_ino.ok_or(FsError::NotFound)?,
+                key: (key.0, key.1),
+            },
+            referenced: snapshot.referenced,
+            diff: Diff::new(&old.root, &new.root),
+            old,
+            new,
+            volume: Arc::clone(volume),
+            _holds: holds,
+        })
+    }
+
+    /// What the destination has to know of it.
+    pub fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    /// Bytes of file data in the snapshot.
+    pub fn referenced(&self) -> u64 {
+        self.referenced
+    }
+
+    fn failed(&self, stop: tree::Stop) -> FsError {
+        let error = crate::checkpoint::merge::blocking(stop);
+        tracing::error!(volume = %self.volume.id, %error, "a snapshot cannot be read to be sent");
+        FsError::Io
+    }
+
+    /// Goes on with the first difference that is not before `from`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn seek(&mut self, from: Position) -> Result<(), FsError> {
+        let src = Source(&self.volume);
+        let key = Key::decode(&from.0);
+        let diff = Diff::from(&src, &self.old.root, &self.new.root, key);
+        self.diff = diff.map_err(|stop| self.failed(stop))?;
+        Ok(())
+    }
+
+    /// The next difference; `None` at the end. Blocks the thread while it reads.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn advance(&mut self) -> Result<Option<Sent>, FsError> {
+        loop {
+            let src = Source(&self.volume);
+            let found = self.diff.advance(&src);
+            let Some(found) = found.map_err(|stop| self.failed(stop))? else {
+                return Ok(None);
+            };
+            let key = found.key;
+            if key.kind != kind::EXTENT {
+                return Ok(Some(match found.new {
+                    Some(value) => Sent::Put { at: at(key), value },
+                    None => Sent::Gone { at: at(key) },
+                }));
+            }
+            let (old, new) = (self.window(key, found.old)?, self.window(key, found.new)?);
+            let (mut blocks, mut holes) = (Vec::new(), 0u32);
+            for (i, (old, new)) in old.blocks.iter().zip(&new.blocks).enumerate() {
+                match new {
+                    Some(_) if old == new => {}
+                    Some(stored) => blocks.push((i as u8, BlockRef(ptr_of(*stored)))),
+                    None if old.is_some() => holes |= 1 << i,
+                    None => {}
+                }
+            }
+            if !blocks.is_empty() || holes != 0 {
+                let at = at(key);
+                return Ok(Some(Sent::Data { at, blocks, holes }));
+            }
+        }
+    }
+
+    fn window(&self, key: Key, value: Option<Value>) -> Result<Window, FsError> {
+        let Some(value) = value else {
+            return Ok(Window::EMPTY);
+        };
+        Window::decode(&value).ok_or_else(|| {
+            malformed(self.volume.id, weir_base::Ino(key.ino), "extent");
+            FsError::Io
+        })
+    }
+
+    /// The contents of blocks, in order, from memory or the disk. What is read has the checksum that is
+    /// stored for it. Blocks the thread.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read(&self, blocks: &[BlockRef]) -> Result<Vec<Frame>, FsError> {
+        let ptrs: SmallVec<[BlockPtr; 64]> = blocks.iter().map(|b| b.0).collect();
+        let read = Source(&self.volume).fetch(&ptrs);
+        read.map_err(|error| self.failed(tree::Stop::Fail(error)))
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+}

@@ -1,0 +1,620 @@
+//! Receiving a transfer: records of another volume's tree go into this one's.
+//!
+//! A transfer sends, in the order of their keys, the records in which two roots of the source differ, and the blocks
+//! that differ. The destination's tree is equal to the older root, so when all has been put into it, it is equal to
+//! the newer one: inode numbers, link counts, cookies and all. Nothing above records has to be understood for that, and
+//! nothing is put into overlays: no client sees this tree before it is complete ([`crate::lifecycle::mirror`]).
+//!
+//! **Durability.** Nothing goes to the intent log. Records and pages are collected in a *batch*, which the next
+//! consistency point merges into the tree; the same consistency point writes, into the volume's own record, up to which
+//! key the tree is the newer root. Nothing can come between the two, so a transfer that is cut short, by whatever, goes
+//! on exactly where its last consistency point was. It also goes on where another sender in the same process left
+//! off: what is in the batch counts.
+//!
+//! **Bounds.** A consistency point is asked for when a batch has [`SOON`] bytes, and received is no more while
+//! [`MOST`] are on their way to the disk: that is how much a crash costs, and how much memory a transfer takes. So that
+//! the network does not stand still while the disk works, the next batch fills while one is written.
+//!
+//! What comes is from outside: keys must ascend, records must be well formed, pages must have the checksum that the
+//! source has stored for them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use weir_base::{BLOCK_SIZE, Time, invariant, less};
+use weir_store::block::page_crc;
+use weir_store::node::Key;
+use weir_store::tree::Edit;
+use weir_store::{Frame, FrameMut};
+
+use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME, MirrorRec, TransferRec};
+use crate::format::hash::{DISAMBIGUATOR_BITS, HashKey, VARIANTS, hash_of};
+use crate::format::identity::SnapshotIdentity;
+use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
+use crate::lifecycle::content::ContentHash;
+use crate::lifecycle::mirror::{Partial, Position};
+use crate::ops::side;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::Charge;
+use crate::overlay::volume::Volume;
+use crate::types::{FileKind, FsError, Pressure, Stop};
+
+/// Bytes of a batch at which a consistency point is asked for. At the rates of fast disks that is some ten a second, of
+/// which each costs two flushes.
+const SOON: u64 = 32 << 20;
+
+/// Bytes that are received and not durable, at most.
+const MOST: u64 = 64 << 20;
+
+/// Bytes that a record takes in memory besides its value, about.
+const RECORD_BYTES: u64 = 64;
+
+/// What a transfer brings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Incoming {
+    /// What it is the difference to; `None`: nothing.
+    pub base: Option<SnapshotIdentity>,
+    /// The snapshot.
+    pub target: SnapshotIdentity,
+    /// Its name.
+    pub name: String,
+    /// Its label; empty: none.
+    pub label: String,
+    /// When it was made.
+    pub created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    pub next_ino: u64,
+    /// The key of the source's directory hash.
+    pub key: (u64, u64),
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// Everything before has been received.
+    pub position: Position,
+    /// A digest of it, for whoever computes one.
+    pub digest: u64,
+    /// Bytes received, before compression.
+    pub logical: u64,
+    /// The same on the wire.
+    pub wire: u64,
+}
+
+/// Blocks of a window of a file that have changed.
+pub(crate) struct Changed {
+    pub(crate) key: Key,
+    /// Blocks that are holes now.
+    pub(crate) holes: u32,
+    /// How many of the batch's pages are the window's, which stand in the windows' order.
+    pub(crate) pages: usize,
+}
+
+/// What was received since the last consistency point began.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// In the order of their keys, as the windows.
+    pub(crate) records: Vec<Edit>,
+    pub(crate) windows: Vec<Changed>,
+    /// With the block's place in its window.
+    pub(crate) pages: Vec<(u8, Frame)>,
+    pub(crate) charge: Charge,
+    bytes: u64,
+    /// The transfer has ended: this is the snapshot, and the hash of its contents.
+    pub(crate) arriving: Option<(Incoming, ContentHash)>,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.windows.is_empty() && self.arriving.is_none()
+    }
+
+    /// Takes in what follows. The first window may be one that the batch ends with: a frame had no
+    /// room for the rest of it, or a sender begins again with it.
+    fn append(&mut self, more: &mut Batch) {
+        self.records.append(&mut more.records);
+        let mut pages = std::mem::take(&mut more.pages);
+        let mut windows = more.windows.drain(..).peekable();
+        if let Some(first) = windows.peek()
+            && let Some(last) = self.windows.last_mut()
+            && last.key == first.key
+        {
+            let rest = pages.split_off(first.pages.min(pages.len()));
+            let begin = less(self.pages.len(), last.pages, "pages of a batch");
+            let mut own = self.pages.split_off(begin);
+            let again = |at: u8| pages.iter().any(|(b, _)| *b == at) || first.holes >> at & 1 == 1;
+            own.retain(|(at, _)| !again(*at));
+            let filled = pages.iter().fold(0u32, |mask, (at, _)| mask | 1 << at);
+            last.holes = last.holes & !filled | first.holes;
+            own.append(&mut pages);
+            last.pages = own.len();
+            self.pages.append(&mut own);
+            pages = rest;
+            windows.next();
+        }
+        self.windows.extend(windows);
+        self.pages.append(&mut pages);
+        self.bytes += std::mem::take(&mut more.bytes);
+        let charge = std::mem::take(&mut more.charge);
+        self.charge.blocks += charge.blocks;
+        self.charge.unpromised += charge.unpromised;
+        self.charge.pages += charge.pages;
+        self.charge.heap += charge.heap;
+    }
+}
+
+/// What a volume is as a destination.
+#[derive(Default)]
+pub(crate) struct Receiving {
+    /// With all that was received; `None`: it is none.
+    pub(crate) rec: Option<MirrorRec>,
+    pub(crate) batch: Batch,
+    /// When the batch was begun.
+    since: Option<Duration>,
+    /// Bytes that a consistency point is merging.
+    in_flight: u64,
+    /// Of the transfer's bytes, those that the last consistency point has.
+    durable: u64,
+    /// Somebody receives.
+    running: bool,
+    /// The next consistency point makes it none.
+    pub(crate) ending: bool,
+}
+
+/// What a consistency point takes of it.
+pub(crate) struct TakenBatch {
+    pub(crate) batch: Batch,
+    /// What the volume is as of then.
+    pub(crate) rec: Option<MirrorRec>,
+    /// The snapshot that is to be made: identity and name.
+    pub(crate) arrived: Option<(u32, String)>,
+    /// It is no destination any more.
+    pub(crate) ended: bool,
+}
+
+impl Receiving {
+    /// Refuses what cannot be while somebody receives.
+    pub(crate) fn idle(&self) -> Result<(), FsError> {
+        match self.running {
+            true => Err(FsError::Busy),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Volume {
+    /// Gives up what was received and is in no consistency point.
+    pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
+        let batch = std::mem::take(&mut receiving.batch);
+        receiving.since = None;
+        self.discharge_batch(&batch);
+    }
+
+    pub(crate) fn discharge_batch(&self, batch: &Batch) {
+        let taken = batch.charge.blocks;
+        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
+        invariant!(self.core.agg.guard() => charged >= taken, "a batch is discharged of {taken} blocks, of {charged} of its volume");
+        self.core.totals.sub(batch.charge);
+        self.core.agg.space().fulfil(batch.charge.blocks);
+    }
+
+    /// Called while the gate is closed.
+    pub(crate) fn take_batch(&self) -> TakenBatch {
+        let mut receiving = self.mirror.lock();
+        let batch = std::mem::take(&mut receiving.batch);
+        receiving.in_flight = batch.bytes;
+        receiving.since = None;
+        let ended = std::mem::take(&mut receiving.ending);
+        let mut rec = receiving.rec;
+        let mut arrived = None;
+        if let Some((incoming, _)) = &batch.arriving {
+            arrived = self.snaps.lock().receive(&incoming.name);
+            if let Some((id, _)) = &arrived {
+                rec = Some(MirrorRec {
+                    exported: *id,
+                    transfer: None,
+                });
+            }
+        }
+        TakenBatch {
+            batch,
+            rec,
+            arrived,
+            ended,
+        }
+    }
+
+    /// A consistency point has what was taken: it is published already.
+    pub(crate) fn batch_is_durable(&self, taken: &TakenBatch) {
+        self.discharge_batch(&taken.batch);
+        let mut receiving = self.mirror.lock();
+        receiving.in_flight = 0;
+        if let Some(transfer) = taken.rec.and_then(|rec| rec.transfer) {
+            receiving.durable = transfer.logical;
+        }
+        if taken.arrived.is_some() {
+            receiving.rec = taken.rec;
+        }
+    }
+
+    /// The transfer that runs or was cut short.
+    pub(crate) fn partial(rec: &MirrorRec) -> Option<Partial> {
+        rec.transfer.map(|t| Partial {
+            base: t.base,
+            target: t.target,
+            logical: t.logical,
+            wire: t.wire,
+        })
+    }
+
+    /// Begins to receive, or goes on with what was cut short: [`Receive::mark`] says where. What a transfer of
+    /// something else has brought is discarded.
+    ///
+    /// # Errors
+    /// `Invalid` if the volume is no destination, or what comes makes no sense; `Busy` if somebody receives already;
+    /// `CrossDevice` if what clients see is not the base; `Exists` if the snapshot is there; `ReadOnly`; `Stale`.
+    pub fn receive(self: &Arc<Self>, incoming: &Incoming) -> Result<Receive, FsError> {
+        let names = incoming.name.len() <= MAX_VOLUME_NAME && incoming.label.len() <= MAX_LABEL;
+        if incoming.name.is_empty() || !names || incoming.next_ino >= 1 << 62 {
+            return Err(FsError::Invalid);
+        }
+        let fits = |transfer: &TransferRec| {
+            transfer.base == incoming.base && transfer.target == incoming.target
+        };
+        let _admin = self.admin.lock();
+        self.writable()
+            .map_err(crate::lifecycle::volumes::refusal)?;
+        let other = {
+            let receiving = self.mirror.lock();
+            receiving.idle()?;
+            let rec = receiving.rec.ok_or(FsError::Invalid)?;
+            let snaps = self.snaps.lock();
+            if snaps.with_identity(incoming.target).is_some() {
+                return Err(FsError::Exists);
+            }
+            let exported = match rec.exported {
+                0 => None,
+                id => Some(snaps.identity(id).ok_or(FsError::Stale)?),
+            };
+            let known = self.key.get() == HashKey(incoming.key.0, incoming.key.1);
+            if exported != incoming.base || exported.is_some() && !known {
+                return Err(FsError::CrossDevice);
+            }
+            rec.transfer.is_some_and(|t| !fits(&t))
+        };
+        if other {
+            self.discard()?;
+        }
+        let mut receiving = self.mirror.lock();
+        let rec = receiving.rec.as_mut().ok_or(FsError::Invalid)?;
+        if rec.exported == 0 {
+            self.key.set(HashKey(incoming.key.0, incoming.key.1));
+        }
+        let transfer = rec.transfer.get_or_insert(TransferRec {
+            base: incoming.base,
+            target: incoming.target,
+            position: Key::MIN,
+            digest: 0,
+            logical: 0,
+            wire: 0,
+        });
+        let (position, logical) = (transfer.position, transfer.logical);
+        if receiving.batch.is_empty() {
+            receiving.durable = logical;
+        }
+        receiving.running = true;
+        drop(receiving);
+        self.next_ino
+            .fetch_max(incoming.next_ino, Ordering::Relaxed);
+        Ok(Receive {
+            vol: Arc::clone(self),
+            incoming: incoming.clone(),
+            last: position,
+            next: Batch::default(),
+        })
+    }
+}
+
+/// A transfer into a volume. Dropping it ends it; what was received is kept.
+pub struct Receive {
+    vol: Arc<Volume>,
+    incoming: Incoming,
+    /// No key is less than this.
+    last: Key,
+    /// What has come since the last mark.
+    next: Batch,
+}
+
+impl Drop for Receive {
+    fn drop(&mut self) {
+        self.vol.mirror.lock().running = false;
+    }
+}
+
+fn key_of(at: Position) -> Key {
+    Key::decode(&at.0)
+}
+
+/// Whether a record can stand in a volume's tree.
+fn well_formed(key: Key, value: &[u8]) -> bool {
+    match key.kind {
+        kind::INODE => key.ino != 0 && key.sub == 0 && InodeRec::decode(value).is_some(),
+        kind::SYMLINK => key.ino != 0 && key.sub < 8 && value.len() <= SYMLINK_PIECE,
+        kind::DIRENT => {
+            let place = key.sub >= 1 << DISAMBIGUATOR_BITS && key.sub - hash_of(key.sub) < VARIANTS;
+            let entry = DirentRef::decode(value);
+            key.ino != 0 && place && entry.is_some_and(|e| named(e.name))
+        }
+        kind::STREAM => {
+            let entry = DirentRef::decode(value);
+            key.ino != 0 && entry.is_some_and(|e| e.kind == FileKind::Regular && named(e.name))
+        }
+        kind::ORPHAN => key.ino == 0 && value.is_empty(),
+        kind::XATTR | kind::ACL => side::well_formed(key, value),
+        _ => false,
+    }
+}
+
+/// Whether a record can stand in a volume's tree: the entry for fuzzing.
+pub fn verify_tree_record(at: Position, value: &[u8]) -> bool {
+    let key = key_of(at);
+    let good = well_formed(key, value);
+    if let (kind::INODE, Some(rec)) = (key.kind, InodeRec::decode(value)) {
+        let mut again = Vec::new();
+        rec.encode(&mut again);
+        assert_eq!(again, value, "an inode has one form");
+    }
+    good
+}
+
+fn named(name: &[u8]) -> bool {
+    !matches!(name, b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'))
+}
+
+impl Receive {
+    /// Where it goes on.
+    pub fn mark(&self) -> Mark {
+        let receiving = self.vol.mirror.lock();
+        let transfer = receiving.rec.and_then(|rec| rec.transfer);
+        transfer.map_or(
+            Mark {
+                position: Position::START,
+                digest: 0,
+                logical: 0,
+                wire: 0,
+            },
+            |t| Mark {
+                position: Position(t.position.encode()),
+                digest: t.digest,
+                logical: t.logical,
+                wire: t.wire,
+            },
+        )
+    }
+
+    /// Of the transfer's bytes before compression, those that are durable.
+    pub fn durable(&self) -> u64 {
+        self.vol.mirror.lock().durable
+    }
+
+    fn ascend(&mut self, key: Key) -> Result<(), FsError> {
+        if key < self.last {
+            return Err(FsError::Invalid);
+        }
+        self.last = key;
+        Ok(())
+    }
+
+    /// The record has this value.
+    ///
+    /// # Errors
+    /// `Invalid` for a record that cannot be, or out of order.
+    pub fn put(&mut self, at: Position, value: &[u8]) -> Result<(), FsError> {
+        let key = key_of(at);
+        if !well_formed(key, value) {
+            return Err(FsError::Invalid);
+        }
+        self.ascend(key)?;
+        self.next.bytes += RECORD_BYTES + value.len() as u64;
+        self.next.records.push(Edit::Put(key, value.to_vec()));
+        Ok(())
+    }
+
+    /// There is no such record.
+    ///
+    /// # Errors
+    /// As [`Receive::put`].
+    pub fn gone(&mut self, at: Position) -> Result<(), FsError> {
+        let key = key_of(at);
+        let kinds = [
+            kind::INODE,
+            kind::SYMLINK,
+            kind::DIRENT,
+            kind::ORPHAN,
+            kind::XATTR,
+            kind::ACL,
+            kind::STREAM,
+        ];
+        if !kinds.contains(&key.kind) {
+            return Err(FsError::Invalid);
+        }
+        self.ascend(key)?;
+        self.next.bytes += RECORD_BYTES;
+        self.next.records.push(Edit::Del(key));
+        Ok(())
+    }
+
+    /// Blocks of the window of 32 file blocks that begins here: those in `holes` are holes, and those in `puts` have the
+    /// contents in `pages`, 4096 bytes each in order, with checksums to match. May come more than once for a window,
+    /// each with a part of it. Blocks the thread for memory.
+    ///
+    /// # Errors
+    /// `Invalid` for something that cannot be, or out of order; `Io` if a page is not what its checksum says;
+    /// `ReadOnly`, `Delay`.
+    pub fn data(
+        &mut self,
+        at: Position,
+        puts: u32,
+        holes: u32,
+        crcs: &[u32],
+        pages: &[u8],
+    ) -> Result<(), FsError> {
+        let key = key_of(at);
+        let count = puts.count_ones() as usize;
+        let window = key.kind == kind::EXTENT && key.ino != 0 && key.sub % WINDOW == 0;
+        let (blocks, rest) = pages.as_chunks::<BLOCK_SIZE>();
+        let whole = rest.is_empty() && blocks.len() == count && crcs.len() == count;
+        if !window || !whole || puts & holes != 0 || puts | holes == 0 {
+            return Err(FsError::Invalid);
+        }
+        self.ascend(key)?;
+        for (block, crc) in blocks.iter().zip(crcs) {
+            if page_crc(block) != *crc {
+                return Err(FsError::Io);
+            }
+        }
+        let places = (0..WINDOW as u8).filter(|i| puts >> i & 1 == 1);
+        for (place, block) in places.zip(blocks) {
+            let mut frame = self.frame()?;
+            frame.copy_from_slice(block);
+            self.next.pages.push((place, frame.freeze()));
+        }
+        self.next.bytes += RECORD_BYTES + (count * BLOCK_SIZE) as u64;
+        match self.next.windows.last_mut().filter(|last| last.key == key) {
+            // Two parts of a window between two marks: the sender does not, but may.
+            Some(_) => return Err(FsError::Invalid),
+            None => self.next.windows.push(Changed {
+                key,
+                holes,
+                pages: count,
+            }),
+        }
+        Ok(())
+    }
+
+    fn frame(&self) -> Result<FrameMut, FsError> {
+        let mut cx = Cx::new(Time::EPOCH);
+        self.vol.drive_blocking(&mut cx, |_| self.vol.frame())
+    }
+
+    /// What has come since the last mark belongs together, and ends here. Blocks the thread while the
+    /// engine is behind.
+    ///
+    /// # Errors
+    /// `Invalid` if the place is before what has come; `NoSpace`; `ReadOnly`, `Delay`, `Stale`.
+    pub fn commit(&mut self, mark: Mark) -> Result<(), FsError> {
+        let position = key_of(mark.position);
+        if position < self.last {
+            return Err(FsError::Invalid);
+        }
+        let vol = &self.vol;
+        let next = &mut self.next;
+        // A leaf for each record, unless all is new and they come side by side.
+        let leaves = match self.incoming.base {
+            Some(_) => next.records.len() as u64,
+            None => next.records.len() as u64 / 8,
+        };
+        let windows = next.windows.len() as u64;
+        let pages = next.pages.len() as u64;
+        let mut cx = Cx::new(Time::EPOCH);
+        let charge = vol.drive_blocking(&mut cx, |cx| {
+            let blocks = pages + windows + leaves + 2;
+            let mut promise = vol.promise(cx, blocks)?;
+            vol.core.admit(0)?;
+            Ok(promise.take(blocks))
+        })?;
+        next.charge = Charge {
+            pages,
+            heap: next.bytes - pages * BLOCK_SIZE as u64,
+            ..charge
+        };
+        vol.charged.fetch_add(charge.blocks, Ordering::Relaxed);
+        vol.core.totals.add(next.charge);
+        let (staged, in_flight) = {
+            let mut receiving = vol.mirror.lock();
+            receiving.batch.append(next);
+            let now = vol.core.agg.clock().monotonic();
+            receiving.since.get_or_insert(now);
+            if let Some(transfer) = receiving.rec.as_mut().and_then(|r| r.transfer.as_mut()) {
+                transfer.position = position;
+                transfer.digest = mark.digest;
+                transfer.logical = mark.logical;
+                transfer.wire = mark.wire;
+            }
+            vol.core.note_changed(vol.id);
+            (receiving.batch.bytes, receiving.in_flight)
+        };
+        self.last = position;
+        if staged >= SOON {
+            vol.core.want(vol.core.gate.epoch());
+        }
+        if staged + in_flight >= MOST {
+            let epoch = vol.core.gate.epoch();
+            let running = if in_flight > 0 { epoch - 1 } else { epoch };
+            let stop = Stop::Wait(Pressure::Epoch(running));
+            vol.resume_blocking(&mut cx, stop)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a consistency point if something has waited for one for longer than `age`.
+    pub fn age(&self, age: Duration) {
+        let now = self.vol.core.agg.clock().monotonic();
+        let since = self.vol.mirror.lock().since;
+        // Saturates: times.
+        if since.is_some_and(|since| now.saturating_sub(since) >= age) {
+            self.vol.core.want(self.vol.core.gate.epoch());
+        }
+    }
+
+    /// Makes all that was marked durable. Blocks the thread.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub fn checkpoint(&self) -> Result<(), FsError> {
+        self.vol.core.cp_now()
+    }
+
+    /// What it is the difference to.
+    pub(crate) fn base(&self) -> Option<SnapshotIdentity> {
+        self.incoming.base
+    }
+
+    /// Everything has come, and is known to be what the source has ([`Receive::content_walk`]): the volume is the
+    /// snapshot, which clients see from now on. Returns its number in this volume. Durable when this returns.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `NoSpace` if there can be no more snapshots.
+    pub fn finish(self, content: ContentHash) -> Result<u32, FsError> {
+        let vol = &self.vol;
+        {
+            let mut receiving = vol.mirror.lock();
+            assert!(
+                receiving.batch.is_empty(),
+                "what was proven is not all that has come"
+            );
+            receiving.batch.arriving = Some((self.incoming.clone(), content));
+            vol.core.note_changed(vol.id);
+        }
+        vol.core.cp_now()?;
+        let found = vol.snapshot_with(self.incoming.target);
+        found.map(|s| s.id).ok_or(FsError::NoSpace)
+    }
+
+    /// What has come is not to be relied on: the next transfer begins from its start. Blocks the thread.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Stale`.
+    pub fn discard(self) -> Result<(), FsError> {
+        let vol = Arc::clone(&self.vol);
+        drop(self);
+        let _admin = vol.admin.lock();
+        vol.discard()
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.vol
+    }
+}

@@ -1,0 +1,331 @@
+//! Recovery: applying the log's records to the last durable trees.
+//!
+//! The edits go into the overlays, as if the operations had just run, and the
+//! next consistency point merges them as it merges others.
+//!
+//! Recovery can itself be interrupted anywhere. As long as memory suffices nothing is
+//! written. A log that holds more than memory does (it was filled by a server that had
+//! more) is applied in parts: between two batches of the log, a consistency point takes
+//! in what has been applied so far, and its superblock says that the log begins behind
+//! that. After a crash the next recovery goes on from there. Such a consistency point
+//! is as any other: the records before its cut are in its trees, and no others are.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::{BlockAddr, Ino, Time};
+use weir_store::log;
+use weir_store::{Class, Frame, StoreError};
+
+use crate::format::edit::{self, Crcs, Edit};
+use crate::format::record::{InodeRec, blocks_of};
+use crate::overlay::admission::Promise;
+use crate::overlay::calls::DoneCall;
+use crate::overlay::core::Core;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, Placed, RANGE_BYTES};
+use crate::overlay::inode::Inode;
+use crate::overlay::volume::Volume;
+use crate::types::{FsError, Stop};
+
+/// What recovery did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// Log records that were applied.
+    pub records: u64,
+    /// Edits in them.
+    pub edits: u64,
+    /// Consistency points that were taken on the way, for want of memory.
+    pub points: u64,
+    /// The aggregate had not been closed by [`Engine::shutdown`](crate::Engine::shutdown).
+    pub unclean: bool,
+}
+
+/// Inode numbers that are skipped after a crash. Operations that were never
+/// acknowledged, and so are in no log, may have shown their numbers to another
+/// client for a moment; far fewer than this were in flight.
+const SKIP_INODES: u64 = 1 << 20;
+
+/// Applies `records` in order.
+pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recovered, StoreError> {
+    let mut done = Recovered {
+        unclean: core.stored.lock().in_use,
+        ..Recovered::default()
+    };
+    // What consistency points on the way leave in the cache gives way.
+    let mut frame = || core.agg.cache().alloc(Class::Foreground);
+    loop {
+        if core.overlays_fill()
+            && let Some(cut) = records.boundary()
+        {
+            if done.points == 0 {
+                skip_inodes(core);
+                reserve_rest(core, &mut records)?;
+            }
+            crate::checkpoint::cp::run_recovered(core, cut)?;
+            done.points += 1;
+        }
+        let Some(record) = records.next_in(&mut frame).transpose()? else {
+            // All has been applied.
+            break;
+        };
+        done.unclean = true;
+        let (id, edits) = edit::decode(&record.meta, record.pages.len())
+            .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
+        match edits.first() {
+            Some(Edit::Opened) => {
+                core.raise_change_bases();
+                continue;
+            }
+            Some(Edit::Position(at)) => {
+                core.note_position(*at);
+                continue;
+            }
+            Some(Edit::Client { number, record }) => {
+                core.clients.replay(*number, *record);
+                core.changed.store(true, Ordering::Relaxed);
+                continue;
+            }
+            _ => {}
+        }
+        let mut vol = core.volumes.read().get(&id).cloned();
+        if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
+            vol = Some(core.add_volume(id, *key, name));
+        }
+        let Some(vol) = vol else {
+            // Deleted after the log was cut for the consistency point that did it.
+            tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
+            for (addr, count) in edits.iter().filter_map(Edit::place) {
+                core.agg.space().mark_recovered(addr, count)?;
+                core.unused.lock().push((addr, count));
+            }
+            continue;
+        };
+        done.records += 1;
+        done.edits += edits.len() as u64;
+        let mut pages = record.pages.into_iter();
+        for edit in edits {
+            match edit {
+                Edit::VolumeMade { .. } => {}
+                Edit::Call { ino, key, secs } => core.calls.push(DoneCall {
+                    key,
+                    volume: id,
+                    ino,
+                    secs,
+                }),
+                Edit::Snapshot(edit) => vol.replay_snapshot(edit),
+                edit => vol.apply(edit, &mut pages)?,
+            }
+        }
+    }
+    if done.unclean {
+        skip_inodes(core);
+        core.raise_change_bases();
+    }
+    Ok(done)
+}
+
+/// Reserves the blocks to which the records refer that have not been applied yet: a
+/// consistency point is about to allocate some.
+fn reserve_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
+    let mut marked = Ok(());
+    records.peek(&mut |meta, pages| {
+        // What does not decode is reported when it is to be applied.
+        let edits = edit::decode(meta, pages).map(|(_, edits)| edits);
+        for (addr, count) in edits.iter().flatten().filter_map(Edit::place) {
+            let result = core.agg.space().mark_recovered(addr, count).map(drop);
+            marked = std::mem::replace(&mut marked, Ok(())).and(result);
+        }
+    })?;
+    marked
+}
+
+fn skip_inodes(core: &Core) {
+    for vol in core.volumes.read().values() {
+        vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
+        core.note_changed(vol.id);
+    }
+}
+
+fn failed(e: FsError) -> StoreError {
+    StoreError::Format(format!("cannot apply the log: {e}").into())
+}
+
+impl Volume {
+    /// An inode for recovery; `None` if it does not exist.
+    fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
+        let mut cx = Cx::new(Time::EPOCH);
+        match self.drive_blocking(&mut cx, |cx| self.inode(cx, ino)) {
+            Ok(inode) => {
+                let dead = inode.state.read().dead;
+                Ok((!dead).then_some(inode))
+            }
+            Err(FsError::Stale) => Ok(None),
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    /// Applies one edit to the overlays.
+    fn apply(
+        &self,
+        edit: Edit<'_>,
+        pages: &mut impl Iterator<Item = Frame>,
+    ) -> Result<(), StoreError> {
+        let pass = self.core.gate.enter();
+        let mut promise = Promise::if_possible(&self.core, 4);
+        let (Edit::Inode { ino, .. }
+        | Edit::Dead { ino }
+        | Edit::PutEntry { dir: ino, .. }
+        | Edit::DelEntry { dir: ino, .. }
+        | Edit::Symlink { ino, .. }
+        | Edit::Pages { ino, .. }
+        | Edit::Placed { ino, .. }
+        | Edit::Side { ino, .. }
+        | Edit::Punch { ino, .. }
+        | Edit::Cut { ino, .. }) = edit
+        else {
+            return Ok(());
+        };
+        self.next_ino
+            // Saturates: a number from the log.
+            .fetch_max(ino.0.saturating_add(1), Ordering::Relaxed);
+        let found = self.existing(ino)?;
+        let (inode, fresh) = match (found, &edit) {
+            (Some(inode), _) => (inode, false),
+            (None, Edit::Inode { rec, .. }) => (
+                Arc::new(Inode::new(ino, InodeRec { blocks: 0, ..*rec })),
+                true,
+            ),
+            (None, edit) => {
+                // Its pages are skipped with it.
+                if let Edit::Pages { count, .. } = edit {
+                    pages.take(usize::from(*count)).for_each(drop);
+                }
+                if let Some((addr, count)) = edit.place() {
+                    self.core.agg.space().mark_recovered(addr, count)?;
+                    self.core.unused.lock().push((addr, count));
+                }
+                if !matches!(edit, Edit::Dead { .. }) {
+                    tracing::error!(volume = %self.id, inode = %ino, "the log names an unknown inode");
+                }
+                return Ok(());
+            }
+        };
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        match edit {
+            Edit::Inode { rec, .. } => {
+                self.change_top.fetch_max(rec.change, Ordering::Relaxed);
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.fresh |= fresh;
+                st.rec = InodeRec {
+                    blocks: st.rec.blocks,
+                    ..rec
+                };
+                if st.rec.nlink == 0 {
+                    self.unlinked.insert(ino);
+                }
+                if fresh {
+                    self.table.insert_new(&inode);
+                }
+            }
+            Edit::Dead { .. } => {
+                self.unlinked.remove(ino);
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.bury();
+                st.dead = true;
+                st.rec.nlink = 0;
+            }
+            Edit::PutEntry { cookie, entry, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.put_name(cookie, entry.to_owned(), false);
+                let charge = promise.take(1);
+                self.charge(delta, charge, ENTRY_BYTES + entry.name.len() as u64);
+            }
+            Edit::DelEntry { cookie, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.remove_name(cookie);
+                let charge = promise.take(1);
+                self.charge(delta, charge, ENTRY_BYTES);
+            }
+            Edit::Symlink { target, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.symlink = Some(target.into());
+            }
+            Edit::Pages { first, count, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
+                    self.put_recovered(delta, block, Page::logged(frame));
+                }
+            }
+            Edit::Placed {
+                first, addr, crcs, ..
+            } => {
+                let found = self.placed(addr, crcs)?;
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                for (block, page) in (first..).zip(found) {
+                    self.put_recovered(delta, block, page);
+                }
+            }
+            Edit::Punch { first, blocks, .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.file().punch(first, first + blocks);
+                let charge = promise.take(2);
+                self.charge(delta, charge, RANGE_BYTES);
+            }
+            Edit::Side {
+                kind, sub, value, ..
+            } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let heap = ENTRY_BYTES + value.map_or(0, <[u8]>::len) as u64;
+                delta.put_side(kind, sub, value.map(Box::from));
+                let charge = promise.take(1);
+                self.charge(delta, charge, heap);
+            }
+            Edit::Snapshot(_)
+            | Edit::VolumeMade { .. }
+            | Edit::Call { .. }
+            | Edit::Opened
+            | Edit::Position(_)
+            | Edit::Client { .. } => {}
+            Edit::Cut { size, .. } => {
+                let mut cx = Cx::new(Time::EPOCH);
+                let tail = loop {
+                    match self.cut_tail(&mut cx, ino, st, size) {
+                        Ok(tail) => break tail,
+                        Err(Stop::Fail(e)) => return Err(failed(e)),
+                        Err(Stop::Wait(_)) => return Err(StoreError::NoMemory),
+                        Err(stop) => self.resume_blocking(&mut cx, stop).map_err(failed)?,
+                    }
+                };
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                delta.file().cut(blocks_of(size));
+                if let Some(tail) = tail {
+                    self.put_recovered(delta, tail.block, tail.page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put_recovered(&self, delta: &mut Delta, block: u64, page: Page) {
+        let mut promise = Promise::if_possible(&self.core, 2);
+        self.put_page(delta, block, page, &mut promise);
+    }
+
+    /// The pages that a record says stand here. They are not read: see [`crate::overlay::direct`].
+    fn placed(&self, addr: BlockAddr, crcs: Crcs<'_>) -> Result<Vec<Page>, StoreError> {
+        let owned = self.core.agg.space().mark_recovered(addr, crcs.len())?;
+        if owned > 0 {
+            return Err(StoreError::Corrupt {
+                addr,
+                what: "the intent log and the trees both refer to it",
+            });
+        }
+        let placed = (addr.0..).zip(crcs.iter()).map(|(addr, crc)| Placed {
+            addr: BlockAddr(addr),
+            crc,
+        });
+        Ok(placed.map(|placed| Page::placed(None, placed)).collect())
+    }
+}

@@ -1,0 +1,264 @@
+//! Online verification: reads every block of the committed trees from the device and compares
+//! it with its checksum, while requests are served.
+//!
+//! It goes in slices, which are as long as a quarter of a second at the rate that it is to keep. Within a slice a committed root is held, so that none
+//! of its blocks is reused; between slices it is let go, so that a scrub of hours does not keep
+//! hours of freed blocks. The next slice goes on behind the last key in the root of that moment.
+//! What was written in between at keys already passed is not seen: it has only just been
+//! written, and the next scrub sees it. The caller sets the pace between slices.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use weir_base::{BLOCK_SIZE, Ino, VolumeId};
+use weir_store::node::Key;
+use weir_store::tree::{self, Visitor};
+use weir_store::verify::{Sweep, Verifier};
+use weir_store::{BlockPtr, StoreError, TreeRoot};
+
+use crate::format::catalog::AGGREGATE_TREE;
+use crate::format::record::{Window, kind};
+use crate::lifecycle::engine::Engine;
+use crate::ops::data::ptr_of;
+use crate::types::FsError;
+
+/// Blocks of a slice at least, 1 MiB, and at most, 256 MiB: at the end of each the device's queue
+/// runs empty.
+const LEAST_SLICE: u64 = 256;
+const MOST_SLICE: u64 = 1 << 16;
+
+/// A block that is damaged or cannot be read.
+#[derive(Clone, Debug)]
+pub struct ScrubFault {
+    /// The tree: a volume, or 0 for the aggregate's own.
+    pub tree: VolumeId,
+    /// The file and the block within it; `None` for a node of the tree.
+    pub data: Option<(Ino, u64)>,
+    /// What is wrong, with the block's place on the device.
+    pub error: StoreError,
+}
+
+impl fmt::Display for ScrubFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.data {
+            Some((ino, block)) => write!(
+                f,
+                "volume {}, inode {ino}, file block {block}: {}",
+                self.tree, self.error
+            ),
+            None => write!(f, "tree {}: {}", self.tree, self.error),
+        }
+    }
+}
+
+/// Who directs a scrub and hears of it.
+pub trait ScrubWatch {
+    /// Bytes per second that are to be read.
+    fn rate(&self) -> u64;
+
+    /// So many bytes were read in this slice; waits as long as the rate asks for. `Break` ends the scrub.
+    fn pace(&mut self, bytes: u64) -> ControlFlow<()>;
+
+    /// A block is damaged.
+    fn fault(&mut self, fault: ScrubFault);
+}
+
+/// What a scrub has read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Tree nodes.
+    pub nodes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Of both, how many are damaged.
+    pub faults: u64,
+    /// Whether it went through to the end.
+    pub complete: bool,
+}
+
+impl Engine {
+    /// Verifies everything that is committed: the aggregate's tree, the volumes' and their
+    /// snapshots'. Blocks the calling thread. A block that several snapshots share is read for
+    /// each of them.
+    ///
+    /// # Errors
+    /// [`StoreError::NoMemory`].
+    pub fn scrub(&self, watch: &mut dyn ScrubWatch) -> Result<Scrubbed, StoreError> {
+        let verifier = Verifier::new(self.aggregate())?;
+        let mut seen = Scrubbed::default();
+        let aggregate = self.aggregate();
+        // The life before the root: a root is protected by its own life and by any older one.
+        let of_aggregate = || Some((aggregate.life(), aggregate.root()));
+        let mut go_on = sweep(&verifier, AGGREGATE_TREE, of_aggregate, watch, &mut seen);
+        for volume in self.volumes() {
+            if go_on.is_break() {
+                return Ok(seen);
+            }
+            let live = || {
+                let state = volume.root.load_full();
+                let root = state.root;
+                Some((state, root))
+            };
+            go_on = sweep(&verifier, volume.id, live, watch, &mut seen);
+            for snapshot in volume.snapshots() {
+                if go_on.is_break() {
+                    return Ok(seen);
+                }
+                // Gone when it was deleted in the meantime.
+                let root = || match volume.open_snapshot(&snapshot.name) {
+                    Ok(view) => {
+                        let root = view.root.load().root;
+                        Some((Arc::clone(&view), root))
+                    }
+                    Err(FsError::NotFound) => None,
+                    Err(_) => None,
+                };
+                go_on = sweep(&verifier, volume.id, root, watch, &mut seen);
+            }
+        }
+        seen.complete = go_on.is_continue();
+        Ok(seen)
+    }
+}
+
+/// Verifies one tree in slices. `hold` takes the root of the moment together with what protects
+/// its blocks.
+fn sweep<T>(
+    verifier: &Verifier,
+    id: VolumeId,
+    hold: impl Fn() -> Option<(T, TreeRoot)>,
+    watch: &mut dyn ScrubWatch,
+    seen: &mut Scrubbed,
+) -> ControlFlow<()> {
+    let mut from = Some(Key::MIN);
+    while let Some(key) = from {
+        let Some((held, root)) = hold() else {
+            // It was deleted meanwhile.
+            break;
+        };
+        let quarter = watch.rate() / 4 / BLOCK_SIZE as u64;
+        let mut slice = Slice {
+            tree: id,
+            most: quarter.clamp(LEAST_SLICE, MOST_SLICE),
+            read: 0,
+            nodes: 0,
+            blocks: 0,
+            data: verifier.sweep(),
+            last: None,
+            faults: Vec::new(),
+        };
+        tree::walk_from(verifier, &root, key, &mut slice);
+        from = match slice.enough() {
+            true => slice.last.and_then(following),
+            false => None,
+        };
+        let mut faults = slice.faults;
+        slice.data.finish(&mut data_fault(id, &mut faults));
+        drop(held);
+        seen.nodes += slice.nodes;
+        seen.blocks += slice.blocks;
+        seen.faults += faults.len() as u64;
+        for fault in faults {
+            watch.fault(fault);
+        }
+        watch.pace(slice.read * BLOCK_SIZE as u64)?;
+    }
+    ControlFlow::Continue(())
+}
+
+/// The key behind `key`.
+fn following(key: Key) -> Option<Key> {
+    if let Some(sub) = key.sub.checked_add(1) {
+        return Some(Key::new(key.ino, key.kind, sub));
+    }
+    if let Some(kind) = key.kind.checked_add(1) {
+        return Some(Key::new(key.ino, kind, 0));
+    }
+    key.ino.checked_add(1).map(|ino| Key::new(ino, 0, 0))
+}
+
+/// What one slice collects.
+struct Slice<'v> {
+    tree: VolumeId,
+    /// Blocks that are enough.
+    most: u64,
+    /// Blocks read, or to be read.
+    read: u64,
+    nodes: u64,
+    /// Data blocks.
+    blocks: u64,
+    /// Verifies them; file and block of each.
+    data: Sweep<'v, (Ino, u64)>,
+    last: Option<Key>,
+    faults: Vec<ScrubFault>,
+}
+
+/// Reports a data block that is damaged or cannot be read.
+fn data_fault(
+    tree: VolumeId,
+    faults: &mut Vec<ScrubFault>,
+) -> impl FnMut(&BlockPtr, (Ino, u64), StoreError) {
+    move |_, place, error| {
+        faults.push(ScrubFault {
+            tree,
+            data: Some(place),
+            error,
+        });
+    }
+}
+
+impl Visitor for Slice<'_> {
+    fn node(&mut self, _ptr: &BlockPtr, _level: u8) -> bool {
+        self.nodes += 1;
+        self.read += 1;
+        true
+    }
+
+    fn record(&mut self, key: Key, value: &[u8]) {
+        self.last = Some(key);
+        if self.tree == AGGREGATE_TREE || key.kind != kind::EXTENT {
+            return;
+        }
+        // Whether records make sense is for the offline check; their node's checksum is right.
+        let Some(window) = Window::decode(value) else {
+            // See above.
+            return;
+        };
+        for (block, slot) in (key.sub..).zip(&window.blocks) {
+            if let Some(stored) = slot {
+                let mut fault = data_fault(self.tree, &mut self.faults);
+                self.data
+                    .push(ptr_of(*stored), (Ino(key.ino), block), &mut fault);
+                self.blocks += 1;
+                self.read += 1;
+            }
+        }
+    }
+
+    fn fault(&mut self, _ptr: &BlockPtr, _first: Key, error: &StoreError) {
+        self.faults.push(ScrubFault {
+            tree: self.tree,
+            data: None,
+            error: error.clone(),
+        });
+    }
+
+    fn enough(&self) -> bool {
+        self.read >= self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_follow_one_another() {
+        let max = u64::MAX;
+        assert_eq!(following(Key::new(1, 2, 3)), Some(Key::new(1, 2, 4)));
+        assert_eq!(following(Key::new(1, 2, max)), Some(Key::new(1, 3, 0)));
+        assert_eq!(following(Key::new(1, 255, max)), Some(Key::new(2, 0, 0)));
+        assert_eq!(following(Key::MAX), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! Attributes: reading and setting them, truncation, link targets, space.
+
+use std::sync::atomic::Ordering;
+
+use weir_base::limits::{MAX_FILE_SIZE, MAX_SYMLINK};
+use weir_base::{BLOCK_SIZE, Ino, Time};
+use weir_store::node::Key;
+
+use crate::format::edit::Edits;
+use crate::format::record::{DOS_ATTRIBUTES, InodeRec, SYMLINK_PIECE, blocks_of, kind};
+use crate::overlay::admission::SMALL_OP;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::Page;
+use crate::overlay::inode::State;
+use crate::overlay::volume::{Volume, alive, malformed, stamped};
+use crate::types::{Attr, Change, Done, FileKind, FsError, SetAttr, SetTime, StatFs, Stop};
+
+/// `rec` with the attributes that `set` names, size excepted. Does not stamp.
+pub(crate) fn with_attrs(mut rec: InodeRec, set: &SetAttr, now: Time) -> InodeRec {
+    if let Some(mode) = set.mode {
+        rec.mode = (mode & 0o7777) as u16;
+    }
+    rec.uid = set.uid.unwrap_or(rec.uid);
+    rec.gid = set.gid.unwrap_or(rec.gid);
+    match set.atime {
+        SetTime::Keep => {}
+        SetTime::Server => rec.atime = now,
+        SetTime::Client(t) => rec.atime = t,
+    }
+    match set.mtime {
+        SetTime::Keep => {}
+        SetTime::Server => rec.mtime = now,
+        SetTime::Client(t) => rec.mtime = t,
+    }
+    rec.ctime = set.ctime.unwrap_or(rec.ctime);
+    rec.btime = set.btime.unwrap_or(rec.btime);
+    rec.dos = set.dos.map_or(rec.dos, |dos| dos & DOS_ATTRIBUTES);
+    rec
+}
+
+/// A page that a truncation to the middle of a block leaves.
+pub(crate) struct CutTail {
+    pub(crate) block: u64,
+    pub(crate) page: Page,
+}
+
+impl Volume {
+    /// Attributes of an inode.
+    ///
+    /// # Errors
+    /// `Stale`, `Io`.
+    pub fn getattr(&self, cx: &mut Cx, ino: Ino) -> Result<Attr, Stop> {
+        let inode = self.inode(cx, ino)?;
+        let st = inode.state.read();
+        alive(&st)?;
+        Ok(self.attr_of(ino, &st))
+    }
+
+    /// Sets attributes. With `guard`, only if the change time is that one (RFC
+    /// 1813 section 3.3.2). Durable when answered.
+    ///
+    /// # Errors
+    /// `Stale`, `NotSync`, `Invalid` (a size on what is no regular file; `IsDir`
+    /// on a directory), `FileTooBig`, `NoSpace`, `ReadOnly`, `Io`.
+    pub fn setattr(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        set: &SetAttr,
+        guard: Option<Time>,
+    ) -> Result<Done<Change>, Stop> {
+        self.writable()?;
+        let given = |t| match t {
+            SetTime::Client(t) => Some(t),
+            SetTime::Keep | SetTime::Server => None,
+        };
+        let mut times = [given(set.atime), given(set.mtime), set.ctime, set.btime].into_iter();
+        if times.any(|t| t.is_some_and(|t| t.nanos >= 1_000_000_000)) {
+            return Err(FsError::Invalid.into());
+        }
+        if set.size.is_some_and(|s| s > MAX_FILE_SIZE) {
+            return Err(FsError::FileTooBig.into());
+        }
+        // Deleting must work on a full volume, and truncation is deleting.
+        let mut promise = match set.size {
+            Some(_) => self.promise_for_delete(cx, 6)?,
+            None => self.promise(cx, 4)?,
+        };
+        self.core.admit(SMALL_OP)?;
+        let inode = self.inode(cx, ino)?;
+        let pass = self.enter()?;
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        alive(st)?;
+        let before = self.attr_of(ino, st);
+        if guard.is_some_and(|g| g != before.ctime) {
+            return Err(FsError::NotSync.into());
+        }
+        if set.size.is_some() {
+            match st.rec.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(FsError::IsDir.into()),
+                _ => return Err(FsError::Invalid.into()),
+            }
+        }
+        let mut rec = stamped(st.rec, cx.now, set.size.is_some_and(|s| s != st.rec.size));
+        rec = with_attrs(rec, set, cx.now);
+        let mut tail = None;
+        let mut edits = Edits::new(self.id, 160);
+        if let Some(size) = set.size {
+            if size < st.rec.size {
+                tail = self.cut_tail(cx, ino, st, size)?;
+                edits.cut(ino, size);
+            }
+            rec.size = size;
+        }
+        edits.inode(ino, &rec);
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let shrinks = rec.size < st.rec.size;
+        let delta = self.touch(&pass, &inode, st, &mut promise);
+        if shrinks {
+            delta.file().cut(blocks_of(rec.size));
+            if let Some(CutTail { block, page }) = tail {
+                self.put_page(delta, block, page, &mut promise);
+            }
+        }
+        st.rec = rec;
+        st.unlogged = false;
+        Ok(Done {
+            value: Change {
+                before,
+                after: self.attr_of(ino, st),
+            },
+            lsn: Some(lsn),
+        })
+    }
+
+    /// The last block of a file cut to `size`, zeroed behind it, if that is
+    /// needed: bytes behind the end must read as zeros should the file grow.
+    pub(crate) fn cut_tail(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        size: u64,
+    ) -> Result<Option<CutTail>, Stop> {
+        let within = (size % BLOCK_SIZE as u64) as usize;
+        if within == 0 {
+            return Ok(None);
+        }
+        let block = size / BLOCK_SIZE as u64;
+        let Some(base) = self.block(cx, ino, st, block)? else {
+            return Ok(None);
+        };
+        let mut frame = self.frame()?;
+        let (keep, zero) = frame.split_at_mut(within);
+        keep.copy_from_slice(base.frame.get(..within).unwrap_or_default());
+        zero.fill(0);
+        // The log's cut makes the same page from a page that the log has; from
+        // one that it does not have, this one is not durable either.
+        let page = if base.durable {
+            Page::logged(frame.freeze())
+        } else {
+            Page::unlogged(frame.freeze())
+        };
+        Ok(Some(CutTail { block, page }))
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` if it is none, `Stale`, `Io`.
+    pub fn readlink(&self, cx: &mut Cx, ino: Ino) -> Result<(Vec<u8>, Attr), Stop> {
+        let inode = self.inode(cx, ino)?;
+        let st = inode.state.read();
+        alive(&st)?;
+        if st.rec.kind != FileKind::Symlink {
+            return Err(FsError::Invalid.into());
+        }
+        let attr = self.attr_of(ino, &st);
+        for delta in st.layers() {
+            if let Some(target) = &delta.symlink {
+                return Ok((target.to_vec(), attr));
+            }
+        }
+        let len = usize::try_from(st.rec.size)
+            .ok()
+            .filter(|n| *n <= MAX_SYMLINK)
+            .ok_or_else(|| malformed(self.id, ino, "link size"))?;
+        let mut target = Vec::with_capacity(len);
+        for piece in 0..len.div_ceil(SYMLINK_PIECE) as u64 {
+            let key = Key::new(ino.0, kind::SYMLINK, piece);
+            match self.tree_get(cx, &key)? {
+                Some(value) => target.extend_from_slice(&value),
+                None => return Err(malformed(self.id, ino, "link without target")),
+            }
+        }
+        if target.len() != len {
+            return Err(malformed(self.id, ino, "link target"));
+        }
+        Ok((target, attr))
+    }
+
+    /// Space and inodes: of the volume's limit if it has one, and never more
+    /// than the aggregate has.
+    pub fn statfs(&self) -> StatFs {
+        let block = BLOCK_SIZE as u64;
+        let used = self.blocks_used();
+        let (agg_total, agg_free) = self.core.capacity();
+        let limit = self.room();
+        let total = if limit == 0 { agg_total * block } else { limit };
+        // Saturates: a limit may be below what is used.
+        let free = total.saturating_sub(used * block).min(agg_free * block);
+        // An inode with its entry takes some 250 bytes of a leaf; inode numbers
+        // themselves do not run out.
+        let files_free = free / 256;
+        StatFs {
+            total,
+            free,
+            available: free,
+            files: total / 256,
+            files_free,
+        }
+    }
+
+    /// Bytes of data in the last consistency point: at most seconds old, and read without any lock.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+    }
+
+    /// Bytes of the capacity that are kept for what only snapshots hold.
+    pub fn reserve(&self) -> u64 {
+        self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// The capacity limit in bytes; 0: none.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+}

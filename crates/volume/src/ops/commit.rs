@@ -1,0 +1,222 @@
+//! COMMIT: making what was written without stability durable.
+//!
+//! A few pages go into the log, with the attributes. Up to [`ROUND`] are sent to their places
+//! ([`crate::overlay::direct`]): they have to be written there anyway, and writing them to the log first
+//! would do it twice. More than that, what cannot be sent, and what is still not durable after
+//! some rounds because clients go on writing, is left to a consistency point, which writes all of
+//! it in long runs: sending 40 MiB a commit in rounds took a sequential writer from 3,400 to
+//! 620 MiB/s.
+//!
+//! A page may be written again while what it was is on its way. What a commit has to make
+//! durable is what was written before it came, so if the newer contents are in no log yet
+//! the older ones still go there; if they are, the older ones must not come behind them.
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use weir_base::{BLOCK_SIZE, Ino};
+use weir_store::Frame;
+
+use crate::format::edit::Edits;
+use crate::overlay::admission::Promise;
+use crate::overlay::admission::SMALL_OP;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::{Delta, Layer, Page};
+use crate::overlay::direct::{Direct, Sent};
+use crate::overlay::inode::State;
+use crate::overlay::volume::{Volume, alive};
+use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
+
+/// Pages up to which a commit goes through the log: 256 KiB. At the rates that
+/// were measured for the log (1.3 ms a MiB) that costs less than a flush of its own.
+const LOG_PAGES: usize = 64;
+
+/// The same while the log keeps up: 1 MiB. One write that is durable by itself takes less
+/// time than writing to places, a flush and a record.
+const IDLE_LOG_PAGES: usize = 256;
+
+/// Most pages that are sent, all in one round: 8 MiB.
+const ROUND: usize = 2048;
+
+/// Rounds after which the rest is left to a consistency point.
+const ROUNDS: u16 = 4;
+
+impl Volume {
+    /// Makes the data written so far to `len` bytes at `off` durable (0: to the
+    /// end of the file). May need a consistency point, which it waits for.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid`, `ReadOnly` if the aggregate is poisoned, `Stale`, `Io`.
+    pub fn commit(&self, cx: &mut Cx, ino: Ino, off: u64, len: u64) -> Result<Done<Change>, Stop> {
+        self.writable()?;
+        let inode = self.inode(cx, ino)?;
+        let block = BLOCK_SIZE as u64;
+        let first = off / block;
+        let last = match len {
+            0 => u64::MAX,
+            // Saturates: an offset from a client.
+            _ => off.saturating_add(len - 1) / block,
+        };
+        let pass = self.enter()?;
+        let mut st = inode.state.write();
+        alive(&st)?;
+        match st.rec.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDir.into()),
+            _ => return Err(FsError::Invalid.into()),
+        }
+        let attr = self.attr_of(ino, &st);
+        let value = Change {
+            before: attr,
+            after: attr,
+        };
+        // It has waited for the consistency point after what it has to commit.
+        if cx.commit_epoch.is_some_and(|e| self.core.is_durable(e)) {
+            return Ok(Done { value, lsn: None });
+        }
+        if let Some(direct) = cx.direct.take() {
+            let landed = self.log_sent(ino, &mut st, direct);
+            landed.map_err(|failed| {
+                let (direct, stop) = *failed;
+                cx.direct = Some(direct);
+                stop
+            })?;
+        }
+        let most = match self.core.sends() {
+            true => LOG_PAGES,
+            false => IDLE_LOG_PAGES,
+        };
+        let most = most.min(self.core.agg.log().max_record().1);
+        let pages = unlogged(&st, first, last, ROUND);
+        if pages.len() > most {
+            if pages.len() <= ROUND && cx.commit_rounds < ROUNDS {
+                cx.commit_rounds += 1;
+                let mut promise = Promise::if_possible(&self.core, pages.len() as u64);
+                cx.direct = Direct::begin(&self.core, &mut promise, pages.into_vec());
+                if cx.direct.is_some() {
+                    return Err(Stop::Land);
+                }
+            }
+            let epoch = pass.epoch();
+            cx.commit_epoch = Some(epoch);
+            return Err(Stop::Wait(Pressure::Epoch(epoch)));
+        }
+        if pages.is_empty() && !st.unlogged {
+            // What another call has appended must be durable all the same.
+            return Ok(Done {
+                value,
+                lsn: self.core.last_appended(),
+            });
+        }
+        self.core
+            .admit((pages.len() * BLOCK_SIZE) as u64 + SMALL_OP)?;
+        let mut edits = Edits::new(self.id, 256);
+        edits.inode(ino, &st.rec);
+        edits.pages(ino, pages.iter().map(|(b, f)| (*b, f)));
+        let lsn = self.core.append(edits)?;
+        for delta in st.layers() {
+            if let Some(data) = &delta.data {
+                for (block, _) in &pages {
+                    data.mark_logged(*block);
+                }
+            }
+        }
+        st.unlogged = false;
+        Ok(Done {
+            value,
+            lsn: Some(lsn),
+        })
+    }
+
+    /// Logs where the pages are that have been sent to their places. What cannot be logged is returned.
+    fn log_sent(
+        &self,
+        ino: Ino,
+        st: &mut State,
+        direct: Direct,
+    ) -> Result<(), Box<(Direct, Stop)>> {
+        // Whether the log is to have it, and whether the current page takes its place.
+        let fate = |sent: &Sent| match visible(st, sent.block) {
+            Some((_, page)) if page.is_logged() => (false, false),
+            Some((depth, page)) => {
+                let current = |d: &Delta| d.segment == self.segment.load(Ordering::Relaxed);
+                let active = depth == 0 && st.active.as_deref().is_some_and(current);
+                (true, active && page.is(&sent.frame))
+            }
+            None => (false, false),
+        };
+        let fates: Vec<(bool, bool)> = direct.sent().iter().map(fate).collect();
+        let chosen = direct
+            .sent()
+            .iter()
+            .zip(&fates)
+            .filter(|(_, (log, _))| *log);
+        let mut edits = Edits::new(self.id, 160 + 4 * fates.len());
+        edits.inode(ino, &st.rec);
+        edits.placed(ino, chosen.map(|(sent, _)| sent.place()));
+        if let Err(stop) = self
+            .core
+            .admit(edits.meta.len() as u64)
+            .and_then(|()| self.core.append(edits).map(drop))
+        {
+            return Err(Box::new((direct, stop)));
+        }
+        st.unlogged = false;
+        let mut unused = Vec::new();
+        for (sent, (_, takes)) in direct.taken().into_iter().zip(fates) {
+            let (block, placed) = sent.place();
+            match st.active.as_deref_mut().filter(|_| takes) {
+                Some(active) => active.file().set_placed(block, placed),
+                None => {
+                    // A consistency point is writing it, or it is out of date.
+                    let same = visible(st, block)
+                        .filter(|(_, page)| page.is(&sent.frame))
+                        .map(|(depth, _)| depth);
+                    let layer = same.and_then(|depth| st.layers().nth(depth));
+                    if let Some(data) = layer.and_then(|layer| layer.data.as_deref()) {
+                        data.mark_logged(block);
+                    }
+                    unused.push((placed.addr, 1));
+                }
+            }
+        }
+        self.core.unused.lock().append(&mut unused);
+        Ok(())
+    }
+}
+
+/// The page that is seen at a block, and its layer's number; `None` if there is none in
+/// the overlays.
+fn visible(st: &State, block: u64) -> Option<(usize, &Page)> {
+    let said = st.layers().map(|layer| layer.block(block)).enumerate();
+    let mut said = said.filter(|(_, layer)| !matches!(layer, Layer::Below));
+    match said.next()? {
+        (depth, Layer::Page(page)) => Some((depth, page)),
+        _ => None,
+    }
+}
+
+/// The visible pages in a range that the log does not have, in order; if there
+/// are more than `most`, not all of them but more than `most`.
+fn unlogged(st: &State, first: u64, last: u64, most: usize) -> SmallVec<[(u64, Frame); 4]> {
+    let mut found: SmallVec<[(u64, Frame); 4]> = SmallVec::new();
+    for (depth, layer) in st.layers().enumerate() {
+        let Some(data) = layer.data.as_deref() else {
+            // It has changed no data.
+            continue;
+        };
+        // What a newer layer hides is not to be made durable again.
+        let visible = |block: u64| {
+            let mut above = st.layers().take(depth);
+            above.all(|a| matches!(a.block(block), Layer::Below))
+        };
+        let pages = data
+            .unlogged_in(first..=last)
+            .filter(|(block, _)| visible(*block))
+            .take(most + 1);
+        // What the log does not have is in memory.
+        found.extend(pages.filter_map(|(block, page)| Some((block, page.frame.clone()?))));
+    }
+    found.sort_unstable_by_key(|(block, _)| *block);
+    found
+}

@@ -1,0 +1,633 @@
+//! Reading and writing file data.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
+use weir_base::{BLOCK_SIZE, Ino, Time, invariant};
+use weir_store::node::Key;
+use weir_store::tree;
+use weir_store::{BlockPtr, Class, Frame, FrameMut};
+
+use crate::format::edit::Edits;
+use crate::format::record::{Stored, WINDOW, Window, blocks_of, kind};
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::{Charge, Delta, Layer, Page, Put};
+use crate::overlay::direct::{self, Direct, LARGE, Sent};
+use crate::overlay::inode::{Inode, State};
+use crate::overlay::readahead::Plan;
+use crate::overlay::volume::{Source, Volume, alive, malformed, stamped};
+use crate::types::{
+    Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, SetIds, Stability, Stop, Written,
+    without_set_ids,
+};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// A block's contents.
+pub(crate) struct Base {
+    pub(crate) frame: Frame,
+    /// The log or the tree has them.
+    pub(crate) durable: bool,
+}
+
+/// What the overlays say about a block.
+enum Overlay {
+    Page(Base),
+    /// A page that is on the device only.
+    Away(BlockPtr),
+    Hole,
+    Tree,
+}
+
+fn overlay(st: &State, block: u64) -> Overlay {
+    for delta in st.layers() {
+        match Delta::block(delta, block) {
+            Layer::Page(page) => {
+                return match (&page.frame, &page.placed) {
+                    (Some(frame), _) => Overlay::Page(Base {
+                        frame: frame.clone(),
+                        durable: page.is_logged(),
+                    }),
+                    (None, Some(placed)) => Overlay::Away(placed.ptr()),
+                    (None, None) => unreachable!("a page is somewhere"),
+                };
+            }
+            Layer::Hole => return Overlay::Hole,
+            Layer::Below => {}
+        }
+    }
+    Overlay::Tree
+}
+
+fn has_data(delta: &Delta) -> bool {
+    delta.data.is_some() || delta.fresh
+}
+
+/// Only regular files have data; directories are told apart because protocols do.
+fn regular(st: &State) -> Result<(), Stop> {
+    alive(st)?;
+    match st.rec.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FsError::IsDir.into()),
+        _ => Err(FsError::Invalid.into()),
+    }
+}
+
+impl Volume {
+    /// A frame for new data.
+    pub(crate) fn frame(&self) -> Result<FrameMut, Stop> {
+        self.core
+            .agg
+            .cache()
+            .alloc(Class::Foreground)
+            .ok_or(Stop::Wait(Pressure::Memory))
+    }
+
+    /// Where the committed tree stores a file block.
+    fn stored(&self, cx: &mut Cx, ino: Ino, block: u64) -> Result<Option<Stored>, Stop> {
+        let start = Window::start_of(block);
+        let key = Key::new(ino.0, kind::EXTENT, start);
+        match self.tree_get(cx, &key)? {
+            None => Ok(None),
+            Some(value) => Window::find(&value, (block - start) as usize)
+                .map_err(|_| malformed(self.id, ino, "extent")),
+        }
+    }
+
+    /// The contents of one block; `None` for a hole.
+    pub(crate) fn block(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        block: u64,
+    ) -> Result<Option<Base>, Stop> {
+        let ptr = match overlay(st, block) {
+            Overlay::Page(base) => return Ok(Some(base)),
+            Overlay::Hole => return Ok(None),
+            Overlay::Away(ptr) => ptr,
+            Overlay::Tree => match self.stored(cx, ino, block)? {
+                Some(stored) => ptr_of(stored),
+                None => return Ok(None),
+            },
+        };
+        let src = Source {
+            cache: self.core.agg.cache(),
+            cx,
+        };
+        let root = self.root.load();
+        let frame = tree::NodeSource::node(&src, &ptr).map_err(|s| self.stop(cx, &root, s))?;
+        Ok(Some(Base {
+            frame,
+            durable: true,
+        }))
+    }
+
+    /// Reads up to `len` bytes at `off`; fewer at the end of the file, or before
+    /// a block that cannot be read. Holes are read as zeros.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` if it is no regular file, `Stale`, `Io` if the first
+    /// block cannot be read.
+    pub fn read(&self, cx: &mut Cx, ino: Ino, off: u64, len: usize) -> Result<ReadOut, Stop> {
+        self.read_if(cx, ino, off, len, |_| Ok(()))
+    }
+
+    /// As [`Volume::read`], if the file's attributes at that moment allow it: if not, nothing is fetched and no access noted.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn read_if<E: From<Stop>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        len: usize,
+        allowed: impl FnOnce(&Attr) -> Result<(), E>,
+    ) -> Result<ReadOut, E> {
+        let inode = self.inode(cx, ino)?;
+        let st = inode.state.read();
+        regular(&st)?;
+        let attr = self.attr_of(ino, &st);
+        allowed(&attr)?;
+        // Saturates: an offset from a client.
+        let end = off.saturating_add(len.min(MAX_IO) as u64).min(st.rec.size);
+        if off >= end {
+            return Ok(ReadOut {
+                pages: SmallVec::new(),
+                first: 0,
+                len: 0,
+                eof: off >= st.rec.size,
+                attr,
+            });
+        }
+        let blocks = off / BLOCK..(end - 1) / BLOCK + 1;
+        let mut foreseen = 0;
+        let pages = self.pages(cx, ino, &st, blocks.clone(), &mut foreseen);
+        if foreseen > 0 || matches!(pages, Err(Stop::Fetch(_))) {
+            self.foresee(cx, ino, blocks, blocks_of(st.rec.size));
+        }
+        let pages = pages?;
+        // Nothing has to be fetched for this one.
+        if let Some(plan) = cx.ahead.take() {
+            plan.start(&self.core);
+        }
+        let mut out = read_out(pages, off, end, attr);
+        if access_is_news(&attr, cx.now) && !self.read_only {
+            drop(st);
+            inode.state.write().rec.atime = cx.now;
+            out.attr.atime = cx.now;
+        }
+        Ok(out)
+    }
+
+    /// Takes note of a request for these blocks of a file of `size` blocks, once a request,
+    /// and plans what is to be read ahead of the next ones.
+    fn foresee(&self, cx: &mut Cx, ino: Ino, blocks: Range<u64>, size: u64) {
+        if std::mem::replace(&mut cx.noted, true) {
+            return;
+        }
+        let room = self.core.agg.cache().ahead_room();
+        let file = self.table.file_id(ino);
+        let next = self.core.read_ahead.request(file, blocks, size, room);
+        cx.ahead = next.map(|blocks| Plan::new(self.root.load_full(), ino, blocks));
+    }
+
+    /// The pages of these blocks; fewer if one in between cannot be read, at least one.
+    /// Adds to `foreseen` how many of them were read ahead and had not been asked for.
+    fn pages(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        blocks: Range<u64>,
+        foreseen: &mut usize,
+    ) -> Result<SmallVec<[Frame; 16]>, Stop> {
+        let (first, last) = (blocks.start, blocks.end - 1);
+        let mut pages = SmallVec::with_capacity((last - first + 1) as usize);
+        let layered = st.layers().any(has_data);
+        let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
+        let mut window: Option<(u64, Option<tree::Value>)> = None;
+        // The deltas are consulted before the root is loaded: a root is published
+        // before the delta that it has taken in is dropped.
+        let root = self.root.load();
+        let cache = self.core.agg.cache();
+        let mut absent: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut block = first;
+        'blocks: while block <= last {
+            if layered {
+                match overlay(st, block) {
+                    Overlay::Page(base) => {
+                        pages.push(base.frame);
+                        block += 1;
+                        continue;
+                    }
+                    Overlay::Away(ptr) => {
+                        if let Some(frame) = cache.get(&ptr).or_else(|| cx.pinned(&ptr).cloned()) {
+                            pages.push(frame);
+                        } else if !cx.is_bad(&ptr) {
+                            missing.push(ptr);
+                            pages.push(Frame::zero());
+                        } else if pages.is_empty() {
+                            return Err(FsError::Io.into());
+                        } else {
+                            // What stands before it is the reply.
+                            break;
+                        }
+                        block += 1;
+                        continue;
+                    }
+                    Overlay::Hole => {
+                        pages.push(Frame::zero());
+                        block += 1;
+                        continue;
+                    }
+                    Overlay::Tree => {}
+                }
+            }
+            let start = Window::start_of(block);
+            if window.as_ref().is_none_or(|(at, _)| *at != start) {
+                let key = Key::new(ino.0, kind::EXTENT, start);
+                let src = Source { cache, cx };
+                match tree::get(&src, &root.root, &key) {
+                    Ok(value) => window = Some((start, value)),
+                    Err(tree::Stop::Fetch(ptrs)) => {
+                        missing.extend(ptrs);
+                        break;
+                    }
+                    // A damaged node costs what it covers and no more.
+                    Err(tree::Stop::Fail(_)) if !pages.is_empty() && missing.is_empty() => break,
+                    Err(stop) => return Err(self.stop(cx, &root, stop)),
+                }
+            }
+            let found = match &window {
+                Some((_, Some(value))) => Window::span(value, (block - start) as usize)
+                    .map_err(|_| malformed(self.id, ino, "extent"))?,
+                _ => None,
+            };
+            let Some(span) = found else {
+                pages.push(Frame::zero());
+                block += 1;
+                continue;
+            };
+            // Below an overlay each block has to be asked for by itself.
+            let count = match layered {
+                true => 1,
+                false => span.len().min(last.min(start + WINDOW - 1) - block + 1),
+            };
+            let base = pages.len();
+            *foreseen += cache.get_run(span.addr, span.birth, count, |frame| {
+                if frame.is_none() {
+                    absent.push(pages.len());
+                }
+                pages.push(frame.unwrap_or_else(Frame::zero));
+            });
+            block += count;
+            for at in absent.drain(..) {
+                let Some(stored) = span.get(at - base) else {
+                    invariant!(
+                        false,
+                        "page {at} was not in the cache, of {} from {base} on",
+                        span.len()
+                    );
+                    continue;
+                };
+                let ptr = ptr_of(stored);
+                if let Some(frame) = cx.pinned(&ptr) {
+                    if let Some(page) = pages.get_mut(at) {
+                        *page = frame.clone();
+                    }
+                } else if cx.is_bad(&ptr) {
+                    if at == 0 {
+                        return Err(FsError::Io.into());
+                    }
+                    pages.truncate(at);
+                    break 'blocks;
+                } else {
+                    missing.push(ptr);
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(pages);
+        }
+        cx.hold(&root);
+        Err(Stop::Fetch(missing))
+    }
+
+    /// As [`Volume::write_by`], by somebody privileged.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Done<Written>, Stop> {
+        self.write_by(SetIds::Keep, cx, ino, off, data, stability)
+    }
+
+    /// Writes `data` at `off`, extending the file if need be, and does to its mode what `set_ids` says. Granted is what
+    /// was asked for; data that is to be stable goes to the log with the
+    /// attributes, or much of it to its place before them, so `DataSync` is given as
+    /// `FileSync`. Of what goes to the log as much is written as one record holds: a write is in the log wholly or not at
+    /// all. When it has stopped with [`Stop::Land`] it has taken the data: of what it
+    /// is given when it is run again only the length counts.
+    ///
+    /// # Errors
+    /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
+    /// `FileTooBig`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    pub fn write_by(
+        &self,
+        set_ids: SetIds,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<Done<Written>, Stop> {
+        self.writable()?;
+        if data.len() > MAX_IO {
+            return Err(FsError::Invalid.into());
+        }
+        off.checked_add(data.len() as u64)
+            .filter(|end| *end <= MAX_FILE_SIZE)
+            .ok_or(FsError::FileTooBig)?;
+        let inode = self.inode(cx, ino)?;
+        if data.is_empty() {
+            let st = inode.state.read();
+            regular(&st)?;
+            let attr = self.attr_of(ino, &st);
+            let change = Change {
+                before: attr,
+                after: attr,
+            };
+            return Ok(written(0, change, stability, None));
+        }
+        if stability != Stability::Unstable
+            && cx.direct.is_none()
+            && self.send(cx, &inode, off, data)?
+        {
+            return Err(Stop::Land);
+        }
+        let mut direct = cx.direct.take();
+        let data = match (stability, &direct) {
+            (Stability::Unstable, _) | (_, Some(_)) => data,
+            (_, None) => {
+                let pages = self.core.agg.log().max_record().1 as u64;
+                let most = (off / BLOCK + pages) * BLOCK - off;
+                data.get(..most as usize).unwrap_or(data)
+            }
+        };
+        let result = self.write_in(set_ids, cx, &inode, off, data, stability, &mut direct);
+        cx.direct = direct;
+        result
+    }
+
+    /// Begins to write what is large enough of stable data to its place; `false` if it goes
+    /// through the log.
+    fn send(&self, cx: &mut Cx, inode: &Inode, off: u64, data: &[u8]) -> Result<bool, Stop> {
+        let blocks = direct::whole_blocks(off, off + data.len() as u64);
+        // Saturates: there may be no whole block.
+        let count = blocks.end.saturating_sub(blocks.start);
+        if count < LARGE || !self.core.sends() || self.protected.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        regular(&inode.state.read())?;
+        self.core.admit(0)?;
+        let mut promise = self.promise(cx, count)?;
+        let skip = (blocks.start * BLOCK - off) as usize;
+        let whole = data.get(skip..skip + count as usize * BLOCK_SIZE);
+        let frames = self.fill_frames(0, whole.unwrap_or_default())?;
+        let pages = (0..count)
+            .zip(frames)
+            .map(|(i, frame)| (blocks.start + i, frame.freeze()));
+        cx.direct = Direct::begin(&self.core, &mut promise, pages.collect());
+        Ok(match &mut cx.direct {
+            Some(direct) => {
+                let (head, rest) = data.split_at(skip);
+                let (_, tail) = rest.split_at(count as usize * BLOCK_SIZE);
+                direct.edges = (head.into(), tail.into());
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Writes; what `direct` has is at its place already, and is taken from it.
+    #[allow(clippy::too_many_arguments)] // Of one caller, which has them all.
+    fn write_in(
+        &self,
+        set_ids: SetIds,
+        cx: &mut Cx,
+        inode: &Arc<Inode>,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+        direct: &mut Option<Direct>,
+    ) -> Result<Done<Written>, Stop> {
+        let ino = inode.ino;
+        let stable = stability != Stability::Unstable;
+        let end = off + data.len() as u64;
+        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
+        let placed = match direct {
+            Some(_) => direct::whole_blocks(off, end),
+            None => last + 1..last + 1,
+        };
+        let (count, reserved) = (last - first + 1, placed.end - placed.start);
+        let others = count - reserved;
+        let nodes = count / WINDOW + 4;
+        let mut promise = self.promise_beside(cx, others + nodes, reserved)?;
+        self.core.admit(match stable {
+            true => others * BLOCK + reserved * 4 + 512,
+            false => 0,
+        })?;
+        let (head, tail) = match direct {
+            Some(Direct { edges, .. }) => (&*edges.0, &*edges.1),
+            None => (data, &[][..]),
+        };
+        let mut frames = self.fill_frames(off, head)?;
+        frames.extend(self.fill_frames(0, tail)?);
+
+        let pass = self.enter()?;
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        regular(st)?;
+        self.merge_edges(cx, ino, st, off, end, &mut frames)?;
+        let before = self.attr_of(ino, st);
+        let mut rec = stamped(st.rec, cx.now, true);
+        rec.size = rec.size.max(end);
+        if set_ids == SetIds::Clear {
+            rec.mode = without_set_ids(u32::from(rec.mode)) as u16;
+        }
+        let numbers = (first..placed.start).chain(placed.end..=last);
+        let frames = frames.into_iter().map(FrameMut::freeze);
+        let pages: SmallVec<[(u64, Frame); 16]> = numbers.zip(frames).collect();
+        let lsn = if stable {
+            let mut edits = Edits::new(self.id, 160 + 4 * reserved as usize);
+            edits.inode(ino, &rec);
+            edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
+            if let Some(direct) = direct {
+                edits.placed(ino, direct.sent().iter().map(Sent::place));
+            }
+            Some(self.core.append(edits)?)
+        } else {
+            None
+        };
+        let delta = self.touch(&pass, inode, st, &mut promise);
+        let (mut fresh, mut placed, mut again) = (0u64, 0u64, 0u64);
+        for (block, frame) in pages {
+            let page = match stable {
+                true => Page::logged(frame),
+                false => Page::unlogged(frame),
+            };
+            match delta.file().put(block, page) {
+                Put::New => fresh += 1,
+                Put::Over => {}
+                Put::OverPlaced => again += 1,
+            }
+        }
+        for (block, page) in direct
+            .take()
+            .into_iter()
+            .flat_map(Direct::taken)
+            .map(Sent::page)
+        {
+            if delta.file().put(block, page) == Put::New {
+                placed += 1;
+            }
+        }
+        let all = fresh + placed;
+        if all + again > 0 {
+            let charge = promise.take(fresh + again + all.div_ceil(WINDOW));
+            self.charge_pages(delta, Charge { placed, ..charge }, all);
+        }
+        st.rec = rec;
+        st.unlogged = !stable;
+        let change = Change {
+            before,
+            after: self.attr_of(ino, st),
+        };
+        Ok(written(data.len(), change, stability, lsn))
+    }
+
+    /// Frames of the blocks that `data` at `off` touches, zeros around it.
+    fn fill_frames(&self, off: u64, data: &[u8]) -> Result<SmallVec<[FrameMut; 16]>, Stop> {
+        let mut frames: SmallVec<[FrameMut; 16]> = SmallVec::new();
+        let mut rest = data;
+        let mut skip = (off % BLOCK) as usize;
+        while !rest.is_empty() {
+            let mut frame = self.frame()?;
+            let take = rest.len().min(BLOCK_SIZE - skip);
+            let (head, tail) = rest.split_at(take);
+            let (before, body) = frame.split_at_mut(skip);
+            let (body, after) = body.split_at_mut(take);
+            before.fill(0);
+            body.copy_from_slice(head);
+            after.fill(0);
+            frames.push(frame);
+            rest = tail;
+            skip = 0;
+        }
+        Ok(frames)
+    }
+
+    /// Adds to the first and the last frame what the file has around the write.
+    fn merge_edges(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        off: u64,
+        end: u64,
+        frames: &mut [FrameMut],
+    ) -> Result<(), Stop> {
+        let (first, last) = (off / BLOCK, (end - 1) / BLOCK);
+        let head = (off % BLOCK) as usize;
+        let tail = (end % BLOCK) as usize;
+        let size = st.rec.size;
+        let head_needed = head != 0 && first * BLOCK < size;
+        let tail_needed = tail != 0 && end < size;
+        if head_needed
+            && let (Some(base), Some(frame)) = (self.block(cx, ino, st, first)?, frames.first_mut())
+        {
+            copy_range(frame, &base.frame, 0..head);
+            if first == last && tail_needed {
+                copy_range(frame, &base.frame, tail..BLOCK_SIZE);
+            }
+        }
+        if tail_needed
+            && !(head_needed && first == last)
+            && let (Some(base), Some(frame)) = (self.block(cx, ino, st, last)?, frames.last_mut())
+        {
+            copy_range(frame, &base.frame, tail..BLOCK_SIZE);
+        }
+        Ok(())
+    }
+}
+
+/// Seconds after which an access is noted even if nothing was written: a day.
+const ACCESS_AGE: i64 = 86_400;
+
+/// Whether an access at `now` is to be noted: the first one after a change, and
+/// one a day, as under `relatime` of Linux. It is kept in memory only: a log record
+/// for each read would be a high price for a time that hardly anybody looks at.
+fn access_is_news(attr: &Attr, now: Time) -> bool {
+    // Saturates: times that clients set.
+    let since = now.secs.saturating_sub(attr.atime.secs);
+    let first = attr.atime <= attr.mtime && (attr.mtime <= now || since > 0);
+    now > attr.atime && (first || since > ACCESS_AGE)
+}
+
+fn copy_range(to: &mut FrameMut, from: &Frame, range: std::ops::Range<usize>) {
+    if let (Some(to), Some(from)) = (to.get_mut(range.clone()), from.get(range)) {
+        to.copy_from_slice(from);
+    }
+}
+
+pub(crate) fn ptr_of(stored: Stored) -> BlockPtr {
+    BlockPtr {
+        addr: stored.addr,
+        birth: stored.birth,
+        crc: stored.crc,
+    }
+}
+
+fn written(
+    len: usize,
+    change: Change,
+    stability: Stability,
+    lsn: Option<weir_base::Lsn>,
+) -> Done<Written> {
+    Done {
+        value: Written {
+            len,
+            change,
+            granted: match stability {
+                Stability::Unstable => Stability::Unstable,
+                _ => Stability::FileSync,
+            },
+        },
+        lsn,
+    }
+}
+
+/// Cuts the pages that were found to the bytes that were asked for.
+fn read_out(pages: SmallVec<[Frame; 16]>, off: u64, end: u64, attr: Attr) -> ReadOut {
+    let first = (off % BLOCK) as usize;
+    let have = pages.len() * BLOCK_SIZE - first;
+    let len = have.min((end - off) as usize);
+    ReadOut {
+        pages,
+        first,
+        len,
+        eof: off + len as u64 >= attr.size,
+        attr,
+    }
+}

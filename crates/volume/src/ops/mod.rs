@@ -1,0 +1,10 @@
+//! What an operation does.
+
+pub(crate) mod attr;
+pub(crate) mod commit;
+pub(crate) mod data;
+pub(crate) mod names;
+pub(crate) mod punch;
+pub(crate) mod readdir;
+pub(crate) mod rename;
+pub(crate) mod side;

@@ -1,0 +1,624 @@
+//! Names: looking up, creating, linking and removing them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
+use weir_base::{Ino, Lsn, Poison};
+
+use crate::format::edit::Edits;
+use crate::format::record::{DirentRef, InodeRec};
+use crate::ops::attr::with_attrs;
+use crate::overlay::admission::Promise;
+use crate::overlay::admission::SMALL_OP;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::ENTRY_BYTES;
+use crate::overlay::gate::Pass;
+use crate::overlay::inode::{Inode, State};
+use crate::overlay::volume::{
+    Hit, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, malformed, stamped,
+};
+use crate::types::{
+    Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
+    Stop,
+};
+
+/// Blocks that an operation on a few names may make a consistency point write:
+/// a leaf for each of up to three inodes and entries, and their shares above.
+pub(crate) const NAME_BLOCKS: u64 = 12;
+
+/// What a new inode is to be.
+struct NewInode<'a> {
+    rec: InodeRec,
+    target: Option<&'a [u8]>,
+}
+
+impl Volume {
+    /// Finds a name in a directory; also "." and "..".
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDir`, `NameTooLong`, `Invalid`, `Stale`, `Io`.
+    pub fn lookup(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Found, Stop> {
+        // A child that was removed between the two steps is searched for again.
+        loop {
+            let parent = self.inode(cx, dir)?;
+            let (hit, dir_attr) = {
+                let st = parent.state.read();
+                alive_dir(&st)?;
+                let dir_attr = self.attr_of(dir, &st);
+                match name {
+                    b"." => {
+                        return Ok(Found {
+                            ino: dir,
+                            attr: dir_attr,
+                            dir: dir_attr,
+                        });
+                    }
+                    b".." => (self.parent_of(dir, &st), dir_attr),
+                    _ => {
+                        check_name(name)?;
+                        match self.find(cx, dir, &st, name)? {
+                            Search::Hit(hit) => (hit.ino, dir_attr),
+                            Search::Miss(_) => return Err(FsError::NotFound.into()),
+                        }
+                    }
+                }
+            };
+            if hit == dir {
+                return Ok(Found {
+                    ino: dir,
+                    attr: dir_attr,
+                    dir: dir_attr,
+                });
+            }
+            let child = match self.inode(cx, hit) {
+                Err(Stop::Fail(FsError::Stale)) => {
+                    self.still_named(cx, &parent, name, hit)?;
+                    continue;
+                }
+                other => other?,
+            };
+            let st = child.state.read();
+            if st.dead {
+                continue;
+            }
+            return Ok(Found {
+                ino: hit,
+                attr: self.attr_of(hit, &st),
+                dir: dir_attr,
+            });
+        }
+    }
+
+    /// The parent of a directory; the root is its own.
+    pub(crate) fn parent_of(&self, dir: Ino, st: &State) -> Ino {
+        if dir == self.root() {
+            dir
+        } else {
+            st.rec.parent
+        }
+    }
+
+    /// An entry leads to an inode that does not exist. If it is still there, that
+    /// is damage; if not, it was removed meanwhile.
+    fn still_named(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        ino: Ino,
+    ) -> Result<(), Stop> {
+        let st = parent.state.read();
+        alive_dir(&st)?;
+        match self.find(cx, parent.ino, &st, name)? {
+            Search::Hit(hit) if hit.ino == ino => {
+                Err(malformed(self.id, parent.ino, "entry without inode"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a regular file, or opens an existing one as `how` says. Durable when
+    /// answered.
+    ///
+    /// # Errors
+    /// `Exists`, `IsDir` (an existing name that is no regular file), `NotDir`,
+    /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    pub fn create(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        how: CreateHow,
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        let mut rec = InodeRec::new(FileKind::Regular, attrs.mode.unwrap_or(0), cx.now);
+        rec = with_attrs(rec, attrs, cx.now);
+        rec.size = attrs.size.unwrap_or(0);
+        if rec.size > weir_base::limits::MAX_FILE_SIZE {
+            return Err(FsError::FileTooBig.into());
+        }
+        if let CreateHow::Exclusive(verifier) = how {
+            rec.verifier = Some(verifier);
+        }
+        match self.make(cx, dir, name, NewInode { rec, target: None }) {
+            Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {
+                self.open_existing(cx, dir, name, how, attrs)
+            }
+            other => other,
+        }
+    }
+
+    /// The answer to a create whose name exists.
+    fn open_existing(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        how: CreateHow,
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        let found = self.lookup(cx, dir, name)?;
+        let unchanged = Change {
+            before: found.dir,
+            after: found.dir,
+        };
+        let answer = |attr: Attr, lsn: Option<Lsn>| {
+            Ok(Done {
+                value: Created {
+                    ino: found.ino,
+                    attr,
+                    dir: unchanged,
+                },
+                lsn,
+            })
+        };
+        if found.attr.kind != FileKind::Regular {
+            return Err(match found.attr.kind {
+                FileKind::Directory if how == CreateHow::Unchecked => FsError::IsDir,
+                _ => FsError::Exists,
+            }
+            .into());
+        }
+        match how {
+            CreateHow::Exclusive(verifier) => {
+                // A repetition of the request that made it is answered as the
+                // first was (RFC 1813 section 3.3.8). Its record may still be on
+                // its way to the log, ahead of everything appended from now on.
+                let inode = self.inode(cx, found.ino)?;
+                if inode.state.read().rec.verifier != Some(verifier) {
+                    return Err(FsError::Exists.into());
+                }
+                answer(found.attr, self.core.last_appended())
+            }
+            _ => {
+                let truncate = SetAttr {
+                    size: attrs.size,
+                    ..SetAttr::default()
+                };
+                if attrs.size.is_none() {
+                    return answer(found.attr, self.core.last_appended());
+                }
+                let done = self.setattr(cx, found.ino, &truncate, None)?;
+                answer(done.value.after, done.lsn)
+            }
+        }
+    }
+
+    /// Makes a directory. Durable when answered.
+    ///
+    /// # Errors
+    /// As [`Volume::create`] guarded, and `TooManyLinks`.
+    pub fn mkdir(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        let mut rec = InodeRec::new(FileKind::Directory, attrs.mode.unwrap_or(0), cx.now);
+        rec = with_attrs(rec, attrs, cx.now);
+        rec.parent = dir;
+        self.make(cx, dir, name, NewInode { rec, target: None })
+    }
+
+    /// Makes a symbolic link to `target`, which may be any bytes but NUL. Durable
+    /// when answered.
+    ///
+    /// # Errors
+    /// As [`Volume::create`] guarded; `NameTooLong` for a target above
+    /// `MAX_SYMLINK` bytes, `Invalid` for an empty one.
+    pub fn symlink(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        target: &[u8],
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        if target.len() > MAX_SYMLINK {
+            return Err(FsError::NameTooLong.into());
+        }
+        if target.is_empty() || target.contains(&0) {
+            return Err(FsError::Invalid.into());
+        }
+        let mut rec = InodeRec::new(FileKind::Symlink, attrs.mode.unwrap_or(0o777), cx.now);
+        rec = with_attrs(rec, attrs, cx.now);
+        rec.size = target.len() as u64;
+        let target = Some(target);
+        self.make(cx, dir, name, NewInode { rec, target })
+    }
+
+    /// Makes a device node, socket or named pipe. Durable when answered.
+    ///
+    /// # Errors
+    /// As [`Volume::create`] guarded; `Invalid` for other kinds.
+    pub fn mknod(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        rdev: (u32, u32),
+        attrs: &SetAttr,
+    ) -> Result<Done<Created>, Stop> {
+        let mut rec = InodeRec::new(kind, attrs.mode.unwrap_or(0), cx.now);
+        rec = with_attrs(rec, attrs, cx.now);
+        match kind {
+            FileKind::Block | FileKind::Char => rec.rdev = rdev,
+            FileKind::Socket | FileKind::Fifo => {}
+            _ => return Err(FsError::Invalid.into()),
+        }
+        self.make(cx, dir, name, NewInode { rec, target: None })
+    }
+
+    /// Puts a new inode under a new name.
+    fn make(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        new: NewInode<'_>,
+    ) -> Result<Done<Created>, Stop> {
+        if is_dots(name) {
+            return Err(FsError::Exists.into());
+        }
+        check_name(name)?;
+        let is_dir = new.rec.kind == FileKind::Directory;
+        let parent = self.inode(cx, dir)?;
+        // The answer to an existing name needs no space.
+        let (found, change) = {
+            let st = parent.state.read();
+            alive_dir(&st)?;
+            (self.find(cx, dir, &st, name)?, st.rec.change)
+        };
+        if let Search::Hit(_) = found {
+            return Err(FsError::Exists.into());
+        }
+        self.writable()?;
+        let mut promise = self.promise(cx, NAME_BLOCKS)?;
+        self.core
+            .admit(SMALL_OP + new.target.map_or(0, |t| t.len() as u64))?;
+
+        let pass = self.enter()?;
+        let mut st = parent.state.write();
+        let st = &mut *st;
+        alive_dir(st)?;
+        let found = match found.still(change, st) {
+            Some(found) => found,
+            None => self.find(cx, dir, st, name)?,
+        };
+        let free = match found {
+            Search::Hit(_) => return Err(FsError::Exists.into()),
+            Search::Miss(free) => free.ok_or(FsError::NoSpace)?,
+        };
+        if is_dir && st.rec.nlink >= MAX_LINKS {
+            return Err(FsError::TooManyLinks.into());
+        }
+        let before = self.attr_of(dir, st);
+        let mut dir_rec = stamped(st.rec, cx.now, true);
+        dir_rec.entries += 1;
+        dir_rec.nlink += u32::from(is_dir);
+        let ino = Ino(self.next_ino.fetch_add(1, Ordering::Relaxed));
+        let entry = DirentRef {
+            ino,
+            kind: new.rec.kind,
+            name,
+        };
+        let mut edits = Edits::new(
+            self.id,
+            2 * InodeRec::LEN + 64 + name.len() + new.target.map_or(0, <[u8]>::len),
+        );
+        edits.inode(ino, &new.rec);
+        if let Some(target) = new.target {
+            edits.symlink(ino, target);
+        }
+        edits.put_entry(dir, free.cookie, entry);
+        edits.inode(dir, &dir_rec);
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+
+        let inode = Arc::new(Inode::new(ino, new.rec));
+        let attr = {
+            let mut child = inode.state.write();
+            let delta = self.touch(&pass, &inode, &mut child, &mut promise);
+            delta.fresh = true;
+            delta.symlink = new.target.map(Box::from);
+            self.attr_of(ino, &child)
+        };
+        self.table.insert_new(&inode);
+        let delta = self.touch(&pass, &parent, st, &mut promise);
+        delta.put_name(free.cookie, entry.to_owned(), free.bare);
+        let charge = promise.take(1);
+        self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
+        st.rec = dir_rec;
+        Ok(Done {
+            value: Created {
+                ino,
+                attr,
+                dir: Change {
+                    before,
+                    after: self.attr_of(dir, st),
+                },
+            },
+            lsn: Some(lsn),
+        })
+    }
+
+    /// Adds a name for an existing inode that is no directory. Durable when
+    /// answered.
+    ///
+    /// # Errors
+    /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`,
+    /// `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    pub fn link(&self, cx: &mut Cx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Done<Linked>, Stop> {
+        self.writable()?;
+        if is_dots(name) {
+            return Err(FsError::Exists.into());
+        }
+        check_name(name)?;
+        let parent = self.inode(cx, dir)?;
+        let inode = self.inode(cx, ino)?;
+        let mut promise = self.promise(cx, NAME_BLOCKS)?;
+        self.core.admit(SMALL_OP)?;
+
+        let pass = self.enter()?;
+        let mut locked = Locked::new(&[&parent, &inode]);
+        alive_dir(locked.get(dir)?)?;
+        let child = locked.get(ino)?;
+        alive(child)?;
+        if child.rec.kind == FileKind::Directory {
+            return Err(FsError::IsDir.into());
+        }
+        if child.rec.nlink == 0 {
+            // Open, and without a name it stays.
+            return Err(FsError::Stale.into());
+        }
+        if child.rec.nlink >= MAX_LINKS {
+            return Err(FsError::TooManyLinks.into());
+        }
+        let st = locked.get(dir)?;
+        let free = match self.find(cx, dir, st, name)? {
+            Search::Hit(_) => return Err(FsError::Exists.into()),
+            Search::Miss(free) => free.ok_or(FsError::NoSpace)?,
+        };
+        let before = self.attr_of(dir, st);
+        let mut dir_rec = stamped(st.rec, cx.now, true);
+        dir_rec.entries += 1;
+        let mut rec = stamped(child.rec, cx.now, false);
+        rec.nlink += 1;
+        let entry = DirentRef {
+            ino,
+            kind: rec.kind,
+            name,
+        };
+        let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64 + name.len());
+        edits.inode(ino, &rec);
+        edits.put_entry(dir, free.cookie, entry);
+        edits.inode(dir, &dir_rec);
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+
+        if let Some((inode, st)) = locked.get_mut(ino) {
+            self.touch(&pass, inode, st, &mut promise);
+            st.rec = rec;
+            st.unlogged = false;
+        }
+        if let Some((inode, st)) = locked.get_mut(dir) {
+            let delta = self.touch(&pass, inode, st, &mut promise);
+            delta.put_name(free.cookie, entry.to_owned(), free.bare);
+            let charge = promise.take(1);
+            self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
+            st.rec = dir_rec;
+        }
+        Ok(Done {
+            value: Linked {
+                dir: Change {
+                    before,
+                    after: self.attr_of(dir, locked.get(dir)?),
+                },
+                attr: self.attr_of(ino, locked.get(ino)?),
+            },
+            lsn: Some(lsn),
+        })
+    }
+
+    /// Removes a name that is no directory's. Durable when answered.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDir`, `NotDir`, `NameTooLong`, `Invalid`, `ReadOnly`,
+    /// `Stale`, `Io`.
+    pub fn remove(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Done<Removed>, Stop> {
+        if is_dots(name) {
+            return Err(FsError::IsDir.into());
+        }
+        self.unlink(cx, dir, name, false)
+    }
+
+    /// Removes an empty directory. Durable when answered.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `NotDir`, `NameTooLong`, `Invalid` for ".",
+    /// `ReadOnly`, `Stale`, `Io`.
+    pub fn rmdir(&self, cx: &mut Cx, dir: Ino, name: &[u8]) -> Result<Done<Removed>, Stop> {
+        match name {
+            b"." => Err(FsError::Invalid.into()),
+            b".." => Err(FsError::NotEmpty.into()),
+            _ => self.unlink(cx, dir, name, true),
+        }
+    }
+
+    fn unlink(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        want_dir: bool,
+    ) -> Result<Done<Removed>, Stop> {
+        self.writable()?;
+        check_name(name)?;
+        let parent = self.inode(cx, dir)?;
+        loop {
+            let (hit, change) = {
+                let st = parent.state.read();
+                alive_dir(&st)?;
+                (self.need(cx, dir, &st, name)?, st.rec.change)
+            };
+            let inode = self.child(cx, &parent, name, hit)?;
+            let Some(inode) = inode else { continue };
+            let mut promise = self.promise_for_delete(cx, NAME_BLOCKS)?;
+            self.core.admit(SMALL_OP)?;
+
+            let pass = self.enter()?;
+            let mut locked = Locked::new(&[&parent, &inode]);
+            let st = locked.get(dir)?;
+            alive_dir(st)?;
+            if st.rec.change != change && self.need(cx, dir, st, name)? != hit {
+                continue;
+            }
+            let child = locked.get(hit.ino)?;
+            alive(child)?;
+            removable(child, want_dir)?;
+            let before = self.attr_of(dir, st);
+            let mut dir_rec = stamped(st.rec, cx.now, true);
+            let guard = self.core.agg.guard();
+            dir_rec.entries = guard.less(dir_rec.entries, 1, "entries of a directory");
+            if want_dir {
+                dir_rec.nlink = guard.less(dir_rec.nlink, 1, "links of a directory");
+            }
+            let rec = unlinked(guard, child.rec, cx.now);
+            let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64);
+            edits.del_entry(dir, hit.cookie);
+            self.log_unlinked(&mut edits, hit.ino, &rec);
+            edits.inode(dir, &dir_rec);
+            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
+
+            let attr = match locked.get_mut(hit.ino) {
+                Some((inode, st)) => {
+                    self.apply_unlinked(&pass, inode, st, rec, &mut promise);
+                    self.attr_of(hit.ino, st)
+                }
+                None => return Err(FsError::Invalid.into()),
+            };
+            if let Some((inode, st)) = locked.get_mut(dir) {
+                let delta = self.touch(&pass, inode, st, &mut promise);
+                if !delta.remove_name(hit.cookie) {
+                    let charge = promise.take(1);
+                    self.charge(delta, charge, ENTRY_BYTES);
+                }
+                st.rec = dir_rec;
+            }
+            return Ok(Done {
+                value: Removed {
+                    dir: Change {
+                        before,
+                        after: self.attr_of(dir, locked.get(dir)?),
+                    },
+                    child: attr,
+                },
+                lsn: Some(lsn),
+            });
+        }
+    }
+
+    /// The entry of a name that must exist.
+    pub(crate) fn need(&self, cx: &mut Cx, dir: Ino, st: &State, name: &[u8]) -> Result<Hit, Stop> {
+        match self.find(cx, dir, st, name)? {
+            Search::Hit(hit) => Ok(hit),
+            Search::Miss(_) => Err(FsError::NotFound.into()),
+        }
+    }
+
+    /// The inode that an entry leads to; `None` if both are gone by now.
+    pub(crate) fn child(
+        &self,
+        cx: &mut Cx,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        hit: Hit,
+    ) -> Result<Option<Arc<Inode>>, Stop> {
+        match self.inode(cx, hit.ino) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Stop::Fail(FsError::Stale)) => {
+                self.still_named(cx, parent, name, hit.ino)?;
+                Ok(None)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+}
+
+/// Whether a name of this inode may be removed as a directory's or another's.
+pub(crate) fn removable(child: &State, want_dir: bool) -> Result<(), Stop> {
+    match (child.rec.kind == FileKind::Directory, want_dir) {
+        (true, false) => Err(FsError::IsDir.into()),
+        (false, true) => Err(FsError::NotDir.into()),
+        (true, true) if child.rec.entries > 0 => Err(FsError::NotEmpty.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The record after one of its names is removed; a directory has only one.
+pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> InodeRec {
+    let mut rec = stamped(rec, now, false);
+    rec.nlink = match rec.kind {
+        FileKind::Directory => 0,
+        _ => guard.less(rec.nlink, 1, "links of a file that has a name"),
+    };
+    rec
+}
+
+impl Volume {
+    /// Whether an inode that lost a name ends with it; its lock is held.
+    fn ends(&self, ino: Ino, rec: &InodeRec) -> bool {
+        let open = || rec.kind != FileKind::Directory && self.unlinked.is_pinned(ino);
+        rec.nlink == 0 && !open()
+    }
+
+    /// The edit for an inode that lost a name.
+    pub(crate) fn log_unlinked(&self, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
+        match self.ends(ino, rec) {
+            true => edits.dead(ino),
+            false => edits.inode(ino, rec),
+        }
+    }
+
+    /// Applies to an inode what [`unlinked`] made of its record and [`Volume::log_unlinked`] logged.
+    pub(crate) fn apply_unlinked(
+        &self,
+        pass: &Pass<'_>,
+        inode: &Arc<Inode>,
+        st: &mut State,
+        rec: InodeRec,
+        promise: &mut Promise<'_>,
+    ) {
+        let ends = self.ends(inode.ino, &rec);
+        let delta = self.touch(pass, inode, st, promise);
+        if ends {
+            delta.bury();
+            st.dead = true;
+        } else if rec.nlink == 0 {
+            self.unlinked.insert(inode.ino);
+        }
+        st.rec = rec;
+        st.unlogged = false;
+    }
+}

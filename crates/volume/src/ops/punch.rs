@@ -1,0 +1,115 @@
+//! Making holes in files (NFSv4.2 DEALLOCATE, RFC 7862 section 15.4; SMB's FSCTL_SET_ZERO_DATA).
+//!
+//! Whole blocks become holes: the overlay hides what is below it, the next consistency point frees what was stored, and what
+//! a snapshot still refers to stays as with any other change. At the edges, within a block, zeroes are written, unless
+//! there is a hole already. The record in the log has the range and the two pages, so replaying it computes nothing.
+
+use smallvec::SmallVec;
+use weir_base::limits::MAX_FILE_SIZE;
+use weir_base::{BLOCK_SIZE, Ino};
+use weir_store::Frame;
+
+use crate::format::edit::Edits;
+use crate::format::record::{InodeRec, blocks_of};
+use crate::overlay::admission::SMALL_OP;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::{Page, RANGE_BYTES};
+use crate::overlay::inode::State;
+use crate::overlay::volume::{Volume, alive, stamped};
+use crate::types::{Change, Done, FileKind, FsError, Stop};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+impl Volume {
+    /// Makes `len` bytes from `off` on read as zeroes, and frees what whole blocks of them take. What is behind the end of the
+    /// file is a hole already; its size stays. Durable when answered.
+    ///
+    /// # Errors
+    /// `Invalid` or `IsDir` for what is no regular file, `Invalid` for no bytes at all; `FileTooBig`; `NoSpace` (for the
+    /// edges), `ReadOnly`, `Stale`, `Io`.
+    pub fn punch(&self, cx: &mut Cx, ino: Ino, off: u64, len: u64) -> Result<Done<Change>, Stop> {
+        self.writable()?;
+        let end = off
+            .checked_add(len)
+            .filter(|end| *end <= MAX_FILE_SIZE)
+            .ok_or(FsError::FileTooBig)?;
+        if len == 0 {
+            return Err(FsError::Invalid.into());
+        }
+        // Deleting must work on a full volume.
+        let mut promise = self.promise_for_delete(cx, 10)?;
+        self.core.admit(SMALL_OP + 2 * BLOCK)?;
+        let inode = self.inode(cx, ino)?;
+        let pass = self.enter()?;
+        let mut st = inode.state.write();
+        let st = &mut *st;
+        alive(st)?;
+        match st.rec.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDir.into()),
+            _ => return Err(FsError::Invalid.into()),
+        }
+        let before = self.attr_of(ino, st);
+        let end = match end >= st.rec.size {
+            true => blocks_of(st.rec.size) * BLOCK,
+            false => end,
+        };
+        let rec = stamped(st.rec, cx.now, true);
+        let (first, behind) = (off.div_ceil(BLOCK), end / BLOCK);
+        let mut edges: SmallVec<[(u64, Frame); 2]> = SmallVec::new();
+        if off < end {
+            let (head, tail) = (off / BLOCK, (end - 1) / BLOCK);
+            if off % BLOCK != 0 {
+                edges.extend(self.zeroed(cx, ino, st, (off, end.min((head + 1) * BLOCK)))?);
+            }
+            if end % BLOCK != 0 && (tail != head || off % BLOCK == 0) {
+                edges.extend(self.zeroed(cx, ino, st, (off.max(tail * BLOCK), end))?);
+            }
+        }
+        let mut edits = Edits::new(self.id, 2 * InodeRec::LEN);
+        if first < behind {
+            edits.punch(ino, first, behind - first);
+        }
+        edits.pages(ino, edges.iter().map(|(block, page)| (*block, page)));
+        edits.inode(ino, &rec);
+        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let delta = self.touch(&pass, &inode, st, &mut promise);
+        if first < behind {
+            delta.file().punch(first, behind);
+            // The windows at both ends.
+            let charge = promise.take(2);
+            self.charge(delta, charge, RANGE_BYTES);
+        }
+        for (block, page) in edges {
+            self.put_page(delta, block, Page::logged(page), &mut promise);
+        }
+        st.rec = rec;
+        st.unlogged = false;
+        Ok(Done {
+            value: Change {
+                before,
+                after: self.attr_of(ino, st),
+            },
+            lsn: Some(lsn),
+        })
+    }
+
+    /// The block that these bytes lie in, with zeroes in their place; `None` if it is a hole.
+    fn zeroed(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        (from, to): (u64, u64),
+    ) -> Result<Option<(u64, Frame)>, Stop> {
+        let block = from / BLOCK;
+        let Some(base) = self.block(cx, ino, st, block)? else {
+            return Ok(None);
+        };
+        let mut frame = self.frame()?;
+        frame.copy_from_slice(&base.frame[..]);
+        let start = block * BLOCK;
+        frame[(from - start) as usize..(to - start) as usize].fill(0);
+        Ok(Some((block, frame.freeze())))
+    }
+}

@@ -1,0 +1,266 @@
+//! Renaming.
+//!
+//! Up to four inodes change: both directories, what is renamed, and what stood
+//! under the target name. They are found with the directories locked for reading
+//! only, then locked for writing in the order of their numbers, and looked up
+//! again; if the names lead elsewhere by then, everything starts over.
+//!
+//! A directory that moves to another parent could become its own ancestor. The
+//! check walks from the target to the root, and what it sees must stay true until
+//! the rename is done: only another such rename could change it, so these exclude
+//! one another by a lock of the volume, as in Linux.
+
+use weir_base::Ino;
+use weir_base::limits::MAX_LINKS;
+
+use crate::format::edit::Edits;
+use crate::format::record::{DirentRef, InodeRec};
+use crate::ops::names::{NAME_BLOCKS, removable, unlinked};
+use crate::overlay::admission::SMALL_OP;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::ENTRY_BYTES;
+use crate::overlay::volume::{
+    Free, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, stamped,
+};
+use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
+
+/// Directories between a directory and the root, at most; more is a cycle.
+const MAX_DEPTH: usize = 1 << 20;
+
+impl Volume {
+    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what stands
+    /// there (RFC 1813 section 3.3.14). Does nothing if both are names of the
+    /// same inode. Durable when answered.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`/`IsDir`/`NotDir` (target of the other sort),
+    /// `NotEmpty`, `Invalid` (into itself, or "." and ".."), `TooManyLinks`,
+    /// `NameTooLong`, `NoSpace`, `ReadOnly`, `Stale`, `Io`.
+    pub fn rename(
+        &self,
+        cx: &mut Cx,
+        from_dir: Ino,
+        from: &[u8],
+        to_dir: Ino,
+        to: &[u8],
+    ) -> Result<Done<Renamed>, Stop> {
+        self.writable()?;
+        if is_dots(from) || is_dots(to) {
+            return Err(FsError::Invalid.into());
+        }
+        check_name(from)?;
+        check_name(to)?;
+        let source_dir = self.inode(cx, from_dir)?;
+        let target_dir = self.inode(cx, to_dir)?;
+        loop {
+            let (hit, from_change) = {
+                let st = source_dir.state.read();
+                alive_dir(&st)?;
+                (self.need(cx, from_dir, &st, from)?, st.rec.change)
+            };
+            let (found, to_change) = {
+                let st = target_dir.state.read();
+                alive_dir(&st)?;
+                (self.find(cx, to_dir, &st, to)?, st.rec.change)
+            };
+            let over = match found {
+                Search::Hit(hit) => Some(hit),
+                Search::Miss(_) => None,
+            };
+            let Some(moved) = self.child(cx, &source_dir, from, hit)? else {
+                // Another call has taken name and inode away: looked up again.
+                continue;
+            };
+            let replaced = match over {
+                None => None,
+                Some(over) => match self.child(cx, &target_dir, to, over)? {
+                    None => continue,
+                    some => some,
+                },
+            };
+            let moves_dir = hit.kind == FileKind::Directory && from_dir != to_dir;
+            let _exclusive = moves_dir.then(|| self.renames.lock());
+            if moves_dir {
+                self.check_not_below(cx, hit.ino, to_dir)?;
+            }
+            let mut promise = self.promise(cx, NAME_BLOCKS)?;
+            self.core.admit(SMALL_OP)?;
+
+            let pass = self.enter()?;
+            let mut inodes = vec![&source_dir, &target_dir, &moved];
+            inodes.extend(replaced.as_ref());
+            let mut locked = Locked::new(&inodes);
+            let source = locked.get(from_dir)?;
+            let target = locked.get(to_dir)?;
+            alive_dir(source)?;
+            alive_dir(target)?;
+            if source.rec.change != from_change && self.need(cx, from_dir, source, from)? != hit {
+                continue;
+            }
+            let found = match found.still(to_change, target) {
+                Some(found) => found,
+                None => self.find(cx, to_dir, target, to)?,
+            };
+            let (over_now, free) = match found {
+                Search::Hit(hit) => (Some(hit), None),
+                Search::Miss(free) => (None, free),
+            };
+            if over_now != over {
+                continue;
+            }
+            let before = (self.attr_of(from_dir, source), self.attr_of(to_dir, target));
+            if over.is_some_and(|o| o.ino == hit.ino) {
+                let same = |a| Change {
+                    before: a,
+                    after: a,
+                };
+                // A repetition after a crash may find other names, so the call is logged although it changes nothing.
+                let lsn = match cx.call {
+                    Some(_) => {
+                        let edits = Edits::new(self.id, 64);
+                        Some(self.core.append_call(cx, self.id, edits, Ino(0))?)
+                    }
+                    None => self.core.last_appended(),
+                };
+                return Ok(Done {
+                    value: Renamed {
+                        from: same(before.0),
+                        to: same(before.1),
+                    },
+                    lsn,
+                });
+            }
+            let subject = locked.get(hit.ino)?;
+            alive(subject)?;
+            let is_dir = subject.rec.kind == FileKind::Directory;
+            if let Some(over) = over {
+                let victim = locked.get(over.ino)?;
+                alive(victim)?;
+                removable(victim, is_dir)?;
+            }
+            let place = match over {
+                Some(over) => Free {
+                    cookie: over.cookie,
+                    bare: false,
+                },
+                None => free.ok_or(FsError::NoSpace)?,
+            };
+
+            // The records after it. Both directories may be the same one.
+            let mut from_rec = stamped(source.rec, cx.now, true);
+            let mut to_rec = stamped(target.rec, cx.now, true);
+            let same_dir = from_dir == to_dir;
+            let adds_link = is_dir && !same_dir && over.is_none();
+            if adds_link && target.rec.nlink >= MAX_LINKS {
+                return Err(FsError::TooManyLinks.into());
+            }
+            let guard = self.core.agg.guard();
+            from_rec.entries = guard.less(from_rec.entries, 1, "entries of a directory");
+            if is_dir && (!same_dir || over.is_some()) {
+                from_rec.nlink = guard.less(from_rec.nlink, 1, "links of a directory");
+            }
+            if !same_dir {
+                to_rec.entries += u64::from(over.is_none());
+                to_rec.nlink += u32::from(adds_link);
+            } else {
+                from_rec.entries += u64::from(over.is_none());
+            }
+            let mut rec = stamped(subject.rec, cx.now, false);
+            if is_dir {
+                rec.parent = to_dir;
+            }
+            let victim_rec = match over {
+                Some(over) => {
+                    let victim = locked.get(over.ino)?.rec;
+                    Some((over.ino, unlinked(guard, victim, cx.now)))
+                }
+                None => None,
+            };
+            let entry = DirentRef {
+                ino: hit.ino,
+                kind: rec.kind,
+                name: to,
+            };
+            let mut edits = Edits::new(self.id, 4 * InodeRec::LEN + 128 + to.len());
+            edits.del_entry(from_dir, hit.cookie);
+            edits.put_entry(to_dir, place.cookie, entry);
+            edits.inode(hit.ino, &rec);
+            if let Some((ino, rec)) = &victim_rec {
+                self.log_unlinked(&mut edits, *ino, rec);
+            }
+            edits.inode(from_dir, &from_rec);
+            if !same_dir {
+                edits.inode(to_dir, &to_rec);
+            }
+            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
+
+            if let Some((inode, st)) = locked.get_mut(hit.ino) {
+                self.touch(&pass, inode, st, &mut promise);
+                st.rec = rec;
+                st.unlogged = false;
+            }
+            if let Some((ino, rec)) = victim_rec
+                && let Some((inode, st)) = locked.get_mut(ino)
+            {
+                self.apply_unlinked(&pass, inode, st, rec, &mut promise);
+            }
+            let bytes = ENTRY_BYTES + to.len() as u64;
+            if let Some((inode, st)) = locked.get_mut(from_dir) {
+                let delta = self.touch(&pass, inode, st, &mut promise);
+                let vanished = delta.remove_name(hit.cookie);
+                if same_dir {
+                    delta.put_name(place.cookie, entry.to_owned(), place.bare);
+                }
+                // A new name in the place of one that left nothing behind adds
+                // nothing: that one was charged.
+                if !vanished {
+                    let charge = promise.take(2);
+                    self.charge(delta, charge, bytes);
+                }
+                st.rec = from_rec;
+            }
+            if !same_dir && let Some((inode, st)) = locked.get_mut(to_dir) {
+                let delta = self.touch(&pass, inode, st, &mut promise);
+                delta.put_name(place.cookie, entry.to_owned(), place.bare);
+                let charge = promise.take(1);
+                self.charge(delta, charge, bytes);
+                st.rec = to_rec;
+            }
+            return Ok(Done {
+                value: Renamed {
+                    from: Change {
+                        before: before.0,
+                        after: self.attr_of(from_dir, locked.get(from_dir)?),
+                    },
+                    to: Change {
+                        before: before.1,
+                        after: self.attr_of(to_dir, locked.get(to_dir)?),
+                    },
+                },
+                lsn: Some(lsn),
+            });
+        }
+    }
+
+    /// Refuses if `dir` is `ancestor` or lies below it.
+    fn check_not_below(&self, cx: &mut Cx, ancestor: Ino, dir: Ino) -> Result<(), Stop> {
+        let mut at = dir;
+        for _ in 0..MAX_DEPTH {
+            if at == ancestor {
+                return Err(FsError::Invalid.into());
+            }
+            if at == self.root() {
+                return Ok(());
+            }
+            let inode = self.inode(cx, at)?;
+            let st = inode.state.read();
+            alive(&st)?;
+            at = st.rec.parent;
+        }
+        Err(crate::overlay::volume::malformed(
+            self.id,
+            dir,
+            "directories form a cycle",
+        ))
+    }
+}

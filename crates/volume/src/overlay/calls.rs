@@ -1,0 +1,291 @@
+//! The calls that were carried out last, so that a client that repeats one after a crash gets its reply and not what
+//! running it a second time would give.
+//!
+//! The protocol above knows a call by a key. A call that changes something hands it down with its context ([`Cx::call`]),
+//! and it becomes part of the operation's log record: the call is known to have been carried out exactly if it was. Recovery finds
+//! the keys of what it replays. But the log is cut at every consistency point, perhaps a moment before the crash, so the
+//! newest keys are written with it too, into the aggregate's tree. Those before the cut come from there and those behind it
+//! from the log, none twice and none missing.
+//!
+//! **Bound.** [`KEPT`] calls are kept, oldest out first, in 1 MiB of memory and on disk. That is more than clients can have
+//! waiting for replies (a Linux client has 128 at most on a connection), and a crash loses no more than the replies
+//! that were on their way. What the log has in addition is found as long as memory for replies allows.
+//!
+//! **Cost.** A push under one of [`SHARDS`] locks for each call that changes something; at a consistency point, a copy
+//! of what was pushed since the last one, and the tree records with it.
+//!
+//! [`Cx::call`]: crate::Cx::call
+
+use parking_lot::Mutex;
+use weir_base::{Ino, VolumeId};
+use weir_store::node::Key;
+
+use crate::format::catalog::kind;
+use crate::format::codec::{Put, Reader};
+
+/// What a call is known by, as the protocol encodes it; the last byte is as good as random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallKey(pub [u8; CallKey::LEN]);
+
+impl CallKey {
+    /// Bytes of a key.
+    pub const LEN: usize = 16;
+}
+
+/// A call that was carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DoneCall {
+    /// What it is known by.
+    pub key: CallKey,
+    /// Where.
+    pub volume: VolumeId,
+    /// The inode that it made or changed; 0 if the reply names none.
+    pub ino: Ino,
+    /// When, in seconds of civil time.
+    pub secs: i64,
+}
+
+/// Locks that calls are spread over.
+const SHARDS: usize = 8;
+
+/// Calls that a shard keeps.
+pub(crate) const PER_SHARD: usize = 2048;
+
+/// Calls that are kept.
+pub const KEPT: usize = SHARDS * PER_SHARD;
+
+/// Calls in one record of the tree.
+pub(crate) const PER_RECORD: usize = 16;
+
+/// Records of a shard.
+const RECORDS: usize = PER_SHARD / PER_RECORD;
+
+pub(crate) const VERSION: u8 = 2;
+const ENTRY: usize = CallKey::LEN + 8 + 8 + 8;
+
+const _: () = {
+    assert!(1 + 8 + PER_RECORD * ENTRY <= weir_base::limits::MAX_VALUE);
+    assert!(PER_SHARD.is_multiple_of(PER_RECORD));
+};
+
+/// The newest calls of one shard: number n is at place n modulo [`PER_SHARD`].
+#[derive(Clone, Default)]
+struct Shard {
+    ring: Vec<DoneCall>,
+    /// The number of the next call.
+    next: u64,
+    /// The number of the first that is in no consistency point.
+    fresh: u64,
+}
+
+impl Shard {
+    fn push(&mut self, call: DoneCall) {
+        let place = (self.next % PER_SHARD as u64) as usize;
+        match self.ring.get_mut(place) {
+            Some(slot) => *slot = call,
+            None => {
+                debug_assert_eq!(place, self.ring.len(), "the ring fills up in order");
+                self.ring.push(call);
+            }
+        }
+        self.next += 1;
+    }
+
+    /// The records that hold calls which are in no consistency point.
+    fn changed(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = (self.next - self.fresh).min(PER_SHARD as u64);
+        let first = (self.next - count) / PER_RECORD as u64;
+        let records = self.next.div_ceil(PER_RECORD as u64) - first;
+        (first..first + records.min(RECORDS as u64)).map(|n| (n % RECORDS as u64) as usize)
+    }
+
+    fn encode(&self, record: usize) -> Vec<u8> {
+        let first = record * PER_RECORD;
+        let end = self.ring.len().min(first + PER_RECORD);
+        let mut out = Vec::with_capacity(1 + 8 + PER_RECORD * ENTRY);
+        out.put_u8(VERSION);
+        out.put_u64(self.next);
+        for call in self.ring.get(first..end).unwrap_or_default() {
+            out.put(&call.key.0);
+            out.put_u64(call.volume.0);
+            out.put_u64(call.ino.0);
+            out.put_i64(call.secs);
+        }
+        out
+    }
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Calls {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+/// What a consistency point writes of the calls.
+pub(crate) struct FreshCalls(Vec<(usize, Shard)>);
+
+/// A record of the tree, decoded: the number of the call that came after the newest in it, and the calls from the first
+/// place of the record on.
+pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
+    let mut r = Reader::new(value);
+    let sub = usize::try_from(sub)
+        .ok()
+        .filter(|sub| *sub < SHARDS * RECORDS)?;
+    if r.u8()? != VERSION {
+        return None;
+    }
+    let next = r.u64()?;
+    let mut calls = Vec::new();
+    while !r.is_empty() {
+        calls.push(DoneCall {
+            key: CallKey(r.array()?),
+            volume: VolumeId(r.u64()?),
+            ino: Ino(r.u64()?),
+            secs: r.i64()?,
+        });
+    }
+    // There are as many as had been made by then.
+    let first = (sub % RECORDS * PER_RECORD) as u64;
+    let made = next.checked_sub(first)?.min(PER_RECORD as u64);
+    (made > 0 && calls.len() as u64 == made).then_some((next, calls))
+}
+
+impl Calls {
+    fn shard(&self, key: &CallKey) -> &Mutex<Shard> {
+        let [.., last] = key.0;
+        // Below SHARDS.
+        &self.shards[usize::from(last) % SHARDS]
+    }
+
+    /// A call was carried out: its log record has been appended, and no consistency point has begun since.
+    pub(crate) fn push(&self, call: DoneCall) {
+        self.shard(&call.key).lock().push(call);
+    }
+
+    /// Takes what has come since the last consistency point. Nobody pushes meanwhile.
+    pub(crate) fn take_fresh(&self) -> FreshCalls {
+        let mut fresh = Vec::new();
+        for (index, shard) in self.shards.iter().enumerate() {
+            let mut shard = shard.lock();
+            if shard.fresh < shard.next {
+                fresh.push((index, shard.clone()));
+                shard.fresh = shard.next;
+            }
+        }
+        FreshCalls(fresh)
+    }
+
+    /// Puts back what stood in the tree, whose records are `read` in order.
+    pub(crate) fn restore(&self, read: Vec<(u64, u64, Vec<DoneCall>)>) {
+        for (sub, next, calls) in read {
+            let sub = sub as usize;
+            let mut shard = self.shards[sub / RECORDS].lock();
+            debug_assert_eq!(shard.ring.len(), sub % RECORDS * PER_RECORD);
+            shard.ring.extend(calls);
+            shard.next = shard.next.max(next);
+            shard.fresh = shard.next;
+        }
+    }
+
+    /// All that are kept, in no order.
+    pub(crate) fn list(&self) -> Vec<DoneCall> {
+        let shards = self.shards.iter();
+        shards.flat_map(|shard| shard.lock().ring.clone()).collect()
+    }
+}
+
+impl FreshCalls {
+    /// The tree's records that are not as they were.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (Key, Vec<u8>)> {
+        self.0.iter().flat_map(|(index, shard)| {
+            shard.changed().map(move |record| {
+                let sub = (index * RECORDS + record) as u64;
+                (Key::new(0, kind::CALLS, sub), shard.encode(record))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn call(n: u64) -> DoneCall {
+        let mut key = [0; CallKey::LEN];
+        key[..8].copy_from_slice(&n.to_le_bytes());
+        key[CallKey::LEN - 1] = (n % 3) as u8;
+        DoneCall {
+            key: CallKey(key),
+            volume: VolumeId(n),
+            ino: Ino(n),
+            secs: n as i64,
+        }
+    }
+
+    fn read(tree: &BTreeMap<u64, Vec<u8>>) -> Calls {
+        let calls = Calls::default();
+        let read = tree.iter().map(|(sub, value)| {
+            assert!(value.len() <= weir_base::limits::MAX_VALUE);
+            let (next, list) = decode(*sub, value).unwrap();
+            (*sub, next, list)
+        });
+        calls.restore(read.collect());
+        calls
+    }
+
+    fn sorted(calls: &Calls) -> Vec<u64> {
+        let mut list: Vec<u64> = calls.list().iter().map(|c| c.ino.0).collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Whenever consistency points are made, the tree has the newest calls before the last one, also when the ring has
+    /// gone round, and after restarts in between.
+    #[test]
+    fn the_tree_has_the_newest_calls_of_each_consistency_point() {
+        let (mut calls, mut tree) = (Calls::default(), BTreeMap::new());
+        let mut made = 0;
+        for (round, count) in [1u64, 15, 17, 0, 500, 3 * PER_SHARD as u64, 1, 40_000, 7, 2]
+            .into_iter()
+            .enumerate()
+        {
+            for n in made..made + count {
+                calls.push(call(n));
+            }
+            made += count;
+            let fresh = calls.take_fresh();
+            // Of the next.
+            calls.push(call(u64::MAX));
+            let mut written = 0;
+            for (key, value) in fresh.records() {
+                tree.insert(key.sub, value);
+                written += 1;
+            }
+            assert!(written <= 3 * (count.div_ceil(3 * PER_RECORD as u64) + 2));
+            calls = read(&tree);
+            // Three shards are in use.
+            let kept = |n: &u64| made - *n <= 3 * PER_SHARD as u64;
+            let newest: Vec<u64> = (0..made).filter(kept).collect();
+            assert_eq!(sorted(&calls), newest, "round {round}");
+            assert!(calls.take_fresh().records().next().is_none());
+        }
+    }
+
+    #[test]
+    fn malformed_records_are_refused() {
+        let calls = Calls::default();
+        (0..40).for_each(|n| calls.push(call(3 * n)));
+        let fresh = calls.take_fresh();
+        let records: Vec<_> = fresh.records().collect();
+        assert_eq!(records.len(), 3);
+        for (key, value) in records {
+            assert!(decode(key.sub, &value).is_some());
+            for cut in 0..value.len() {
+                assert!(decode(key.sub, &value[..cut]).is_none());
+            }
+            assert!(decode((SHARDS * RECORDS) as u64, &value).is_none());
+            assert!(decode(key.sub + RECORDS as u64 / 2, &value).is_none());
+        }
+    }
+}

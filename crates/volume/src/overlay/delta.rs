@@ -1,0 +1,696 @@
+//! The overlay of one inode: what changed since a consistency point.
+//!
+//! A delta is a layer over the tree: a key that it mentions hides the tree's
+//! record, a tombstone hides it with nothing. An inode has one *active* delta, which
+//! operations write, and *frozen* ones of segments that have ended: a segment ends
+//! when a consistency point begins or a snapshot is made. Readers look at active,
+//! frozen from the newest to the oldest, tree, in that order. A frozen delta is never
+//! changed again, so a consistency point reads it without a lock.
+//!
+//! File data is a map from block number to page. A truncation is one number, the
+//! first block from which on everything *below* this layer is hidden, and what was
+//! punched out before it are ranges in which it is; what is written there later stands in the
+//! map again.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weir_base::{BlockAddr, Generation};
+use weir_store::{BlockPtr, Frame};
+
+use crate::format::record::{Dirent, InodeRec};
+
+/// Estimated bytes that a delta takes in memory besides names and pages.
+pub(crate) const DELTA_BYTES: u64 = 640;
+/// The same for a directory entry, besides its name.
+pub(crate) const ENTRY_BYTES: u64 = 80;
+/// The same for a page's place in the map.
+pub(crate) const PAGE_BYTES: u64 = 96;
+
+/// The same for a range that was punched out.
+pub(crate) const RANGE_BYTES: u64 = 64;
+
+/// Where a page's contents stand already: in reserved blocks, to which a record of the
+/// log refers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Placed {
+    pub(crate) addr: BlockAddr,
+    pub(crate) crc: u32,
+}
+
+impl Placed {
+    /// As a reader names it. It is born when a consistency point takes it.
+    pub(crate) fn ptr(&self) -> BlockPtr {
+        BlockPtr {
+            addr: self.addr,
+            birth: Generation(0),
+            crc: self.crc,
+        }
+    }
+}
+
+/// One changed file block.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// `None` only if it has a place: recovery has not read it.
+    pub(crate) frame: Option<Frame>,
+    pub(crate) placed: Option<Placed>,
+    /// Whether the log has it.
+    logged: AtomicBool,
+}
+
+impl Page {
+    pub(crate) fn unlogged(frame: Frame) -> Page {
+        Page {
+            frame: Some(frame),
+            placed: None,
+            logged: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn logged(frame: Frame) -> Page {
+        Page {
+            frame: Some(frame),
+            placed: None,
+            logged: AtomicBool::new(true),
+        }
+    }
+
+    /// The log says where its contents stand.
+    pub(crate) fn placed(frame: Option<Frame>, placed: Placed) -> Page {
+        Page {
+            frame,
+            placed: Some(placed),
+            logged: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether it is this page in memory.
+    pub(crate) fn is(&self, frame: &Frame) -> bool {
+        self.frame.as_ref().is_some_and(|own| own.same_page(frame))
+    }
+
+    pub(crate) fn is_logged(&self) -> bool {
+        self.logged.load(Ordering::Relaxed)
+    }
+}
+
+/// Pages by file block. Most files are small, and many have one block only: that one
+/// takes no allocation of its own (a map's is of eleven).
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// Set only while `many` is empty.
+    one: Option<(u64, Page)>,
+    many: BTreeMap<u64, Page>,
+}
+
+impl Pages {
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.many.len()
+    }
+
+    fn get(&self, block: u64) -> Option<&Page> {
+        match &self.one {
+            Some((at, page)) => (*at == block).then_some(page),
+            None => self.many.get(&block),
+        }
+    }
+
+    fn get_mut(&mut self, block: u64) -> Option<&mut Page> {
+        match &mut self.one {
+            Some((at, page)) => (*at == block).then_some(page),
+            None => self.many.get_mut(&block),
+        }
+    }
+
+    /// Answers the page that was there.
+    fn insert(&mut self, block: u64, page: Page) -> Option<Page> {
+        match &mut self.one {
+            Some((at, old)) if *at == block => Some(std::mem::replace(old, page)),
+            None if self.many.is_empty() => {
+                self.one = Some((block, page));
+                None
+            }
+            one => {
+                self.many.extend(one.take());
+                self.many.insert(block, page)
+            }
+        }
+    }
+
+    /// Puts back what [`Pages::split_off`] has taken out.
+    fn append(&mut self, mut behind: Pages) {
+        if self.len() == 0 {
+            *self = behind;
+            return;
+        }
+        if behind.len() > 0 {
+            self.many.extend(self.one.take());
+            self.many.extend(behind.one.take());
+            self.many.append(&mut behind.many);
+        }
+    }
+
+    /// Takes out the pages from `first` on.
+    fn split_off(&mut self, first: u64) -> Pages {
+        Pages {
+            one: self.one.take_if(|(at, _)| *at >= first),
+            many: self.many.split_off(&first),
+        }
+    }
+
+    /// In the order of their blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Page)> {
+        self.range(0..=u64::MAX)
+    }
+
+    pub(crate) fn range(
+        &self,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> impl Iterator<Item = (u64, &Page)> {
+        let one = self.one.iter().filter({
+            let range = range.clone();
+            move |(at, _)| range.contains(at)
+        });
+        let many = self.many.range(range);
+        one.map(|(at, page)| (*at, page))
+            .chain(many.map(|(at, page)| (*at, page)))
+    }
+}
+
+/// Changes to a file's data.
+#[derive(Debug, Default)]
+pub(crate) struct FileDelta {
+    pages: Pages,
+    /// Blocks from here on are hidden in the layers below.
+    cut: Option<u64>,
+    /// So are those in these ranges, by their first block; the end is behind the last one. They are before the cut, apart
+    /// from one another, and in order.
+    punched: BTreeMap<u64, u64>,
+    /// Number of pages that the log does not have.
+    unlogged: AtomicU64,
+    /// Reserved blocks of pages that are in this layer no more.
+    unused: Vec<(BlockAddr, u32)>,
+}
+
+/// What setting a block's page met in the layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// Nothing.
+    New,
+    /// A page that a consistency point would have had to write.
+    Over,
+    /// A page with a place of its own, which is not free before the consistency point is
+    /// durable.
+    OverPlaced,
+}
+
+/// What a layer says about a block.
+pub(crate) enum Layer<'a> {
+    /// Its contents.
+    Page(&'a Page),
+    /// That it is a hole.
+    Hole,
+    /// Nothing: ask the layer below.
+    Below,
+}
+
+impl FileDelta {
+    pub(crate) fn get(&self, block: u64) -> Layer<'_> {
+        match self.pages.get(block) {
+            Some(page) => Layer::Page(page),
+            None if self.hides(block) => Layer::Hole,
+            None => Layer::Below,
+        }
+    }
+
+    /// Whether what the layers below have of a block is hidden.
+    pub(crate) fn hides(&self, block: u64) -> bool {
+        let punched = || self.punched.range(..=block).next_back();
+        self.cut.is_some_and(|cut| block >= cut) || punched().is_some_and(|(_, end)| block < *end)
+    }
+
+    /// The ranges that were punched out, in order: first block, and the one behind the last.
+    pub(crate) fn punched(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.punched.iter().map(|(first, end)| (*first, *end))
+    }
+
+    /// Hides the blocks from `first` on and before `end`.
+    pub(crate) fn punch(&mut self, first: u64, end: u64) {
+        let mut dropped = self.pages.split_off(first);
+        let behind = dropped.split_off(end);
+        for (_, page) in dropped.iter() {
+            self.forget(page);
+        }
+        self.pages.append(behind);
+        let end = self.cut.map_or(end, |cut| end.min(cut));
+        if first >= end {
+            return;
+        }
+        let mut whole = (first, end);
+        // Those that it touches become one with it.
+        let touched: Vec<(u64, u64)> = self
+            .punched
+            .range(..=end)
+            .rev()
+            .map(|(f, e)| (*f, *e))
+            .take_while(|(_, e)| *e >= first)
+            .collect();
+        for (from, to) in touched {
+            self.punched.remove(&from);
+            whole = (whole.0.min(from), whole.1.max(to));
+        }
+        self.punched.insert(whole.0, whole.1);
+    }
+
+    /// Sets a block's page.
+    pub(crate) fn put(&mut self, block: u64, page: Page) -> Put {
+        if !page.is_logged() {
+            *self.unlogged.get_mut() += 1;
+        }
+        match self.pages.insert(block, page) {
+            Some(old) => {
+                self.forget(&old);
+                match old.placed {
+                    Some(_) => Put::OverPlaced,
+                    None => Put::Over,
+                }
+            }
+            None => Put::New,
+        }
+    }
+
+    fn forget(&mut self, old: &Page) {
+        if !old.is_logged() {
+            *self.unlogged.get_mut() -= 1;
+        }
+        if let Some(Placed { addr, .. }) = old.placed {
+            match self.unused.last_mut() {
+                Some((first, count)) if first.0 + u64::from(*count) == addr.0 => *count += 1,
+                _ => self.unused.push((addr, 1)),
+            }
+        }
+    }
+
+    /// Reserved blocks of pages that were replaced or cut off: the log may refer to them
+    /// until it is cut for the layer's consistency point.
+    pub(crate) fn unused(&self) -> &[(BlockAddr, u32)] {
+        &self.unused
+    }
+
+    /// All reserved blocks of the layer, if it is dropped without being merged.
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = (BlockAddr, u32)> {
+        let placed = self.pages.iter().filter_map(|(_, page)| page.placed);
+        let used = placed.map(|placed| (placed.addr, 1));
+        self.unused.iter().copied().chain(used)
+    }
+
+    /// Notes that a page has got a place of its own, in an active layer.
+    pub(crate) fn set_placed(&mut self, block: u64, placed: Placed) {
+        self.mark_logged(block);
+        if let Some(page) = self.pages.get_mut(block) {
+            assert!(page.placed.is_none(), "a page that the log had");
+            page.placed = Some(placed);
+        }
+    }
+
+    /// Hides all blocks from `first` on; answers how many pages that dropped.
+    pub(crate) fn cut(&mut self, first: u64) -> u64 {
+        let dropped = self.pages.split_off(first);
+        for (_, page) in dropped.iter() {
+            self.forget(page);
+        }
+        self.cut = Some(self.cut.map_or(first, |c| c.min(first)));
+        self.punched.split_off(&first);
+        if let Some(mut last) = self.punched.last_entry() {
+            let end = (*last.get()).min(first);
+            last.insert(end);
+        }
+        dropped.len() as u64
+    }
+
+    pub(crate) fn cut_at(&self) -> Option<u64> {
+        self.cut
+    }
+
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    pub(crate) fn has_unlogged(&self) -> bool {
+        self.unlogged.load(Ordering::Relaxed) > 0
+    }
+
+    /// The pages in `range` that the log does not have, in order.
+    pub(crate) fn unlogged_in(
+        &self,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> impl Iterator<Item = (u64, &Page)> {
+        let some = self.has_unlogged().then(|| self.pages.range(range));
+        some.into_iter()
+            .flatten()
+            .filter(|(_, page)| !page.is_logged())
+    }
+
+    /// Notes that the log has this block now, in an active or a frozen layer.
+    pub(crate) fn mark_logged(&self, block: u64) {
+        if let Some(page) = self.pages.get(block)
+            && !page.logged.swap(true, Ordering::Relaxed)
+        {
+            self.unlogged.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a layer says about a directory entry.
+#[derive(Debug)]
+pub(crate) enum Name {
+    /// It is there, and no layer below mentions its cookie. So when it is removed
+    /// in the same segment nothing has to be remembered: names that come and go
+    /// (temporary files, renames) leave no tombstones behind.
+    New(Dirent),
+    /// It is there, whatever the layers below say.
+    Over(Dirent),
+    /// It is not there, whatever the layers below say.
+    Gone,
+}
+
+impl Name {
+    /// The entry, if there is one.
+    pub(crate) fn entry(&self) -> Option<&Dirent> {
+        match self {
+            Name::New(entry) | Name::Over(entry) => Some(entry),
+            Name::Gone => None,
+        }
+    }
+}
+
+type Side = BTreeMap<(u8, u64), Option<Box<[u8]>>>;
+
+/// All changes to one inode in one segment.
+#[derive(Debug)]
+pub(crate) struct Delta {
+    /// The segment of the volume's history that the changes belong to.
+    pub(crate) segment: u64,
+    /// The attributes at the end of the segment: set when the delta is frozen.
+    pub(crate) rec: Option<InodeRec>,
+    /// The tree has nothing of this inode when this delta is merged.
+    pub(crate) fresh: bool,
+    /// The inode was removed.
+    pub(crate) dead: bool,
+    /// It had no name before already ([`crate::overlay::unlinked`]).
+    pub(crate) unlinked: bool,
+    /// A new link's target.
+    pub(crate) symlink: Option<Box<[u8]>>,
+    /// Directory entries by cookie.
+    names: BTreeMap<u64, Name>,
+    /// File data.
+    pub(crate) data: Option<Box<FileDelta>>,
+    /// Records of [`kind::SIDE`](crate::format::record::kind::SIDE) by kind and number; `None`: there is no such record.
+    side: Option<Box<Side>>,
+    /// What it counts for in the engine's totals.
+    pub(crate) charge: Charge,
+}
+
+/// What overlays count for: blocks that their consistency point may have to
+/// allocate, and bytes of memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Charge {
+    /// Promised blocks.
+    pub(crate) blocks: u64,
+    /// Blocks that come out of the floor.
+    pub(crate) unpromised: u64,
+    /// Blocks that are reserved already.
+    pub(crate) placed: u64,
+    /// Page frames.
+    pub(crate) pages: u64,
+    /// Bytes besides.
+    pub(crate) heap: u64,
+}
+
+impl Charge {
+    /// Bytes of memory in all.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages * weir_base::BLOCK_SIZE as u64 + self.heap
+    }
+}
+
+impl Delta {
+    pub(crate) fn new(segment: u64) -> Delta {
+        Delta {
+            segment,
+            rec: None,
+            fresh: false,
+            dead: false,
+            unlinked: false,
+            symlink: None,
+            names: BTreeMap::new(),
+            data: None,
+            side: None,
+            charge: Charge::default(),
+        }
+    }
+
+    pub(crate) fn file(&mut self) -> &mut FileDelta {
+        self.data.get_or_insert_default()
+    }
+
+    /// Directory entries by cookie.
+    pub(crate) fn names(&self) -> &BTreeMap<u64, Name> {
+        &self.names
+    }
+
+    /// Sets the entry at `cookie`. `bare`: no layer below mentions the cookie.
+    pub(crate) fn put_name(&mut self, cookie: u64, entry: Dirent, bare: bool) {
+        match self.names.entry(cookie) {
+            Entry::Vacant(place) => {
+                place.insert(if bare {
+                    Name::New(entry)
+                } else {
+                    Name::Over(entry)
+                });
+            }
+            Entry::Occupied(mut place) => {
+                let new = matches!(place.get(), Name::New(_));
+                place.insert(if new {
+                    Name::New(entry)
+                } else {
+                    Name::Over(entry)
+                });
+            }
+        }
+    }
+
+    /// Removes the entry at `cookie`; answers whether that took it out of memory
+    /// instead of leaving a tombstone.
+    pub(crate) fn remove_name(&mut self, cookie: u64) -> bool {
+        match self.names.entry(cookie) {
+            Entry::Vacant(place) => {
+                place.insert(Name::Gone);
+                false
+            }
+            Entry::Occupied(place) if matches!(place.get(), Name::New(_)) => {
+                place.remove();
+                true
+            }
+            Entry::Occupied(mut place) => {
+                place.insert(Name::Gone);
+                false
+            }
+        }
+    }
+
+    /// Notes that the inode is gone, with all that it had.
+    pub(crate) fn bury(&mut self) {
+        self.dead = true;
+        self.file().cut(0);
+        self.names.clear();
+        self.side = None;
+    }
+
+    /// Sets a record beside the inode, or removes it.
+    pub(crate) fn put_side(&mut self, kind: u8, sub: u64, value: Option<Box<[u8]>>) {
+        self.side.get_or_insert_default().insert((kind, sub), value);
+    }
+
+    /// Records beside the inode.
+    pub(crate) fn side_range(
+        &self,
+        range: std::ops::RangeInclusive<(u8, u64)>,
+    ) -> impl Iterator<Item = (&(u8, u64), &Option<Box<[u8]>>)> {
+        let side = self.side.iter();
+        side.flat_map(move |side| side.range(range.clone()))
+    }
+
+    /// What this layer says about a file block.
+    pub(crate) fn block(&self, block: u64) -> Layer<'_> {
+        if let Some(data) = &self.data {
+            match data.get(block) {
+                Layer::Below => {}
+                found => return found,
+            }
+        }
+        if self.fresh {
+            Layer::Hole
+        } else {
+            Layer::Below
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::{Rng, SeededRng};
+
+    fn page() -> Page {
+        Page::unlogged(Frame::zero())
+    }
+
+    #[test]
+    fn a_cut_hides_below_but_not_later_pages() {
+        let mut d = FileDelta::default();
+        for b in 0..10 {
+            assert_eq!(d.put(b, page()), Put::New);
+        }
+        assert_eq!(d.put(3, page()), Put::Over);
+        assert_eq!(d.cut(4), 6);
+        d.put(7, page());
+        d.cut(9);
+        assert!(matches!(d.get(3), Layer::Page(_)));
+        assert!(matches!(d.get(4), Layer::Hole));
+        assert!(matches!(d.get(7), Layer::Page(_)));
+        assert!(matches!(d.get(100), Layer::Hole));
+        assert_eq!(d.cut_at(), Some(4));
+        assert_eq!(d.pages().len(), 5);
+    }
+
+    /// Against a layer in which each block stands for itself.
+    #[test]
+    fn punches_cuts_and_pages_in_any_order() {
+        let rng = SeededRng::new(8);
+        const BLOCKS: u64 = 40;
+        for _ in 0..2000 {
+            let mut d = FileDelta::default();
+            // 0: below, 1: a hole, 2: a page.
+            let mut plain = [0u8; BLOCKS as usize];
+            for _ in 0..rng.below(12) {
+                let (a, b) = (rng.below(BLOCKS), rng.below(BLOCKS));
+                match rng.below(6) {
+                    0 => {
+                        d.cut(a);
+                        plain[a as usize..].fill(1);
+                    }
+                    1 | 2 => {
+                        let (first, end) = (a.min(b), a.max(b) + 1);
+                        d.punch(first, end);
+                        plain[first as usize..end as usize].fill(1);
+                    }
+                    _ => {
+                        d.put(a, page());
+                        plain[a as usize] = 2;
+                    }
+                }
+            }
+            for (block, what) in (0..).zip(plain) {
+                let found = match d.get(block) {
+                    Layer::Below => 0,
+                    Layer::Hole => 1,
+                    Layer::Page(_) => 2,
+                };
+                assert_eq!(found, what, "block {block} of {d:?}");
+            }
+            let pages = plain.iter().filter(|what| **what == 2).count();
+            assert_eq!(d.pages().len(), pages);
+            assert_eq!(d.unlogged_in(0..=BLOCKS).count(), pages);
+            let ranges: Vec<(u64, u64)> = d.punched().collect();
+            assert!(
+                ranges
+                    .iter()
+                    .all(|(first, end)| first < end && d.cut_at().is_none_or(|c| *end <= c))
+            );
+            assert!(
+                ranges.windows(2).all(|two| two[0].1 < two[1].0),
+                "{ranges:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_places_of_pages_that_are_gone_are_remembered() {
+        let placed = |addr| {
+            let place = Placed {
+                addr: BlockAddr(addr),
+                crc: 0,
+            };
+            Page::placed(None, place)
+        };
+        let mut d = FileDelta::default();
+        for b in 0..8 {
+            assert_eq!(d.put(b, placed(100 + b)), Put::New);
+        }
+        assert!(d.unused().is_empty());
+        assert_eq!(d.put(1, page()), Put::OverPlaced);
+        assert_eq!(d.put(1, page()), Put::Over);
+        assert_eq!(d.put(2, placed(200)), Put::OverPlaced);
+        d.cut(6);
+        assert_eq!(d.unused(), [(BlockAddr(101), 2), (BlockAddr(106), 2)]);
+        d.set_placed(
+            1,
+            Placed {
+                addr: BlockAddr(300),
+                crc: 0,
+            },
+        );
+        let mut all: Vec<u64> = d
+            .reserved()
+            .flat_map(|(addr, count)| addr.0..addr.0 + u64::from(count))
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all, [100, 101, 102, 103, 104, 105, 106, 107, 200, 300]);
+        assert!(!d.has_unlogged());
+    }
+
+    #[test]
+    fn names_over_nothing_leave_no_tombstone() {
+        let entry = || Dirent {
+            ino: weir_base::Ino(9),
+            kind: crate::types::FileKind::Regular,
+            name: b"n"[..].into(),
+        };
+        let mut d = Delta::new(1);
+        d.put_name(256, entry(), true);
+        d.put_name(256, entry(), false);
+        assert!(
+            d.remove_name(256),
+            "replacing an entry puts nothing below it"
+        );
+        assert!(d.names().is_empty());
+        d.put_name(512, entry(), false);
+        assert!(!d.remove_name(512));
+        d.put_name(512, entry(), true);
+        assert!(matches!(d.names().get(&512), Some(Name::Over(_))));
+        assert!(!d.remove_name(512));
+        assert!(!d.remove_name(768));
+        let gone = d.names().values().all(|n| matches!(n, Name::Gone));
+        assert!(gone && d.names().len() == 2);
+    }
+
+    #[test]
+    fn unlogged_pages_are_counted() {
+        let mut d = FileDelta::default();
+        d.put(1, page());
+        d.put(1, page());
+        d.put(2, Page::logged(Frame::zero()));
+        d.put(3, page());
+        let unlogged = |range| -> Vec<u64> { d.unlogged_in(range).map(|(b, _)| b).collect() };
+        assert_eq!(unlogged(0..=10), [1, 3]);
+        assert_eq!(unlogged(2..=10), [3]);
+        d.mark_logged(1);
+        d.mark_logged(1);
+        assert!(d.has_unlogged());
+        d.cut(3);
+        assert!(!d.has_unlogged());
+    }
+}

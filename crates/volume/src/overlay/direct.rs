@@ -1,0 +1,258 @@
+//! Large data that has to be stable goes to its place at once.
+//!
+//! Through the log such data is written twice, there and to its place. Left to a
+//! consistency point it is written once, but whoever waits for it waits for everything
+//! else that the consistency point writes, and the device rests until enough wait. So, as
+//! ZFS does with its indirect log blocks, the data is written to blocks that are reserved
+//! for it, several requests at a time; one flush covers all whose data has arrived
+//! ([`weir_store::Settler`]); and only then a record goes to the log that says where the
+//! data is, with its checksums. The next consistency point takes the blocks into the tree
+//! instead of writing them again.
+//!
+//! A WRITE goes that way when the log has fallen behind or others go that way already: one
+//! that is alone has its answer in a third of the time through the log, which takes one
+//! write that is durable by itself, and the device has time to write the data once more.
+//!
+//! **Why the record comes last.** A record that is durable says that its data is. So
+//! recovery does not even read it: a block that does not match its checksum when it is read
+//! is damage, and is treated as damage in a tree is. And small operations, which share
+//! batches of the log with the record, never wait for data.
+//!
+//! **Who owns the blocks.** They are reserved until a consistency point takes them: in no
+//! map, so that a crash frees them by itself.
+//!
+//! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped (the client is
+//!    gone) they are free at once, or, if data may still be on its way to them, when the
+//!    next consistency point has waited for it ([`Stray`]).
+//! 2. Then pages of the overlay own them ([`Placed`]). A page that is overwritten, cut off or
+//!    removed before the consistency point leaves them to its delta: the log still
+//!    refers to them, so they must not be reserved again until the log is cut behind
+//!    the record. That is when the consistency point is durable to which the delta
+//!    belongs ([`CpWriter::unused`](weir_store::CpWriter::unused)), for the record was
+//!    appended in the same epoch.
+//! 3. Recovery marks what the log refers to as reserved before anything is allocated. Its
+//!    pages are on the device only. Who reads one holds the volume's root of that moment, as
+//!    for a block of the tree; and blocks that become unused wait with those that the same
+//!    consistency point frees until nobody does ([`weir_store::RootLife`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::{BLOCK_SIZE, BlockAddr};
+use weir_store::block::page_crc;
+use weir_store::{Frame, Io, IoError, StoreError};
+
+use crate::checkpoint::merge::LONGEST_WRITE;
+use crate::overlay::admission::Promise;
+use crate::overlay::core::Core;
+use crate::overlay::cx::Cx;
+use crate::overlay::delta::{Page, Placed};
+use crate::overlay::volume::Volume;
+use crate::types::FsError;
+
+/// Blocks from which on stable data may go to its place at once: 64 KiB.
+pub(crate) const LARGE: u64 = 16;
+
+/// Runs of blocks that data is written to are at least this long on the average: 32 KiB.
+/// Where free space is more scattered it goes another way.
+const SHORTEST_RUN: usize = 8;
+
+/// A file block that has been written to a place of its own.
+pub(crate) struct Sent {
+    pub(crate) block: u64,
+    pub(crate) frame: Frame,
+    pub(crate) placed: Placed,
+}
+
+/// Data on its way to reserved blocks, or there; see the module's head.
+pub(crate) struct Direct {
+    core: Arc<Core>,
+    runs: Vec<(BlockAddr, u32)>,
+    sent: Vec<Sent>,
+    /// Bytes of a write before and behind its whole blocks.
+    pub(crate) edges: (Box<[u8]>, Box<[u8]>),
+    way: Way,
+}
+
+/// How far data has come.
+enum Way {
+    /// A thread writes it and makes it durable.
+    Settling(Io<()>),
+    /// Being written; whoever waits for it makes it durable.
+    Writing(VecDeque<Io<()>>),
+    Durable,
+}
+
+impl Way {
+    /// Waits until it is durable.
+    async fn go(&mut self, core: &Core) -> Result<(), IoError> {
+        match self {
+            Way::Settling(io) => io.await?,
+            Way::Writing(writes) => {
+                // One that is complete is taken off the list, so that nobody waits for it
+                // again.
+                while let Some(io) = writes.front_mut() {
+                    io.await?;
+                    writes.pop_front();
+                }
+                core.agg.device().flush().await?;
+            }
+            Way::Durable => {}
+        }
+        *self = Way::Durable;
+        Ok(())
+    }
+}
+
+/// Blocks whose owner is gone, and what is still being written to them.
+pub(crate) struct Stray {
+    way: Way,
+    runs: Vec<(BlockAddr, u32)>,
+}
+
+impl Stray {
+    /// Waits for the writes, blocking, and gives the blocks back.
+    pub(crate) fn settle(self, core: &Core) -> Result<(), StoreError> {
+        match self.way {
+            Way::Settling(io) => io.wait()?,
+            Way::Writing(writes) => writes.into_iter().try_for_each(Io::wait)?,
+            Way::Durable => {}
+        }
+        for (addr, count) in self.runs {
+            core.agg.space().unreserve(addr, count);
+        }
+        Ok(())
+    }
+}
+
+impl Direct {
+    /// Begins to write the pages of these file blocks, at least one. `None` if there are no
+    /// blocks to be had without waiting; `promise` covers them.
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        promise: &mut Promise<'_>,
+        pages: Vec<(u64, Frame)>,
+    ) -> Option<Direct> {
+        let count = u32::try_from(pages.len()).ok()?;
+        if !promise.covers(u64::from(count)) {
+            return None;
+        }
+        let most = pages.len().div_ceil(SHORTEST_RUN);
+        let runs = core.agg.space().reserve_promised(count, most)?;
+        promise.spent(u64::from(count));
+        let mut pages = pages.into_iter();
+        let mut sent = Vec::with_capacity(count as usize);
+        let mut pieces = VecDeque::with_capacity(1);
+        for (start, count) in &runs {
+            let mut at = start.0;
+            let end = at + u64::from(*count);
+            while at < end {
+                let len = (end - at).min(LONGEST_WRITE as u64);
+                let mut frames = Vec::with_capacity(len as usize);
+                for (addr, (block, frame)) in (at..at + len).zip(pages.by_ref()) {
+                    frames.push(frame.clone());
+                    let placed = Placed {
+                        addr: BlockAddr(addr),
+                        crc: page_crc(&frame),
+                    };
+                    sent.push(Sent {
+                        block,
+                        frame,
+                        placed,
+                    });
+                }
+                assert_eq!(frames.len() as u64, len, "as many blocks as pages");
+                pieces.push_back((BlockAddr(at), frames));
+                at += len;
+            }
+        }
+        core.sending.fetch_add(1, Ordering::Relaxed);
+        Some(Direct {
+            core: Arc::clone(core),
+            runs,
+            sent,
+            edges: Default::default(),
+            way: match &core.settler {
+                Some(settler) => Way::Settling(settler.settle(pieces)),
+                None => {
+                    let write = |(addr, frames)| core.agg.device().write(addr, frames);
+                    Way::Writing(pieces.into_iter().map(write).collect())
+                }
+            },
+        })
+    }
+
+    /// Waits until the data is durable.
+    async fn land(&mut self) -> Result<(), FsError> {
+        if let Err(error) = self.way.go(&self.core).await {
+            // Nobody knows what the device holds.
+            let why = format!("file data cannot be written: {error}");
+            self.core.agg.poison(&why);
+            self.core.progress.happen();
+            return Err(FsError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// What was written, in order, if all of it is durable.
+    pub(crate) fn sent(&self) -> &[Sent] {
+        assert!(
+            matches!(self.way, Way::Durable),
+            "a record must not come before its data"
+        );
+        &self.sent
+    }
+
+    /// The record is in the log: the blocks belong to whoever takes this.
+    pub(crate) fn taken(mut self) -> Vec<Sent> {
+        self.runs.clear();
+        std::mem::take(&mut self.sent)
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        self.core.sending.fetch_sub(1, Ordering::Relaxed);
+        let runs = std::mem::take(&mut self.runs);
+        if runs.is_empty() || self.core.is_poisoned() {
+            return;
+        }
+        match std::mem::replace(&mut self.way, Way::Durable) {
+            Way::Durable => {
+                for (addr, count) in runs {
+                    self.core.agg.space().unreserve(addr, count);
+                }
+            }
+            way => self.core.strays.lock().push(Stray { way, runs }),
+        }
+    }
+}
+
+impl Sent {
+    /// The file block and where it is.
+    pub(crate) fn place(&self) -> (u64, Placed) {
+        (self.block, self.placed)
+    }
+
+    /// As a page of an overlay: the log says where it is.
+    pub(crate) fn page(self) -> (u64, Page) {
+        (self.block, Page::placed(Some(self.frame), self.placed))
+    }
+}
+
+/// The whole blocks among the bytes from `off` to `end`.
+pub(crate) fn whole_blocks(off: u64, end: u64) -> std::ops::Range<u64> {
+    let block = BLOCK_SIZE as u64;
+    off.div_ceil(block)..end / block
+}
+
+impl Volume {
+    /// Waits until what the operation has sent to its place is durable.
+    pub(crate) async fn land(&self, cx: &mut Cx) -> Result<(), FsError> {
+        match &mut cx.direct {
+            Some(direct) => direct.land().await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What is in memory: changes since the last consistency point, and what all volumes of an aggregate share.
+
+pub(crate) mod admission;
+pub(crate) mod calls;
+pub(crate) mod clients;
+pub(crate) mod core;
+pub(crate) mod cx;
+pub(crate) mod delta;
+pub(crate) mod direct;
+pub(crate) mod event;
+pub(crate) mod gate;
+pub(crate) mod inode;
+pub(crate) mod readahead;
+pub(crate) mod unlinked;
+pub(crate) mod volume;
