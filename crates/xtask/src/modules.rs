@@ -1,5 +1,5 @@
 //! The direction of dependencies between the modules of a crate: ARCHITECTURE.md has a block for each crate whose modules are
-//! layered, with a line for each layer.
+//! layered, and for each folder of such a crate whose modules are, with a line for each layer.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,8 +11,10 @@ use crate::source::{self, Token};
 /// One crate's layers, the highest first.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Path of the crate's sources below the root, as `crates/vfs/src`.
+    /// Path of the sources below the root: a crate's, as `crates/vfs/src`, or a folder's in it.
     pub source: String,
+    /// The folder's place in the crate; empty: the whole crate.
+    within: Vec<String>,
     lines: Vec<Vec<String>>,
 }
 
@@ -23,14 +25,16 @@ pub fn drawn(text: &str) -> Vec<Layers> {
         .filter_map(|block| {
             let mut lines = block.lines().skip(1);
             let head = lines.next()?;
-            let source = head.strip_prefix("crates/")?.strip_suffix("/src")?;
+            let (_, within) = head.strip_prefix("crates/")?.split_once("/src")?;
             let names = |line: &str| {
                 // Names, then two spaces and what they are about.
                 let names = line.trim_start().split("  ").next().unwrap_or_default();
                 names.split_whitespace().map(str::to_owned).collect()
             };
+            let within = within.split('/').filter(|part| !part.is_empty());
             Some(Layers {
-                source: format!("crates/{source}/src"),
+                source: head.to_owned(),
+                within: within.map(str::to_owned).collect(),
                 lines: lines.map(names).collect(),
             })
         })
@@ -52,8 +56,16 @@ impl Layers {
             let path = root.join(format!("{prefix}{file}"));
             std::fs::read_to_string(path).with_context(|| format!("reading {prefix}{file}"))
         };
-        let lib = Library::new(&source::tokens(&read("lib.rs")?));
-        ensure!(!lib.modules.is_empty(), "{prefix}lib.rs has no modules");
+        let root_file = if self.within.is_empty() {
+            "lib.rs"
+        } else {
+            "mod.rs"
+        };
+        let lib = Library::new(&source::tokens(&read(root_file)?));
+        ensure!(
+            !lib.modules.is_empty(),
+            "{prefix}{root_file} has no modules"
+        );
         let mut faults = Vec::new();
         for name in self.lines.iter().flatten() {
             if !lib.modules.contains(name) {
@@ -67,11 +79,12 @@ impl Layers {
         for file in
             inside.filter(|file| file.ends_with(".rs") && root.join(&prefix).join(file).exists())
         {
-            let at = place(file);
-            let (Some(user), false) = (at.first(), is_test(&at)) else {
+            let inside = place(file);
+            let (Some(user), false) = (inside.first(), is_test(&inside)) else {
                 continue;
             };
-            for used in lib.uses(&at, &source::tokens(&read(file)?)) {
+            let at = [self.within.as_slice(), &inside].concat();
+            for used in lib.uses(&self.within, &at, &source::tokens(&read(file)?)) {
                 if let (Some(from), Some(to)) = (self.of(user), self.of(&used)) {
                     if to < from {
                         faults.push(format!(
@@ -125,8 +138,8 @@ impl Library {
         Library { modules, home }
     }
 
-    /// The other modules of the crate that a file at `at` names, once each.
-    fn uses(&self, at: &[String], tokens: &[Token]) -> Vec<String> {
+    /// The other modules of the crate, or of the folder `within` it, that a file at `at` names, once each.
+    fn uses(&self, within: &[String], at: &[String], tokens: &[Token]) -> Vec<String> {
         let mut used = Vec::new();
         for (i, token) in tokens.iter().enumerate() {
             let inner = i > 0 && tokens.get(i - 1) == Some(&Token::Separator);
@@ -141,14 +154,16 @@ impl Library {
                     0 => &[],
                     _ => at.get(..at.len().saturating_sub(up)).unwrap_or_default(),
                 };
-                let Some(first) = base.first().or(rest.first()) else {
+                let full = [base, rest].concat();
+                let Some(first) = full.strip_prefix(within).and_then(<[String]>::first) else {
                     continue;
                 };
                 let module = match self.modules.contains(first) {
                     true => Some(first),
                     false => self.home.get(first),
                 };
-                used.extend(module.filter(|m| Some(*m) != at.first()).cloned());
+                let own = at.get(within.len());
+                used.extend(module.filter(|m| Some(*m) != own).cloned());
             }
         }
         used.sort_unstable();
@@ -217,6 +232,38 @@ mod tests {
         ] {
             assert_eq!(!faults(file, text).is_empty(), bad, "{file}: {text}");
         }
+    }
+
+    #[test]
+    fn folders_have_layers_of_their_own() {
+        let picture = "```\ncrates/x/src\n  top\n  bottom\n```\n```\ncrates/x/src/top\n  upper  what it does\n  lower\n```\n";
+        let [_, inner] = drawn(picture).try_into().unwrap();
+        assert_eq!(
+            (&*inner.source, inner.of("lower")),
+            ("crates/x/src/top", Some(1))
+        );
+        let root = std::env::temp_dir().join(format!("xtask-{}-folders", std::process::id()));
+        let folder = root.join("crates/x/src/top");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("mod.rs"), "pub(crate) mod upper; mod lower;").unwrap();
+        std::fs::write(
+            folder.join("upper.rs"),
+            "use crate::top::lower::A; use crate::bottom;",
+        )
+        .unwrap();
+        let files = ["upper.rs", "lower.rs"].map(|file| format!("crates/x/src/top/{file}"));
+        let listed: Vec<&str> = files.iter().map(String::as_str).collect();
+        for (text, bad) in [
+            ("use crate::bottom::B;", false),
+            ("use crate::top::upper::C;", true),
+            ("use super::upper;", true),
+            ("use super::super::bottom;", false),
+        ] {
+            std::fs::write(folder.join("lower.rs"), text).unwrap();
+            let faults = inner.faults(&root, &listed).unwrap();
+            assert_eq!(!faults.is_empty(), bad, "{text}: {faults:?}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
