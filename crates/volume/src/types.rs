@@ -451,6 +451,16 @@ pub enum Stop {
     Fail(FsError),
 }
 
+impl Stop {
+    /// The error for a caller that does not wait and repeat.
+    pub(crate) fn refusal(self) -> FsError {
+        match self {
+            Stop::Fail(e) => e,
+            Stop::Wait(_) | Stop::Fetch(_) | Stop::Land => FsError::Delay,
+        }
+    }
+}
+
 impl From<FsError> for Stop {
     fn from(e: FsError) -> Stop {
         Stop::Fail(e)

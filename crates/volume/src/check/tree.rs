@@ -17,7 +17,7 @@ use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::format::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
 };
-use crate::ops::side::{self, Collected};
+use crate::format::side::{self, Collected};
 use crate::types::FileKind;
 
 /// What the aggregate's own tree says.
@@ -176,11 +176,7 @@ impl<'a> TreeCheck<'a> {
         self.report.blocks += u64::from(new);
         if let (true, Some(sweep)) = (new, &mut self.sweep) {
             let mut fault = data_fault(self.tree, &mut self.report.faults);
-            sweep.push(
-                crate::ops::data::ptr_of(stored),
-                (Ino(ino), block),
-                &mut fault,
-            );
+            sweep.push(stored.ptr(), (Ino(ino), block), &mut fault);
         }
     }
 }
@@ -220,13 +216,13 @@ impl Visitor for CatalogVisitor<'_, '_> {
             return;
         }
         if key.ino == 0 && key.kind == catalog::kind::CLIENT {
-            if crate::overlay::clients::decode(value).is_none() {
+            if crate::format::clients::decode(value).is_none() {
                 self.check.inode_fault(0, "malformed record of a client");
             }
             return;
         }
         if key.ino == 0 && key.kind == catalog::kind::CALLS {
-            if crate::overlay::calls::decode(key.sub, value).is_none() {
+            if crate::format::calls::decode(key.sub, value).is_none() {
                 self.check.inode_fault(0, "malformed record of calls");
             }
             return;

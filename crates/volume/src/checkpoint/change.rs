@@ -29,7 +29,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::overlay::core::Core;
+use crate::checkpoint::table::VolumeTable;
 use crate::overlay::volume::Volume;
 
 /// Changes of one inode that a crash loses at most.
@@ -47,14 +47,14 @@ impl Volume {
         let top = self.change_top.load(Ordering::Relaxed);
         let next = self.next_change_base(top.wrapping_add(LOST));
         self.change_base.store(next, Ordering::Relaxed);
-        self.core.note_changed(self.id);
+        self.core.schedule.note_changed(self.id);
     }
 }
 
-impl Core {
+impl VolumeTable {
     /// The aggregate was opened here, or is being opened after it was not closed cleanly.
     pub(crate) fn raise_change_bases(&self) {
-        for vol in self.volumes.read().values() {
+        for vol in self.all() {
             vol.raise_after_crash();
         }
     }

@@ -17,29 +17,54 @@
 //! poisoned then: nothing more can be promised, but everything can be read, and
 //! after a restart the log has all that was acknowledged.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use weir_base::{Generation, Ino, VolumeId, invariant};
+use parking_lot::{Mutex, RwLock};
+use weir_base::{Generation, Ino, invariant};
 use weir_store::aggregate::Blocking;
 use weir_store::log::LogCut;
 use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
 
+use crate::checkpoint::edits::Edits;
+use crate::checkpoint::job::{Jobs, Volumes};
 use crate::checkpoint::merge::{Merge, Merged};
+use crate::checkpoint::orphans::{Orphans, read_orphans};
 use crate::checkpoint::split::Split;
+use crate::checkpoint::table::VolumeTable;
 use crate::format::catalog::{
     self, AGGREGATE_TREE, AggregateRec, Catalog, Job, SnapshotRec, VolumeRec,
 };
-use crate::lifecycle::engine::{Orphans, read_orphans};
-use crate::lifecycle::receive::TakenBatch;
-use crate::lifecycle::snapshot::{Changes, Made, Sealed};
 use crate::overlay::core::Core;
 use crate::overlay::delta::Delta;
 use crate::overlay::inode::Inode;
-use crate::overlay::volume::{CLOSED, RootState, Volume};
+use crate::overlay::receiving::TakenBatch;
+use crate::overlay::root::RootState;
+use crate::overlay::schedule::MakeCheckpoint;
+use crate::overlay::snapshots::{Changes, Made, Sealed};
+use crate::overlay::volume::{CLOSED, Volume};
+
+/// An aggregate's volumes, and what makes its consistency points.
+pub(crate) struct Checkpointer {
+    core: Arc<Core>,
+    table: VolumeTable,
+    /// Held while a consistency point is made: there is one at a time.
+    running: Mutex<()>,
+    /// Work in the background; consistency points alone change it.
+    jobs: Mutex<Jobs>,
+    /// There is some.
+    backlog: AtomicBool,
+    /// Microseconds that the last consistency point took.
+    micros: AtomicU64,
+    /// What the tree says of the aggregate as a whole.
+    stored: RwLock<AggregateRec>,
+    /// The next consistency point is the last one: nothing is changed after it.
+    closing: AtomicBool,
+}
 
 /// Times that a consistency point tries to read a node. Giving up poisons the
 /// aggregate, so an error that passes should not be enough for it.
@@ -80,7 +105,7 @@ struct Taken {
     sealed: Vec<Sealed>,
     last: Part,
     next_ino: u64,
-    changes: Changes,
+    changes: Changes<Volume>,
     received: TakenBatch,
     /// Inodes without a name that are to go, of which the tree has everything.
     ended: Vec<Ino>,
@@ -99,7 +124,7 @@ struct Built {
     root: TreeRoot,
     segment: u64,
     parts: Vec<Done>,
-    changes: Changes,
+    changes: Changes<Volume>,
     /// The snapshots that are not as they were.
     snapshots: Vec<SnapshotRec>,
     reverted: bool,
@@ -112,20 +137,6 @@ struct Built {
     split: Split,
 }
 
-/// The edits of the aggregate's tree; of several for one key the last one counts.
-#[derive(Default)]
-pub(crate) struct Edits(BTreeMap<Key, Edit>);
-
-impl Edits {
-    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>) {
-        self.0.insert(key, Edit::Put(key, value));
-    }
-
-    pub(crate) fn del(&mut self, key: Key) {
-        self.0.insert(key, Edit::Del(key));
-    }
-}
-
 /// A panic ends a consistency point, and perhaps its thread, but nobody's waiting for either.
 struct Ended<'a>(&'a Core);
 
@@ -133,54 +144,220 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.agg.poison("a consistency point ended in a panic");
-            self.0.cp.active.store(false, Ordering::Release);
-            self.0.progress.happen();
+            self.0.schedule.set_active(false);
         }
     }
 }
 
-/// Makes one consistency point. Waits while another is being made.
-pub(crate) fn run(core: &Arc<Core>) {
-    let _one = core.cp.running.lock();
-    if core.is_poisoned() {
-        core.progress.happen();
-        return;
+impl MakeCheckpoint for Checkpointer {
+    fn make(&self) {
+        self.run();
     }
-    core.cp.active.store(true, Ordering::Release);
-    let _ended = Ended(core);
-    let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
-    let result = attempt(core, None);
-    tracing::debug!(
+}
+
+impl Checkpointer {
+    pub(crate) fn new(core: Arc<Core>) -> Arc<Checkpointer> {
+        Arc::new(Checkpointer {
+            core,
+            table: VolumeTable::new(),
+            running: Mutex::default(),
+            jobs: Mutex::default(),
+            backlog: AtomicBool::new(false),
+            micros: AtomicU64::new(0),
+            stored: RwLock::default(),
+            closing: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes in what the tree says.
+    pub(crate) fn restore(&self, jobs: Jobs, aggregate: AggregateRec) {
+        self.backlog.store(!jobs.is_empty(), Ordering::Release);
+        *self.jobs.lock() = jobs;
+        *self.stored.write() = aggregate;
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn table(&self) -> &VolumeTable {
+        &self.table
+    }
+
+    /// What the tree says of the aggregate as a whole.
+    pub(crate) fn stored(&self) -> AggregateRec {
+        *self.stored.read()
+    }
+
+    /// Work in the background.
+    #[cfg(test)]
+    pub(crate) fn jobs(&self) -> &Mutex<Jobs> {
+        &self.jobs
+    }
+
+    /// Whether there is work in the background.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog.load(Ordering::Acquire)
+    }
+
+    /// How long the last consistency point took.
+    pub(crate) fn took(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
+    }
+
+    /// The next consistency point is the last one: nothing is changed after it.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Makes one consistency point. Waits while another is being made.
+    pub(crate) fn run(&self) {
+        let core = &*self.core;
+        let _one = self.running.lock();
+        if core.is_poisoned() {
+            core.schedule.notify();
+            return;
+        }
+        core.schedule.set_active(true);
+        let _ended = Ended(core);
+        let (began, log) = (core.agg.clock().monotonic(), core.agg.log().fill().0);
+        let result = self.attempt(None);
         // Saturates: times.
-        took = ?core.agg.clock().monotonic().saturating_sub(began),
-        log_before = log,
-        log_after = core.agg.log().fill().0,
-        "consistency point"
-    );
-    // Saturates: times.
-    let took = core.agg.clock().monotonic().saturating_sub(began);
-    let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    core.cp_micros.store(took, Ordering::Relaxed);
-    core.cp.active.store(false, Ordering::Release);
-    core.progress.happen();
-    match result {
-        Ok(epoch) => core.complete(epoch),
-        Err(error) => {
-            core.agg
-                .poison(&format!("a consistency point failed: {error}"));
-            core.progress.happen();
+        let took = core.agg.clock().monotonic().saturating_sub(began);
+        tracing::debug!(
+            ?took,
+            log_before = log,
+            log_after = core.agg.log().fill().0,
+            "consistency point"
+        );
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.store(micros, Ordering::Relaxed);
+        core.schedule.set_active(false);
+        match result {
+            Ok(epoch) => core.schedule.complete(epoch),
+            Err(error) => {
+                core.agg
+                    .poison(&format!("a consistency point failed: {error}"));
+                core.schedule.notify();
+            }
         }
     }
-}
 
-/// Makes one during recovery, of what has been applied: the records before `cut`.
-/// Nobody else is at work.
-pub(crate) fn run_recovered(core: &Arc<Core>, cut: LogCut) -> Result<(), StoreError> {
-    let _one = core.cp.running.lock();
-    let epoch = attempt(core, Some(cut))?;
-    core.complete(epoch);
-    tracing::info!(position = %cut.pos, "a part of the intent log is in a consistency point");
-    Ok(())
+    /// Makes one during recovery, of what has been applied: the records before `cut`.
+    /// Nobody else is at work.
+    pub(crate) fn run_recovered(&self, cut: LogCut) -> Result<(), StoreError> {
+        let _one = self.running.lock();
+        let epoch = self.attempt(Some(cut))?;
+        self.core.schedule.complete(epoch);
+        tracing::info!(position = %cut.pos, "a part of the intent log is in a consistency point");
+        Ok(())
+    }
+
+    /// `cut`: where the log is cut; `None`: where it ends now.
+    fn attempt(&self, cut: Option<LogCut>) -> Result<u64, StoreError> {
+        let (core, table) = (&*self.core, &self.table);
+        let (epoch, (cut, taken, doomed, own, unused)) = core.gate().advance(|| {
+            let changed = core.schedule.take_changed().into_iter();
+            let taken: Vec<Taken> = changed.filter_map(|id| table.get(id)).map(take).collect();
+            let doomed: Vec<Taken> = table.take_doomed().into_iter().map(take).collect();
+            let cut = cut.unwrap_or_else(|| core.agg.log().cut());
+            let unused = core.placements.take_unused();
+            let closing = self.closing.load(Ordering::Acquire);
+            if closing {
+                for vol in table.all() {
+                    // A revert that is under way has the same effect.
+                    let _ =
+                        vol.hold
+                            .compare_exchange(0, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+                }
+            }
+            let own = (
+                core.log.calls().take_fresh(),
+                core.clients.take_changed(),
+                core.log.position(),
+                closing,
+            );
+            (cut, taken, doomed, own, unused)
+        });
+        let (calls, clients, position, closing) = own;
+
+        let mut cp = core.agg.begin()?;
+        for stray in core.placements.take_strays() {
+            stray.settle(&core.agg)?;
+        }
+        for (addr, count) in unused {
+            cp.unused(addr, count);
+        }
+        let src = Patient(core.agg.source());
+        let mut jobs = self.jobs.lock();
+        let mut edits = Edits::default();
+        let mut built = Vec::new();
+        let mut dropped = Vec::new();
+        for t in doomed {
+            jobs.bury_volume(&t.vol, &mut edits);
+            dropped.push(discard(t, &mut cp));
+        }
+        for id in table.take_splits() {
+            jobs.add(id, Job::Split { from: Key::MIN }, &mut edits);
+        }
+        for t in taken {
+            built.push(merge(t, &mut cp, &src, &mut edits, &mut jobs)?);
+        }
+        jobs.step(Volumes { core, table }, &mut cp, &src, &mut edits)?;
+        let aggregate = AggregateRec {
+            next_volume: table.next(),
+            in_use: !closing,
+            position,
+        };
+        if std::mem::replace(&mut *self.stored.write(), aggregate) != aggregate {
+            edits.put(AggregateRec::KEY, aggregate.encode());
+        }
+        for (key, value) in calls.records() {
+            edits.put(key, value);
+        }
+        for (key, value) in clients {
+            match value {
+                Some(value) => edits.put(key, value),
+                None => edits.del(key),
+            }
+        }
+        let root = tree::apply(
+            &mut cp,
+            &src,
+            AGGREGATE_TREE,
+            &core.agg.root(),
+            edits.into_sorted(),
+        )?;
+        let before = core.agg.life();
+        core.agg.commit(cp, root, cut)?;
+
+        let mut more = false;
+        for b in built {
+            let vol = Arc::clone(&b.vol);
+            publish(core, table, b, &before);
+            if !vol.catalog.lock().orphans.is_empty() {
+                // Removed files are still being deleted: the next one goes on with it.
+                core.schedule.note_changed(vol.id);
+                more = true;
+            }
+        }
+        for vol in dropped {
+            if let Some(origin) = vol.origin.lock().take() {
+                table.forget_clone(origin);
+            }
+            vol.root.load().supersede(Arc::clone(&before));
+            vol.root.store(RootState::new(TreeRoot::EMPTY));
+        }
+        for id in jobs.splits() {
+            core.schedule.note_changed(id);
+        }
+        self.backlog.store(!jobs.is_empty(), Ordering::Release);
+        drop(jobs);
+        if more {
+            core.schedule.want(core.gate().epoch());
+        }
+        Ok(epoch)
+    }
 }
 
 fn take(vol: Arc<Volume>) -> Taken {
@@ -202,121 +379,6 @@ fn take(vol: Arc<Volume>) -> Taken {
         changes,
         vol,
     }
-}
-
-/// `cut`: where the log is cut; `None`: where it ends now.
-fn attempt(core: &Arc<Core>, cut: Option<LogCut>) -> Result<u64, StoreError> {
-    let (epoch, (cut, taken, doomed, own, unused)) = core.gate.advance(|| {
-        core.changed.store(false, Ordering::Relaxed);
-        core.begin_pace(core.gate.epoch());
-        let volumes = core.volumes.read();
-        let ids: BTreeSet<VolumeId> = std::mem::take(&mut *core.changed_volumes.lock());
-        let taken: Vec<Taken> = ids
-            .into_iter()
-            .filter_map(|id| volumes.get(&id).map(|vol| take(Arc::clone(vol))))
-            .collect();
-        let doomed: Vec<Taken> = std::mem::take(&mut *core.doomed.lock())
-            .into_iter()
-            .map(take)
-            .collect();
-        let cut = cut.unwrap_or_else(|| core.agg.log().cut());
-        let unused = std::mem::take(&mut *core.unused.lock());
-        let closing = core.closing.load(Ordering::Acquire);
-        if closing {
-            for vol in volumes.values() {
-                // A revert that is under way has the same effect.
-                let _ = vol
-                    .hold
-                    .compare_exchange(0, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
-            }
-        }
-        let own = (
-            core.calls.take_fresh(),
-            core.clients.take_changed(),
-            *core.position.lock(),
-            closing,
-        );
-        (cut, taken, doomed, own, unused)
-    });
-    let (calls, clients, position, closing) = own;
-
-    let mut cp = core.agg.begin()?;
-    let strays = std::mem::take(&mut *core.strays.lock());
-    for stray in strays {
-        stray.settle(core)?;
-    }
-    for (addr, count) in unused {
-        cp.unused(addr, count);
-    }
-    let src = Patient(core.agg.source());
-    let mut jobs = core.jobs.lock();
-    let mut edits = Edits::default();
-    let mut built = Vec::new();
-    let mut dropped = Vec::new();
-    for t in doomed {
-        jobs.bury_volume(&t.vol, &mut edits);
-        dropped.push(discard(t, &mut cp));
-    }
-    for id in std::mem::take(&mut *core.new_splits.lock()) {
-        jobs.add(id, Job::Split { from: Key::MIN }, &mut edits);
-    }
-    for t in taken {
-        built.push(merge(t, &mut cp, &src, &mut edits, &mut jobs)?);
-    }
-    jobs.step(core, &mut cp, &src, &mut edits)?;
-    let aggregate = AggregateRec {
-        next_volume: core.next_volume.load(Ordering::Relaxed),
-        in_use: !closing,
-        position,
-    };
-    if std::mem::replace(&mut *core.stored.lock(), aggregate) != aggregate {
-        edits.put(AggregateRec::KEY, aggregate.encode());
-    }
-    for (key, value) in calls.records() {
-        edits.put(key, value);
-    }
-    for (key, value) in clients {
-        match value {
-            Some(value) => edits.put(key, value),
-            None => edits.del(key),
-        }
-    }
-    let root = tree::apply(
-        &mut cp,
-        &src,
-        AGGREGATE_TREE,
-        &core.agg.root(),
-        edits.0.into_values(),
-    )?;
-    let before = core.agg.life();
-    core.agg.commit(cp, root, cut)?;
-
-    let mut more = false;
-    for b in built {
-        let vol = Arc::clone(&b.vol);
-        publish(core, b, &before);
-        if !vol.catalog.lock().orphans.is_empty() {
-            // Removed files are still being deleted: the next one goes on with it.
-            core.note_changed(vol.id);
-            more = true;
-        }
-    }
-    for vol in dropped {
-        if let Some(origin) = vol.origin.lock().take() {
-            core.forget_clone(origin);
-        }
-        vol.root.load().supersede(Arc::clone(&before));
-        vol.root.store(RootState::new(TreeRoot::EMPTY));
-    }
-    for id in jobs.splits() {
-        core.note_changed(id);
-    }
-    core.backlog.store(!jobs.is_empty(), Ordering::Release);
-    drop(jobs);
-    if more {
-        core.want(core.gate.epoch());
-    }
-    Ok(epoch)
 }
 
 /// Drops the overlays of a deleted volume.
@@ -351,7 +413,7 @@ fn merge(
     cp: &mut CpWriter,
     src: &Patient<'_>,
     edits: &mut Edits,
-    jobs: &mut crate::checkpoint::job::Jobs,
+    jobs: &mut Jobs,
 ) -> Result<Built, StoreError> {
     let Taken {
         vol,
@@ -612,7 +674,7 @@ impl Merging<'_> {
 }
 
 /// Publishes a volume's new root and drops the overlays that it has taken in.
-fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
+fn publish(core: &Core, table: &VolumeTable, built: Built, before: &Arc<weir_store::RootLife>) {
     let Built {
         vol,
         root,
@@ -636,7 +698,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         Split::Done(origin) => {
             *vol.origin.lock() = None;
             vol.splitting.store(false, Ordering::Release);
-            core.forget_clone(origin);
+            table.forget_clone(origin);
         }
     }
     if reverted {
@@ -650,7 +712,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
     }
     if let Some(unlinked) = unlinked {
         if !unlinked.is_empty() {
-            core.note_changed(vol.id);
+            core.schedule.note_changed(vol.id);
         }
         vol.unlinked.replace(unlinked);
     }
@@ -665,6 +727,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
         vol.root.store(RootState::new(root));
     }
     drop(old);
+    let gone_views;
     {
         let mut snaps = vol.snaps.lock();
         if let Some((id, _)) = &received.arrived {
@@ -673,7 +736,10 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
                 .filter(|rec| rec.id == *id)
                 .for_each(|rec| snaps.take_in(rec));
         }
-        snaps.publish(changes, snapshots, before);
+        gone_views = snaps.publish(changes, snapshots);
+    }
+    for view in gone_views {
+        view.retire(before);
     }
     vol.publish_mirror(&received);
     if reverted {
@@ -685,7 +751,7 @@ fn publish(core: &Core, built: Built, before: &Arc<weir_store::RootLife>) {
     }
     if asked {
         vol.hold.store(0, Ordering::SeqCst);
-        core.progress.happen();
+        core.schedule.notify();
     }
 }
 
@@ -713,10 +779,26 @@ fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
     }
 }
 
-/// A job of a volume, for the aggregate's tree.
-pub(crate) fn put_job(edits: &mut Edits, id: VolumeId, number: u64, job: Option<&Job>) {
-    match job {
-        Some(job) => edits.put(Job::key(id, number), job.encode()),
-        None => edits.del(Job::key(id, number)),
+impl Catalog {
+    /// The volume as it is now becomes a snapshot.
+    pub(crate) fn make_snapshot(&mut self, made: Made, generation: Generation) {
+        if self.place_of(made.id).is_some() {
+            return;
+        }
+        let snapshot = SnapshotRec {
+            id: made.id,
+            number: made.id,
+            name: made.name,
+            label: made.label,
+            root: self.rec.root,
+            generation,
+            created: made.created,
+            next_ino: self.rec.next_ino,
+            used: self.rec.used,
+            unique: 0,
+            source: None,
+            content: None,
+        };
+        self.snapshots.insert(made.id, snapshot);
     }
 }

@@ -26,9 +26,9 @@ use weir_store::cp::Run;
 use weir_store::node::Key;
 use weir_store::tree::{Edit, NodeSource, TreeRoot};
 
-use crate::checkpoint::merge::{get, scan};
 use crate::format::catalog::{Catalog, Places};
 use crate::format::codec::{Put, Reader};
+use crate::format::reading::{get, scan};
 
 /// Kinds of key below D.
 pub(crate) mod kind {

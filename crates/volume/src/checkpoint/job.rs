@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use weir_base::{Generation, VolumeId};
 use weir_store::cp::Run;
@@ -24,10 +23,11 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Reaper, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
-use crate::checkpoint::cp::{Edits, put_job};
 use crate::checkpoint::dead::{self, born_of};
-use crate::checkpoint::merge::{after, scan};
+use crate::checkpoint::edits::{Edits, put_job};
+use crate::checkpoint::table::VolumeTable;
 use crate::format::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key};
+use crate::format::reading::{after, scan};
 use crate::format::record::{Window, kind};
 use crate::overlay::core::Core;
 use crate::overlay::volume::Volume;
@@ -66,6 +66,13 @@ impl Allowance {
         // Saturates: as many are read together as belong together.
         self.nodes = self.nodes.saturating_sub(1);
     }
+}
+
+/// The volumes that jobs are done for.
+#[derive(Clone, Copy)]
+pub(crate) struct Volumes<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) table: &'a VolumeTable,
 }
 
 /// All jobs. Consistency points alone change them.
@@ -295,7 +302,7 @@ impl Jobs {
     /// Does what one consistency point does of all jobs.
     pub(crate) fn step(
         &mut self,
-        core: &Core,
+        of: Volumes<'_>,
         cp: &mut CpWriter,
         src: &impl NodeSource,
         edits: &mut Edits,
@@ -313,7 +320,7 @@ impl Jobs {
             if waiting == Some(at.0) || matches!(job, Job::Split { .. }) {
                 continue;
             }
-            let rest = step(core, cp, src, edits, at.0, job.clone(), &mut allowance)?;
+            let rest = step(of, cp, src, edits, at.0, job.clone(), &mut allowance)?;
             if rest.is_some() {
                 waiting = Some(at.0);
             }
@@ -327,7 +334,7 @@ impl Jobs {
 
 /// Does a piece of a job; answers what remains.
 fn step(
-    core: &Core,
+    of: Volumes<'_>,
     cp: &mut CpWriter,
     src: &impl NodeSource,
     edits: &mut Edits,
@@ -338,7 +345,7 @@ fn step(
     Ok(match job {
         Job::Reap { root, since, from } => {
             let mut reaper = Giving {
-                core,
+                core: of.core,
                 cp,
                 since,
                 dead: None,
@@ -352,7 +359,7 @@ fn step(
         }
         Job::ReapDead { root, from, spared } => {
             let mut reaper = Giving {
-                core,
+                core: of.core,
                 cp,
                 since: Generation(0),
                 dead: Some(&spared),
@@ -362,10 +369,11 @@ fn step(
             rest.map(|from| Job::ReapDead { root, from, spared })
         }
         Job::Free(places) => {
-            sweep(core, cp, src, edits, id, places, true, allowance)?.then_some(Job::Free(places))
+            sweep(of, cp, src, edits, id, places, true, allowance)?.then_some(Job::Free(places))
         }
-        Job::Forget(places) => sweep(core, cp, src, edits, id, places, false, allowance)?
-            .then_some(Job::Forget(places)),
+        Job::Forget(places) => {
+            sweep(of, cp, src, edits, id, places, false, allowance)?.then_some(Job::Forget(places))
+        }
         Job::Split { .. } => Some(job),
     })
 }
@@ -447,7 +455,7 @@ impl Reaper for Giving<'_> {
 /// answers whether there is more.
 #[expect(clippy::too_many_arguments)]
 fn sweep(
-    core: &Core,
+    of: Volumes<'_>,
     cp: &mut CpWriter,
     src: &impl NodeSource,
     edits: &mut Edits,
@@ -456,7 +464,7 @@ fn sweep(
     free: bool,
     allowance: &mut Allowance,
 ) -> Result<bool, StoreError> {
-    let Some(vol) = core.volumes.read().get(&id).map(Arc::clone) else {
+    let Some(vol) = of.table.get(id) else {
         // Deleted since this consistency point began. The next one buries the volume, and has to
         // know of this job: what is to be forgotten the volume refers to again, and is not freed twice.
         return Ok(true);
@@ -486,7 +494,7 @@ fn sweep(
             }
             let runs = dead::decode(&value).ok_or_else(dead::malformed)?;
             for run in runs.into_iter().filter(|_| free) {
-                core.agg.cache().forget(run.addr, u64::from(run.count));
+                of.core.agg.cache().forget(run.addr, u64::from(run.count));
                 cp.release(run);
                 allowance.take(u64::from(run.count));
             }
@@ -613,18 +621,19 @@ mod tests {
         engine.cp_now().unwrap();
         engine.revert("vol", "s0").unwrap();
         let core = &vol.core;
-        let unfinished = core.jobs.lock().of(vol.id).len();
+        let jobs = engine.cp.jobs();
+        let unfinished = jobs.lock().of(vol.id).len();
         assert!(unfinished > 1, "the revert is to leave work");
 
-        let held = core.jobs.lock();
-        let before = core.gate.epoch();
+        let held = jobs.lock();
+        let before = core.gate().epoch();
         vol.drive_blocking(&mut cx(), |cx| {
             vol.setattr(cx, file, &SetAttr::default(), None)
         })
         .unwrap();
         std::thread::scope(|s| {
             let point = s.spawn(|| engine.cp_now());
-            while core.gate.epoch() == before {
+            while core.gate().epoch() == before {
                 std::thread::yield_now();
             }
             assert!(engine.retire_volume("vol").unwrap());
@@ -634,7 +643,7 @@ mod tests {
         for _ in 0..40 {
             engine.cp_now().unwrap();
         }
-        assert!(core.jobs.lock().is_empty());
+        assert!(jobs.lock().is_empty());
         engine.shutdown().unwrap();
         drop((vol, engine));
         let report = check_on(device, log, &pool, CheckOptions::default()).unwrap();

@@ -23,9 +23,11 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, TreeRoot};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
+use crate::format::reading::{after, get, scan};
 use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, WINDOW, Window, kind};
-use crate::lifecycle::receive::{Batch, Changed};
 use crate::overlay::delta::{Delta, FileDelta};
+use crate::overlay::direct::LONGEST_WRITE;
+use crate::overlay::receiving::{Batch, Changed};
 use crate::overlay::volume::Volume;
 
 /// Bytes of edits that are collected before they are applied.
@@ -40,10 +42,6 @@ const SCAN_WINDOWS: usize = 512;
 
 /// Windows of a file, by their keys.
 type Windows = Vec<(Key, Window)>;
-
-/// Most blocks in one device write: 256 KiB, from where on the disks measured gain
-/// nothing more, and a write of the intent log does not wait long for one.
-pub(crate) const LONGEST_WRITE: usize = 64;
 
 /// Steps in which progress is reported.
 const REPORT_BYTES: u64 = 1 << 20;
@@ -120,7 +118,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let news = self.progress - self.reported;
         if news >= REPORT_BYTES {
             self.reported = self.progress;
-            self.vol.core.progressed(news);
+            self.vol.core.schedule.progressed(news);
         }
     }
 
@@ -688,7 +686,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if written - self.gave_way >= LONGEST_WRITE as u64 {
             self.gave_way = written;
             let bytes = written * BLOCK_SIZE as u64;
-            self.vol.core.give_way(bytes);
+            self.vol.core.schedule.give_way(bytes);
         }
     }
 
@@ -704,42 +702,6 @@ impl<'a, S: NodeSource> Merge<'a, S> {
     }
 }
 
-/// The next key in order.
-pub(crate) fn after(key: Key) -> Key {
-    match key.sub.checked_add(1) {
-        Some(sub) => Key { sub, ..key },
-        // Saturates: there is no such kind.
-        None => Key::new(key.ino, key.kind.saturating_add(1), 0),
-    }
-}
-
 fn damaged(_key: Key) -> StoreError {
     StoreError::Format("a record of the volume's tree is malformed".into())
-}
-
-/// A source that blocks never asks to be called again.
-pub(crate) fn blocking(stop: tree::Stop) -> StoreError {
-    match stop {
-        tree::Stop::Fail(e) => e,
-        tree::Stop::Fetch(_) => StoreError::Format("a blocking read asked to be repeated".into()),
-        tree::Stop::Wait(_) => StoreError::NoMemory,
-    }
-}
-
-pub(crate) fn get(
-    src: &impl NodeSource,
-    root: &TreeRoot,
-    key: &Key,
-) -> Result<Option<tree::Value>, StoreError> {
-    tree::get(src, root, key).map_err(blocking)
-}
-
-pub(crate) fn scan(
-    src: &impl NodeSource,
-    root: &TreeRoot,
-    from: Key,
-    to: Key,
-    each: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
-) -> Result<(), StoreError> {
-    tree::scan(src, root, from, to, each).map_err(blocking)
 }

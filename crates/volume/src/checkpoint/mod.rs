@@ -3,6 +3,10 @@
 pub(crate) mod change;
 pub(crate) mod cp;
 pub(crate) mod dead;
+pub(crate) mod edits;
 pub(crate) mod job;
 pub(crate) mod merge;
+pub(crate) mod orphans;
+pub(crate) mod received;
 pub(crate) mod split;
+pub(crate) mod table;

@@ -13,12 +13,11 @@ use weir_store::node::Key;
 use weir_store::tree::{self, Edit, NodeSource, Visitor};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
-use crate::checkpoint::cp::Edits;
+use crate::checkpoint::edits::Edits;
 use crate::checkpoint::job::Jobs;
-use crate::checkpoint::merge::after;
 use crate::format::catalog::{Catalog, Origin};
+use crate::format::reading::after;
 use crate::format::record::{Stored, Window, kind};
-use crate::ops::data::ptr_of;
 use crate::overlay::volume::Volume;
 
 /// Blocks that one consistency point copies: 32 MiB, which a device takes in some tens
@@ -190,7 +189,7 @@ fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Co
     let cache = vol.core.agg.cache();
     let mut taken: Vec<Run> = Vec::new();
     for piece in slots.chunks_mut(LONGEST_WRITE) {
-        let ptrs: Vec<BlockPtr> = piece.iter().map(|stored| ptr_of(**stored)).collect();
+        let ptrs: Vec<BlockPtr> = piece.iter().map(|stored| stored.ptr()).collect();
         let frames = match cache.fetch_blocking(&ptrs) {
             Ok(frames) => frames,
             Err(error) => {

@@ -12,10 +12,9 @@ use weir_store::node::Key;
 use weir_store::tree::{ROOT_SIZE, TreeRoot};
 
 use crate::format::codec::{Put, Reader};
-use crate::format::edit::StreamPosition;
+use crate::format::content::ContentHash;
 use crate::format::hash::HashKey;
 use crate::format::identity::SnapshotIdentity;
-use crate::lifecycle::content::ContentHash;
 use crate::types::FsError;
 
 /// The name under which the aggregate's own tree marks its nodes.
@@ -531,6 +530,15 @@ pub(crate) fn decode_annotation(bytes: &[u8]) -> Option<String> {
         return None;
     }
     String::from_utf8(text.to_vec()).ok()
+}
+
+/// A place in a stream of changes that several aggregates see alike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct StreamPosition {
+    /// The term of the primary.
+    pub term: u64,
+    /// Counts within the term.
+    pub sequence: u64,
 }
 
 /// What is stored of the aggregate as a whole.

@@ -18,13 +18,12 @@ use weir_base::limits::MAX_VALUE;
 use weir_base::{BlockAddr, Ino, Time, VolumeId};
 use weir_store::Frame;
 
-use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME};
+use crate::format::calls::CallKey;
+use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME, StreamPosition};
+use crate::format::clients::MAX_CLIENT;
 use crate::format::codec::{Put, Reader};
 use crate::format::hash::HashKey;
-use crate::format::record::{DirentRef, InodeRec, kind};
-use crate::overlay::calls::CallKey;
-use crate::overlay::clients::MAX_CLIENT;
-use crate::overlay::delta::Placed;
+use crate::format::record::{DirentRef, InodeRec, Placed, kind};
 
 const VERSION: u8 = 2;
 
@@ -141,15 +140,6 @@ impl Edit<'_> {
             _ => None,
         }
     }
-}
-
-/// A place in a stream of changes that several aggregates see alike.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct StreamPosition {
-    /// The term of the primary.
-    pub term: u64,
-    /// Counts within the term.
-    pub sequence: u64,
 }
 
 /// Checksums, as they stand in the record.

@@ -1,9 +1,16 @@
 //! Bytes and values: how volumes are stored and logged.
 
+pub(crate) mod calls;
 pub(crate) mod catalog;
+pub(crate) mod clients;
 pub(crate) mod codec;
+pub(crate) mod content;
+#[cfg(test)]
+mod document;
 pub(crate) mod edit;
 pub(crate) mod fold;
 pub(crate) mod hash;
 pub(crate) mod identity;
+pub(crate) mod reading;
 pub(crate) mod record;
+pub(crate) mod side;

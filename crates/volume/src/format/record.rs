@@ -12,6 +12,7 @@
 
 use smallvec::SmallVec;
 use weir_base::{BlockAddr, Generation, Ino, Time, invariant};
+use weir_store::BlockPtr;
 
 use crate::format::codec::{Put, Reader};
 use crate::types::FileKind;
@@ -313,6 +314,36 @@ pub(crate) struct Stored {
     pub(crate) addr: BlockAddr,
     pub(crate) birth: Generation,
     pub(crate) crc: u32,
+}
+
+impl Stored {
+    /// As a reader names it.
+    pub(crate) fn ptr(&self) -> BlockPtr {
+        BlockPtr {
+            addr: self.addr,
+            birth: self.birth,
+            crc: self.crc,
+        }
+    }
+}
+
+/// Where a page's contents stand already: in reserved blocks, to which a record of the
+/// log refers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Placed {
+    pub(crate) addr: BlockAddr,
+    pub(crate) crc: u32,
+}
+
+impl Placed {
+    /// As a reader names it. It is born when a consistency point takes it.
+    pub(crate) fn ptr(&self) -> BlockPtr {
+        BlockPtr {
+            addr: self.addr,
+            birth: Generation(0),
+            crc: self.crc,
+        }
+    }
 }
 
 /// The decoded map of one window: what each of its 32 blocks is stored as.

@@ -1,182 +1,20 @@
-//! What a snapshot holds, as one value that two volumes can compare.
-//!
-//! **Why.** A transfer that has ended is known to have carried over what was sent. That what was sent is what was to be
-//! sent — that both sides began from the same tree, that no difference was left out — nothing in the stream can prove. So
-//! each side computes a hash of the records in its own tree, and only if the two are equal has the snapshot arrived.
-//!
-//! **What is hashed** is what the two trees have in common if one is a copy of the other: every record with its key; of a
-//! file's window of blocks, in place of addresses and generations, which blocks have contents, and the CRC32C that is
-//! stored for each.
-//!
-//! **How.** The hash is a sum modulo 2^256 over the records of SHA-256(key of the volume ‖ key of the record ‖ value), with
-//! the number of records beside it (a multiset hash of the kind of AdHash: Bellare and Micciancio, Eurocrypt 1997). A sum
-//! does not depend on the order, and a record can be taken out of it again: so the hash of a snapshot follows from that of
-//! an older one and the records in which the two trees differ, at the cost of the difference ([`weir_store::tree::Diff`]).
-//! What is unkeyed of this form can be forged with 2^k-lists (Wagner, Crypto 2002); the key, 128 bits that source and copies
-//! share and no client knows, takes the means for it away. Two trees that are not equal by accident have the same sum with
-//! probability 2^-256.
-//!
-//! **What it does not see.** The contents of a block count by their CRC32C, the checksum with which every read of either
-//! side verifies them. It tells damage, with one miss in 2^32, not malice: who can write a file can find two blocks with
-//! one checksum. That is enough here, because checksums decide nothing about what is sent (blocks are told apart by address
-//! and birth), so such a pair deceives the proof only where something else has gone wrong in that very block and
-//! nowhere else; and a transfer that starts from the wrong tree differs in inode records, which are hashed as a whole.
-//! Hashing contents with SHA-256 would mean to read again, on both sides, all that was transferred.
+//! Computing the hash of what a snapshot holds ([`ContentHash`]), and proving with it what a transfer has brought.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 use weir_base::Ino;
-use weir_store::node::Key;
 use weir_store::tree::{Diff, TreeRoot};
 
-use crate::format::hash::HashKey;
+use crate::format::content::{ContentHash, Keyed};
 use crate::format::identity::SnapshotIdentity;
-use crate::format::record::{Window, kind};
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::lifecycle::outgoing::Source;
 use crate::lifecycle::receive::Receive;
-use crate::overlay::volume::{RootState, Volume, malformed};
+use crate::overlay::inode::malformed;
+use crate::overlay::root::RootState;
+use crate::overlay::volume::Volume;
 use crate::types::FsError;
-
-/// With the key it fills one block of SHA-256.
-const DOMAIN: &[u8; 48] = b"weir: contents of a snapshot, record by record 1";
-
-/// The hash of all records of a snapshot: see the module's head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ContentHash {
-    /// Least significant first.
-    sum: [u64; 4],
-    records: u64,
-}
-
-impl ContentHash {
-    /// Bytes of an encoded hash.
-    pub const LEN: usize = 40;
-
-    /// As stored and as sent: the sum (32), the number of records (8), little-endian.
-    pub fn encode(&self) -> [u8; Self::LEN] {
-        let mut out = [0; Self::LEN];
-        let words = self.sum.iter().chain([&self.records]);
-        for (to, word) in out.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        out
-    }
-
-    /// The inverse of [`ContentHash::encode`].
-    pub fn decode(bytes: &[u8; Self::LEN]) -> ContentHash {
-        let mut words = [0; 5];
-        for (word, from) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_le_bytes(*from);
-        }
-        let [a, b, c, d, records] = words;
-        ContentHash {
-            sum: [a, b, c, d],
-            records,
-        }
-    }
-
-    /// How many records there are.
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
-    fn add(&mut self, element: [u64; 4]) {
-        let mut carry = false;
-        for (word, more) in self.sum.iter_mut().zip(element) {
-            let (once, over) = word.overflowing_add(more);
-            let (twice, again) = once.overflowing_add(u64::from(carry));
-            (*word, carry) = (twice, over | again);
-        }
-        self.records = self.records.wrapping_add(1);
-    }
-
-    fn sub(&mut self, element: [u64; 4]) {
-        let mut borrow = false;
-        for (word, less) in self.sum.iter_mut().zip(element) {
-            let (once, under) = word.overflowing_sub(less);
-            let (twice, again) = once.overflowing_sub(u64::from(borrow));
-            (*word, borrow) = (twice, under | again);
-        }
-        self.records = self.records.wrapping_sub(1);
-    }
-}
-
-impl fmt::Display for ContentHash {
-    /// Sixteen digits, for people.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [_, _, _, top] = self.sum;
-        write!(f, "{top:016x} over {} records", self.records)
-    }
-}
-
-impl Serialize for ContentHash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let digits: String = self.encode().iter().map(|b| format!("{b:02x}")).collect();
-        serializer.serialize_str(&digits)
-    }
-}
-
-impl<'de> Deserialize<'de> for ContentHash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let mut bytes = [0; Self::LEN];
-        let digits = text.as_bytes().as_chunks::<2>().0;
-        if text.len() != 2 * Self::LEN {
-            return Err(de::Error::custom("not the hash of a snapshot's contents"));
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits) {
-            let pair = std::str::from_utf8(pair).map_err(de::Error::custom)?;
-            *byte = u8::from_str_radix(pair, 16).map_err(de::Error::custom)?;
-        }
-        Ok(ContentHash::decode(&bytes))
-    }
-}
-
-/// Hashes records with a volume's key.
-struct Keyed(Sha256);
-
-impl Keyed {
-    fn new(key: HashKey) -> Keyed {
-        let hasher = Sha256::new()
-            .chain_update(DOMAIN)
-            .chain_update(key.0.to_le_bytes())
-            .chain_update(key.1.to_le_bytes());
-        Keyed(hasher)
-    }
-
-    /// `None` for a record that counts for nothing: a window in which nothing is stored. `Err`: it is malformed.
-    fn element(&self, key: &Key, value: &[u8]) -> Result<Option<[u64; 4]>, ()> {
-        let mut hasher = self.0.clone();
-        hasher.update(key.encode());
-        if key.kind == kind::EXTENT {
-            let window = Window::decode(value).ok_or(())?;
-            let mut blocks: SmallVec<[u8; 160]> = SmallVec::new();
-            for (place, stored) in window.blocks.iter().enumerate() {
-                if let Some(stored) = stored {
-                    blocks.push(place as u8);
-                    blocks.extend_from_slice(&stored.crc.to_le_bytes());
-                }
-            }
-            if blocks.is_empty() {
-                return Ok(None);
-            }
-            hasher.update(&blocks);
-        } else {
-            hasher.update(value);
-        }
-        let sum: [u8; 32] = hasher.finalize().into();
-        let mut words = [0; 4];
-        for (word, from) in words.iter_mut().zip(sum.as_chunks().0) {
-            *word = u64::from_le_bytes(*from);
-        }
-        Ok(Some(words))
-    }
-}
 
 /// The way to a [`ContentHash`], in steps: from that of an older snapshot over what differs, or over everything.
 pub struct ContentWalk {
@@ -225,7 +63,7 @@ impl ContentWalk {
             }
             let found = self.diff.advance(&Source(&self.volume));
             let found = found.map_err(|stop| {
-                let error = crate::checkpoint::merge::blocking(stop);
+                let error = crate::format::reading::blocking(stop);
                 tracing::error!(volume = %self.volume.id, %error, "a snapshot cannot be read to be proven");
                 FsError::Io
             })?;
@@ -276,7 +114,7 @@ impl Volume {
 
     fn note_content(&self, id: u32, hash: ContentHash) {
         if self.snaps.lock().note_content(id, hash) {
-            self.core.note_changed(self.id);
+            self.core.schedule.note_changed(self.id);
         }
     }
 
@@ -329,80 +167,5 @@ impl Receive {
         };
         let new = volume.root.load_full();
         Ok(ContentWalk::new(volume, old, new, holds, None))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_base::{BlockAddr, Generation, Rng, SeededRng};
-
-    use crate::format::record::Stored;
-
-    fn keyed() -> Keyed {
-        Keyed::new(HashKey(1, 2))
-    }
-
-    fn element(key: &Key, value: &[u8]) -> [u64; 4] {
-        keyed().element(key, value).unwrap().unwrap()
-    }
-
-    #[test]
-    fn a_sum_forgets_order_and_what_was_taken_out() {
-        let rng = SeededRng::new(1);
-        let elements: Vec<[u64; 4]> = (0..200)
-            .map(|n| element(&Key::new(n, 0, rng.below(3)), &n.to_le_bytes()))
-            .collect();
-        let mut forth = ContentHash::default();
-        elements.iter().for_each(|e| forth.add(*e));
-        let mut back = ContentHash::default();
-        elements.iter().rev().for_each(|e| back.add(*e));
-        assert_eq!((forth, forth.records()), (back, 200));
-        assert_eq!(ContentHash::decode(&forth.encode()), forth);
-        for e in &elements {
-            forth.sub(*e);
-        }
-        assert_eq!(forth, ContentHash::default());
-        // Carries and borrows run through all words.
-        let mut edge = ContentHash::default();
-        edge.sub([1, 0, 0, 0]);
-        assert_eq!(edge.sum, [u64::MAX; 4]);
-        edge.add([1, 0, 0, 0]);
-        assert_eq!(edge, ContentHash::default());
-    }
-
-    #[test]
-    fn every_bit_of_a_record_and_the_key_count() {
-        let key = Key::new(7, kind::DIRENT, 9);
-        let base = element(&key, b"value");
-        assert_ne!(base, element(&key, b"valuf"));
-        assert_ne!(base, element(&Key::new(7, kind::DIRENT, 10), b"value"));
-        assert_ne!(base, element(&Key::new(8, kind::DIRENT, 9), b"value"));
-        let other = Keyed::new(HashKey(1, 3)).element(&key, b"value");
-        assert_ne!(Ok(Some(base)), other);
-    }
-
-    #[test]
-    fn of_blocks_contents_and_places_count_and_addresses_do_not() {
-        let key = Key::new(7, kind::EXTENT, 0);
-        let window = |place: usize, addr, birth, crc| {
-            let mut window = Window::EMPTY;
-            window.blocks[place] = Some(Stored {
-                addr: BlockAddr(addr),
-                birth: Generation(birth),
-                crc,
-            });
-            let mut out = Vec::new();
-            window.encode(&mut out);
-            out
-        };
-        let base = element(&key, &window(3, 100, 5, 77));
-        assert_eq!(base, element(&key, &window(3, 900, 6, 77)));
-        assert_ne!(base, element(&key, &window(3, 100, 5, 78)));
-        assert_ne!(base, element(&key, &window(4, 100, 5, 77)));
-        let mut empty = Vec::new();
-        Window::EMPTY.encode(&mut empty);
-        assert_eq!(keyed().element(&key, &empty), Ok(None));
-        assert_eq!(keyed().element(&key, &[9]), Err(()));
     }
 }

@@ -5,7 +5,7 @@ use weir_store::StoreError;
 use weir_store::node::Key;
 use weir_store::tree;
 
-use crate::checkpoint::merge::blocking;
+use crate::format::reading::blocking;
 use crate::format::record::kind;
 use crate::overlay::volume::Volume;
 

@@ -19,9 +19,8 @@ use crate::format::catalog::MirrorRec;
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::ROOT_INO;
 use crate::lifecycle::engine::Engine;
-use crate::lifecycle::receive::{Receiving, TakenBatch};
-use crate::lifecycle::volumes::refusal;
 use crate::overlay::cx::Cx;
+use crate::overlay::receiving::Receiving;
 use crate::overlay::volume::{CLOSED, GONE, Volume};
 use crate::types::{FsError, Pressure, Stop};
 
@@ -145,38 +144,22 @@ impl Volume {
         Ok(Some(view))
     }
 
+    /// The transfer that runs or was cut short.
+    fn partial(rec: &MirrorRec) -> Option<Partial> {
+        rec.transfer.map(|t| Partial {
+            base: t.base,
+            target: t.target,
+            logical: t.logical,
+            wire: t.wire,
+        })
+    }
+
     /// Takes in what is stored.
     pub(crate) fn restore_mirror(&self, rec: Option<MirrorRec>) {
         self.protected.store(rec.is_some(), Ordering::Release);
         let exported = rec.map(|rec| rec.exported).filter(|id| *id != 0);
         self.snaps.lock().export(exported);
         self.mirror.lock().rec = rec;
-    }
-
-    /// A consistency point has been published in which the volume is this.
-    pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
-        if !self.protected.load(Ordering::Acquire) {
-            return;
-        }
-        self.batch_is_durable(taken);
-        if taken.ended {
-            // Broken off: the volume is the snapshot already.
-            self.snaps.lock().export(None);
-            self.protected.store(false, Ordering::Release);
-            self.exported.store(None);
-            return;
-        }
-        // One that was under way when the volume became a destination knows nothing of it.
-        let Some(rec) = taken.rec else {
-            // See above.
-            return;
-        };
-        if taken.arrived.is_some() {
-            self.snaps.lock().export(Some(rec.exported));
-            if let Ok(view) = self.view_as(rec.exported, true) {
-                self.exported.store(Some(view));
-            }
-        }
     }
 
     /// Keeps a snapshot from being deleted, and the volume from being reverted to an older one (`Busy`), for as long
@@ -205,18 +188,18 @@ impl Volume {
         change: impl FnOnce(&mut Receiving) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let core = &self.core;
-        core.gate.close(|| {
+        core.gate().close(|| {
             if self.hold.load(Ordering::Relaxed) == GONE {
                 return Err(FsError::Stale);
             }
             let mut receiving = self.mirror.lock();
             receiving.idle()?;
             change(&mut receiving)?;
-            self.hold.store(core.gate.epoch(), Ordering::SeqCst);
-            core.note_changed(self.id);
+            self.hold.store(core.gate().epoch(), Ordering::SeqCst);
+            core.schedule.note_changed(self.id);
             Ok(())
         })?;
-        core.cp_now()
+        core.schedule.cp_now()
     }
 
     /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
@@ -246,7 +229,7 @@ impl Engine {
     pub fn protect(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         if vol.protected() {
             return Ok(());
         }
@@ -258,7 +241,7 @@ impl Engine {
             return Err(FsError::NotEmpty);
         }
         let core = &self.core;
-        core.gate.close(|| {
+        core.gate().close(|| {
             if vol.hold.load(Ordering::Relaxed) == GONE {
                 return Err(FsError::Stale);
             }
@@ -269,10 +252,10 @@ impl Engine {
             }
             vol.mirror.lock().rec = Some(MirrorRec::default());
             vol.protected.store(true, Ordering::Release);
-            core.note_changed(vol.id);
+            core.schedule.note_changed(vol.id);
             Ok(())
         })?;
-        core.cp_now()
+        core.schedule.cp_now()
     }
 
     /// Makes a volume a destination again that is, or was, one: it becomes what it was at `snapshot`, later
@@ -285,7 +268,7 @@ impl Engine {
     pub fn resync(&self, volume: &str, snapshot: SnapshotIdentity) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         if vol.splitting() {
             return Err(FsError::Busy);
         }
@@ -314,7 +297,7 @@ impl Engine {
     pub fn break_off(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         if !vol.protected() {
             return Ok(());
         }
@@ -344,7 +327,7 @@ impl Engine {
     pub fn discard_partial(&self, volume: &str) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         let partial = vol.mirror().ok_or(FsError::Invalid)?.partial;
         match partial {
             Some(_) => vol.discard(),

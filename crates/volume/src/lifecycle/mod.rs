@@ -1,5 +1,6 @@
 //! The engine, and what happens to volumes and snapshots as a whole.
 
+pub(crate) mod clients;
 pub(crate) mod content;
 pub(crate) mod difference;
 pub(crate) mod engine;
@@ -7,6 +8,7 @@ pub(crate) mod mirror;
 pub(crate) mod outgoing;
 pub(crate) mod receive;
 pub(crate) mod recovery;
+pub(crate) mod restore;
 pub(crate) mod scrub;
 pub(crate) mod snapshot;
 pub(crate) mod volumes;

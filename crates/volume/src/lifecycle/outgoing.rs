@@ -20,10 +20,11 @@ use weir_store::{BlockPtr, Frame, StoreError};
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::mirror::{Position, SnapshotHold};
-use crate::lifecycle::receive::Incoming;
-use crate::ops::data::ptr_of;
 use crate::overlay::cx::Cx;
-use crate::overlay::volume::{RootState, Volume, malformed};
+use crate::overlay::inode::malformed;
+use crate::overlay::receiving::Incoming;
+use crate::overlay::root::RootState;
+use crate::overlay::volume::Volume;
 use crate::types::{FsError, Pressure, Stop};
 
 /// Times that a block is asked for while there is no memory to read it into.
@@ -179,7 +180,7 @@ impl Outgoing {
     }
 
     fn failed(&self, stop: tree::Stop) -> FsError {
-        let error = crate::checkpoint::merge::blocking(stop);
+        let error = crate::format::reading::blocking(stop);
         tracing::error!(volume = %self.volume.id, %error, "a snapshot cannot be read to be sent");
         FsError::Io
     }
@@ -219,7 +220,7 @@ impl Outgoing {
             for (i, (old, new)) in old.blocks.iter().zip(&new.blocks).enumerate() {
                 match new {
                     Some(_) if old == new => {}
-                    Some(stored) => blocks.push((i as u8, BlockRef(ptr_of(*stored)))),
+                    Some(stored) => blocks.push((i as u8, BlockRef(stored.ptr()))),
                     None if old.is_some() => holes |= 1 << i,
                     None => {}
                 }

@@ -22,21 +22,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use weir_base::{BLOCK_SIZE, Time, invariant, less};
+use weir_base::{BLOCK_SIZE, Time};
+use weir_store::FrameMut;
 use weir_store::block::page_crc;
 use weir_store::node::Key;
 use weir_store::tree::Edit;
-use weir_store::{Frame, FrameMut};
 
-use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME, MirrorRec, TransferRec};
+use crate::format::catalog::{MAX_LABEL, MAX_VOLUME_NAME, TransferRec};
+use crate::format::content::ContentHash;
 use crate::format::hash::{DISAMBIGUATOR_BITS, HashKey, VARIANTS, hash_of};
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{DirentRef, InodeRec, SYMLINK_PIECE, WINDOW, kind};
-use crate::lifecycle::content::ContentHash;
-use crate::lifecycle::mirror::{Partial, Position};
-use crate::ops::side;
+use crate::format::side;
+use crate::lifecycle::mirror::Position;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::Charge;
+use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::Volume;
 use crate::types::{FileKind, FsError, Pressure, Stop};
 
@@ -49,25 +50,6 @@ const MOST: u64 = 64 << 20;
 
 /// Bytes that a record takes in memory besides its value, about.
 const RECORD_BYTES: u64 = 64;
-
-/// What a transfer brings.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Incoming {
-    /// What it is the difference to; `None`: nothing.
-    pub base: Option<SnapshotIdentity>,
-    /// The snapshot.
-    pub target: SnapshotIdentity,
-    /// Its name.
-    pub name: String,
-    /// Its label; empty: none.
-    pub label: String,
-    /// When it was made.
-    pub created: Time,
-    /// Inodes with lower numbers were there, unless they had been removed.
-    pub next_ino: u64,
-    /// The key of the source's directory hash.
-    pub key: (u64, u64),
-}
 
 /// How far a transfer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,172 +64,7 @@ pub struct Mark {
     pub wire: u64,
 }
 
-/// Blocks of a window of a file that have changed.
-pub(crate) struct Changed {
-    pub(crate) key: Key,
-    /// Blocks that are holes now.
-    pub(crate) holes: u32,
-    /// How many of the batch's pages are the window's, which stand in the windows' order.
-    pub(crate) pages: usize,
-}
-
-/// What was received since the last consistency point began.
-#[derive(Default)]
-pub(crate) struct Batch {
-    /// In the order of their keys, as the windows.
-    pub(crate) records: Vec<Edit>,
-    pub(crate) windows: Vec<Changed>,
-    /// With the block's place in its window.
-    pub(crate) pages: Vec<(u8, Frame)>,
-    pub(crate) charge: Charge,
-    bytes: u64,
-    /// The transfer has ended: this is the snapshot, and the hash of its contents.
-    pub(crate) arriving: Option<(Incoming, ContentHash)>,
-}
-
-impl Batch {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.windows.is_empty() && self.arriving.is_none()
-    }
-
-    /// Takes in what follows. The first window may be one that the batch ends with: a frame had no
-    /// room for the rest of it, or a sender begins again with it.
-    fn append(&mut self, more: &mut Batch) {
-        self.records.append(&mut more.records);
-        let mut pages = std::mem::take(&mut more.pages);
-        let mut windows = more.windows.drain(..).peekable();
-        if let Some(first) = windows.peek()
-            && let Some(last) = self.windows.last_mut()
-            && last.key == first.key
-        {
-            let rest = pages.split_off(first.pages.min(pages.len()));
-            let begin = less(self.pages.len(), last.pages, "pages of a batch");
-            let mut own = self.pages.split_off(begin);
-            let again = |at: u8| pages.iter().any(|(b, _)| *b == at) || first.holes >> at & 1 == 1;
-            own.retain(|(at, _)| !again(*at));
-            let filled = pages.iter().fold(0u32, |mask, (at, _)| mask | 1 << at);
-            last.holes = last.holes & !filled | first.holes;
-            own.append(&mut pages);
-            last.pages = own.len();
-            self.pages.append(&mut own);
-            pages = rest;
-            windows.next();
-        }
-        self.windows.extend(windows);
-        self.pages.append(&mut pages);
-        self.bytes += std::mem::take(&mut more.bytes);
-        let charge = std::mem::take(&mut more.charge);
-        self.charge.blocks += charge.blocks;
-        self.charge.unpromised += charge.unpromised;
-        self.charge.pages += charge.pages;
-        self.charge.heap += charge.heap;
-    }
-}
-
-/// What a volume is as a destination.
-#[derive(Default)]
-pub(crate) struct Receiving {
-    /// With all that was received; `None`: it is none.
-    pub(crate) rec: Option<MirrorRec>,
-    pub(crate) batch: Batch,
-    /// When the batch was begun.
-    since: Option<Duration>,
-    /// Bytes that a consistency point is merging.
-    in_flight: u64,
-    /// Of the transfer's bytes, those that the last consistency point has.
-    durable: u64,
-    /// Somebody receives.
-    running: bool,
-    /// The next consistency point makes it none.
-    pub(crate) ending: bool,
-}
-
-/// What a consistency point takes of it.
-pub(crate) struct TakenBatch {
-    pub(crate) batch: Batch,
-    /// What the volume is as of then.
-    pub(crate) rec: Option<MirrorRec>,
-    /// The snapshot that is to be made: identity and name.
-    pub(crate) arrived: Option<(u32, String)>,
-    /// It is no destination any more.
-    pub(crate) ended: bool,
-}
-
-impl Receiving {
-    /// Refuses what cannot be while somebody receives.
-    pub(crate) fn idle(&self) -> Result<(), FsError> {
-        match self.running {
-            true => Err(FsError::Busy),
-            false => Ok(()),
-        }
-    }
-}
-
 impl Volume {
-    /// Gives up what was received and is in no consistency point.
-    pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
-        let batch = std::mem::take(&mut receiving.batch);
-        receiving.since = None;
-        self.discharge_batch(&batch);
-    }
-
-    pub(crate) fn discharge_batch(&self, batch: &Batch) {
-        let taken = batch.charge.blocks;
-        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
-        invariant!(self.core.agg.guard() => charged >= taken, "a batch is discharged of {taken} blocks, of {charged} of its volume");
-        self.core.totals.sub(batch.charge);
-        self.core.agg.space().fulfil(batch.charge.blocks);
-    }
-
-    /// Called while the gate is closed.
-    pub(crate) fn take_batch(&self) -> TakenBatch {
-        let mut receiving = self.mirror.lock();
-        let batch = std::mem::take(&mut receiving.batch);
-        receiving.in_flight = batch.bytes;
-        receiving.since = None;
-        let ended = std::mem::take(&mut receiving.ending);
-        let mut rec = receiving.rec;
-        let mut arrived = None;
-        if let Some((incoming, _)) = &batch.arriving {
-            arrived = self.snaps.lock().receive(&incoming.name);
-            if let Some((id, _)) = &arrived {
-                rec = Some(MirrorRec {
-                    exported: *id,
-                    transfer: None,
-                });
-            }
-        }
-        TakenBatch {
-            batch,
-            rec,
-            arrived,
-            ended,
-        }
-    }
-
-    /// A consistency point has what was taken: it is published already.
-    pub(crate) fn batch_is_durable(&self, taken: &TakenBatch) {
-        self.discharge_batch(&taken.batch);
-        let mut receiving = self.mirror.lock();
-        receiving.in_flight = 0;
-        if let Some(transfer) = taken.rec.and_then(|rec| rec.transfer) {
-            receiving.durable = transfer.logical;
-        }
-        if taken.arrived.is_some() {
-            receiving.rec = taken.rec;
-        }
-    }
-
-    /// The transfer that runs or was cut short.
-    pub(crate) fn partial(rec: &MirrorRec) -> Option<Partial> {
-        rec.transfer.map(|t| Partial {
-            base: t.base,
-            target: t.target,
-            logical: t.logical,
-            wire: t.wire,
-        })
-    }
-
     /// Begins to receive, or goes on with what was cut short: [`Receive::mark`] says where. What a transfer of
     /// something else has brought is discarded.
     ///
@@ -263,8 +80,7 @@ impl Volume {
             transfer.base == incoming.base && transfer.target == incoming.target
         };
         let _admin = self.admin.lock();
-        self.writable()
-            .map_err(crate::lifecycle::volumes::refusal)?;
+        self.writable().map_err(Stop::refusal)?;
         let other = {
             let receiving = self.mirror.lock();
             receiving.idle()?;
@@ -300,10 +116,7 @@ impl Volume {
             wire: 0,
         });
         let (position, logical) = (transfer.position, transfer.logical);
-        if receiving.batch.is_empty() {
-            receiving.durable = logical;
-        }
-        receiving.running = true;
+        receiving.begin(logical);
         drop(receiving);
         self.next_ino
             .fetch_max(incoming.next_ino, Ordering::Relaxed);
@@ -328,7 +141,7 @@ pub struct Receive {
 
 impl Drop for Receive {
     fn drop(&mut self) {
-        self.vol.mirror.lock().running = false;
+        self.vol.mirror.lock().end();
     }
 }
 
@@ -395,7 +208,7 @@ impl Receive {
 
     /// Of the transfer's bytes before compression, those that are durable.
     pub fn durable(&self) -> u64 {
-        self.vol.mirror.lock().durable
+        self.vol.mirror.lock().durable()
     }
 
     fn ascend(&mut self, key: Key) -> Result<(), FsError> {
@@ -521,7 +334,7 @@ impl Receive {
         let charge = vol.drive_blocking(&mut cx, |cx| {
             let blocks = pages + windows + leaves + 2;
             let mut promise = vol.promise(cx, blocks)?;
-            vol.core.admit(0)?;
+            vol.core.schedule.admit(0)?;
             Ok(promise.take(blocks))
         })?;
         next.charge = Charge {
@@ -530,27 +343,25 @@ impl Receive {
             ..charge
         };
         vol.charged.fetch_add(charge.blocks, Ordering::Relaxed);
-        vol.core.totals.add(next.charge);
+        vol.core.totals().add(next.charge);
         let (staged, in_flight) = {
             let mut receiving = vol.mirror.lock();
-            receiving.batch.append(next);
-            let now = vol.core.agg.clock().monotonic();
-            receiving.since.get_or_insert(now);
+            let staged = receiving.add(next, vol.core.agg.clock().monotonic());
             if let Some(transfer) = receiving.rec.as_mut().and_then(|r| r.transfer.as_mut()) {
                 transfer.position = position;
                 transfer.digest = mark.digest;
                 transfer.logical = mark.logical;
                 transfer.wire = mark.wire;
             }
-            vol.core.note_changed(vol.id);
-            (receiving.batch.bytes, receiving.in_flight)
+            vol.core.schedule.note_changed(vol.id);
+            staged
         };
         self.last = position;
         if staged >= SOON {
-            vol.core.want(vol.core.gate.epoch());
+            vol.core.schedule.want(vol.core.gate().epoch());
         }
         if staged + in_flight >= MOST {
-            let epoch = vol.core.gate.epoch();
+            let epoch = vol.core.gate().epoch();
             let running = if in_flight > 0 { epoch - 1 } else { epoch };
             let stop = Stop::Wait(Pressure::Epoch(running));
             vol.resume_blocking(&mut cx, stop)?;
@@ -561,10 +372,10 @@ impl Receive {
     /// Asks for a consistency point if something has waited for one for longer than `age`.
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
-        let since = self.vol.mirror.lock().since;
+        let since = self.vol.mirror.lock().since();
         // Saturates: times.
         if since.is_some_and(|since| now.saturating_sub(since) >= age) {
-            self.vol.core.want(self.vol.core.gate.epoch());
+            self.vol.core.schedule.want(self.vol.core.gate().epoch());
         }
     }
 
@@ -573,7 +384,7 @@ impl Receive {
     /// # Errors
     /// `ReadOnly`.
     pub fn checkpoint(&self) -> Result<(), FsError> {
-        self.vol.core.cp_now()
+        self.vol.core.schedule.cp_now()
     }
 
     /// What it is the difference to.
@@ -595,9 +406,9 @@ impl Receive {
                 "what was proven is not all that has come"
             );
             receiving.batch.arriving = Some((self.incoming.clone(), content));
-            vol.core.note_changed(vol.id);
+            vol.core.schedule.note_changed(vol.id);
         }
-        vol.core.cp_now()?;
+        vol.core.schedule.cp_now()?;
         let found = vol.snapshot_with(self.incoming.target);
         found.map(|s| s.id).ok_or(FsError::NoSpace)
     }

@@ -17,14 +17,15 @@ use weir_base::{BlockAddr, Ino, Time};
 use weir_store::log;
 use weir_store::{Class, Frame, StoreError};
 
+use crate::checkpoint::cp::Checkpointer;
+use crate::format::calls::DoneCall;
 use crate::format::edit::{self, Crcs, Edit};
-use crate::format::record::{InodeRec, blocks_of};
-use crate::overlay::admission::Promise;
-use crate::overlay::calls::DoneCall;
+use crate::format::record::{InodeRec, Placed, blocks_of};
 use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
-use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, Placed, RANGE_BYTES};
+use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
+use crate::overlay::reservation::Promise;
 use crate::overlay::volume::Volume;
 use crate::types::{FsError, Stop};
 
@@ -47,22 +48,23 @@ pub struct Recovered {
 const SKIP_INODES: u64 = 1 << 20;
 
 /// Applies `records` in order.
-pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recovered, StoreError> {
+pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Recovered, StoreError> {
+    let (core, table) = (cp.core(), cp.table());
     let mut done = Recovered {
-        unclean: core.stored.lock().in_use,
+        unclean: cp.stored().in_use,
         ..Recovered::default()
     };
     // What consistency points on the way leave in the cache gives way.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
     loop {
-        if core.overlays_fill()
+        if core.schedule.overlays_fill()
             && let Some(cut) = records.boundary()
         {
             if done.points == 0 {
-                skip_inodes(core);
+                skip_inodes(cp);
                 reserve_rest(core, &mut records)?;
             }
-            crate::checkpoint::cp::run_recovered(core, cut)?;
+            cp.run_recovered(cut)?;
             done.points += 1;
         }
         let Some(record) = records.next_in(&mut frame).transpose()? else {
@@ -74,30 +76,31 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
             .map_err(|e| StoreError::Format(format!("log record {}: {e}", record.lsn).into()))?;
         match edits.first() {
             Some(Edit::Opened) => {
-                core.raise_change_bases();
+                table.raise_change_bases();
                 continue;
             }
             Some(Edit::Position(at)) => {
-                core.note_position(*at);
+                core.log.note_position(*at);
+                core.schedule.note_change();
                 continue;
             }
             Some(Edit::Client { number, record }) => {
                 core.clients.replay(*number, *record);
-                core.changed.store(true, Ordering::Relaxed);
+                core.schedule.note_change();
                 continue;
             }
             _ => {}
         }
-        let mut vol = core.volumes.read().get(&id).cloned();
+        let mut vol = table.get(id);
         if let (None, Some(Edit::VolumeMade { key, name })) = (&vol, edits.first()) {
-            vol = Some(core.add_volume(id, *key, name));
+            vol = Some(table.add_empty(core, id, *key, name));
         }
         let Some(vol) = vol else {
             // Deleted after the log was cut for the consistency point that did it.
             tracing::debug!(volume = %id, lsn = %record.lsn, "a record of a deleted volume");
             for (addr, count) in edits.iter().filter_map(Edit::place) {
                 core.agg.space().mark_recovered(addr, count)?;
-                core.unused.lock().push((addr, count));
+                core.placements.leave_unused([(addr, count)]);
             }
             continue;
         };
@@ -107,7 +110,7 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         for edit in edits {
             match edit {
                 Edit::VolumeMade { .. } => {}
-                Edit::Call { ino, key, secs } => core.calls.push(DoneCall {
+                Edit::Call { ino, key, secs } => core.log.calls().push(DoneCall {
                     key,
                     volume: id,
                     ino,
@@ -119,8 +122,8 @@ pub(crate) fn replay(core: &Arc<Core>, mut records: log::Replay) -> Result<Recov
         }
     }
     if done.unclean {
-        skip_inodes(core);
-        core.raise_change_bases();
+        skip_inodes(cp);
+        table.raise_change_bases();
     }
     Ok(done)
 }
@@ -140,10 +143,10 @@ fn reserve_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError
     marked
 }
 
-fn skip_inodes(core: &Core) {
-    for vol in core.volumes.read().values() {
+fn skip_inodes(cp: &Checkpointer) {
+    for vol in cp.table().all() {
         vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
-        core.note_changed(vol.id);
+        cp.core().schedule.note_changed(vol.id);
     }
 }
 
@@ -171,8 +174,8 @@ impl Volume {
         edit: Edit<'_>,
         pages: &mut impl Iterator<Item = Frame>,
     ) -> Result<(), StoreError> {
-        let pass = self.core.gate.enter();
-        let mut promise = Promise::if_possible(&self.core, 4);
+        let pass = self.core.gate().enter();
+        let mut promise = Promise::if_possible(&self.core.agg, 4);
         let (Edit::Inode { ino, .. }
         | Edit::Dead { ino }
         | Edit::PutEntry { dir: ino, .. }
@@ -203,7 +206,7 @@ impl Volume {
                 }
                 if let Some((addr, count)) = edit.place() {
                     self.core.agg.space().mark_recovered(addr, count)?;
-                    self.core.unused.lock().push((addr, count));
+                    self.core.placements.leave_unused([(addr, count)]);
                 }
                 if !matches!(edit, Edit::Dead { .. }) {
                     tracing::error!(volume = %self.id, inode = %ino, "the log names an unknown inode");
@@ -309,7 +312,7 @@ impl Volume {
     }
 
     fn put_recovered(&self, delta: &mut Delta, block: u64, page: Page) {
-        let mut promise = Promise::if_possible(&self.core, 2);
+        let mut promise = Promise::if_possible(&self.core.agg, 2);
         self.put_page(delta, block, page, &mut promise);
     }
 

@@ -20,7 +20,6 @@ use weir_store::{BlockPtr, StoreError, TreeRoot};
 use crate::format::catalog::AGGREGATE_TREE;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::engine::Engine;
-use crate::ops::data::ptr_of;
 use crate::types::FsError;
 
 /// Blocks of a slice at least, 1 MiB, and at most, 256 MiB: at the end of each the device's queue
@@ -229,7 +228,7 @@ impl Visitor for Slice<'_> {
             if let Some(stored) = slot {
                 let mut fault = data_fault(self.tree, &mut self.faults);
                 self.data
-                    .push(ptr_of(*stored), (Ino(key.ino), block), &mut fault);
+                    .push(stored.ptr(), (Ino(key.ino), block), &mut fault);
                 self.blocks += 1;
                 self.read += 1;
             }

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use weir_base::VolumeId;
 use weir_store::tree::TreeRoot;
 
+use crate::checkpoint::orphans::read_orphans;
 use crate::format::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
 use crate::lifecycle::engine::Engine;
-use crate::overlay::core::Core;
 use crate::overlay::volume::{GONE, Volume};
 use crate::types::{FsError, Stop};
 
@@ -25,7 +25,7 @@ impl Engine {
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
     pub fn delete_volume(&self, name: &str) -> Result<(), FsError> {
         match self.retire_volume(name)? {
-            true => self.core.cp_now(),
+            true => self.core.schedule.cp_now(),
             false => Ok(()),
         }
     }
@@ -47,13 +47,12 @@ impl Engine {
         if depended_on() && (!core.settle_retired()? || depended_on()) {
             return Err(FsError::Busy);
         }
-        vol.writable().map_err(refusal)?;
-        core.gate.close(|| {
+        vol.writable().map_err(Stop::refusal)?;
+        core.gate().close(|| {
             if vol.hold.swap(GONE, Ordering::SeqCst) != GONE {
-                core.volumes.write().remove(&vol.id);
-                core.doomed.lock().push(Arc::clone(&vol));
-                core.changed.store(true, Ordering::Relaxed);
-                core.retired.store(core.gate.epoch(), Ordering::Release);
+                self.cp.table().doom(&vol);
+                core.schedule.note_change();
+                core.note_retired();
             }
         });
         vol.table.retire(true);
@@ -62,12 +61,12 @@ impl Engine {
 
     /// The epoch that runs: what is done now is in it, or in a later one.
     pub fn epoch(&self) -> u64 {
-        self.core.gate.epoch()
+        self.core.gate().epoch()
     }
 
     /// Whether everything done in `epoch` and before is durable in the volumes' trees.
     pub fn is_durable(&self, epoch: u64) -> bool {
-        self.core.is_durable(epoch)
+        self.core.schedule.is_durable(epoch)
     }
 
     /// Makes a volume what it was when the snapshot was made. Later snapshots are
@@ -81,7 +80,7 @@ impl Engine {
     pub fn revert(&self, volume: &str, snapshot: &str) -> Result<(), FsError> {
         let vol = self.volume(volume).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         if vol.protected.load(Ordering::Acquire) {
             return Err(FsError::ReadOnly);
         }
@@ -90,13 +89,13 @@ impl Engine {
         }
         let core = &self.core;
         let begin = || {
-            core.gate.close(|| {
+            core.gate().close(|| {
                 if vol.hold.load(Ordering::Relaxed) == GONE {
                     return Err(FsError::Stale);
                 }
                 vol.snaps.lock().begin_revert(snapshot)?;
-                vol.hold.store(core.gate.epoch(), Ordering::SeqCst);
-                core.note_changed(vol.id);
+                vol.hold.store(core.gate().epoch(), Ordering::SeqCst);
+                core.schedule.note_changed(vol.id);
                 Ok(())
             })
         };
@@ -104,7 +103,7 @@ impl Engine {
             Err(FsError::Busy) if core.settle_retired()? => begin()?,
             begun => begun?,
         }
-        core.cp_now()
+        core.schedule.cp_now()
     }
 
     /// Makes a volume that begins as a snapshot of another one and shares its blocks:
@@ -128,7 +127,7 @@ impl Engine {
         }
         let origin = self.volume(parent).ok_or(FsError::NotFound)?;
         let _admin = origin.admin.lock();
-        origin.writable().map_err(refusal)?;
+        origin.writable().map_err(Stop::refusal)?;
         let begin = loop {
             if let Some(begin) = origin.snaps.lock().to_clone(snapshot)? {
                 break begin;
@@ -137,20 +136,20 @@ impl Engine {
         };
         let (id, root, generation, used) = begin;
         let core = &self.core;
-        let orphans =
-            crate::lifecycle::engine::read_orphans(&core.agg.source(), &root).map_err(|error| {
-                tracing::error!(volume = %origin.id, %error, "cannot read a snapshot to clone it");
-                FsError::Io
-            })?;
-        let vol = core.gate.close(|| {
-            let _making = core.making.lock();
+        let orphans = read_orphans(&core.agg.source(), &root).map_err(|error| {
+            tracing::error!(volume = %origin.id, %error, "cannot read a snapshot to clone it");
+            FsError::Io
+        })?;
+        let vol = core.gate().close(|| {
+            let table = self.cp.table();
+            let _making = table.begin_making();
             if origin.hold.load(Ordering::Relaxed) == GONE {
                 return Err(FsError::Stale);
             }
-            if core.volumes.read().named(name).is_some() {
+            if table.named(name).is_some() {
                 return Err(FsError::Exists);
             }
-            let number = core.next_volume_id()?;
+            let number = table.next_id()?;
             let rec = VolumeRec {
                 name: name.to_owned(),
                 root,
@@ -175,9 +174,9 @@ impl Engine {
             let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
             vol.catalog.lock().orphans = orphans.dying;
             vol.unlinked.replace(orphans.unlinked);
-            core.volumes.write().insert(Arc::clone(&vol));
+            table.insert(Arc::clone(&vol));
             origin.snaps.lock().count_clone(id, true);
-            core.note_changed(number);
+            core.schedule.note_changed(number);
             Ok(vol)
         })?;
         self.cp_now()?;
@@ -194,7 +193,7 @@ impl Engine {
     pub fn split_clone(&self, name: &str) -> Result<(), FsError> {
         let vol = self.volume(name).ok_or(FsError::NotFound)?;
         let _admin = vol.admin.lock();
-        vol.writable().map_err(refusal)?;
+        vol.writable().map_err(Stop::refusal)?;
         if vol.origin().is_none() || vol.splitting.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -202,37 +201,14 @@ impl Engine {
             return Err(FsError::Busy);
         }
         vol.splitting.store(true, Ordering::Release);
-        self.core.new_splits.lock().push(vol.id);
-        self.core.note_changed(vol.id);
+        self.cp.table().split(vol.id);
+        self.core.schedule.note_changed(vol.id);
         self.cp_now()
     }
 
     /// Whether space is still being given back in the background.
     pub fn reclaiming(&self) -> bool {
-        self.core.backlog.load(Ordering::Acquire)
-    }
-}
-
-impl Core {
-    /// A deleted volume counts as a clone of its origin's snapshot until the consistency point that makes its deletion
-    /// durable. If there is such a volume, makes that consistency point and returns true: what was refused as busy may
-    /// be tried once more.
-    ///
-    /// # Errors
-    /// `ReadOnly` if the aggregate is poisoned.
-    pub(crate) fn settle_retired(self: &Arc<Self>) -> Result<bool, FsError> {
-        if self.is_durable(self.retired.load(Ordering::Acquire)) {
-            return Ok(false);
-        }
-        self.cp_now().map(|()| true)
-    }
-}
-
-/// What a stop is that does not ask for a repetition.
-pub(crate) fn refusal(stop: Stop) -> FsError {
-    match stop {
-        Stop::Fail(e) => e,
-        Stop::Wait(_) | Stop::Fetch(_) | Stop::Land => FsError::Delay,
+        self.cp.has_backlog()
     }
 }
 

@@ -8,11 +8,11 @@ use weir_store::node::Key;
 
 use crate::format::edit::Edits;
 use crate::format::record::{DOS_ATTRIBUTES, InodeRec, SYMLINK_PIECE, blocks_of, kind};
-use crate::overlay::admission::SMALL_OP;
+use crate::ops::admission::SMALL_OP;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::Page;
-use crate::overlay::inode::State;
-use crate::overlay::volume::{Volume, alive, malformed, stamped};
+use crate::overlay::inode::{State, alive, malformed, stamped};
+use crate::overlay::volume::Volume;
 use crate::types::{Attr, Change, Done, FileKind, FsError, SetAttr, SetTime, StatFs, Stop};
 
 /// `rec` with the attributes that `set` names, size excepted. Does not stamp.
@@ -86,7 +86,7 @@ impl Volume {
             Some(_) => self.promise_for_delete(cx, 6)?,
             None => self.promise(cx, 4)?,
         };
-        self.core.admit(SMALL_OP)?;
+        self.core.schedule.admit(SMALL_OP)?;
         let inode = self.inode(cx, ino)?;
         let pass = self.enter()?;
         let mut st = inode.state.write();
@@ -115,7 +115,7 @@ impl Volume {
             rec.size = size;
         }
         edits.inode(ino, &rec);
-        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
         let shrinks = rec.size < st.rec.size;
         let delta = self.touch(&pass, &inode, st, &mut promise);
         if shrinks {

@@ -18,13 +18,13 @@ use weir_base::{BLOCK_SIZE, Ino};
 use weir_store::Frame;
 
 use crate::format::edit::Edits;
-use crate::overlay::admission::Promise;
-use crate::overlay::admission::SMALL_OP;
+use crate::ops::admission::SMALL_OP;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Delta, Layer, Page};
 use crate::overlay::direct::{Direct, Sent};
-use crate::overlay::inode::State;
-use crate::overlay::volume::{Volume, alive};
+use crate::overlay::inode::{State, alive};
+use crate::overlay::reservation::Promise;
+use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
 
 /// Pages up to which a commit goes through the log: 256 KiB. At the rates that
@@ -71,7 +71,10 @@ impl Volume {
             after: attr,
         };
         // It has waited for the consistency point after what it has to commit.
-        if cx.commit_epoch.is_some_and(|e| self.core.is_durable(e)) {
+        if cx
+            .commit_epoch
+            .is_some_and(|e| self.core.schedule.is_durable(e))
+        {
             return Ok(Done { value, lsn: None });
         }
         if let Some(direct) = cx.direct.take() {
@@ -82,7 +85,7 @@ impl Volume {
                 stop
             })?;
         }
-        let most = match self.core.sends() {
+        let most = match self.core.placements.sends() {
             true => LOG_PAGES,
             false => IDLE_LOG_PAGES,
         };
@@ -91,8 +94,8 @@ impl Volume {
         if pages.len() > most {
             if pages.len() <= ROUND && cx.commit_rounds < ROUNDS {
                 cx.commit_rounds += 1;
-                let mut promise = Promise::if_possible(&self.core, pages.len() as u64);
-                cx.direct = Direct::begin(&self.core, &mut promise, pages.into_vec());
+                let mut promise = Promise::if_possible(&self.core.agg, pages.len() as u64);
+                cx.direct = Direct::begin(&self.core.placements, &mut promise, pages.into_vec());
                 if cx.direct.is_some() {
                     return Err(Stop::Land);
                 }
@@ -105,15 +108,16 @@ impl Volume {
             // What another call has appended must be durable all the same.
             return Ok(Done {
                 value,
-                lsn: self.core.last_appended(),
+                lsn: self.core.log.last_appended(),
             });
         }
         self.core
+            .schedule
             .admit((pages.len() * BLOCK_SIZE) as u64 + SMALL_OP)?;
         let mut edits = Edits::new(self.id, 256);
         edits.inode(ino, &st.rec);
         edits.pages(ino, pages.iter().map(|(b, f)| (*b, f)));
-        let lsn = self.core.append(edits)?;
+        let lsn = self.core.log.append(edits)?;
         for delta in st.layers() {
             if let Some(data) = &delta.data {
                 for (block, _) in &pages {
@@ -156,8 +160,9 @@ impl Volume {
         edits.placed(ino, chosen.map(|(sent, _)| sent.place()));
         if let Err(stop) = self
             .core
+            .schedule
             .admit(edits.meta.len() as u64)
-            .and_then(|()| self.core.append(edits).map(drop))
+            .and_then(|()| self.core.log.append(edits).map(drop))
         {
             return Err(Box::new((direct, stop)));
         }
@@ -180,7 +185,7 @@ impl Volume {
                 }
             }
         }
-        self.core.unused.lock().append(&mut unused);
+        self.core.placements.leave_unused(unused);
         Ok(())
     }
 }

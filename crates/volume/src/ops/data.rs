@@ -13,12 +13,12 @@ use weir_store::{BlockPtr, Class, Frame, FrameMut};
 
 use crate::format::edit::Edits;
 use crate::format::record::{Stored, WINDOW, Window, blocks_of, kind};
-use crate::overlay::cx::Cx;
+use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::{Charge, Delta, Layer, Page, Put};
 use crate::overlay::direct::{self, Direct, LARGE, Sent};
-use crate::overlay::inode::{Inode, State};
+use crate::overlay::inode::{Inode, State, alive, malformed, stamped};
 use crate::overlay::readahead::Plan;
-use crate::overlay::volume::{Source, Volume, alive, malformed, stamped};
+use crate::overlay::volume::Volume;
 use crate::types::{
     Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, SetIds, Stability, Stop, Written,
     without_set_ids,
@@ -110,7 +110,7 @@ impl Volume {
             Overlay::Hole => return Ok(None),
             Overlay::Away(ptr) => ptr,
             Overlay::Tree => match self.stored(cx, ino, block)? {
-                Some(stored) => ptr_of(stored),
+                Some(stored) => stored.ptr(),
                 None => return Ok(None),
             },
         };
@@ -173,7 +173,7 @@ impl Volume {
         let pages = pages?;
         // Nothing has to be fetched for this one.
         if let Some(plan) = cx.ahead.take() {
-            plan.start(&self.core);
+            plan.start(self.core.agg.cache());
         }
         let mut out = read_out(pages, off, end, attr);
         if access_is_news(&attr, cx.now) && !self.read_only {
@@ -295,7 +295,7 @@ impl Volume {
                     );
                     continue;
                 };
-                let ptr = ptr_of(stored);
+                let ptr = stored.ptr();
                 if let Some(frame) = cx.pinned(&ptr) {
                     if let Some(page) = pages.get_mut(at) {
                         *page = frame.clone();
@@ -396,11 +396,12 @@ impl Volume {
         let blocks = direct::whole_blocks(off, off + data.len() as u64);
         // Saturates: there may be no whole block.
         let count = blocks.end.saturating_sub(blocks.start);
-        if count < LARGE || !self.core.sends() || self.protected.load(Ordering::Relaxed) {
+        if count < LARGE || !self.core.placements.sends() || self.protected.load(Ordering::Relaxed)
+        {
             return Ok(false);
         }
         regular(&inode.state.read())?;
-        self.core.admit(0)?;
+        self.core.schedule.admit(0)?;
         let mut promise = self.promise(cx, count)?;
         let skip = (blocks.start * BLOCK - off) as usize;
         let whole = data.get(skip..skip + count as usize * BLOCK_SIZE);
@@ -408,7 +409,7 @@ impl Volume {
         let pages = (0..count)
             .zip(frames)
             .map(|(i, frame)| (blocks.start + i, frame.freeze()));
-        cx.direct = Direct::begin(&self.core, &mut promise, pages.collect());
+        cx.direct = Direct::begin(&self.core.placements, &mut promise, pages.collect());
         Ok(match &mut cx.direct {
             Some(direct) => {
                 let (head, rest) = data.split_at(skip);
@@ -444,7 +445,7 @@ impl Volume {
         let others = count - reserved;
         let nodes = count / WINDOW + 4;
         let mut promise = self.promise_beside(cx, others + nodes, reserved)?;
-        self.core.admit(match stable {
+        self.core.schedule.admit(match stable {
             true => others * BLOCK + reserved * 4 + 512,
             false => 0,
         })?;
@@ -476,7 +477,7 @@ impl Volume {
             if let Some(direct) = direct {
                 edits.placed(ino, direct.sent().iter().map(Sent::place));
             }
-            Some(self.core.append(edits)?)
+            Some(self.core.log.append(edits)?)
         } else {
             None
         };
@@ -588,14 +589,6 @@ fn access_is_news(attr: &Attr, now: Time) -> bool {
 fn copy_range(to: &mut FrameMut, from: &Frame, range: std::ops::Range<usize>) {
     if let (Some(to), Some(from)) = (to.get_mut(range.clone()), from.get(range)) {
         to.copy_from_slice(from);
-    }
-}
-
-pub(crate) fn ptr_of(stored: Stored) -> BlockPtr {
-    BlockPtr {
-        addr: stored.addr,
-        birth: stored.birth,
-        crc: stored.crc,
     }
 }
 

@@ -1,9 +1,13 @@
 //! What an operation does.
 
+pub(crate) mod admission;
 pub(crate) mod attr;
 pub(crate) mod commit;
 pub(crate) mod data;
+pub(crate) mod directory;
+pub(crate) mod drive;
 pub(crate) mod names;
+pub(crate) mod pin;
 pub(crate) mod punch;
 pub(crate) mod readdir;
 pub(crate) mod rename;

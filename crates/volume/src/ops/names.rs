@@ -8,16 +8,15 @@ use weir_base::{Ino, Lsn, Poison};
 
 use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
+use crate::ops::admission::SMALL_OP;
 use crate::ops::attr::with_attrs;
-use crate::overlay::admission::Promise;
-use crate::overlay::admission::SMALL_OP;
+use crate::ops::directory::{Hit, Search, check_name, is_dots};
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::gate::Pass;
-use crate::overlay::inode::{Inode, State};
-use crate::overlay::volume::{
-    Hit, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, malformed, stamped,
-};
+use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
+use crate::overlay::reservation::Promise;
+use crate::overlay::volume::Volume;
 use crate::types::{
     Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
     Stop,
@@ -189,7 +188,7 @@ impl Volume {
                 if inode.state.read().rec.verifier != Some(verifier) {
                     return Err(FsError::Exists.into());
                 }
-                answer(found.attr, self.core.last_appended())
+                answer(found.attr, self.core.log.last_appended())
             }
             _ => {
                 let truncate = SetAttr {
@@ -197,7 +196,7 @@ impl Volume {
                     ..SetAttr::default()
                 };
                 if attrs.size.is_none() {
-                    return answer(found.attr, self.core.last_appended());
+                    return answer(found.attr, self.core.log.last_appended());
                 }
                 let done = self.setattr(cx, found.ino, &truncate, None)?;
                 answer(done.value.after, done.lsn)
@@ -298,6 +297,7 @@ impl Volume {
         self.writable()?;
         let mut promise = self.promise(cx, NAME_BLOCKS)?;
         self.core
+            .schedule
             .admit(SMALL_OP + new.target.map_or(0, |t| t.len() as u64))?;
 
         let pass = self.enter()?;
@@ -335,7 +335,7 @@ impl Volume {
         }
         edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
-        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
 
         let inode = Arc::new(Inode::new(ino, new.rec));
         let attr = {
@@ -379,7 +379,7 @@ impl Volume {
         let parent = self.inode(cx, dir)?;
         let inode = self.inode(cx, ino)?;
         let mut promise = self.promise(cx, NAME_BLOCKS)?;
-        self.core.admit(SMALL_OP)?;
+        self.core.schedule.admit(SMALL_OP)?;
 
         let pass = self.enter()?;
         let mut locked = Locked::new(&[&parent, &inode]);
@@ -415,7 +415,7 @@ impl Volume {
         edits.inode(ino, &rec);
         edits.put_entry(dir, free.cookie, entry);
         edits.inode(dir, &dir_rec);
-        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
 
         if let Some((inode, st)) = locked.get_mut(ino) {
             self.touch(&pass, inode, st, &mut promise);
@@ -485,7 +485,7 @@ impl Volume {
             let inode = self.child(cx, &parent, name, hit)?;
             let Some(inode) = inode else { continue };
             let mut promise = self.promise_for_delete(cx, NAME_BLOCKS)?;
-            self.core.admit(SMALL_OP)?;
+            self.core.schedule.admit(SMALL_OP)?;
 
             let pass = self.enter()?;
             let mut locked = Locked::new(&[&parent, &inode]);
@@ -509,7 +509,7 @@ impl Volume {
             edits.del_entry(dir, hit.cookie);
             self.log_unlinked(&mut edits, hit.ino, &rec);
             edits.inode(dir, &dir_rec);
-            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
+            let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
 
             let attr = match locked.get_mut(hit.ino) {
                 Some((inode, st)) => {

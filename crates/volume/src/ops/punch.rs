@@ -11,11 +11,11 @@ use weir_store::Frame;
 
 use crate::format::edit::Edits;
 use crate::format::record::{InodeRec, blocks_of};
-use crate::overlay::admission::SMALL_OP;
+use crate::ops::admission::SMALL_OP;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Page, RANGE_BYTES};
-use crate::overlay::inode::State;
-use crate::overlay::volume::{Volume, alive, stamped};
+use crate::overlay::inode::{State, alive, stamped};
+use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Stop};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -38,7 +38,7 @@ impl Volume {
         }
         // Deleting must work on a full volume.
         let mut promise = self.promise_for_delete(cx, 10)?;
-        self.core.admit(SMALL_OP + 2 * BLOCK)?;
+        self.core.schedule.admit(SMALL_OP + 2 * BLOCK)?;
         let inode = self.inode(cx, ino)?;
         let pass = self.enter()?;
         let mut st = inode.state.write();
@@ -72,7 +72,7 @@ impl Volume {
         }
         edits.pages(ino, edges.iter().map(|(block, page)| (*block, page)));
         edits.inode(ino, &rec);
-        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
         let delta = self.touch(&pass, &inode, st, &mut promise);
         if first < behind {
             delta.file().punch(first, behind);

@@ -15,10 +15,10 @@ use weir_store::node::Key;
 use weir_store::tree;
 
 use crate::format::record::{Dirent, DirentRef, kind};
-use crate::overlay::cx::Cx;
+use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::Name;
-use crate::overlay::inode::State;
-use crate::overlay::volume::{Source, Volume, alive_dir, malformed};
+use crate::overlay::inode::{State, alive_dir, malformed};
+use crate::overlay::volume::Volume;
 use crate::types::{Attr, DirEntry, FileKind, FsError, ReadDirLimit, ReadDirOut, Stop};
 
 /// Cookie of ".", and of ".." after it.

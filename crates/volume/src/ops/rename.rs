@@ -15,13 +15,13 @@ use weir_base::limits::MAX_LINKS;
 
 use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
+use crate::ops::admission::SMALL_OP;
+use crate::ops::directory::{Free, Search, check_name, is_dots};
 use crate::ops::names::{NAME_BLOCKS, removable, unlinked};
-use crate::overlay::admission::SMALL_OP;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::volume::{
-    Free, Locked, Search, Volume, alive, alive_dir, check_name, is_dots, stamped,
-};
+use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
+use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
 
 /// Directories between a directory and the root, at most; more is a cycle.
@@ -84,7 +84,7 @@ impl Volume {
                 self.check_not_below(cx, hit.ino, to_dir)?;
             }
             let mut promise = self.promise(cx, NAME_BLOCKS)?;
-            self.core.admit(SMALL_OP)?;
+            self.core.schedule.admit(SMALL_OP)?;
 
             let pass = self.enter()?;
             let mut inodes = vec![&source_dir, &target_dir, &moved];
@@ -118,9 +118,9 @@ impl Volume {
                 let lsn = match cx.call {
                     Some(_) => {
                         let edits = Edits::new(self.id, 64);
-                        Some(self.core.append_call(cx, self.id, edits, Ino(0))?)
+                        Some(self.core.log.append_call(cx, self.id, edits, Ino(0))?)
                     }
-                    None => self.core.last_appended(),
+                    None => self.core.log.last_appended(),
                 };
                 return Ok(Done {
                     value: Renamed {
@@ -192,7 +192,7 @@ impl Volume {
             if !same_dir {
                 edits.inode(to_dir, &to_rec);
             }
-            let lsn = self.core.append_call(cx, self.id, edits, Ino(0))?;
+            let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
 
             if let Some((inode, st)) = locked.get_mut(hit.ino) {
                 self.touch(&pass, inode, st, &mut promise);
@@ -257,7 +257,7 @@ impl Volume {
             alive(&st)?;
             at = st.rec.parent;
         }
-        Err(crate::overlay::volume::malformed(
+        Err(crate::overlay::inode::malformed(
             self.id,
             dir,
             "directories form a cycle",

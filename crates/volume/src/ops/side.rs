@@ -1,14 +1,11 @@
 //! Records beside an inode that the engine keeps and does not interpret: extended attributes and access control lists.
 //!
-//! Both are values of up to 64 KiB, stored in pieces of a tree value each. Attributes of one inode are found by a hash of
+//! Both are values of up to 64 KiB, stored in pieces of a tree value each ([`crate::format::side`]). Attributes of one inode are found by a hash of
 //! their name, folded ([`crate::format::fold`]), so that a protocol that ignores case in names (SMB's EAs) finds the same ones as one
 //! that does not (RFC 8276). An access control list has no name. What is in a value is the business of the layer above.
 //!
 //! A record is changed as a whole, in the log and in the overlay: an edit says what it is to be, or that there is none.
 //! Inodes without any, which are nearly all, cost nothing: a flag in the inode says whether there is anything to look for.
-//!
-//! **Key.** The number of an attribute's piece is 47 bits of the hash, 8 bits that tell attributes with one hash apart, and
-//! the number of the piece (8); an access control list's is the number of the piece.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,15 +15,15 @@ use weir_base::limits::{MAX_NAME, MAX_VALUE, MAX_XATTR};
 use weir_store::node::Key;
 use weir_store::tree;
 
-use crate::format::codec::{Put, Reader};
 use crate::format::edit::Edits;
 use crate::format::hash::{DISAMBIGUATOR_BITS, first_cookie};
-use crate::format::record::{InodeRec, flag, kind};
-use crate::overlay::admission::SMALL_OP;
-use crate::overlay::cx::Cx;
+use crate::format::record::{flag, kind};
+use crate::format::side::{PIECE_BITS, Pieces, SAME_HASH, decode, difference, encode, join};
+use crate::ops::admission::SMALL_OP;
+use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::inode::State;
-use crate::overlay::volume::{Source, Volume, alive, malformed, stamped};
+use crate::overlay::inode::{State, alive, malformed, stamped};
+use crate::overlay::volume::Volume;
 use crate::types::{Attr, Change, Done, FsError, Stop};
 
 /// How setting an attribute treats one that exists (RFC 8276 section 8.4.3).
@@ -38,120 +35,6 @@ pub enum SetHow {
     Create,
     /// A missing one is an error (`NotFound`).
     Replace,
-}
-
-/// Bits of an attribute's number that name the piece.
-const PIECE_BITS: u32 = 8;
-
-/// Attributes with one hash.
-const SAME_HASH: u64 = 1 << (DISAMBIGUATOR_BITS - PIECE_BITS);
-
-/// Bytes before the name in the first piece of an attribute: length of the name (1) and of the value (4).
-const HEAD: usize = 5;
-
-const _: () = assert!((HEAD + MAX_NAME + MAX_XATTR).div_ceil(MAX_VALUE) <= 1 << PIECE_BITS);
-
-/// The records of one kind of an inode, or a part of them; or whole attributes, by their numbers without the piece.
-type Pieces = BTreeMap<u64, Vec<u8>>;
-
-/// What is stored of an attribute: name and value.
-fn encode(name: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD + name.len() + value.len());
-    // Both lengths were checked.
-    out.put_u8(name.len() as u8);
-    out.put_u32(value.len() as u32);
-    out.put(name);
-    out.put(value);
-    out
-}
-
-fn decode(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut r = Reader::new(bytes);
-    let (name, value) = (usize::from(r.u8()?), r.u32()? as usize);
-    if name == 0 || value > MAX_XATTR {
-        return None;
-    }
-    let (name, value) = (r.bytes(name)?, r.bytes(value)?);
-    r.is_empty().then_some((name, value))
-}
-
-/// Attributes by their numbers without the piece, joined from their pieces; `None` if a piece is missing.
-fn join(pieces: &Pieces) -> Option<Pieces> {
-    let mut all = Pieces::new();
-    for (sub, piece) in pieces {
-        let (of, at) = (sub >> PIECE_BITS, (sub & ((1 << PIECE_BITS) - 1)) as usize);
-        let whole = all.entry(of).or_default();
-        if whole.len() != at * MAX_VALUE {
-            return None;
-        }
-        whole.extend_from_slice(piece);
-    }
-    Some(all)
-}
-
-/// Whether a record of this kind can be part of a well-formed value: what is received is checked one record at a time.
-pub(crate) fn well_formed(key: Key, value: &[u8]) -> bool {
-    let place = match key.kind {
-        kind::XATTR => key.sub >> DISAMBIGUATOR_BITS > 0 && key.sub <= i64::MAX as u64,
-        kind::ACL => key.sub < MAX_XATTR.div_ceil(MAX_VALUE) as u64,
-        _ => return false,
-    };
-    key.ino != 0 && place && !value.is_empty() && value.len() <= MAX_VALUE
-}
-
-/// Checks the attributes of an inode as a tree has them, for `check`: what is wrong with them.
-#[derive(Default)]
-pub(crate) struct Collected {
-    xattrs: Pieces,
-    acl: Pieces,
-}
-
-impl Collected {
-    pub(crate) fn push(&mut self, key: Key, value: &[u8]) {
-        match key.kind {
-            kind::XATTR => self.xattrs.insert(key.sub, value.to_vec()),
-            _ => self.acl.insert(key.sub, value.to_vec()),
-        };
-    }
-
-    /// What is wrong with them, given the inode that they belong to.
-    pub(crate) fn fault(
-        &self,
-        rec: &InodeRec,
-        place: impl Fn(&[u8]) -> u64,
-    ) -> Option<&'static str> {
-        let Some(xattrs) = join(&self.xattrs) else {
-            return Some("extended attribute with a gap");
-        };
-        for (of, bytes) in &xattrs {
-            let Some((name, _)) = decode(bytes) else {
-                return Some("malformed extended attribute");
-            };
-            if of >> (DISAMBIGUATOR_BITS - PIECE_BITS) != place(name) >> DISAMBIGUATOR_BITS {
-                return Some("extended attribute at the wrong place");
-            }
-        }
-        let gap = self.acl.keys().zip(0..).any(|(sub, at)| *sub != at);
-        if gap {
-            return Some("access control list with a gap");
-        }
-        let unflagged = !xattrs.is_empty() && rec.flags & flag::XATTRS == 0
-            || self.acl.is_empty() == (rec.flags & flag::ACL != 0);
-        unflagged.then_some("attributes that the inode does not mention")
-    }
-}
-
-/// The edits that put a value in place of another, by pieces.
-fn difference(base: u64, old: &Pieces, new: Option<&[u8]>) -> Vec<(u64, Option<Vec<u8>>)> {
-    let pieces = new.into_iter().flat_map(|value| value.chunks(MAX_VALUE));
-    let mut out: Vec<(u64, Option<Vec<u8>>)> = (base..)
-        .zip(pieces)
-        .map(|(sub, piece)| (sub, Some(piece.to_vec())))
-        .collect();
-    let end = base + out.len() as u64;
-    let last = base | ((1 << PIECE_BITS) - 1);
-    out.extend(old.range(end..=last).map(|(sub, _)| (*sub, None)));
-    out
 }
 
 impl Volume {
@@ -345,7 +228,7 @@ impl Volume {
             Some(_) => self.promise(cx, blocks)?,
             None => self.promise_for_delete(cx, 4 + (MAX_XATTR / MAX_VALUE) as u64)?,
         };
-        self.core.admit(SMALL_OP + 2 * bytes)?;
+        self.core.schedule.admit(SMALL_OP + 2 * bytes)?;
         let inode = self.inode(cx, ino)?;
         let pass = self.enter()?;
         let mut st = inode.state.write();
@@ -366,7 +249,7 @@ impl Volume {
             edits.side(ino, kind, *sub, value.as_deref());
         }
         edits.inode(ino, &rec);
-        let lsn = self.core.append_call(cx, self.id, edits, ino)?;
+        let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
         let delta = self.touch(&pass, &inode, st, &mut promise);
         for (sub, value) in changes {
             let heap = ENTRY_BYTES + value.as_ref().map_or(0, Vec::len) as u64;
@@ -383,44 +266,5 @@ impl Volume {
             },
             lsn: Some(lsn),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attributes_round_trip_in_pieces() {
-        for len in [0, 1, 900, 1024, 5000, MAX_XATTR] {
-            let value: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            let bytes = encode(b"user.name", &value);
-            assert_eq!(decode(&bytes), Some((&b"user.name"[..], &*value)));
-            let base = 77 << DISAMBIGUATOR_BITS;
-            let pieces: Pieces = difference(base, &Pieces::new(), Some(&bytes))
-                .into_iter()
-                .map(|(sub, piece)| (sub, piece.unwrap()))
-                .collect();
-            assert!(
-                pieces
-                    .iter()
-                    .all(|(sub, piece)| { well_formed(Key::new(9, kind::XATTR, *sub), piece) })
-            );
-            let joined = join(&pieces).unwrap();
-            assert_eq!(joined.len(), 1);
-            assert_eq!(joined[&(base >> PIECE_BITS)], bytes);
-            // A shorter one leaves nothing behind.
-            let removed = difference(base, &pieces, Some(&bytes[..1]));
-            let gone = removed.iter().filter(|(_, piece)| piece.is_none()).count();
-            assert_eq!(gone, pieces.len() - 1);
-            let mut lost = pieces.clone();
-            if pieces.len() > 1 {
-                lost.remove(&base);
-                assert_eq!(join(&lost), None);
-            }
-            assert_eq!(decode(&bytes[..bytes.len() - 1]), None);
-        }
-        assert_eq!(decode(&[]), None);
-        assert_eq!(decode(&encode(b"", b"x")), None);
     }
 }

@@ -7,7 +7,7 @@
 //! newest keys are written with it too, into the aggregate's tree. Those before the cut come from there and those behind it
 //! from the log, none twice and none missing.
 //!
-//! **Bound.** [`KEPT`] calls are kept, oldest out first, in 1 MiB of memory and on disk. That is more than clients can have
+//! **Bound.** [`KEPT`](crate::format::calls::KEPT) calls are kept, oldest out first, in 1 MiB of memory and on disk. That is more than clients can have
 //! waiting for replies (a Linux client has 128 at most on a connection), and a crash loses no more than the replies
 //! that were on their way. What the log has in addition is found as long as memory for replies allows.
 //!
@@ -17,56 +17,10 @@
 //! [`Cx::call`]: crate::Cx::call
 
 use parking_lot::Mutex;
-use weir_base::{Ino, VolumeId};
 use weir_store::node::Key;
 
+use crate::format::calls::{CallKey, DoneCall, PER_RECORD, PER_SHARD, RECORDS, SHARDS, encode};
 use crate::format::catalog::kind;
-use crate::format::codec::{Put, Reader};
-
-/// What a call is known by, as the protocol encodes it; the last byte is as good as random.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CallKey(pub [u8; CallKey::LEN]);
-
-impl CallKey {
-    /// Bytes of a key.
-    pub const LEN: usize = 16;
-}
-
-/// A call that was carried out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DoneCall {
-    /// What it is known by.
-    pub key: CallKey,
-    /// Where.
-    pub volume: VolumeId,
-    /// The inode that it made or changed; 0 if the reply names none.
-    pub ino: Ino,
-    /// When, in seconds of civil time.
-    pub secs: i64,
-}
-
-/// Locks that calls are spread over.
-const SHARDS: usize = 8;
-
-/// Calls that a shard keeps.
-pub(crate) const PER_SHARD: usize = 2048;
-
-/// Calls that are kept.
-pub const KEPT: usize = SHARDS * PER_SHARD;
-
-/// Calls in one record of the tree.
-pub(crate) const PER_RECORD: usize = 16;
-
-/// Records of a shard.
-const RECORDS: usize = PER_SHARD / PER_RECORD;
-
-pub(crate) const VERSION: u8 = 2;
-const ENTRY: usize = CallKey::LEN + 8 + 8 + 8;
-
-const _: () = {
-    assert!(1 + 8 + PER_RECORD * ENTRY <= weir_base::limits::MAX_VALUE);
-    assert!(PER_SHARD.is_multiple_of(PER_RECORD));
-};
 
 /// The newest calls of one shard: number n is at place n modulo [`PER_SHARD`].
 #[derive(Clone, Default)]
@@ -102,16 +56,7 @@ impl Shard {
     fn encode(&self, record: usize) -> Vec<u8> {
         let first = record * PER_RECORD;
         let end = self.ring.len().min(first + PER_RECORD);
-        let mut out = Vec::with_capacity(1 + 8 + PER_RECORD * ENTRY);
-        out.put_u8(VERSION);
-        out.put_u64(self.next);
-        for call in self.ring.get(first..end).unwrap_or_default() {
-            out.put(&call.key.0);
-            out.put_u64(call.volume.0);
-            out.put_u64(call.ino.0);
-            out.put_i64(call.secs);
-        }
-        out
+        encode(self.next, self.ring.get(first..end).unwrap_or_default())
     }
 }
 
@@ -123,32 +68,6 @@ pub(crate) struct Calls {
 
 /// What a consistency point writes of the calls.
 pub(crate) struct FreshCalls(Vec<(usize, Shard)>);
-
-/// A record of the tree, decoded: the number of the call that came after the newest in it, and the calls from the first
-/// place of the record on.
-pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
-    let mut r = Reader::new(value);
-    let sub = usize::try_from(sub)
-        .ok()
-        .filter(|sub| *sub < SHARDS * RECORDS)?;
-    if r.u8()? != VERSION {
-        return None;
-    }
-    let next = r.u64()?;
-    let mut calls = Vec::new();
-    while !r.is_empty() {
-        calls.push(DoneCall {
-            key: CallKey(r.array()?),
-            volume: VolumeId(r.u64()?),
-            ino: Ino(r.u64()?),
-            secs: r.i64()?,
-        });
-    }
-    // There are as many as had been made by then.
-    let first = (sub % RECORDS * PER_RECORD) as u64;
-    let made = next.checked_sub(first)?.min(PER_RECORD as u64);
-    (made > 0 && calls.len() as u64 == made).then_some((next, calls))
-}
 
 impl Calls {
     fn shard(&self, key: &CallKey) -> &Mutex<Shard> {
@@ -210,6 +129,10 @@ impl FreshCalls {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    use weir_base::{Ino, VolumeId};
+
+    use crate::format::calls::decode;
 
     fn call(n: u64) -> DoneCall {
         let mut key = [0; CallKey::LEN];

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use weir_base::{BlockAddr, Generation};
-use weir_store::{BlockPtr, Frame};
+use weir_base::BlockAddr;
+use weir_store::Frame;
 
-use crate::format::record::{Dirent, InodeRec};
+use crate::format::record::{Dirent, InodeRec, Placed};
 
 /// Estimated bytes that a delta takes in memory besides names and pages.
 pub(crate) const DELTA_BYTES: u64 = 640;
@@ -30,25 +30,6 @@ pub(crate) const PAGE_BYTES: u64 = 96;
 
 /// The same for a range that was punched out.
 pub(crate) const RANGE_BYTES: u64 = 64;
-
-/// Where a page's contents stand already: in reserved blocks, to which a record of the
-/// log refers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Placed {
-    pub(crate) addr: BlockAddr,
-    pub(crate) crc: u32,
-}
-
-impl Placed {
-    /// As a reader names it. It is born when a consistency point takes it.
-    pub(crate) fn ptr(&self) -> BlockPtr {
-        BlockPtr {
-            addr: self.addr,
-            birth: Generation(0),
-            crc: self.crc,
-        }
-    }
-}
 
 /// One changed file block.
 #[derive(Debug)]

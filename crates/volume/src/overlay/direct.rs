@@ -37,19 +37,21 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use weir_base::{BLOCK_SIZE, BlockAddr};
+use weir_store::aggregate::Aggregate;
 use weir_store::block::page_crc;
-use weir_store::{Frame, Io, IoError, StoreError};
+use weir_store::{Frame, Io, IoError, Settler, StoreError};
 
-use crate::checkpoint::merge::LONGEST_WRITE;
-use crate::overlay::admission::Promise;
-use crate::overlay::core::Core;
-use crate::overlay::cx::Cx;
-use crate::overlay::delta::{Page, Placed};
-use crate::overlay::volume::Volume;
-use crate::types::FsError;
+use crate::format::record::Placed;
+use crate::overlay::delta::Page;
+use crate::overlay::reservation::Promise;
+
+/// Most blocks in one device write: 256 KiB, from where on the disks measured gain
+/// nothing more, and a write of the intent log does not wait long for one.
+pub(crate) const LONGEST_WRITE: usize = 64;
 
 /// Blocks from which on stable data may go to its place at once: 64 KiB.
 pub(crate) const LARGE: u64 = 16;
@@ -57,6 +59,62 @@ pub(crate) const LARGE: u64 = 16;
 /// Runs of blocks that data is written to are at least this long on the average: 32 KiB.
 /// Where free space is more scattered it goes another way.
 const SHORTEST_RUN: usize = 8;
+
+/// What is written to its place, of all volumes.
+pub(crate) struct Placements {
+    agg: Arc<Aggregate>,
+    /// Makes such data durable; none if there is no thread for it.
+    settler: Option<Settler>,
+    /// Requests whose data is on its way to its place, or there and not in the log.
+    sending: AtomicU64,
+    /// Bytes that the log may be behind before large stable data goes to its place.
+    behind: u64,
+    /// Reserved blocks to which data may still be on its way though nobody waits for it.
+    strays: Mutex<Vec<Stray>>,
+    /// Reserved blocks that the log refers to, and no overlay of the current epoch.
+    unused: Mutex<Vec<(BlockAddr, u32)>>,
+}
+
+impl Placements {
+    /// `background`: with a thread that makes data durable.
+    pub(crate) fn new(
+        agg: &Arc<Aggregate>,
+        background: bool,
+        behind: u64,
+    ) -> Result<Arc<Placements>, StoreError> {
+        let start = || Settler::start(Arc::clone(agg.device()));
+        let settler = background.then(start).transpose();
+        let failed = |e| StoreError::Format(format!("cannot start a thread: {e}").into());
+        Ok(Arc::new(Placements {
+            agg: Arc::clone(agg),
+            settler: settler.map_err(failed)?,
+            sending: AtomicU64::new(0),
+            behind,
+            strays: Mutex::default(),
+            unused: Mutex::default(),
+        }))
+    }
+
+    /// Whether large stable data goes to its place at once, and not through the log.
+    pub(crate) fn sends(&self) -> bool {
+        self.sending.load(Ordering::Relaxed) > 0 || self.agg.log().queued() >= self.behind
+    }
+
+    /// Takes the blocks whose owners are gone. Called by consistency points.
+    pub(crate) fn take_strays(&self) -> Vec<Stray> {
+        std::mem::take(&mut *self.strays.lock())
+    }
+
+    /// These reserved blocks, to which the log refers, are no overlay's.
+    pub(crate) fn leave_unused(&self, blocks: impl IntoIterator<Item = (BlockAddr, u32)>) {
+        self.unused.lock().extend(blocks);
+    }
+
+    /// Takes them. Called by consistency points while the gate is closed.
+    pub(crate) fn take_unused(&self) -> Vec<(BlockAddr, u32)> {
+        std::mem::take(&mut *self.unused.lock())
+    }
+}
 
 /// A file block that has been written to a place of its own.
 pub(crate) struct Sent {
@@ -67,7 +125,7 @@ pub(crate) struct Sent {
 
 /// Data on its way to reserved blocks, or there; see the module's head.
 pub(crate) struct Direct {
-    core: Arc<Core>,
+    of: Arc<Placements>,
     runs: Vec<(BlockAddr, u32)>,
     sent: Vec<Sent>,
     /// Bytes of a write before and behind its whole blocks.
@@ -86,7 +144,7 @@ enum Way {
 
 impl Way {
     /// Waits until it is durable.
-    async fn go(&mut self, core: &Core) -> Result<(), IoError> {
+    async fn go(&mut self, agg: &Aggregate) -> Result<(), IoError> {
         match self {
             Way::Settling(io) => io.await?,
             Way::Writing(writes) => {
@@ -96,7 +154,7 @@ impl Way {
                     io.await?;
                     writes.pop_front();
                 }
-                core.agg.device().flush().await?;
+                agg.device().flush().await?;
             }
             Way::Durable => {}
         }
@@ -113,14 +171,14 @@ pub(crate) struct Stray {
 
 impl Stray {
     /// Waits for the writes, blocking, and gives the blocks back.
-    pub(crate) fn settle(self, core: &Core) -> Result<(), StoreError> {
+    pub(crate) fn settle(self, agg: &Aggregate) -> Result<(), StoreError> {
         match self.way {
             Way::Settling(io) => io.wait()?,
             Way::Writing(writes) => writes.into_iter().try_for_each(Io::wait)?,
             Way::Durable => {}
         }
         for (addr, count) in self.runs {
-            core.agg.space().unreserve(addr, count);
+            agg.space().unreserve(addr, count);
         }
         Ok(())
     }
@@ -130,7 +188,7 @@ impl Direct {
     /// Begins to write the pages of these file blocks, at least one. `None` if there are no
     /// blocks to be had without waiting; `promise` covers them.
     pub(crate) fn begin(
-        core: &Arc<Core>,
+        of: &Arc<Placements>,
         promise: &mut Promise<'_>,
         pages: Vec<(u64, Frame)>,
     ) -> Option<Direct> {
@@ -139,7 +197,7 @@ impl Direct {
             return None;
         }
         let most = pages.len().div_ceil(SHORTEST_RUN);
-        let runs = core.agg.space().reserve_promised(count, most)?;
+        let runs = of.agg.space().reserve_promised(count, most)?;
         promise.spent(u64::from(count));
         let mut pages = pages.into_iter();
         let mut sent = Vec::with_capacity(count as usize);
@@ -167,32 +225,25 @@ impl Direct {
                 at += len;
             }
         }
-        core.sending.fetch_add(1, Ordering::Relaxed);
+        of.sending.fetch_add(1, Ordering::Relaxed);
         Some(Direct {
-            core: Arc::clone(core),
+            of: Arc::clone(of),
             runs,
             sent,
             edges: Default::default(),
-            way: match &core.settler {
+            way: match &of.settler {
                 Some(settler) => Way::Settling(settler.settle(pieces)),
                 None => {
-                    let write = |(addr, frames)| core.agg.device().write(addr, frames);
+                    let write = |(addr, frames)| of.agg.device().write(addr, frames);
                     Way::Writing(pieces.into_iter().map(write).collect())
                 }
             },
         })
     }
 
-    /// Waits until the data is durable.
-    async fn land(&mut self) -> Result<(), FsError> {
-        if let Err(error) = self.way.go(&self.core).await {
-            // Nobody knows what the device holds.
-            let why = format!("file data cannot be written: {error}");
-            self.core.agg.poison(&why);
-            self.core.progress.happen();
-            return Err(FsError::ReadOnly);
-        }
-        Ok(())
+    /// Waits until the data is durable. If that fails nobody knows what the device holds.
+    pub(crate) async fn land(&mut self) -> Result<(), IoError> {
+        self.way.go(&self.of.agg).await
     }
 
     /// What was written, in order, if all of it is durable.
@@ -213,18 +264,18 @@ impl Direct {
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        self.core.sending.fetch_sub(1, Ordering::Relaxed);
+        self.of.sending.fetch_sub(1, Ordering::Relaxed);
         let runs = std::mem::take(&mut self.runs);
-        if runs.is_empty() || self.core.is_poisoned() {
+        if runs.is_empty() || self.of.agg.guard().is_set() {
             return;
         }
         match std::mem::replace(&mut self.way, Way::Durable) {
             Way::Durable => {
                 for (addr, count) in runs {
-                    self.core.agg.space().unreserve(addr, count);
+                    self.of.agg.space().unreserve(addr, count);
                 }
             }
-            way => self.core.strays.lock().push(Stray { way, runs }),
+            way => self.of.strays.lock().push(Stray { way, runs }),
         }
     }
 }
@@ -245,14 +296,4 @@ impl Sent {
 pub(crate) fn whole_blocks(off: u64, end: u64) -> std::ops::Range<u64> {
     let block = BLOCK_SIZE as u64;
     off.div_ceil(block)..end / block
-}
-
-impl Volume {
-    /// Waits until what the operation has sent to its place is durable.
-    pub(crate) async fn land(&self, cx: &mut Cx) -> Result<(), FsError> {
-        match &mut cx.direct {
-            Some(direct) => direct.land().await,
-            None => Ok(()),
-        }
-    }
 }

@@ -19,14 +19,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use smallvec::SmallVec;
-use weir_base::{BLOCK_SIZE, Ino};
+use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 
 use crate::format::record::{InodeRec, blocks_of};
 use crate::overlay::delta::Delta;
 use crate::overlay::readahead::FileId;
-use crate::types::{Attr, FileKind};
+use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
 
 /// What an inode's lock protects.
 pub(crate) struct State {
@@ -332,10 +332,83 @@ impl ShardInner {
     }
 }
 
+/// Reports a record that its checksum vouches for and that makes no sense.
+pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop {
+    tracing::error!(%volume, inode = %ino, what, "malformed record");
+    Stop::Fail(FsError::Io)
+}
+
+/// Whether an inode still exists.
+pub(crate) fn alive(st: &State) -> Result<(), Stop> {
+    if st.moved {
+        // Nothing to wait for: the repetition finds the inode that took its place.
+        return Err(Stop::Wait(Pressure::Epoch(0)));
+    }
+    if st.dead {
+        return Err(Stop::Fail(FsError::Stale));
+    }
+    Ok(())
+}
+
+/// Whether it is a directory that still exists.
+pub(crate) fn alive_dir(st: &State) -> Result<(), Stop> {
+    alive(st)?;
+    if st.rec.kind != FileKind::Directory {
+        return Err(Stop::Fail(FsError::NotDir));
+    }
+    Ok(())
+}
+
+/// The record after a change at `now`: a change time strictly later than before
+/// (clients compare it to notice changes), and a new change number.
+pub(crate) fn stamped(mut rec: InodeRec, now: Time, content: bool) -> InodeRec {
+    let after = rec.ctime.plus(std::time::Duration::from_nanos(1));
+    rec.ctime = now.max(after);
+    if content {
+        rec.mtime = rec.ctime;
+    }
+    rec.change = rec.change.wrapping_add(1);
+    rec
+}
+
+/// Several inodes, locked for writing in the order of their numbers.
+pub(crate) struct Locked<'a> {
+    held: SmallVec<[(&'a Arc<Inode>, RwLockWriteGuard<'a, State>); 4]>,
+}
+
+impl<'a> Locked<'a> {
+    /// Locks these inodes, each once.
+    pub(crate) fn new(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
+        let mut order: SmallVec<[&'a Arc<Inode>; 4]> = SmallVec::from_slice(inodes);
+        order.sort_unstable_by_key(|i| i.ino);
+        order.dedup_by_key(|i| i.ino);
+        Locked {
+            held: order.into_iter().map(|i| (i, i.state.write())).collect(),
+        }
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Result<&State, Stop> {
+        self.held
+            .iter()
+            .find(|(i, _)| i.ino == ino)
+            .map(|(_, s)| &**s)
+            .ok_or(Stop::Fail(FsError::Invalid))
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<(&'a Arc<Inode>, &mut State)> {
+        let found = self.held.iter_mut().find(|(i, _)| i.ino == ino);
+        // What is logged by now has to be changed.
+        invariant!(
+            found.is_some(),
+            "inode {ino} is to be changed, and is not locked"
+        );
+        found.map(|(i, s)| (*i, &mut **s))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_base::Time;
 
     fn rec() -> InodeRec {
         InodeRec::new(FileKind::Regular, 0o644, Time::EPOCH)
@@ -385,5 +458,17 @@ mod tests {
         assert_eq!(directory_size(0), 4096);
         assert_eq!(directory_size(64), 4096);
         assert_eq!(directory_size(65), 8192);
+    }
+
+    #[test]
+    fn change_times_strictly_increase() {
+        let now = Time { secs: 10, nanos: 5 };
+        let rec = InodeRec::new(FileKind::Regular, 0, now);
+        let a = stamped(rec, now, true);
+        let b = stamped(a, Time { secs: 1, nanos: 0 }, false);
+        assert!(rec.ctime < a.ctime && a.ctime < b.ctime);
+        assert_eq!(a.mtime, a.ctime);
+        assert_eq!(b.mtime, a.mtime);
+        assert_eq!(b.change, rec.change + 2);
     }
 }

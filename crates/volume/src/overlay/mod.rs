@@ -1,6 +1,5 @@
 //! What is in memory: changes since the last consistency point, and what all volumes of an aggregate share.
 
-pub(crate) mod admission;
 pub(crate) mod calls;
 pub(crate) mod clients;
 pub(crate) mod core;
@@ -10,6 +9,12 @@ pub(crate) mod direct;
 pub(crate) mod event;
 pub(crate) mod gate;
 pub(crate) mod inode;
+pub(crate) mod log;
 pub(crate) mod readahead;
+pub(crate) mod receiving;
+pub(crate) mod reservation;
+pub(crate) mod root;
+pub(crate) mod schedule;
+pub(crate) mod snapshots;
 pub(crate) mod unlinked;
 pub(crate) mod volume;

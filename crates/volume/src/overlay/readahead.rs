@@ -49,9 +49,7 @@ use weir_store::tree::{self, NodeSource};
 use weir_store::{BlockPtr, Cache, Frame};
 
 use crate::format::record::{Window, kind};
-use crate::ops::data::ptr_of;
-use crate::overlay::core::Core;
-use crate::overlay::volume::RootState;
+use crate::overlay::root::RootState;
 
 /// Most blocks of a window: 4 MiB, what a device of 4 GB/s transfers in a millisecond, which is
 /// long for a request in a full queue. More would only make others wait behind it.
@@ -349,8 +347,8 @@ impl Plan {
 
     /// Starts the reads. What an overlay covers is read as well: it is little, or there would
     /// be nothing to read.
-    pub(crate) fn start(self, core: &Core) {
-        let cache = Arc::clone(core.agg.cache());
+    pub(crate) fn start(self, cache: &Arc<Cache>) {
+        let cache = Arc::clone(cache);
         detach(async move {
             let mut from = self.blocks.start;
             // Enough for all leaves of the longest plan, and for the path that leads to them.
@@ -378,7 +376,7 @@ impl Plan {
             if let Some(window) = Window::decode(value) {
                 let stored = (key.sub..).zip(window.blocks);
                 let wanted = stored.filter(|(b, _)| (from..self.blocks.end).contains(b));
-                found.extend(wanted.filter_map(|(b, s)| Some((b, ptr_of(s?)))));
+                found.extend(wanted.filter_map(|(b, s)| Some((b, s?.ptr()))));
             }
             ControlFlow::Continue(())
         };

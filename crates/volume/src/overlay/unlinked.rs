@@ -1,31 +1,11 @@
-//! Files that have lost their last name and are still open.
-//!
-//! A protocol that opens files (NFSv4, SMB) *pins* an inode for as long as one of its clients has it open. If the last name
-//! of a pinned inode is removed, the inode lives on without one: it can be read and written, and a record in the volume's tree
-//! ([`kind::ORPHAN`](crate::format::record::kind::ORPHAN), beside an inode with no links) says so. The removal's log record has the inode with no
-//! links in place of its end, so this survives a crash (NFSv4's OPEN4_RESULT_PRESERVE_UNLINKED, RFC 8881 section 18.16). NFSv3 opens nothing, pins nothing,
-//! and pays one load from memory for each removal of a last name.
-//!
-//! **The end.** Pins are in memory only. After a start it is not known which inodes clients still have open until they have
-//! reclaimed their opens: so nothing is deleted before the grace period is over ([`Engine::end_grace`]). There is none if
-//! nothing was recorded of any client. From then on, each consistency point deletes what has no name and no
-//! pin. It does so between two operations, and writes nothing to the log for it: after a crash before it is durable, a
-//! later one does it again.
-//!
-//! An inode without links is in the volume's set of these, or it is on its way out: whoever loads one from
-//! an outdated tree asks the set.
+//! The inodes of a volume that are open, and those without a name ([`crate::ops::pin`]).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use weir_base::Ino;
 
-use crate::lifecycle::engine::Engine;
-use crate::overlay::admission::Promise;
-use crate::overlay::cx::Cx;
-use crate::overlay::volume::{Volume, alive};
 use crate::types::{FsError, Stop};
 
 /// The pins of a volume, and its inodes without a name. Locked in this order, and after an inode.
@@ -65,7 +45,8 @@ impl Unlinked {
         *self.inodes.lock() = all.into_iter().collect();
     }
 
-    fn pin(&self, ino: Ino, named: bool) -> Result<(), Stop> {
+    /// Adds a pin; `named`: the inode has a name.
+    pub(crate) fn pin(&self, ino: Ino, named: bool) -> Result<(), Stop> {
         let inodes = self.inodes.lock();
         if !named && !inodes.contains(&ino) {
             return Err(FsError::Stale.into());
@@ -77,7 +58,7 @@ impl Unlinked {
     }
 
     /// Takes back a pin; whether that was the last one of an inode without a name.
-    fn unpin(&self, ino: Ino) -> bool {
+    pub(crate) fn unpin(&self, ino: Ino) -> bool {
         let inodes = self.inodes.lock();
         let mut pins = self.pins.lock();
         let Some(count) = pins.get_mut(&ino) else {
@@ -93,7 +74,7 @@ impl Unlinked {
     }
 
     /// Takes out those that nobody has open.
-    fn take(&self) -> Vec<Ino> {
+    pub(crate) fn take(&self) -> Vec<Ino> {
         let mut inodes = self.inodes.lock();
         if inodes.is_empty() {
             return Vec::new();
@@ -108,84 +89,5 @@ impl Unlinked {
             inodes.remove(ino);
         });
         free
-    }
-}
-
-/// Keeps an inode, also without a name, for as long as this lives.
-pub struct Pin {
-    volume: Arc<Volume>,
-    ino: Ino,
-}
-
-impl Pin {
-    /// The inode.
-    pub fn ino(&self) -> Ino {
-        self.ino
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if self.volume.unlinked.unpin(self.ino) {
-            self.volume.core.note_changed(self.volume.id);
-        }
-    }
-}
-
-impl Volume {
-    /// Keeps the inode for as long as the pin lives, whatever becomes of its names; a directory ends with its name all the
-    /// same. There may be any number of pins.
-    ///
-    /// # Errors
-    /// `Stale`, `Io`.
-    pub fn pin(self: &Arc<Self>, cx: &mut Cx, ino: Ino) -> Result<Pin, Stop> {
-        let inode = self.inode(cx, ino)?;
-        let st = inode.state.read();
-        alive(&st)?;
-        self.unlinked.pin(ino, st.rec.nlink > 0)?;
-        Ok(Pin {
-            volume: Arc::clone(self),
-            ino,
-        })
-    }
-
-    /// Ends the inodes that have no name and that nobody has open. Called while the gate is closed, before the
-    /// changed inodes are taken; answers those of which the tree has everything.
-    pub(crate) fn end_unlinked(&self) -> Vec<Ino> {
-        if self.core.in_grace.load(Ordering::Acquire) || self.protected.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut stored = Vec::new();
-        for ino in self.unlinked.take() {
-            let Some(inode) = self.table.get(ino) else {
-                stored.push(ino);
-                continue;
-            };
-            let mut st = inode.state.write();
-            let st = &mut *st;
-            st.dead = true;
-            if st.active.is_none() && st.frozen.is_empty() {
-                stored.push(ino);
-                continue;
-            }
-            let mut promise = Promise::if_possible(&self.core, 2);
-            let delta = self.touch_closed(&inode, st, &mut promise);
-            delta.bury();
-            delta.unlinked = true;
-        }
-        stored
-    }
-}
-
-impl Engine {
-    /// Clients have reclaimed what they had open before the start, or never will: from now on inodes without a name are
-    /// deleted when nobody has them open. Until this is called after a start, none is, if anything was recorded of a client.
-    pub fn end_grace(&self) {
-        self.core.in_grace.store(false, Ordering::Release);
-        for vol in self.core.volumes.read().values() {
-            if !vol.unlinked.is_empty() {
-                self.core.note_changed(vol.id);
-            }
-        }
     }
 }

@@ -1,58 +1,30 @@
 //! One volume: its tree, the inodes in memory, and what all operations share.
 
-use std::ops::ControlFlow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use parking_lot::{Mutex, RwLockWriteGuard};
-use smallvec::SmallVec;
-use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
-use weir_store::cache::Cache;
+use parking_lot::Mutex;
+use weir_base::{BLOCK_SIZE, Ino, VolumeId, invariant};
+use weir_store::RootLife;
 use weir_store::node::Key;
-use weir_store::tree::{self, NodeSource, TreeRoot, Value};
-use weir_store::{BlockPtr, Frame, RootLife, StoreError};
+use weir_store::tree::{self, TreeRoot, Value};
 
-use crate::format::catalog::{Catalog, Origin};
-use crate::format::hash::{KeyCell, VARIANTS, first_cookie};
-use crate::format::record::{DirentRef, InodeRec, ROOT_INO, kind};
-use crate::lifecycle::receive::Receiving;
-use crate::lifecycle::snapshot::{Sealed, Snaps};
-use crate::overlay::admission::Promise;
+use crate::format::catalog::{Catalog, Origin, VolumeRec};
+use crate::format::hash::KeyCell;
+use crate::format::record::{InodeRec, ROOT_INO, kind};
 use crate::overlay::core::Core;
-use crate::overlay::cx::Cx;
+use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
 use crate::overlay::gate::Pass;
-use crate::overlay::inode::{Inode, Inodes, State};
+use crate::overlay::inode::{Inode, Inodes, State, malformed};
+use crate::overlay::receiving::Receiving;
+use crate::overlay::reservation::Promise;
+use crate::overlay::root::RootState;
+use crate::overlay::snapshots::{Sealed, Shown, Snaps};
 use crate::overlay::unlinked::Unlinked;
-use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
-
-/// A committed tree. While it is held, none of its blocks is reused.
-///
-/// As long as it is the root of its volume or snapshot nothing that it refers to is
-/// freed. When it no longer is, whoever takes its place gives it the life of the last
-/// consistency point that had it, and from then on it is that which keeps the blocks.
-/// So a volume that nobody changes keeps nothing.
-pub(crate) struct RootState {
-    pub(crate) root: TreeRoot,
-    life: OnceLock<Arc<RootLife>>,
-}
-
-impl RootState {
-    pub(crate) fn new(root: TreeRoot) -> Arc<RootState> {
-        Arc::new(RootState {
-            root,
-            life: OnceLock::new(),
-        })
-    }
-
-    /// It is about to lose its place; `life` is of the last consistency point that
-    /// had it. Before blocks that only it refers to can be reused.
-    pub(crate) fn supersede(&self, life: Arc<RootLife>) {
-        // The first is the one: a root is superseded once.
-        let _ = self.life.set(life);
-    }
-}
+use crate::types::{Attr, FsError, Pressure, Stop};
 
 /// A volume. See the crate's head for how operations run.
 pub struct Volume {
@@ -69,7 +41,7 @@ pub struct Volume {
     /// Segments that a snapshot has ended, for the next consistency point.
     pub(crate) sealed: Mutex<Vec<Sealed>>,
     /// The snapshots, as users see them.
-    pub(crate) snaps: Mutex<Snaps>,
+    pub(crate) snaps: Mutex<Snaps<Volume>>,
     /// Held by whoever changes the volume as a whole, or its snapshots.
     pub(crate) admin: Mutex<()>,
     /// 0: operations may change the volume; [`GONE`]: it is deleted; [`CLOSED`]: the engine
@@ -125,153 +97,102 @@ pub(crate) const GONE: u64 = u64::MAX;
 /// See [`Volume::hold`].
 pub(crate) const CLOSED: u64 = u64::MAX - 1;
 
-/// Several inodes, locked for writing in the order of their numbers.
-pub(crate) struct Locked<'a> {
-    held: SmallVec<[(&'a Arc<Inode>, RwLockWriteGuard<'a, State>); 4]>,
-}
-
-impl<'a> Locked<'a> {
-    /// Locks these inodes, each once.
-    pub(crate) fn new(inodes: &[&'a Arc<Inode>]) -> Locked<'a> {
-        let mut order: SmallVec<[&'a Arc<Inode>; 4]> = SmallVec::from_slice(inodes);
-        order.sort_unstable_by_key(|i| i.ino);
-        order.dedup_by_key(|i| i.ino);
-        Locked {
-            held: order.into_iter().map(|i| (i, i.state.write())).collect(),
-        }
-    }
-
-    pub(crate) fn get(&self, ino: Ino) -> Result<&State, Stop> {
-        self.held
-            .iter()
-            .find(|(i, _)| i.ino == ino)
-            .map(|(_, s)| &**s)
-            .ok_or(Stop::Fail(FsError::Invalid))
-    }
-
-    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<(&'a Arc<Inode>, &mut State)> {
-        let found = self.held.iter_mut().find(|(i, _)| i.ino == ino);
-        // What is logged by now has to be changed.
-        invariant!(
-            found.is_some(),
-            "inode {ino} is to be changed, and is not locked"
-        );
-        found.map(|(i, s)| (*i, &mut **s))
-    }
-}
-
-/// A directory entry that was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Hit {
-    pub(crate) cookie: u64,
-    pub(crate) ino: Ino,
-    pub(crate) kind: FileKind,
-}
-
-/// A place for a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Free {
-    pub(crate) cookie: u64,
-    /// Neither overlays nor the tree mention the cookie.
-    pub(crate) bare: bool,
-}
-
-/// What a search for a name gives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Search {
-    Hit(Hit),
-    /// Absent; this cookie is free for it, if any is.
-    Miss(Option<Free>),
-}
-
-/// Nodes for operations: from the cache or what the request has pinned.
-pub(crate) struct Source<'a> {
-    pub(crate) cache: &'a Cache,
-    pub(crate) cx: &'a Cx,
-}
-
-impl NodeSource for Source<'_> {
-    fn node(&self, ptr: &BlockPtr) -> Result<Frame, tree::Stop> {
-        if let Some(frame) = self.cache.get(ptr) {
-            return Ok(frame);
-        }
-        if let Some(frame) = self.cx.pinned(ptr) {
-            return Ok(frame.clone());
-        }
-        if self.cx.is_bad(ptr) {
-            return Err(tree::Stop::Fail(StoreError::Corrupt {
-                addr: ptr.addr,
-                what: "could not be read",
-            }));
-        }
-        Err(tree::Stop::fetch(*ptr))
-    }
-}
-
-impl Search {
-    /// What a search found in a directory whose change number was `then`, if
-    /// that is still true: every change of a directory's entries raises it.
-    pub(crate) fn still(self, then: u64, st: &State) -> Option<Search> {
-        (st.rec.change == then).then_some(self)
-    }
-}
-
-/// Reports a record that its checksum vouches for and that makes no sense.
-pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop {
-    tracing::error!(%volume, inode = %ino, what, "malformed record");
-    Stop::Fail(FsError::Io)
-}
-
-/// Whether an inode still exists.
-pub(crate) fn alive(st: &State) -> Result<(), Stop> {
-    if st.moved {
-        // Nothing to wait for: the repetition finds the inode that took its place.
-        return Err(Stop::Wait(Pressure::Epoch(0)));
-    }
-    if st.dead {
-        return Err(Stop::Fail(FsError::Stale));
-    }
-    Ok(())
-}
-
-/// Whether it is a directory that still exists.
-pub(crate) fn alive_dir(st: &State) -> Result<(), Stop> {
-    alive(st)?;
-    if st.rec.kind != FileKind::Directory {
-        return Err(Stop::Fail(FsError::NotDir));
-    }
-    Ok(())
-}
-
-/// Whether a name can stand in a directory.
-pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
-    if name.len() > weir_base::limits::MAX_NAME {
-        return Err(Stop::Fail(FsError::NameTooLong));
-    }
-    if name.is_empty() || name.iter().any(|b| *b == b'/' || *b == 0) {
-        return Err(Stop::Fail(FsError::Invalid));
-    }
-    Ok(())
-}
-
-/// Whether it is "." or "..", which cannot be made or removed.
-pub(crate) fn is_dots(name: &[u8]) -> bool {
-    name == b"." || name == b".."
-}
-
-/// The record after a change at `now`: a change time strictly later than before
-/// (clients compare it to notice changes), and a new change number.
-pub(crate) fn stamped(mut rec: InodeRec, now: Time, content: bool) -> InodeRec {
-    let after = rec.ctime.plus(std::time::Duration::from_nanos(1));
-    rec.ctime = now.max(after);
-    if content {
-        rec.mtime = rec.ctime;
-    }
-    rec.change = rec.change.wrapping_add(1);
-    rec
-}
-
 impl Volume {
+    /// A volume with nothing in memory.
+    pub(crate) fn new(core: Arc<Core>, id: VolumeId, rec: VolumeRec) -> Volume {
+        Volume {
+            id,
+            name: rec.name.clone(),
+            key: KeyCell::new(rec.key),
+            root: ArcSwap::new(RootState::new(rec.root)),
+            table: core.inodes.inodes(),
+            dirty: Mutex::default(),
+            segment: AtomicU64::new(1),
+            sealed: Mutex::default(),
+            snaps: Mutex::new(Snaps::new(rec.next_snapshot, (core.agg.id(), id))),
+            admin: Mutex::new(()),
+            hold: AtomicU64::new(0),
+            dead_blocks: AtomicU64::new(rec.dead_blocks),
+            change_base: AtomicU64::new(rec.change_base),
+            change_top: AtomicU64::new(rec.change_top),
+            origin: Mutex::new(rec.origin),
+            splitting: AtomicBool::new(false),
+            swapping: AtomicBool::new(false),
+            snapshot: 0,
+            shown_as: 0,
+            mirror: Mutex::default(),
+            protected: AtomicBool::new(false),
+            exported: ArcSwapOption::empty(),
+            next_ino: AtomicU64::new(rec.next_ino),
+            limit: AtomicU64::new(rec.limit),
+            annotation: Mutex::default(),
+            reserve: AtomicU64::new(0),
+            used: AtomicU64::new(rec.used),
+            charged: AtomicU64::new(0),
+            catalog: Mutex::new(Catalog {
+                rec,
+                stored: false,
+                snapshots: BTreeMap::new(),
+                orphans: Vec::new(),
+                annotation: Arc::default(),
+            }),
+            unlinked: Unlinked::default(),
+            renames: Mutex::new(()),
+            read_only: false,
+            core,
+        }
+    }
+
+    /// A snapshot as a volume that cannot be changed; `exported`: shown as the volume itself.
+    pub(crate) fn view_as(&self, id: u32, exported: bool) -> Result<Arc<Volume>, Stop> {
+        let mut snaps = self.snaps.lock();
+        let change_base = match exported {
+            true => self.change_base.load(Ordering::Acquire),
+            false => 0,
+        };
+        let shown = match exported {
+            true => Shown::AsVolume { change_base },
+            false => Shown::AsSnapshot,
+        };
+        if let Some(view) = snaps.kept_view(id, shown) {
+            return Ok(view);
+        }
+        let Some(stored) = snaps.stored(id)? else {
+            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
+        };
+        let rec = VolumeRec {
+            name: self.name.clone(),
+            root: stored.root,
+            key: self.key.get(),
+            next_ino: 0,
+            limit: 0,
+            used: stored.used,
+            next_snapshot: 0,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 0,
+            change_base,
+            change_top: 0,
+            origin: None,
+            mirror: None,
+        };
+        let mut view = Volume::new(Arc::clone(&self.core), self.id, rec);
+        view.read_only = true;
+        view.snapshot = id;
+        view.shown_as = if exported { 0 } else { id };
+        let view = Arc::new(view);
+        snaps.keep_view(id, shown, &view);
+        Ok(view)
+    }
+
+    /// Nothing leads to this view's or volume's root any more; `life` is of the last
+    /// consistency point that had it. What is still being read keeps its blocks.
+    pub(crate) fn retire(&self, life: &Arc<RootLife>) {
+        self.hold.store(GONE, Ordering::SeqCst);
+        self.table.retire(true);
+        self.root.load().supersede(Arc::clone(life));
+        self.root.store(RootState::new(TreeRoot::EMPTY));
+    }
+
     /// The volume's number.
     pub fn id(&self) -> VolumeId {
         self.id
@@ -303,7 +224,7 @@ impl Volume {
     pub fn fsid(&self) -> u64 {
         // Odd, so that no two snapshots of a volume have one.
         let snapshot = u64::from(self.shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.core.fsid_base ^ self.id.0 ^ snapshot
+        self.core.fsid_base() ^ self.id.0 ^ snapshot
     }
 
     /// Changes when data written without stability may have been lost: at each
@@ -337,7 +258,7 @@ impl Volume {
 
     /// As [`Volume::enter`], also if clients may change nothing.
     pub(crate) fn enter_as_admin(&self) -> Result<Pass<'_>, Stop> {
-        let pass = self.core.gate.enter();
+        let pass = self.core.gate().enter();
         match self.hold.load(Ordering::Relaxed) {
             0 => Ok(pass),
             GONE => Err(Stop::Fail(FsError::Stale)),
@@ -446,94 +367,6 @@ impl Volume {
         }
     }
 
-    /// Searches a directory, whose lock the caller holds, for a name.
-    pub(crate) fn find(
-        &self,
-        cx: &mut Cx,
-        dir: Ino,
-        st: &State,
-        name: &[u8],
-    ) -> Result<Search, Stop> {
-        let first = first_cookie(self.key.get(), name);
-        let last = first | (VARIANTS - 1);
-        // Bit sets over the disambiguators: what an upper layer decides, and
-        // what is taken by another name.
-        let mut decided: Variants = [0; _];
-        let mut taken: Variants = [0; _];
-        let bit = |cookie: u64| {
-            let at = cookie % VARIANTS;
-            ((at / 64) as usize, 1u64 << (at % 64))
-        };
-        for delta in st.layers() {
-            let before = decided;
-            for (cookie, entry) in delta.names().range(first..=last) {
-                let (word, mask) = bit(*cookie);
-                if before.get(word).is_some_and(|w| w & mask != 0) {
-                    continue;
-                }
-                if let Some(w) = decided.get_mut(word) {
-                    *w |= mask;
-                }
-                if let Some(entry) = entry.entry() {
-                    if *entry.name == *name {
-                        return Ok(Search::Hit(Hit {
-                            cookie: *cookie,
-                            ino: entry.ino,
-                            kind: entry.kind,
-                        }));
-                    }
-                    if let Some(w) = taken.get_mut(word) {
-                        *w |= mask;
-                    }
-                }
-            }
-            if delta.fresh {
-                return Ok(Search::Miss(free_place(first, &taken, &decided)));
-            }
-        }
-        let mut hit = None;
-        let mut bad = false;
-        let root = self.root.load();
-        let src = Source {
-            cache: self.core.agg.cache(),
-            cx,
-        };
-        tree::scan(
-            &src,
-            &root.root,
-            Key::new(dir.0, kind::DIRENT, first),
-            Key::new(dir.0, kind::DIRENT, last),
-            &mut |key, value| {
-                let (word, mask) = bit(key.sub);
-                if decided.get(word).is_some_and(|w| w & mask != 0) {
-                    return ControlFlow::Continue(());
-                }
-                let Some(entry) = DirentRef::decode(value) else {
-                    bad = true;
-                    return ControlFlow::Continue(());
-                };
-                if entry.name == name {
-                    hit = Some(Hit {
-                        cookie: key.sub,
-                        ino: entry.ino,
-                        kind: entry.kind,
-                    });
-                    return ControlFlow::Break(());
-                }
-                if let Some(w) = taken.get_mut(word) {
-                    *w |= mask;
-                }
-                ControlFlow::Continue(())
-            },
-        )
-        .map_err(|s| self.stop(cx, &root, s))?;
-        match hit {
-            Some(hit) => Ok(Search::Hit(hit)),
-            None if bad => Err(malformed(self.id, dir, "directory entry")),
-            None => Ok(Search::Miss(free_place(first, &taken, &decided))),
-        }
-    }
-
     /// The active overlay for a change under `pass`. Must be called before
     /// `st.rec` is changed: it may freeze what an ended segment left behind.
     pub(crate) fn touch<'s>(
@@ -560,7 +393,7 @@ impl Volume {
         if st.active.is_none() {
             let mut dirty = self.dirty.lock();
             if dirty.is_empty() {
-                self.core.note_changed(self.id);
+                self.core.schedule.note_changed(self.id);
             }
             dirty.push(Arc::clone(inode));
         }
@@ -624,7 +457,7 @@ impl Volume {
         delta.charge.heap += charge.heap;
         self.charged
             .fetch_add(charge.blocks + charge.placed, Ordering::Relaxed);
-        self.core.totals.add(charge);
+        self.core.totals().add(charge);
     }
 
     /// Takes back what `delta` was charged, once it is dropped.
@@ -632,66 +465,12 @@ impl Volume {
         let taken = delta.charge.blocks + delta.charge.placed;
         let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
         invariant!(self.core.agg.guard() => charged >= taken, "an overlay is discharged of {taken} blocks, of {charged} of its volume");
-        self.core.totals.sub(delta.charge);
+        self.core.totals().sub(delta.charge);
         self.core.agg.space().fulfil(delta.charge.blocks);
     }
 
     /// Inodes in memory, of all volumes of the engine.
     pub fn cached_inodes(&self) -> usize {
         self.table.len()
-    }
-}
-
-/// A bit for each name with one hash.
-type Variants = [u64; VARIANTS as usize / 64];
-
-/// The lowest cookie that is not taken. It is bare unless an overlay decided
-/// about it: then a layer below may still have what the overlay hides.
-fn free_place(first: u64, taken: &Variants, decided: &Variants) -> Option<Free> {
-    taken
-        .iter()
-        .zip(decided)
-        .enumerate()
-        .find(|(_, (taken, _))| **taken != u64::MAX)
-        .map(|(i, (taken, decided))| Free {
-            cookie: first | (i as u64 * 64 + u64::from(taken.trailing_ones())),
-            bare: decided >> taken.trailing_ones() & 1 == 0,
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lowest_free_disambiguator() {
-        const FIRST: u64 = 1 << 16;
-        let bits = |low: u64, next: u64| {
-            let mut all: Variants = [0; _];
-            [all[0], all[1]] = [low, next];
-            all
-        };
-        let place = |taken: Variants, decided: Variants| {
-            free_place(FIRST, &taken, &decided).map(|f| (f.cookie - FIRST, f.bare))
-        };
-        let none = bits(0, 0);
-        assert_eq!(place(none, none), Some((0, true)));
-        assert_eq!(place(none, bits(1, 0)), Some((0, false)));
-        assert_eq!(place(bits(0b1011, 0), bits(0b1011, 0)), Some((2, true)));
-        assert_eq!(place(bits(0b1011, 0), bits(0b100, 0)), Some((2, false)));
-        assert_eq!(place(bits(u64::MAX, 1), bits(0, 2)), Some((65, false)));
-        assert_eq!(place([u64::MAX; _], none), None);
-    }
-
-    #[test]
-    fn change_times_strictly_increase() {
-        let now = Time { secs: 10, nanos: 5 };
-        let rec = InodeRec::new(FileKind::Regular, 0, now);
-        let a = stamped(rec, now, true);
-        let b = stamped(a, Time { secs: 1, nanos: 0 }, false);
-        assert!(rec.ctime < a.ctime && a.ctime < b.ctime);
-        assert_eq!(a.mtime, a.ctime);
-        assert_eq!(b.mtime, a.mtime);
-        assert_eq!(b.change, rec.change + 2);
     }
 }

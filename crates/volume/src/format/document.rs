@@ -1,6 +1,6 @@
 //! Whether docs/format.md says what the code does: of the aggregate's tree, of volumes' trees and of log records.
 
-#[path = "../../store/src/document/tables.rs"]
+#[path = "../../../store/src/document/tables.rs"]
 mod tables;
 
 use std::collections::BTreeSet;
@@ -8,19 +8,19 @@ use std::collections::BTreeSet;
 use weir_base::{Ino, Time, VolumeId};
 
 use crate::format::catalog::{self, AggregateRec, Job, MAX_ANNOTATION};
+use crate::format::clients::MAX_CLIENT;
+use crate::format::content::ContentHash;
 use crate::format::edit::{self, Edits};
 use crate::format::hash::{DISAMBIGUATOR_BITS, VARIANTS};
 use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{
     DOS_ATTRIBUTES, FIRST_INO, InodeRec, ROOT_INO, SYMLINK_PIECE, WINDOW, flag, kind,
 };
-use crate::lifecycle::content::ContentHash;
-use crate::overlay::clients::MAX_CLIENT;
 use crate::types::FileKind;
 
 use self::tables::{check_offsets, table};
 
-const DOC: &str = include_str!("../../../docs/format.md");
+const DOC: &str = include_str!("../../../../docs/format.md");
 
 /// Numbers and names of a table of kinds.
 fn kinds<'a>(rows: &'a [Vec<&'a str>], name: usize) -> BTreeSet<(u8, &'a str)> {
@@ -64,16 +64,16 @@ fn the_aggregates_tree() {
     };
     assert_eq!(version("Job"), job.encode()[0]);
     assert_eq!(version("Aggregate"), AggregateRec::default().encode()[0]);
-    assert_eq!(version("Calls"), crate::overlay::calls::VERSION);
+    assert_eq!(version("Calls"), crate::format::calls::VERSION);
     assert_eq!(version("Annotation"), catalog::encode_annotation("a")[0]);
-    assert_eq!(version("Client"), crate::overlay::clients::VERSION);
+    assert_eq!(version("Client"), crate::format::clients::VERSION);
     says(&format!("{} bytes: the aggregate's", SnapshotIdentity::LEN));
     says(&format!("of a snapshot, {} bytes", ContentHash::LEN));
     says(&format!("text (the rest, 1 to {MAX_ANNOTATION} bytes"));
     says(&format!("(the rest, 1 to {MAX_CLIENT} bytes)"));
     let (per_shard, per_record) = (
-        crate::overlay::calls::PER_SHARD,
-        crate::overlay::calls::PER_RECORD,
+        crate::format::calls::PER_SHARD,
+        crate::format::calls::PER_RECORD,
     );
     says(&format!("modulo {per_shard}, {per_record} places a record"));
     says(&format!("rings of {} records", per_shard / per_record));

@@ -1,0 +1,80 @@
+//! What a consistency point does of a transfer: it takes the batch, and when that is durable clients see what has arrived.
+
+use std::sync::atomic::Ordering;
+
+use weir_base::invariant;
+
+use crate::format::catalog::MirrorRec;
+use crate::overlay::receiving::{Batch, Receiving, TakenBatch};
+use crate::overlay::volume::Volume;
+
+impl Volume {
+    /// Gives up what was received and is in no consistency point.
+    pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
+        let batch = receiving.drop_batch();
+        self.discharge_batch(&batch);
+    }
+
+    pub(crate) fn discharge_batch(&self, batch: &Batch) {
+        let taken = batch.charge.blocks;
+        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
+        invariant!(self.core.agg.guard() => charged >= taken, "a batch is discharged of {taken} blocks, of {charged} of its volume");
+        self.core.totals().sub(batch.charge);
+        self.core.agg.space().fulfil(batch.charge.blocks);
+    }
+
+    /// Called while the gate is closed.
+    pub(crate) fn take_batch(&self) -> TakenBatch {
+        let mut receiving = self.mirror.lock();
+        let (batch, ended) = receiving.take();
+        let mut rec = receiving.rec;
+        let mut arrived = None;
+        if let Some((incoming, _)) = &batch.arriving {
+            arrived = self.snaps.lock().receive(&incoming.name);
+            if let Some((id, _)) = &arrived {
+                rec = Some(MirrorRec {
+                    exported: *id,
+                    transfer: None,
+                });
+            }
+        }
+        TakenBatch {
+            batch,
+            rec,
+            arrived,
+            ended,
+        }
+    }
+
+    /// A consistency point has what was taken: it is published already.
+    fn batch_is_durable(&self, taken: &TakenBatch) {
+        self.discharge_batch(&taken.batch);
+        self.mirror.lock().merged(taken);
+    }
+
+    /// A consistency point has been published in which the volume is this.
+    pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
+        if !self.protected.load(Ordering::Acquire) {
+            return;
+        }
+        self.batch_is_durable(taken);
+        if taken.ended {
+            // Broken off: the volume is the snapshot already.
+            self.snaps.lock().export(None);
+            self.protected.store(false, Ordering::Release);
+            self.exported.store(None);
+            return;
+        }
+        // One that was under way when the volume became a destination knows nothing of it.
+        let Some(rec) = taken.rec else {
+            // See above.
+            return;
+        };
+        if taken.arrived.is_some() {
+            self.snaps.lock().export(Some(rec.exported));
+            if let Ok(view) = self.view_as(rec.exported, true) {
+                self.exported.store(Some(view));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The volumes of an aggregate, by number and by name, and what the next consistency point is to do about whole ones.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use weir_base::VolumeId;
+use weir_store::tree::TreeRoot;
+
+use crate::format::catalog::{Origin, VolumeRec};
+use crate::format::hash::HashKey;
+use crate::format::record::FIRST_INO;
+use crate::overlay::core::Core;
+use crate::overlay::volume::Volume;
+use crate::types::FsError;
+
+#[derive(Default)]
+struct Listed {
+    by_id: BTreeMap<VolumeId, Arc<Volume>>,
+    by_name: HashMap<String, VolumeId>,
+}
+
+/// See the module's head.
+pub(crate) struct VolumeTable {
+    listed: RwLock<Listed>,
+    /// Held while a volume is made: of two with one name one is first.
+    making: Mutex<()>,
+    /// The number that the next volume gets.
+    next: AtomicU64,
+    /// Volumes that the next consistency point deletes.
+    doomed: Mutex<Vec<Arc<Volume>>>,
+    /// Clones that the next consistency point begins to split.
+    new_splits: Mutex<Vec<VolumeId>>,
+}
+
+/// Permission to make a volume, of one at a time.
+pub(crate) struct Making<'a>(#[expect(dead_code)] MutexGuard<'a, ()>);
+
+impl VolumeTable {
+    pub(crate) fn new() -> VolumeTable {
+        VolumeTable {
+            listed: RwLock::default(),
+            making: Mutex::default(),
+            next: AtomicU64::new(1),
+            doomed: Mutex::default(),
+            new_splits: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<Volume>> {
+        self.listed.read().by_id.get(&id).cloned()
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Volume>> {
+        let listed = self.listed.read();
+        listed.by_id.get(listed.by_name.get(name)?).cloned()
+    }
+
+    /// All of them, by number.
+    pub(crate) fn all(&self) -> Vec<Arc<Volume>> {
+        self.listed.read().by_id.values().cloned().collect()
+    }
+
+    pub(crate) fn insert(&self, vol: Arc<Volume>) {
+        let mut listed = self.listed.write();
+        listed.by_name.insert(vol.name.clone(), vol.id);
+        listed.by_id.insert(vol.id, vol);
+    }
+
+    /// No other volume is made while this is held.
+    pub(crate) fn begin_making(&self) -> Making<'_> {
+        Making(self.making.lock())
+    }
+
+    /// A number for a new volume: never one that another had, whose handles clients may
+    /// still have.
+    pub(crate) fn next_id(&self) -> Result<VolumeId, FsError> {
+        let more = |n: u64| n.checked_add(1);
+        self.next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .map(VolumeId)
+            .map_err(|_| FsError::NoSpace)
+    }
+
+    /// The number that the next volume gets.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// No volume gets a number below this one from now on.
+    pub(crate) fn begin_at(&self, next: u64) {
+        self.next.fetch_max(next, Ordering::Relaxed);
+    }
+
+    /// Makes a volume known in which there is nothing yet.
+    pub(crate) fn add_empty(
+        &self,
+        core: &Arc<Core>,
+        id: VolumeId,
+        key: HashKey,
+        name: &str,
+    ) -> Arc<Volume> {
+        let rec = VolumeRec {
+            name: name.to_owned(),
+            root: TreeRoot::EMPTY,
+            key,
+            next_ino: FIRST_INO,
+            limit: 0,
+            used: 0,
+            next_snapshot: 1,
+            dead: TreeRoot::EMPTY,
+            dead_blocks: 0,
+            change_base: 0,
+            change_top: 0,
+            origin: None,
+            mirror: None,
+        };
+        let vol = Arc::new(Volume::new(Arc::clone(core), id, rec));
+        // Saturates: no volume gets the last number.
+        self.begin_at(id.0.saturating_add(1));
+        self.insert(Arc::clone(&vol));
+        vol
+    }
+
+    /// The next consistency point deletes this volume; nobody finds it any more.
+    pub(crate) fn doom(&self, vol: &Arc<Volume>) {
+        let mut listed = self.listed.write();
+        if listed.by_id.remove(&vol.id).is_some() {
+            listed.by_name.remove(&vol.name);
+        }
+        drop(listed);
+        self.doomed.lock().push(Arc::clone(vol));
+    }
+
+    pub(crate) fn take_doomed(&self) -> Vec<Arc<Volume>> {
+        std::mem::take(&mut *self.doomed.lock())
+    }
+
+    /// The next consistency point begins to split this clone from its origin.
+    pub(crate) fn split(&self, id: VolumeId) {
+        self.new_splits.lock().push(id);
+    }
+
+    pub(crate) fn take_splits(&self) -> Vec<VolumeId> {
+        std::mem::take(&mut *self.new_splits.lock())
+    }
+
+    /// One clone less depends on its origin.
+    pub(crate) fn forget_clone(&self, origin: Origin) {
+        if let Some(parent) = self.get(origin.volume) {
+            parent.snaps.lock().count_clone(origin.snapshot, false);
+        }
+    }
+}

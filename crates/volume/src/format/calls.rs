@@ -1,0 +1,90 @@
+//! How the calls that were carried out last are stored ([`crate::overlay::calls`] has them in memory).
+
+use weir_base::{Ino, VolumeId};
+
+use crate::format::codec::{Put, Reader};
+
+/// What a call is known by, as the protocol encodes it; the last byte is as good as random.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallKey(pub [u8; CallKey::LEN]);
+
+impl CallKey {
+    /// Bytes of a key.
+    pub const LEN: usize = 16;
+}
+
+/// A call that was carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DoneCall {
+    /// What it is known by.
+    pub key: CallKey,
+    /// Where.
+    pub volume: VolumeId,
+    /// The inode that it made or changed; 0 if the reply names none.
+    pub ino: Ino,
+    /// When, in seconds of civil time.
+    pub secs: i64,
+}
+
+/// Locks that calls are spread over.
+pub(crate) const SHARDS: usize = 8;
+
+/// Calls that a shard keeps.
+pub(crate) const PER_SHARD: usize = 2048;
+
+/// Calls that are kept.
+pub const KEPT: usize = SHARDS * PER_SHARD;
+
+/// Calls in one record of the tree.
+pub(crate) const PER_RECORD: usize = 16;
+
+/// Records of a shard.
+pub(crate) const RECORDS: usize = PER_SHARD / PER_RECORD;
+
+pub(crate) const VERSION: u8 = 2;
+const ENTRY: usize = CallKey::LEN + 8 + 8 + 8;
+
+const _: () = {
+    assert!(1 + 8 + PER_RECORD * ENTRY <= weir_base::limits::MAX_VALUE);
+    assert!(PER_SHARD.is_multiple_of(PER_RECORD));
+};
+
+/// A record of the tree: `next` is the number of the call after the newest of its shard.
+pub(crate) fn encode(next: u64, calls: &[DoneCall]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + 8 + PER_RECORD * ENTRY);
+    out.put_u8(VERSION);
+    out.put_u64(next);
+    for call in calls {
+        out.put(&call.key.0);
+        out.put_u64(call.volume.0);
+        out.put_u64(call.ino.0);
+        out.put_i64(call.secs);
+    }
+    out
+}
+
+/// A record of the tree, decoded: the number of the call that came after the newest in it, and the calls from the first
+/// place of the record on.
+pub(crate) fn decode(sub: u64, value: &[u8]) -> Option<(u64, Vec<DoneCall>)> {
+    let mut r = Reader::new(value);
+    let sub = usize::try_from(sub)
+        .ok()
+        .filter(|sub| *sub < SHARDS * RECORDS)?;
+    if r.u8()? != VERSION {
+        return None;
+    }
+    let next = r.u64()?;
+    let mut calls = Vec::new();
+    while !r.is_empty() {
+        calls.push(DoneCall {
+            key: CallKey(r.array()?),
+            volume: VolumeId(r.u64()?),
+            ino: Ino(r.u64()?),
+            secs: r.i64()?,
+        });
+    }
+    // There are as many as had been made by then.
+    let first = (sub % RECORDS * PER_RECORD) as u64;
+    let made = next.checked_sub(first)?.min(PER_RECORD as u64);
+    (made > 0 && calls.len() as u64 == made).then_some((next, calls))
+}

@@ -1,0 +1,43 @@
+//! Reading a tree with a source that blocks: for consistency points, the start, and tools.
+
+use std::ops::ControlFlow;
+
+use weir_store::StoreError;
+use weir_store::node::Key;
+use weir_store::tree::{self, NodeSource, TreeRoot};
+
+/// The next key in order.
+pub(crate) fn after(key: Key) -> Key {
+    match key.sub.checked_add(1) {
+        Some(sub) => Key { sub, ..key },
+        // Saturates: there is no such kind.
+        None => Key::new(key.ino, key.kind.saturating_add(1), 0),
+    }
+}
+
+/// A source that blocks never asks to be called again.
+pub(crate) fn blocking(stop: tree::Stop) -> StoreError {
+    match stop {
+        tree::Stop::Fail(e) => e,
+        tree::Stop::Fetch(_) => StoreError::Format("a blocking read asked to be repeated".into()),
+        tree::Stop::Wait(_) => StoreError::NoMemory,
+    }
+}
+
+pub(crate) fn get(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    key: &Key,
+) -> Result<Option<tree::Value>, StoreError> {
+    tree::get(src, root, key).map_err(blocking)
+}
+
+pub(crate) fn scan(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    from: Key,
+    to: Key,
+    each: &mut dyn FnMut(Key, &[u8]) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    tree::scan(src, root, from, to, each).map_err(blocking)
+}

@@ -1,0 +1,152 @@
+//! The start: volumes as the aggregate's tree has them.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_base::VolumeId;
+use weir_store::StoreError;
+use weir_store::node::Key;
+
+use crate::checkpoint::cp::Checkpointer;
+use crate::checkpoint::job::Jobs;
+use crate::checkpoint::orphans::{Orphans, read_orphans};
+use crate::format::calls::{self, DoneCall};
+use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
+use crate::format::clients;
+use crate::format::reading::scan;
+use crate::overlay::volume::Volume;
+
+/// What the aggregate's tree says of a volume.
+struct ReadVolume {
+    id: VolumeId,
+    rec: VolumeRec,
+    snapshots: BTreeMap<u32, SnapshotRec>,
+    annotation: Arc<str>,
+}
+
+/// What the aggregate's tree says.
+#[derive(Default)]
+struct Read {
+    volumes: Vec<ReadVolume>,
+    jobs: Jobs,
+    aggregate: AggregateRec,
+    calls: Vec<(u64, u64, Vec<DoneCall>)>,
+    clients: Vec<(u64, Box<[u8]>)>,
+}
+
+impl Read {
+    fn take(&mut self, key: Key, value: &[u8]) -> Option<()> {
+        let id = VolumeId(key.ino);
+        match key.kind {
+            catalog::kind::VOLUME => {
+                self.volumes.push(ReadVolume {
+                    id,
+                    rec: VolumeRec::decode(value)?,
+                    snapshots: BTreeMap::new(),
+                    annotation: Arc::default(),
+                });
+            }
+            catalog::kind::SNAPSHOT => {
+                let of = self.volumes.last_mut().filter(|of| of.id == id)?;
+                let rec = SnapshotRec::decode(key.sub, value)?;
+                of.snapshots.insert(rec.number, rec);
+            }
+            catalog::kind::ANNOTATION => {
+                let of = self.volumes.last_mut().filter(|of| of.id == id)?;
+                of.annotation = catalog::decode_annotation(value)?.into();
+            }
+            catalog::kind::JOB => self.jobs.restore(id, key.sub, Job::decode(value)?),
+            catalog::kind::CALLS => {
+                let (next, calls) = calls::decode(key.sub, value)?;
+                self.calls.push((key.sub, next, calls));
+            }
+            catalog::kind::CLIENT => {
+                let record = clients::decode(value)?;
+                self.clients.push((key.sub, record.into()));
+            }
+            catalog::kind::AGGREGATE => self.aggregate = AggregateRec::decode(value)?,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Makes the volumes of the aggregate's tree.
+pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
+    let (core, table) = (cp.core(), cp.table());
+    let src = core.agg.source();
+    let mut read = Read::default();
+    let mut bad = None;
+    let root = core.agg.root();
+    scan(
+        &src,
+        &root,
+        Key::MIN,
+        Key::MAX,
+        &mut |key, value| match read.take(key, value) {
+            Some(()) => ControlFlow::Continue(()),
+            None => {
+                bad = Some(format!("the record {key} of the aggregate is malformed"));
+                ControlFlow::Break(())
+            }
+        },
+    )?;
+    if let Some(what) = bad {
+        return Err(StoreError::Format(what.into()));
+    }
+    let mut next = read.aggregate.next_volume.max(1);
+    for ReadVolume {
+        id,
+        rec,
+        snapshots,
+        annotation,
+    } in read.volumes
+    {
+        // Saturates: likewise.
+        next = next.max(id.0.saturating_add(1));
+        // What a destination's tree has of removed inodes is the source's business.
+        let orphans = match rec.mirror {
+            Some(_) => Orphans::default(),
+            None => read_orphans(&src, &rec.root)?,
+        };
+        let mirror = rec.mirror;
+        let vol = Volume::new(Arc::clone(core), id, rec);
+        vol.snaps.lock().restore(&snapshots);
+        vol.restore_mirror(mirror);
+        {
+            let mut catalog = vol.catalog.lock();
+            catalog.stored = true;
+            catalog.snapshots = snapshots;
+            *vol.annotation.lock() = Arc::clone(&annotation);
+            catalog.annotation = annotation;
+            if !orphans.dying.is_empty() || !orphans.unlinked.is_empty() {
+                core.schedule.note_changed(id);
+            }
+            catalog.orphans = orphans.dying;
+            vol.unlinked.replace(orphans.unlinked);
+        }
+        table.insert(Arc::new(vol));
+    }
+    for vol in table.all() {
+        let origin = vol.catalog.lock().rec.origin;
+        if let Some(origin) = origin
+            && let Some(parent) = table.get(origin.volume)
+        {
+            parent.snaps.lock().count_clone(origin.snapshot, true);
+        }
+    }
+    for id in read.jobs.splits() {
+        if let Some(vol) = table.get(id) {
+            vol.splitting.store(true, Ordering::Release);
+            core.schedule.note_changed(id);
+        }
+    }
+    core.log.calls().restore(read.calls);
+    core.clients.restore(read.clients);
+    core.log.note_position(read.aggregate.position);
+    table.begin_at(next);
+    cp.restore(read.jobs, read.aggregate);
+    Ok(())
+}

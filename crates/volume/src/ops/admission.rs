@@ -1,0 +1,80 @@
+//! Admission: an operation is accepted only if what it needs later is certain.
+//!
+//! Blocks are allocated when a consistency point is written, memory and log fill
+//! up meanwhile. So an operation first has the allocator *promise* the blocks
+//! that its consistency point may need. The estimate is generous (a leaf for
+//! every scattered change), so a refusal near the end of the space is not the
+//! last word: what the overlays were charged too much comes back with the next
+//! consistency point, and the operation waits for it, at most twice. Only then
+//! is there no space.
+//!
+//! Operations that free space must work when there is none. They draw on the
+//! floor that the allocator keeps for consistency points, a part of it at a time.
+
+use weir_base::BLOCK_SIZE;
+
+use crate::overlay::cx::Cx;
+use crate::overlay::reservation::Promise;
+use crate::overlay::volume::Volume;
+use crate::types::{FsError, Pressure, Stop};
+
+/// Bytes of log that an operation on few inodes takes at most.
+pub(crate) const SMALL_OP: u64 = 2048;
+
+/// Times that an operation waits for space before it is told that there is none.
+const SPACE_WAITS: u8 = 2;
+
+impl Volume {
+    /// Has `blocks` promised.
+    pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+        self.promise_beside(cx, blocks, 0)
+    }
+
+    /// As [`Volume::promise`]; `reserved` more blocks, which are reserved already, have to
+    /// have room in the volume.
+    pub(crate) fn promise_beside(
+        &self,
+        cx: &mut Cx,
+        blocks: u64,
+        reserved: u64,
+    ) -> Result<Promise<'_>, Stop> {
+        let limit = self.room();
+        if limit > 0 {
+            let used = self.blocks_used();
+            // Saturates: a file may be of any size.
+            if (used + blocks + reserved).saturating_mul(BLOCK_SIZE as u64) > limit {
+                return Err(self.no_space(cx));
+            }
+        }
+        Promise::of(&self.core.agg, blocks).ok_or_else(|| self.no_space(cx))
+    }
+
+    #[cold]
+    fn no_space(&self, cx: &mut Cx) -> Stop {
+        if cx.space_waits < SPACE_WAITS && self.core.totals().blocks() > 0 {
+            cx.space_waits += 1;
+            return Stop::Wait(Pressure::Space);
+        }
+        Stop::Fail(FsError::NoSpace)
+    }
+
+    /// Has `blocks` for an operation that frees space: promised if possible,
+    /// and else out of the floor.
+    pub(crate) fn promise_for_delete(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+        let agg = &self.core.agg;
+        if let Some(promise) = Promise::of(agg, blocks) {
+            return Ok(promise);
+        }
+        // A quarter of the floor for each of the two epochs that can be in
+        // memory at once; the rest is for what consistency points need besides.
+        let taken = self.core.totals().unpromised();
+        if taken + blocks > agg.space().stats().floor / 2 {
+            if cx.space_waits < SPACE_WAITS {
+                cx.space_waits += 1;
+                return Err(Stop::Wait(Pressure::Space));
+            }
+            return Err(FsError::NoSpace.into());
+        }
+        Ok(Promise::from_floor(agg, blocks))
+    }
+}

@@ -1,0 +1,194 @@
+//! Finding a name in a directory, or a place for one: by the hash of the folded name, in the overlays and in the tree.
+
+use std::ops::ControlFlow;
+
+use weir_base::Ino;
+use weir_store::node::Key;
+use weir_store::tree;
+
+use crate::format::hash::{VARIANTS, first_cookie};
+use crate::format::record::{DirentRef, kind};
+use crate::overlay::cx::{Cx, Source};
+use crate::overlay::inode::{State, malformed};
+use crate::overlay::volume::Volume;
+use crate::types::{FileKind, FsError, Stop};
+
+/// A directory entry that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hit {
+    pub(crate) cookie: u64,
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileKind,
+}
+
+/// A place for a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Free {
+    pub(crate) cookie: u64,
+    /// Neither overlays nor the tree mention the cookie.
+    pub(crate) bare: bool,
+}
+
+/// What a search for a name gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Search {
+    Hit(Hit),
+    /// Absent; this cookie is free for it, if any is.
+    Miss(Option<Free>),
+}
+
+impl Search {
+    /// What a search found in a directory whose change number was `then`, if
+    /// that is still true: every change of a directory's entries raises it.
+    pub(crate) fn still(self, then: u64, st: &State) -> Option<Search> {
+        (st.rec.change == then).then_some(self)
+    }
+}
+
+/// Whether a name can stand in a directory.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
+    if name.len() > weir_base::limits::MAX_NAME {
+        return Err(Stop::Fail(FsError::NameTooLong));
+    }
+    if name.is_empty() || name.iter().any(|b| *b == b'/' || *b == 0) {
+        return Err(Stop::Fail(FsError::Invalid));
+    }
+    Ok(())
+}
+
+/// Whether it is "." or "..", which cannot be made or removed.
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Volume {
+    /// Searches a directory, whose lock the caller holds, for a name.
+    pub(crate) fn find(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        st: &State,
+        name: &[u8],
+    ) -> Result<Search, Stop> {
+        let first = first_cookie(self.key.get(), name);
+        let last = first | (VARIANTS - 1);
+        // Bit sets over the disambiguators: what an upper layer decides, and
+        // what is taken by another name.
+        let mut decided: Variants = [0; _];
+        let mut taken: Variants = [0; _];
+        let bit = |cookie: u64| {
+            let at = cookie % VARIANTS;
+            ((at / 64) as usize, 1u64 << (at % 64))
+        };
+        for delta in st.layers() {
+            let before = decided;
+            for (cookie, entry) in delta.names().range(first..=last) {
+                let (word, mask) = bit(*cookie);
+                if before.get(word).is_some_and(|w| w & mask != 0) {
+                    continue;
+                }
+                if let Some(w) = decided.get_mut(word) {
+                    *w |= mask;
+                }
+                if let Some(entry) = entry.entry() {
+                    if *entry.name == *name {
+                        return Ok(Search::Hit(Hit {
+                            cookie: *cookie,
+                            ino: entry.ino,
+                            kind: entry.kind,
+                        }));
+                    }
+                    if let Some(w) = taken.get_mut(word) {
+                        *w |= mask;
+                    }
+                }
+            }
+            if delta.fresh {
+                return Ok(Search::Miss(free_place(first, &taken, &decided)));
+            }
+        }
+        let mut hit = None;
+        let mut bad = false;
+        let root = self.root.load();
+        let src = Source {
+            cache: self.core.agg.cache(),
+            cx,
+        };
+        tree::scan(
+            &src,
+            &root.root,
+            Key::new(dir.0, kind::DIRENT, first),
+            Key::new(dir.0, kind::DIRENT, last),
+            &mut |key, value| {
+                let (word, mask) = bit(key.sub);
+                if decided.get(word).is_some_and(|w| w & mask != 0) {
+                    return ControlFlow::Continue(());
+                }
+                let Some(entry) = DirentRef::decode(value) else {
+                    bad = true;
+                    return ControlFlow::Continue(());
+                };
+                if entry.name == name {
+                    hit = Some(Hit {
+                        cookie: key.sub,
+                        ino: entry.ino,
+                        kind: entry.kind,
+                    });
+                    return ControlFlow::Break(());
+                }
+                if let Some(w) = taken.get_mut(word) {
+                    *w |= mask;
+                }
+                ControlFlow::Continue(())
+            },
+        )
+        .map_err(|s| self.stop(cx, &root, s))?;
+        match hit {
+            Some(hit) => Ok(Search::Hit(hit)),
+            None if bad => Err(malformed(self.id, dir, "directory entry")),
+            None => Ok(Search::Miss(free_place(first, &taken, &decided))),
+        }
+    }
+}
+
+/// A bit for each name with one hash.
+type Variants = [u64; VARIANTS as usize / 64];
+
+/// The lowest cookie that is not taken. It is bare unless an overlay decided
+/// about it: then a layer below may still have what the overlay hides.
+fn free_place(first: u64, taken: &Variants, decided: &Variants) -> Option<Free> {
+    taken
+        .iter()
+        .zip(decided)
+        .enumerate()
+        .find(|(_, (taken, _))| **taken != u64::MAX)
+        .map(|(i, (taken, decided))| Free {
+            cookie: first | (i as u64 * 64 + u64::from(taken.trailing_ones())),
+            bare: decided >> taken.trailing_ones() & 1 == 0,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_free_disambiguator() {
+        const FIRST: u64 = 1 << 16;
+        let bits = |low: u64, next: u64| {
+            let mut all: Variants = [0; _];
+            [all[0], all[1]] = [low, next];
+            all
+        };
+        let place = |taken: Variants, decided: Variants| {
+            free_place(FIRST, &taken, &decided).map(|f| (f.cookie - FIRST, f.bare))
+        };
+        let none = bits(0, 0);
+        assert_eq!(place(none, none), Some((0, true)));
+        assert_eq!(place(none, bits(1, 0)), Some((0, false)));
+        assert_eq!(place(bits(0b1011, 0), bits(0b1011, 0)), Some((2, true)));
+        assert_eq!(place(bits(0b1011, 0), bits(0b100, 0)), Some((2, false)));
+        assert_eq!(place(bits(u64::MAX, 1), bits(0, 2)), Some((65, false)));
+        assert_eq!(place([u64::MAX; _], none), None);
+    }
+}

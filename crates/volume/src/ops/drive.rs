@@ -1,0 +1,155 @@
+//! The loop that runs an operation to its end: waits for what it says that it waits for, and runs it again.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use weir_store::{BlockPtr, StoreError};
+
+use crate::overlay::cx::Cx;
+use crate::overlay::volume::Volume;
+use crate::types::{FsError, Pressure, Stop};
+
+/// Times that a request waits for memory to read into before it is put off.
+const MEMORY_WAITS: u8 = 4;
+
+impl Volume {
+    /// Does what `stop` asks for, so that the operation can be run again.
+    ///
+    /// A block that cannot be read is noted in the context: the repetition
+    /// answers an error if it cannot do without it.
+    ///
+    /// # Errors
+    /// The reason, if the operation failed.
+    pub async fn resume(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+        match stop {
+            Stop::Fail(e) => Err(e),
+            Stop::Fetch(ptrs) => self.fetch(cx, &ptrs).await,
+            Stop::Wait(pressure) => self.wait(pressure).await,
+            Stop::Land => self.land(cx).await,
+        }
+    }
+
+    async fn fetch(&self, cx: &mut Cx, ptrs: &[BlockPtr]) -> Result<(), FsError> {
+        let cache = self.core.agg.cache();
+        let mut fetched = pin!(cache.fetch(ptrs));
+        let first = poll_fn(|task| Poll::Ready(fetched.as_mut().poll(task))).await;
+        // Behind what is waited for in the device's queue.
+        if let Some(plan) = cx.ahead.take() {
+            plan.start(self.core.agg.cache());
+        }
+        let fetched = match first {
+            Poll::Ready(fetched) => fetched,
+            Poll::Pending => fetched.await,
+        };
+        let Err(error) = fetched.map(|frames| cx.pin(ptrs, frames)) else {
+            return Ok(());
+        };
+        if matches!(error, StoreError::NoMemory) {
+            return self.wait_for_memory(cx).await;
+        }
+        // Find out which of them it is.
+        for ptr in ptrs {
+            match cache.fetch(&[*ptr]).await {
+                Ok(frames) => cx.pin(&[*ptr], frames),
+                Err(StoreError::NoMemory) => return self.wait_for_memory(cx).await,
+                Err(error) => {
+                    tracing::error!(volume = %self.id(), block = %ptr.addr, %error, "cannot read a block");
+                    cx.note_bad(*ptr);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changed pages occupy what a read needs: a consistency point makes them
+    /// clean. If that does not help, others hold the memory, and the client is
+    /// told to come back.
+    async fn wait_for_memory(&self, cx: &mut Cx) -> Result<(), FsError> {
+        cx.memory_waits += 1;
+        if cx.memory_waits > MEMORY_WAITS {
+            return Err(FsError::Delay);
+        }
+        self.wait(Pressure::Memory)
+            .await
+            .map_err(|_| FsError::Delay)
+    }
+
+    async fn wait(&self, pressure: Pressure) -> Result<(), FsError> {
+        let target = self.core.schedule.relieve(pressure);
+        let core = &self.core;
+        poll_fn(|task| {
+            if core.schedule.eased(pressure, target) {
+                return Poll::Ready(());
+            }
+            core.schedule.progress().register(task.waker());
+            // Again, because it may have come before the registration.
+            if core.schedule.eased(pressure, target) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        if core.schedule.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
+            Ok(())
+        } else if core.is_poisoned() {
+            Err(FsError::ReadOnly)
+        } else {
+            // The engine is stopping.
+            Err(FsError::Delay)
+        }
+    }
+
+    /// Waits until what the operation has sent to its place is durable.
+    async fn land(&self, cx: &mut Cx) -> Result<(), FsError> {
+        let Some(direct) = &mut cx.direct else {
+            return Ok(());
+        };
+        if let Err(error) = direct.land().await {
+            // Nobody knows what the device holds.
+            let why = format!("file data cannot be written: {error}");
+            self.core.agg.poison(&why);
+            self.core.schedule.notify();
+            return Err(FsError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// As [`Volume::resume`], blocking the thread: for tools and tests.
+    ///
+    /// # Errors
+    /// The reason, if the operation failed.
+    pub fn resume_blocking(&self, cx: &mut Cx, stop: Stop) -> Result<(), FsError> {
+        crate::overlay::event::block_on(self.resume(cx, stop))
+    }
+
+    /// Runs an operation to its end.
+    ///
+    /// # Errors
+    /// As the operation.
+    pub async fn drive<T>(
+        &self,
+        cx: &mut Cx,
+        mut op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+    ) -> Result<T, FsError> {
+        loop {
+            match op(cx) {
+                Ok(value) => return Ok(value),
+                Err(stop) => self.resume(cx, stop).await?,
+            }
+        }
+    }
+
+    /// As [`Volume::drive`], blocking the thread: for tools and tests.
+    ///
+    /// # Errors
+    /// As the operation.
+    pub fn drive_blocking<T>(
+        &self,
+        cx: &mut Cx,
+        op: impl FnMut(&mut Cx) -> Result<T, Stop>,
+    ) -> Result<T, FsError> {
+        crate::overlay::event::block_on(self.drive(cx, op))
+    }
+}

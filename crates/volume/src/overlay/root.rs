@@ -1,0 +1,33 @@
+//! A committed tree, and how long its blocks are kept.
+
+use std::sync::{Arc, OnceLock};
+
+use weir_store::RootLife;
+use weir_store::tree::TreeRoot;
+
+/// A committed tree. While it is held, none of its blocks is reused.
+///
+/// As long as it is the root of its volume or snapshot nothing that it refers to is
+/// freed. When it no longer is, whoever takes its place gives it the life of the last
+/// consistency point that had it, and from then on it is that which keeps the blocks.
+/// So a volume that nobody changes keeps nothing.
+pub(crate) struct RootState {
+    pub(crate) root: TreeRoot,
+    life: OnceLock<Arc<RootLife>>,
+}
+
+impl RootState {
+    pub(crate) fn new(root: TreeRoot) -> Arc<RootState> {
+        Arc::new(RootState {
+            root,
+            life: OnceLock::new(),
+        })
+    }
+
+    /// It is about to lose its place; `life` is of the last consistency point that
+    /// had it. Before blocks that only it refers to can be reused.
+    pub(crate) fn supersede(&self, life: Arc<RootLife>) {
+        // The first is the one: a root is superseded once.
+        let _ = self.life.set(life);
+    }
+}

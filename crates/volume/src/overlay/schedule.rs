@@ -1,0 +1,515 @@
+//! When consistency points are due, who waits for one, and how fast changes may come meanwhile.
+//!
+//! **When a consistency point is due.** When overlays hold a third of the page
+//! frames or of the other memory that they may take, or the log is half full and
+//! what is left of it is needed for the time that the consistency point takes, or
+//! some seconds have passed since a change.
+//! While it is written, operations go on in the next epoch. The log share: the
+//! later it begins, the more of what is overwritten in between is written to its
+//! place only once; but it has to write the overlays while clients go on
+//! filling the log. Twice what the overlays hold is left free for that.
+//!
+//! **Who goes first.** A consistency point in a hurry takes the whole device, and
+//! every write of the log waits behind its writes: measured, durable writes of 8 KiB
+//! went on at a fifth of their rate for as long as it took. So as long as nobody
+//! waits for it and memory is not short, it writes a byte for every two that are
+//! logged: it is done when the log has grown by the twice that were left free. It goes
+//! on nevertheless, at some 200 MB/s when little is logged and at four times that when
+//! nothing is.
+//!
+//! **Pacing.** If clients change things faster than the device takes them, the
+//! next epoch would fill what is left of memory or log before the consistency point
+//! is done, and everybody would stand still until then. So the room that the next
+//! epoch may use grows with the progress of the consistency point: a quarter of it
+//! at once, for bursts, and the rest as the frozen overlays are written. Whoever is
+//! ahead waits for the next bit of progress. That makes clients as fast as the
+//! device, smoothly, and needs no clock.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_base::{BLOCK_SIZE, VolumeId, invariant};
+use weir_store::aggregate::Aggregate;
+
+use crate::overlay::event::Event;
+use crate::overlay::gate::Gate;
+use crate::overlay::reservation::Totals;
+use crate::types::{FsError, Pressure, Stop};
+
+/// Makes consistency points. What is scheduled here is carried out a layer above.
+pub(crate) trait MakeCheckpoint: Send + Sync {
+    /// Makes one, if nothing speaks against it, and waits while another is being made.
+    fn make(&self);
+}
+
+/// How long a consistency point that is not in a hurry waits for the log's share
+/// of the device, for each write of [`LONGEST_WRITE`](crate::overlay::direct::LONGEST_WRITE)
+/// blocks: so often, so long.
+const GIVE_WAY: u32 = 4;
+const GIVE_WAY_FOR: Duration = Duration::from_micros(250);
+
+/// Bytes that a consistency point may be ahead of the log's share.
+const AHEAD: u64 = 4 << 20;
+
+/// Bytes of what overlays and the log take up.
+#[derive(Default)]
+struct InUse {
+    frames: AtomicU64,
+    heap: AtomicU64,
+    log: AtomicU64,
+}
+
+/// See the module's head.
+pub(crate) struct Schedule {
+    agg: Arc<Aggregate>,
+    gate: Gate,
+    totals: Totals,
+    /// Happens when a consistency point completes or fails.
+    progress: Event,
+    /// Happens when a consistency point is asked for, or the engine stops.
+    work: Event,
+    /// The last one that completed.
+    completed: AtomicU64,
+    /// The highest that somebody asked for.
+    wanted: AtomicU64,
+    /// One is being made now.
+    active: AtomicBool,
+    /// What was in use when it began.
+    frozen: InUse,
+    /// Bytes of overlays that it has dealt with.
+    merged: AtomicU64,
+    /// Somebody waits for this one.
+    hurry: AtomicU64,
+    /// The one that is being made, or was last. It is no generation of the aggregate's: of those a consistency point with
+    /// snapshots in it takes several.
+    writing: AtomicU64,
+    /// Who makes one if somebody waits for it; if there is none a thread of the engine does.
+    maker: OnceLock<Weak<dyn MakeCheckpoint>>,
+    /// A thread of the engine makes consistency points; if not, whoever waits for
+    /// one makes it.
+    background: bool,
+    /// No consistency points are made, not yet or not any more.
+    stopping: AtomicBool,
+    /// Something has changed since the last consistency point began.
+    changed: AtomicBool,
+    /// The volumes in which.
+    changed_volumes: Mutex<BTreeSet<VolumeId>>,
+    /// Bytes of all page frames.
+    memory: u64,
+    /// Bytes that overlays may take besides.
+    heap: u64,
+}
+
+impl Schedule {
+    /// `heap`: bytes that overlays may take besides page frames; `None`: an eighth of those.
+    pub(crate) fn new(agg: &Arc<Aggregate>, background: bool, heap: Option<u64>) -> Schedule {
+        let completed = agg.generation().0;
+        let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
+        Schedule {
+            agg: Arc::clone(agg),
+            gate: Gate::new(completed + 1, Arc::clone(agg.guard())),
+            totals: Totals::default(),
+            progress: Event::default(),
+            work: Event::default(),
+            completed: AtomicU64::new(completed),
+            wanted: AtomicU64::new(0),
+            active: AtomicBool::new(false),
+            frozen: InUse::default(),
+            merged: AtomicU64::new(0),
+            hurry: AtomicU64::new(0),
+            writing: AtomicU64::new(0),
+            maker: OnceLock::new(),
+            background,
+            // Until recovery is done nobody may make a consistency point: it
+            // would release records of the log that are not applied yet.
+            stopping: AtomicBool::new(true),
+            changed: AtomicBool::new(false),
+            changed_volumes: Mutex::default(),
+            memory,
+            heap: heap.unwrap_or(memory / 8),
+        }
+    }
+
+    /// Without a thread for it, `maker` makes the consistency points that are waited for.
+    pub(crate) fn made_by(&self, maker: Weak<dyn MakeCheckpoint>) {
+        let again = self.maker.set(maker).is_err();
+        assert!(!again, "consistency points are made by one");
+    }
+
+    /// The gate between operations and consistency points.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// What overlays count for.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Recovery is done: consistency points may be made.
+    pub(crate) fn start(&self) {
+        self.stopping.store(false, Ordering::Release);
+    }
+
+    /// No more are made; nobody waits for one any longer.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.work.happen();
+        self.progress.happen();
+    }
+
+    /// Whether none are made, not yet or not any more.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes that the next consistency point has something to do.
+    pub(crate) fn note_change(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the next consistency point has to look at this volume.
+    pub(crate) fn note_changed(&self, id: VolumeId) {
+        self.changed_volumes.lock().insert(id);
+        self.note_change();
+    }
+
+    /// Whether something has changed since the last consistency point began.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
+    }
+
+    /// The consistency point of this epoch begins, the gate is closed: notes where, and takes the volumes in which
+    /// something has changed.
+    pub(crate) fn take_changed(&self) -> BTreeSet<VolumeId> {
+        self.changed.store(false, Ordering::Relaxed);
+        self.begin_pace(self.gate.epoch());
+        std::mem::take(&mut *self.changed_volumes.lock())
+    }
+
+    /// A consistency point is being made, from now on or no more.
+    pub(crate) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Release);
+        if !active {
+            self.progress.happen();
+        }
+    }
+
+    /// Who waits for progress looks again: a condition beyond this schedule has changed.
+    pub(crate) fn notify(&self) {
+        self.progress.happen();
+    }
+
+    /// What to register a waker with, to look again at [`Schedule::eased`].
+    pub(crate) fn progress(&self) -> &Event {
+        &self.progress
+    }
+
+    /// Blocks the thread that makes consistency points until one is asked for, the engine stops, or `time` has passed; whether
+    /// one is asked for.
+    pub(crate) fn wait_for_work(&self, time: Duration) -> bool {
+        self.work
+            .wait_for(time, || self.wanted().is_some() || self.stopped())
+    }
+
+    /// Blocks the thread until the engine stops.
+    pub(crate) fn wait_for_stop(&self) {
+        self.work.wait_until(|| self.stopped());
+    }
+
+    /// Makes a consistency point that contains everything done until now, and waits for it.
+    pub(crate) fn cp_now(&self) -> Result<(), FsError> {
+        let epoch = self.gate.epoch();
+        self.relieve(Pressure::Epoch(epoch));
+        self.progress.wait_until(|| self.completed(epoch));
+        if self.is_durable(epoch) {
+            Ok(())
+        } else {
+            Err(FsError::ReadOnly)
+        }
+    }
+
+    /// Waits until an operation that is going to log `bytes` may pass.
+    pub(crate) fn admit_blocking(&self, bytes: u64) -> Result<(), FsError> {
+        loop {
+            if self.agg.guard().is_set() {
+                return Err(FsError::ReadOnly);
+            }
+            match self.admit(bytes) {
+                Ok(()) => return Ok(()),
+                Err(Stop::Wait(pressure)) => {
+                    let target = self.relieve(pressure);
+                    self.progress.wait_until(|| self.eased(pressure, target));
+                    if self.stopped() {
+                        return Err(FsError::Delay);
+                    }
+                }
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(Stop::Fetch(_) | Stop::Land) => return Err(FsError::Delay),
+            }
+        }
+    }
+
+    /// Lets an operation pass that is going to log `bytes`, unless memory or log
+    /// are short; asks for a consistency point in time.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+        let frozen = &self.frozen;
+        let frames = self.totals.frames();
+        if frames > self.memory / 3 {
+            self.ask_or_pace(frames, &frozen.frames, self.memory / 4 * 3)?;
+        }
+        let heap = self.totals.heap();
+        if heap > self.heap / 3 {
+            self.ask_or_pace(heap, &frozen.heap, self.heap)?;
+        }
+        if bytes > 0 {
+            let (used, size) = self.agg.log().fill();
+            // Saturates: overlays may hold more than the log.
+            let later = (size / 10 * 9).saturating_sub(2 * (frames + heap));
+            if used + bytes > later.max(size / 2) {
+                self.ask_or_pace(used + bytes, &frozen.log, size / 10 * 9)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `used` bytes are more than should be: begins a consistency point, or sees
+    /// to it that those used since it began keep pace with it.
+    #[cold]
+    fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
+        if !self.active.load(Ordering::Acquire) {
+            self.want(self.gate.epoch());
+            return match used > most {
+                true => Err(Stop::Wait(Pressure::Memory)),
+                false => Ok(()),
+            };
+        }
+        let frozen = frozen.load(Ordering::Relaxed);
+        let merged = self.merged.load(Ordering::Relaxed);
+        let all =
+            self.frozen.frames.load(Ordering::Relaxed) + self.frozen.heap.load(Ordering::Relaxed);
+        let all = all.max(1);
+        // Saturates: the bound holds for what is added, not for what was there when it began.
+        let room = most.saturating_sub(frozen);
+        let share = u128::from(room) * u128::from(merged.min(all)) / u128::from(all);
+        let allowed = room / 4 + (share as u64) / 4 * 3;
+        // Saturates: what was frozen may have been dropped.
+        if used.saturating_sub(frozen) > allowed {
+            return Err(Stop::Wait(Pressure::Pace(merged)));
+        }
+        Ok(())
+    }
+
+    /// Whether overlays hold so much memory that recovery cannot just go on. A third of it,
+    /// as where clients make a consistency point due: the log's next batch, what it is read
+    /// through (a quarter at most) and the consistency point need the rest.
+    pub(crate) fn overlays_fill(&self) -> bool {
+        self.totals.frames() > self.memory / 3 || self.totals.heap() > self.heap / 2
+    }
+
+    /// Notes where the consistency point `epoch` begins: the gate is closed.
+    fn begin_pace(&self, epoch: u64) {
+        self.writing.store(epoch, Ordering::Relaxed);
+        let frozen = &self.frozen;
+        frozen.frames.store(self.totals.frames(), Ordering::Relaxed);
+        frozen.heap.store(self.totals.heap(), Ordering::Relaxed);
+        frozen.log.store(self.agg.log().fill().0, Ordering::Relaxed);
+        self.merged.store(0, Ordering::Relaxed);
+    }
+
+    /// Waits until the consistency point that is being made, which has written `written` bytes,
+    /// may write more without taking the device from the log; not for long, and least if
+    /// the log wants nothing.
+    pub(crate) fn give_way(&self, written: u64) {
+        if !self.background {
+            return;
+        }
+        let before = self.logged();
+        for _ in 0..GIVE_WAY {
+            let may = self.work.wait_for(GIVE_WAY_FOR, || self.may_write(written));
+            if may || self.logged() == before {
+                return;
+            }
+        }
+    }
+
+    /// What the log has taken since the consistency point that is being made began.
+    fn logged(&self) -> u64 {
+        let began = self.frozen.log.load(Ordering::Relaxed);
+        // Saturates: it may have been released.
+        self.agg.log().fill().0.saturating_sub(began)
+    }
+
+    /// Whether the consistency point that is being made, which has written `written` bytes, need
+    /// not wait for the log.
+    pub(crate) fn may_write(&self, written: u64) -> bool {
+        written <= AHEAD + self.logged() / 2
+            || self.hurry.load(Ordering::Relaxed) >= self.writing.load(Ordering::Relaxed)
+            || self.totals.frames() > self.memory / 3
+            || self.totals.heap() > self.heap / 3
+            || self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes that the consistency point has dealt with this much of the overlays.
+    pub(crate) fn progressed(&self, bytes: u64) {
+        self.merged.fetch_add(bytes, Ordering::Relaxed);
+        self.progress.happen();
+    }
+
+    /// Whether an operation that waits for `pressure`, and so for `target`, can go
+    /// on.
+    pub(crate) fn eased(&self, pressure: Pressure, target: u64) -> bool {
+        match pressure {
+            Pressure::Pace(merged) => {
+                self.merged.load(Ordering::Relaxed) != merged
+                    || !self.active.load(Ordering::Acquire)
+                    || self.completed(target)
+            }
+            _ => self.completed(target),
+        }
+    }
+
+    /// Asks for the consistency point of `epoch`.
+    pub(crate) fn want(&self, epoch: u64) {
+        if self.wanted.fetch_max(epoch, Ordering::AcqRel) < epoch && self.background {
+            self.work.happen();
+        }
+    }
+
+    /// The epoch that is wanted and has not completed, if any.
+    pub(crate) fn wanted(&self) -> Option<u64> {
+        let wanted = self.wanted.load(Ordering::Acquire);
+        (wanted > self.completed.load(Ordering::Acquire)).then_some(wanted)
+    }
+
+    /// Sees to it that there will be less of this pressure; answers the
+    /// consistency point to wait for.
+    pub(crate) fn relieve(&self, pressure: Pressure) -> u64 {
+        let target = match pressure {
+            Pressure::Epoch(n) => n,
+            // What is charged now is given back by the next one.
+            Pressure::Space => self.gate.epoch(),
+            // One that runs already helps as well.
+            Pressure::Memory | Pressure::Log | Pressure::Pace(_) => {
+                self.completed.load(Ordering::Acquire) + 1
+            }
+        };
+        if self.hurry.fetch_max(target, Ordering::Relaxed) < target {
+            self.work.happen();
+        }
+        if !matches!(pressure, Pressure::Pace(_)) {
+            self.want(target);
+        }
+        if !self.background {
+            while !self.completed(target) {
+                let Some(maker) = self.maker.get().and_then(Weak::upgrade) else {
+                    unreachable!("a consistency point is waited for, and nobody makes it");
+                };
+                maker.make();
+            }
+        }
+        target
+    }
+
+    /// Whether the consistency point `epoch` is durable and published.
+    pub(crate) fn is_durable(&self, epoch: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= epoch
+    }
+
+    /// Whether there is nothing to wait for: the consistency point `epoch` is
+    /// durable, or nobody will ever make it.
+    pub(crate) fn completed(&self, epoch: u64) -> bool {
+        self.is_durable(epoch) || self.agg.guard().is_set() || self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes that a consistency point is durable and published.
+    pub(crate) fn complete(&self, epoch: u64) {
+        let before = self.completed.fetch_max(epoch, Ordering::AcqRel);
+        invariant!(self.agg.guard() => before + 1 == epoch, "consistency point {epoch} is complete after {before}");
+        self.progress.happen();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::{ManualClock, Rng, SeededRng, Time};
+    use weir_store::aggregate::Env;
+    use weir_store::{FramePool, MemDevice};
+
+    use super::*;
+    use crate::lifecycle::engine::{Engine, EngineOptions};
+    use crate::overlay::cx::Cx;
+    use crate::overlay::volume::Volume;
+    use crate::types::{CreateHow, SetAttr, Stability};
+
+    fn engine(background: bool) -> (Engine, Arc<Volume>) {
+        let rng = Arc::new(SeededRng::new(7));
+        let env = Env {
+            pool: FramePool::new(4096).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::clone(&rng) as Arc<dyn Rng>,
+        };
+        let device = Arc::new(MemDevice::new(64 << 8));
+        let log = Arc::new(MemDevice::new(4 << 8));
+        let (agg, replay) = Aggregate::create_on(device, log, env).unwrap();
+        let options = EngineOptions {
+            background,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(agg, replay, &*rng, options).unwrap();
+        let vol = engine
+            .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
+            .unwrap();
+        (engine, vol)
+    }
+
+    /// A count that is wrong ends the thread of consistency points in tests: whoever waits for one must not wait for ever.
+    #[test]
+    fn who_waits_for_a_consistency_point_is_told_that_it_panicked() {
+        let (engine, vol) = engine(true);
+        let name = b"file";
+        let cx = || Cx::new(Time::EPOCH);
+        let file = vol.drive_blocking(&mut cx(), |cx| {
+            let set = SetAttr::default();
+            vol.create(cx, vol.root(), name, CreateHow::Guarded, &set)
+        });
+        let file = file.unwrap().value.ino;
+        vol.drive_blocking(&mut cx(), |cx| {
+            vol.write(cx, file, 0, &[1; 8192], Stability::Unstable)
+        })
+        .unwrap();
+        engine.cp_now().unwrap();
+        vol.catalog.lock().rec.used -= 1;
+        vol.drive_blocking(&mut cx(), |cx| vol.remove(cx, vol.root(), name))
+            .unwrap();
+        assert_eq!(engine.cp_now(), Err(FsError::ReadOnly));
+        let why = engine.poisoned().unwrap();
+        assert!(why.contains("1 data blocks of a volume"), "{why}");
+        assert_eq!(engine.shutdown(), Err(FsError::ReadOnly));
+    }
+
+    #[test]
+    fn who_waits_for_a_consistency_point_is_heard_after_snapshots() {
+        let (engine, vol) = engine(false);
+        let schedule = &vol.core.schedule;
+        for name in ["a", "b", "c"] {
+            vol.snapshot_create(name, Time::EPOCH).unwrap();
+            engine.cp_now().unwrap();
+        }
+        let epoch = schedule.gate().epoch();
+        assert!(
+            schedule.agg.generation().0 > epoch,
+            "they count differently"
+        );
+        schedule.begin_pace(epoch);
+        assert!(!schedule.may_write(1 << 30));
+        schedule.hurry.fetch_max(epoch, Ordering::Relaxed);
+        assert!(schedule.may_write(1 << 30));
+    }
+}

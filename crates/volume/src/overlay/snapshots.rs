@@ -1,0 +1,564 @@
+//! The snapshots of a volume in memory, as users see them, and what consistency points have to do about them.
+//!
+//! `V` is a volume's view of a snapshot; some that were asked for are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weir_base::limits::MAX_SNAPSHOTS;
+use weir_base::{BLOCK_SIZE, Generation, Ino, Time, VolumeId, invariant, less};
+use weir_store::superblock::AggregateId;
+use weir_store::tree::TreeRoot;
+
+use crate::format::catalog::{MAX_VOLUME_NAME, SnapshotRec};
+use crate::format::content::ContentHash;
+use crate::format::identity::SnapshotIdentity;
+use crate::overlay::inode::Inode;
+use crate::types::FsError;
+
+/// Views of snapshots that a volume keeps.
+const VIEWS: usize = 32;
+
+/// What is done about a snapshot besides making it.
+pub(crate) enum Change {
+    Remove(u32),
+    Name(u32, String, String),
+}
+
+/// A snapshot, as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Identity within the volume; later ones are greater. Never changes, never used again.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// The word by which replication policies choose; empty: none.
+    pub label: String,
+    /// When it was made.
+    pub created: Time,
+    /// Bytes that only this snapshot holds, as of the last consistency point.
+    pub used: u64,
+    /// Bytes of file data that the volume had.
+    pub referenced: u64,
+    /// Clones that depend on it.
+    pub clones: u32,
+    /// Where it was first made: the same at each copy of it.
+    pub identity: SnapshotIdentity,
+    /// It cannot be deleted now: a transfer sends it, or a destination's clients see it.
+    pub held: bool,
+}
+
+/// What is known of a snapshot from the moment it is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) created: Time,
+}
+
+/// A segment that a snapshot has ended.
+pub(crate) struct Sealed {
+    pub(crate) segment: u64,
+    pub(crate) inodes: Vec<Arc<Inode>>,
+    pub(crate) next_ino: u64,
+    pub(crate) made: Made,
+}
+
+/// A snapshot in memory.
+struct Info {
+    name: String,
+    label: String,
+    created: Time,
+    /// Inodes with lower numbers were there, unless they had been removed.
+    next_ino: u64,
+    /// `None` until a consistency point has made it.
+    stored: Option<Stored>,
+    clones: u32,
+    /// It was received: where it was first made.
+    source: Option<SnapshotIdentity>,
+    /// Of its contents, if it was computed.
+    content: Option<ContentHash>,
+    /// Transfers that send it.
+    holds: u32,
+}
+
+/// What a consistency point has made of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) root: TreeRoot,
+    generation: Generation,
+    pub(crate) used: u64,
+    unique: u64,
+}
+
+impl From<&SnapshotRec> for Stored {
+    fn from(rec: &SnapshotRec) -> Stored {
+        Stored {
+            root: rec.root,
+            generation: rec.generation,
+            used: rec.used,
+            unique: rec.unique,
+        }
+    }
+}
+
+/// The snapshots of a volume, as users see them.
+pub(crate) struct Snaps<V> {
+    /// Identity (and place) of the next one.
+    next: u32,
+    list: BTreeMap<u32, Info>,
+    /// When the list was last changed, and how often it has been.
+    changed: Time,
+    changes: u64,
+    /// Where snapshots that are made here are first made.
+    home: (AggregateId, VolumeId),
+    /// Of a destination, what clients see; it cannot be deleted.
+    exported: Option<u32>,
+    /// Views that are kept, the last used one last.
+    views: Vec<View<V>>,
+    /// For the next consistency point: renamed ones, those whose contents' hash is new, removed ones, and the one to
+    /// revert to with its new place.
+    named: BTreeSet<u32>,
+    hashed: BTreeSet<u32>,
+    gone: Vec<u32>,
+    gone_views: Vec<Arc<V>>,
+    revert: Option<(u32, u32)>,
+    empty: bool,
+}
+
+/// A view that is kept.
+struct View<V> {
+    snapshot: u32,
+    shown: Shown,
+    volume: Arc<V>,
+}
+
+/// As what clients see a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shown {
+    /// As the snapshot, with a file-system identity of its own.
+    AsSnapshot,
+    /// As the volume itself, a destination, with this base of its change counters.
+    AsVolume { change_base: u64 },
+}
+
+/// What a consistency point is to do about snapshots, besides making them.
+pub(crate) struct Changes<V> {
+    pub(crate) next: u32,
+    /// Identity, name, label.
+    pub(crate) named: Vec<(u32, String, String)>,
+    pub(crate) hashed: Vec<(u32, ContentHash)>,
+    pub(crate) gone: Vec<u32>,
+    /// Identity and new place of the snapshot that the volume becomes.
+    pub(crate) revert: Option<(u32, u32)>,
+    /// The volume becomes empty.
+    pub(crate) empty: bool,
+    views: Vec<Arc<V>>,
+}
+
+impl<V> Snaps<V> {
+    pub(crate) fn new(next: u32, home: (AggregateId, VolumeId)) -> Snaps<V> {
+        Snaps {
+            home,
+            exported: None,
+            empty: false,
+            next,
+            list: BTreeMap::new(),
+            changed: Time::EPOCH,
+            changes: 0,
+            views: Vec::new(),
+            named: BTreeSet::new(),
+            hashed: BTreeSet::new(),
+            gone: Vec::new(),
+            gone_views: Vec::new(),
+            revert: None,
+        }
+    }
+
+    pub(crate) fn restore(&mut self, snapshots: &BTreeMap<u32, SnapshotRec>) {
+        for rec in snapshots.values() {
+            self.take_in(rec);
+        }
+    }
+
+    /// Where a snapshot was first made.
+    pub(crate) fn identity(&self, id: u32) -> Option<SnapshotIdentity> {
+        self.list.get(&id).map(|info| self.identity_of(id, info))
+    }
+
+    fn identity_of(&self, id: u32, info: &Info) -> SnapshotIdentity {
+        let (aggregate, volume) = self.home;
+        info.source.unwrap_or(SnapshotIdentity {
+            aggregate,
+            volume,
+            snapshot: id,
+            birth: info.created,
+        })
+    }
+
+    /// The hash of a snapshot's contents, if it was computed.
+    pub(crate) fn content(&self, id: u32) -> Option<ContentHash> {
+        self.list.get(&id)?.content
+    }
+
+    /// Notes the hash of a snapshot's contents; whether that is news.
+    pub(crate) fn note_content(&mut self, id: u32, hash: ContentHash) -> bool {
+        let Some(info) = self.list.get_mut(&id).filter(|i| i.content != Some(hash)) else {
+            return false;
+        };
+        // A snapshot does not change.
+        debug_assert!(info.content.is_none(), "two hashes of one snapshot");
+        info.content = Some(hash);
+        self.hashed.insert(id)
+    }
+
+    /// The newest snapshot not after `id` that the tree has and whose contents' hash is known.
+    pub(crate) fn known_content(&self, id: u32) -> Option<(SnapshotIdentity, ContentHash)> {
+        let mut older = self.list.range(..=id).rev();
+        older.find_map(|(id, info)| {
+            info.stored?;
+            Some((self.identity_of(*id, info), info.content?))
+        })
+    }
+
+    /// The snapshot that was first made there.
+    pub(crate) fn with_identity(&self, identity: SnapshotIdentity) -> Option<u32> {
+        let mut ids = self.list.keys();
+        ids.find(|id| self.identity(**id) == Some(identity))
+            .copied()
+    }
+
+    /// What clients of a destination see.
+    pub(crate) fn export(&mut self, id: Option<u32>) {
+        self.exported = id;
+    }
+
+    /// The number below which inodes were there.
+    pub(crate) fn next_ino(&self, id: u32) -> Option<u64> {
+        self.list.get(&id).map(|info| info.next_ino)
+    }
+
+    /// One transfer more, or fewer, sends a snapshot.
+    pub(crate) fn hold(&mut self, id: u32, more: bool) {
+        self.count(id, more, "transfers of a snapshot", |info| &mut info.holds);
+    }
+
+    fn count(&mut self, id: u32, more: bool, what: &str, of: fn(&mut Info) -> &mut u32) {
+        let Some(count) = self.list.get_mut(&id).map(of) else {
+            invariant!(false, "{what}: snapshot {id} is gone");
+            return;
+        };
+        *count = match more {
+            true => *count + 1,
+            false => less(*count, 1, what),
+        };
+    }
+
+    /// Place for a snapshot that was received, and the name that it gets: its own, if
+    /// no other has it.
+    pub(crate) fn receive(&mut self, name: &str) -> Option<(u32, String)> {
+        let id = self.next;
+        self.next = self.next.checked_add(1)?;
+        let mut found = name.to_owned();
+        for n in 1.. {
+            if self.find(&found).is_none() {
+                break;
+            }
+            let end = format!(".{n}");
+            // Saturates: a name may be no longer than its end.
+            let mut cut = name.len().min(MAX_VOLUME_NAME.saturating_sub(end.len()));
+            while !name.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            found = format!("{}{end}", name.get(..cut).unwrap_or_default());
+        }
+        Some((id, found))
+    }
+
+    /// Takes in a snapshot that the tree has: at the start, or one that a consistency point has made of what was
+    /// received.
+    pub(crate) fn take_in(&mut self, rec: &SnapshotRec) {
+        let info = Info {
+            name: rec.name.clone(),
+            label: rec.label.clone(),
+            created: rec.created,
+            next_ino: rec.next_ino,
+            stored: Some(rec.into()),
+            clones: 0,
+            source: rec.source,
+            content: rec.content,
+            holds: 0,
+        };
+        self.note_change(rec.created);
+        self.list.insert(rec.id, info);
+    }
+
+    /// Asks for the volume to become empty. There are no snapshots.
+    pub(crate) fn begin_empty(&mut self) {
+        self.empty = true;
+    }
+
+    /// One clone more, or fewer, depends on a snapshot.
+    pub(crate) fn count_clone(&mut self, id: u32, more: bool) {
+        self.count(id, more, "clones of a snapshot", |info| &mut info.clones);
+    }
+
+    pub(crate) fn has_clones(&self) -> bool {
+        self.list.values().any(|s| s.clones > 0)
+    }
+
+    /// The list changes, at about `now`; clients see it by a later time.
+    pub(crate) fn note_change(&mut self, now: Time) {
+        let after = self.changed.plus(std::time::Duration::from_nanos(1));
+        self.changed = now.max(after);
+        self.changes += 1;
+    }
+
+    /// What a clone of this snapshot begins with: its identity, tree, generation, and
+    /// number of data blocks. `None` until a consistency point has made it.
+    pub(crate) fn to_clone(
+        &self,
+        name: &str,
+    ) -> Result<Option<(u32, TreeRoot, Generation, u64)>, FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        let stored = self.list.get(&id).and_then(|info| info.stored);
+        Ok(stored.map(|s| (id, s.root, s.generation, s.used)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The snapshot of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<u32> {
+        let found = self.list.iter().find(|(_, s)| s.name == name);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Asks for the volume to become what it was at this snapshot.
+    pub(crate) fn begin_revert(&mut self, name: &str) -> Result<(), FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        self.begin_revert_to(id)
+    }
+
+    /// As [`Snaps::begin_revert`], by identity.
+    pub(crate) fn begin_revert_to(&mut self, id: u32) -> Result<(), FsError> {
+        if !self.list.contains_key(&id) {
+            return Err(FsError::NotFound);
+        }
+        // Saturates: no snapshot gets the last number.
+        let mut later = self.list.range(id.saturating_add(1)..);
+        if later.any(|(_, s)| s.clones > 0 || s.holds > 0) {
+            return Err(FsError::Busy);
+        }
+        let place = self.next;
+        self.next = self.next.checked_add(1).ok_or(FsError::NoSpace)?;
+        self.revert = Some((id, place));
+        Ok(())
+    }
+
+    /// Called while the gate is closed.
+    pub(crate) fn take_changes(&mut self) -> Changes<V> {
+        let named = std::mem::take(&mut self.named);
+        let named = named.into_iter().filter_map(|id| {
+            let info = self.list.get(&id)?;
+            Some((id, info.name.clone(), info.label.clone()))
+        });
+        let hashed = std::mem::take(&mut self.hashed);
+        let hashed = hashed
+            .into_iter()
+            .filter_map(|id| Some((id, self.content(id)?)));
+        Changes {
+            named: named.collect(),
+            hashed: hashed.collect(),
+            gone: std::mem::take(&mut self.gone),
+            revert: self.revert.take(),
+            empty: std::mem::take(&mut self.empty),
+            views: std::mem::take(&mut self.gone_views),
+            next: self.next,
+        }
+    }
+
+    /// Takes in what a consistency point has made of them; returns the views whose snapshots are gone.
+    pub(crate) fn publish(
+        &mut self,
+        changes: Changes<V>,
+        changed: Vec<SnapshotRec>,
+    ) -> Vec<Arc<V>> {
+        for rec in &changed {
+            if let Some(info) = self.list.get_mut(&rec.id) {
+                info.stored = Some(rec.into());
+            }
+        }
+        let mut views = changes.views;
+        if let Some((id, _)) = changes.revert {
+            // Saturates: no snapshot gets the last number.
+            let later = self.list.split_off(&id.saturating_add(1));
+            for id in later.into_keys() {
+                self.named.remove(&id);
+                self.hashed.remove(&id);
+                self.take_views(id, &mut views);
+            }
+        }
+        views
+    }
+
+    fn take_views(&mut self, id: u32, out: &mut Vec<Arc<V>>) {
+        let gone = self.views.extract_if(.., |view| view.snapshot == id);
+        out.extend(gone.map(|view| view.volume));
+    }
+
+    /// Removes one from the list.
+    fn remove(&mut self, id: u32) {
+        self.list.remove(&id);
+        self.named.remove(&id);
+        self.hashed.remove(&id);
+        self.gone.push(id);
+        let mut gone = std::mem::take(&mut self.gone_views);
+        self.take_views(id, &mut gone);
+        self.gone_views = gone;
+    }
+
+    /// The identity for one more snapshot, of this name.
+    pub(crate) fn place_for(&self, name: &str) -> Result<u32, FsError> {
+        if self.find(name).is_some() {
+            return Err(FsError::Exists);
+        }
+        if self.list.len() >= MAX_SNAPSHOTS || self.next == u32::MAX {
+            return Err(FsError::NoSpace);
+        }
+        Ok(self.next)
+    }
+
+    /// One was made; inodes with lower numbers than `next_ino` were there.
+    pub(crate) fn add(&mut self, made: &Made, next_ino: u64) {
+        let info = Info {
+            name: made.name.clone(),
+            label: made.label.clone(),
+            created: made.created,
+            next_ino,
+            stored: None,
+            clones: 0,
+            source: None,
+            content: None,
+            holds: 0,
+        };
+        self.note_change(made.created);
+        // Saturates: a number from the log; no snapshot gets the last one.
+        self.next = self.next.max(made.id.saturating_add(1));
+        self.list.insert(made.id, info);
+    }
+
+    /// Whether one with this identity is there, or was.
+    pub(crate) fn knows(&self, id: u32) -> bool {
+        self.next > id
+    }
+
+    /// The snapshot of this name, if nothing needs it.
+    pub(crate) fn to_delete(&self, name: &str) -> Result<u32, FsError> {
+        let id = self.find(name).ok_or(FsError::NotFound)?;
+        let needed = |s: &Info| s.clones > 0 || s.holds > 0;
+        if self.list.get(&id).is_some_and(needed) || self.exported == Some(id) {
+            return Err(FsError::Busy);
+        }
+        Ok(id)
+    }
+
+    /// Its label; empty: none.
+    pub(crate) fn label(&self, id: u32) -> &str {
+        self.list.get(&id).map_or("", |s| &s.label)
+    }
+
+    /// Does what the log says; doing it again changes nothing.
+    pub(crate) fn apply(&mut self, change: Change) {
+        match change {
+            Change::Remove(id) if self.list.contains_key(&id) => self.remove(id),
+            Change::Remove(_) => {}
+            Change::Name(id, name, label) => {
+                if let Some(info) = self.list.get_mut(&id) {
+                    (info.name, info.label) = (name, label);
+                    self.named.insert(id);
+                }
+            }
+        }
+    }
+
+    /// What a consistency point has made of one; `None` until then.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such snapshot.
+    pub(crate) fn stored(&self, id: u32) -> Result<Option<Stored>, FsError> {
+        let info = self.list.get(&id).ok_or(FsError::Stale)?;
+        Ok(info.stored)
+    }
+
+    /// A view that is kept.
+    pub(crate) fn kept_view(&mut self, id: u32, shown: Shown) -> Option<Arc<V>> {
+        let wanted = |view: &View<V>| view.snapshot == id && view.shown == shown;
+        let at = self.views.iter().rposition(wanted)?;
+        let found = self.views.remove(at);
+        let view = Arc::clone(&found.volume);
+        self.views.push(found);
+        Some(view)
+    }
+
+    /// Keeps a view; the one that was not used for longest makes room.
+    pub(crate) fn keep_view(&mut self, id: u32, shown: Shown, view: &Arc<V>) {
+        if self.views.len() >= VIEWS {
+            // Whoever still uses it keeps it; nothing of it is lost.
+            let old = self.views.remove(0);
+            let still_used = Arc::strong_count(&old.volume) > 1;
+            if still_used {
+                // It must hear of the snapshot's end, so it is the one that stays.
+                self.views.push(old);
+            }
+        }
+        self.views.push(View {
+            snapshot: id,
+            shown,
+            volume: Arc::clone(view),
+        });
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn listing(&self) -> Vec<Snapshot> {
+        let all = self.list.iter().map(|(id, info)| self.listed(*id, info));
+        all.collect()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, id: u32) -> Option<Snapshot> {
+        self.list.get(&id).map(|info| self.listed(id, info))
+    }
+
+    /// Calls `each` with identity and name of those from `from` on that had the directory `dir`, until it returns `false`.
+    pub(crate) fn had(&self, dir: Ino, from: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
+        // What exists and has a lower number existed then: numbers are given out in order.
+        let had = |info: &Info| dir.0 < info.next_ino;
+        for (id, info) in self.list.range(from..).filter(|(_, info)| had(info)) {
+            if !each(*id, &info.name) {
+                break;
+            }
+        }
+    }
+
+    /// When the list was last changed, and how often it has been.
+    pub(crate) fn last_change(&self) -> (Time, u64) {
+        (self.changed, self.changes)
+    }
+
+    fn listed(&self, id: u32, info: &Info) -> Snapshot {
+        Snapshot {
+            id,
+            name: info.name.clone(),
+            label: info.label.clone(),
+            created: info.created,
+            used: info.stored.map_or(0, |s| s.unique) * BLOCK_SIZE as u64,
+            referenced: info.stored.map_or(0, |s| s.used) * BLOCK_SIZE as u64,
+            clones: info.clones,
+            identity: self.identity_of(id, info),
+            held: info.holds > 0 || self.exported == Some(id),
+        }
+    }
+}
