@@ -27,7 +27,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
 use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
-use weir_vfs::grace::{Records, Slip};
+use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
 use weir_vfs::stats::Done;
 use weir_vfs::throttle::HeldBytes;
@@ -192,8 +192,8 @@ pub struct Config {
     pub drc_bytes: usize,
     /// The calls that were carried out before the start.
     pub done_calls: Vec<DoneCall>,
-    /// What is known of clients over restarts.
-    pub records: Arc<dyn Records>,
+    /// What is recorded of clients over restarts, in the aggregate.
+    pub records: Arc<Records>,
     /// How long after a start locks can only be claimed again, if anyone held
     /// locks before. Clients need it to notice the restart: 45 s is usual.
     pub grace: Duration,
@@ -207,6 +207,8 @@ pub struct Service {
     drc: Arc<Drc>,
     mounts: Mounts,
     locks: Arc<LockService>,
+    records: Arc<Records>,
+    clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
 }
@@ -220,8 +222,9 @@ enum Stopped {
     Operation(Suspend),
     /// Its client's name has to be found. If that takes too long, this is the reply.
     Name { wait: Wait, reply: ReplyBuf },
-    /// Its client has to be in the record of lock holders. If that cannot be written, this is the reply.
-    Record { batch: Arc<Slip>, reply: ReplyBuf },
+    /// Its client has to be recorded as a holder of locks, which it is when `lsn` is durable. If that never happens, this is
+    /// the reply.
+    Record { lsn: Lsn, reply: ReplyBuf },
     /// Nothing: it is being run.
     Running,
 }
@@ -277,9 +280,9 @@ impl Service {
         let outbox = Arc::new(Outbox::default());
         let locks = LockService::start(nlm::Parts {
             vfs: Arc::clone(&config.vfs),
-            clock: config.clock,
+            clock: Arc::clone(&config.clock),
             rng: config.rng,
-            records: config.records,
+            records: Arc::clone(&config.records),
             grace: config.grace,
             name: config.name,
             outbox: Arc::clone(&outbox),
@@ -289,6 +292,8 @@ impl Service {
             drc,
             mounts: Mounts::default(),
             locks,
+            records: config.records,
+            clock: config.clock,
             outbox,
             held: Arc::default(),
         })
@@ -297,6 +302,11 @@ impl Service {
     /// Does what is due by time: to be called about once a second.
     pub fn tick(&self) {
         self.locks.tick();
+        // Not before all services' clients have claimed what they had.
+        if self.vfs.grace.settle(self.clock.monotonic()) {
+            self.records.end_grace();
+        }
+        self.records.tick();
         self.vfs.names.tick();
         self.vfs.throttle.tidy();
     }
@@ -591,8 +601,8 @@ impl Service {
         let (unknown, unrecorded, volume) = (op.unknown, op.unrecorded.take(), op.volume);
         let done = volume.and_then(|id| counted(cx, id, call));
         Ok(match (unrecorded, ended(outcome, unknown, head, done)) {
-            (Some(batch), Run::Answered { reply, .. }) => {
-                Run::Stopped(Stopped::Record { batch, reply })
+            (Some(lsn), Run::Answered { reply, .. }) => {
+                Run::Stopped(Stopped::Record { lsn, reply })
             }
             (_, run) => run,
         })
@@ -738,8 +748,8 @@ async fn later(mut waiting: Waiting, conn: ConnInfo, record: Vec<u8>) -> Handled
                 return finish(ticket.take(), reply, None, false);
             }
             Stopped::Name { wait, .. } => names.news(wait).await,
-            Stopped::Record { batch, reply } => {
-                if !batch.settled().await {
+            Stopped::Record { lsn, reply } => {
+                if !service.records.settled(lsn).await {
                     return finish(ticket.take(), reply, None, false);
                 }
             }

@@ -121,7 +121,7 @@ fn rules_for_another_protocol_do_not_count() {
         },
         ..rule("*")
     };
-    let s = Server::with(vec![v4, rule("10.0.0.1")], Default::default());
+    let s = Server::with(vec![v4, rule("10.0.0.1")]);
     let mount = |from: &str| s.from(from).call(MOUNT, 1, &X::new().o(b"/vol1")).u();
     assert_eq!(mount("10.0.0.1"), 0);
     assert_eq!(mount("10.0.0.2"), ACCES);

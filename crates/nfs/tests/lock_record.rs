@@ -8,24 +8,21 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use support::locker::*;
-use support::{NLM, Server, X};
+use support::{NLM, Server, X, host_record};
 use weir_nfs::{Arrival, Handled, Later};
 use weir_vfs::claims::ServiceId;
-use weir_vfs::grace::Records;
 use weir_vfs::{Rule, Squash};
 
+fn anybody() -> Vec<Rule> {
+    vec![Rule::open(Squash::None)]
+}
+
 #[test]
-fn a_record_that_cannot_be_read_does_not_stop_the_server() {
-    for text in [
-        "",
-        "something else",
-        "weir client records, version 1\nhost x y\nhost x = y\nnsm-state = -1\nmonitor = 1\nhost 1.2.3.4 zz = 1.2.3.4\n",
-    ] {
-        let store = support::MemoryStore::of(text.as_bytes());
-        let s = Server::with(vec![weir_vfs::Rule::open(weir_vfs::Squash::None)], store);
-        let file = s.create(&s.root(), b"file", 0o644);
-        assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 0), GRANTED);
-    }
+fn records_that_are_not_understood_do_not_stop_the_server() {
+    let whole = host_record("10.0.0.1", b"alpha", &["10.0.0.99"]);
+    let s = Server::with_records(anybody(), &[&whole[..9], &[99], &[1], &[3, 0, 0]]);
+    let file = s.create(&s.root(), b"file", 0o644);
+    assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 0), GRANTED);
 }
 
 /// Sends a lock call and leaves it where it is.
@@ -65,54 +62,48 @@ fn a_first_lock_waits_for_the_record_and_holds_up_nobody() {
     let root = s.root();
     let file = s.create(&root, b"file", 0o644);
     let [a, _, c] = lockers(&s, &file);
-    let slow = s.store.slow.lock().unwrap();
-    std::thread::scope(|scope| {
-        let keeper = scope.spawn(|| s.records.keep());
-        // The disk does not answer. Hosts that come meanwhile wait; this thread does not.
-        let mut first = parked(&a);
-        assert_eq!(poll(&mut first), None);
-        assert_eq!(
-            s.vfs.claims.totals().held,
-            0,
-            "not before it is in the record"
-        );
-        let others: Vec<Later> = (1..=100)
-            .map(|n| {
-                parked(&Locker {
-                    addr: ["10.1.0.1", "10.1.0.2", "10.1.0.3"][n % 3],
-                    host: Box::leak(format!("h{n}").into_boxed_str()),
-                    ..c.clone()
-                })
+    let slow = s.disks.log.slow.lock().unwrap();
+    // The disk does not answer. Hosts that come meanwhile wait; this thread does not.
+    let mut first = parked(&a);
+    assert_eq!(poll(&mut first), None);
+    assert_eq!(
+        s.vfs.claims.totals().held,
+        0,
+        "not before it is in the record"
+    );
+    // It asks once more, over another connection: still not.
+    let mut again = parked(&a);
+    assert_eq!(poll(&mut again), None);
+    let others: Vec<Later> = (1..=100)
+        .map(|n| {
+            parked(&Locker {
+                addr: ["10.1.0.1", "10.1.0.2", "10.1.0.3"][n % 3],
+                host: Box::leak(format!("h{n}").into_boxed_str()),
+                ..c.clone()
             })
-            .collect();
-        assert_eq!(
-            s.as_user(0, 0).getattr(&root).kind,
-            2,
-            "other calls are served"
-        );
-        let writes = s.store.writes.lock().unwrap().0;
-        drop(slow);
-        assert_eq!(support::wait(&mut first), GRANTED);
-        for mut other in others {
-            assert_eq!(support::wait(&mut other), DENIED);
-        }
-        assert!(
-            s.store.writes.lock().unwrap().0 <= writes + 2,
-            "two batches at most"
-        );
-        let text = s.store.text();
-        assert!(
-            text.contains("host 10.0.0.1 616c706861 = 10.0.0.99\n")
-                && text.matches("\nhost ").count() == 101,
-            "{text}"
-        );
-        // Once it is in the record, nothing is waited for or written.
-        let writes = *s.store.writes.lock().unwrap();
-        assert!(matches!(begin(&a), Handled::Reply(..)));
-        assert_eq!(*s.store.writes.lock().unwrap(), writes);
-        s.records.close();
-        keeper.join().unwrap();
-    });
+        })
+        .collect();
+    assert_eq!(
+        s.as_user(0, 0).getattr(&root).kind,
+        2,
+        "other calls are served"
+    );
+    drop(slow);
+    assert_eq!(support::wait(&mut first), GRANTED);
+    assert_eq!(support::wait(&mut again), GRANTED);
+    for mut other in others {
+        assert_eq!(support::wait(&mut other), DENIED);
+    }
+    let recorded = s.recorded_hosts();
+    assert_eq!(recorded.len(), 101);
+    assert_eq!(
+        recorded[0],
+        host_record("10.0.0.1", b"alpha", &["10.0.0.99"])
+    );
+    // Once it is in the record, nothing is waited for or written.
+    let end = s.engine.aggregate().log().cut().next;
+    assert!(matches!(begin(&a), Handled::Reply(..)));
+    assert_eq!(s.engine.aggregate().log().cut().next, end);
 }
 
 #[test]
@@ -121,55 +112,110 @@ fn a_host_that_cannot_be_recorded_gets_no_lock() {
     let file = s.create(&s.root(), b"file", 0o644);
     let [a, _, c] = lockers(&s, &file);
     assert_eq!(a.lock(false, true, 0, 1), GRANTED);
-    s.store.broken.store(true, Ordering::Relaxed);
-    assert_eq!(c.lock(false, true, 5, 1), NOLOCKS);
+    s.disks.log.broken.store(true, Ordering::Relaxed);
+    assert_eq!(c.lock(false, true, 5, 1), NOLOCKS, "never durable");
+    assert_eq!(c.lock(false, true, 5, 1), NOLOCKS, "nor asked for again");
     assert_eq!(
         a.lock(false, true, 1, 1),
         GRANTED,
         "hosts in the record go on"
     );
     assert_eq!(s.vfs.claims.totals().held, 1, "joined");
-    // A disk that is mended, with half a line behind the record: it is replaced as a whole.
-    s.store.broken.store(false, Ordering::Relaxed);
-    let wholes = s.store.writes.lock().unwrap().1;
-    assert_eq!(c.lock(false, true, 5, 1), GRANTED);
-    assert_eq!(s.store.writes.lock().unwrap().1, wholes + 1);
-    let text = s.store.text();
-    assert_eq!(text.matches("\nhost ").count(), 2, "{text}");
+}
+
+/// Kills the server and starts it with what its disks have.
+fn killed(mut s: Server) -> Server {
+    s.crash();
+    s
 }
 
 #[test]
-fn the_record_is_replaced_when_it_is_mostly_old() {
+fn after_a_kill_only_the_recorded_host_gets_its_lock() {
     let s = Server::new();
     let file = s.create(&s.root(), b"file", 0o644);
-    let [a, _, _] = lockers(&s, &file);
-    for round in 0..3000 {
-        assert_eq!(a.lock(false, true, 0, 1), GRANTED);
-        s.from(a.addr)
-            .call(NLM, 23, &X::new().o(b"alpha").u(0))
-            .end();
-        s.records.write();
-        assert!(
-            s.store.record.lock().unwrap().as_ref().unwrap().len() < 200 << 10,
-            "{round}"
+    assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 1), GRANTED);
+    // From the log.
+    let s = killed(s);
+    {
+        let [a, _, c] = lockers(&s, &file);
+        assert_eq!(c.lock(false, true, 0, 1), GRACE_PERIOD);
+        assert_eq!(c.reclaim(0, 1), DENIED, "it held nothing");
+        let written = s.engine.aggregate().log().cut().next;
+        assert_eq!(a.reclaim(0, 1), GRANTED);
+        assert_eq!(
+            s.engine.aggregate().log().cut().next,
+            written,
+            "recorded already"
         );
+        assert_eq!(c.lock(false, true, 0, 1), GRACE_PERIOD);
+        s.clock.advance(support::GRACE);
+        s.service.tick();
+        assert_eq!(c.lock(false, true, 0, 1), DENIED, "it was claimed again");
     }
-    let (writes, wholes) = *s.store.writes.lock().unwrap();
-    assert!(
-        writes > 6000 && (2..20).contains(&wholes),
-        "{writes} {wholes}"
-    );
+    // From a consistency point, and once more in vain: nobody claims it.
+    s.engine.cp_now().unwrap();
+    let s = killed(s);
+    {
+        let c = lockers(&s, &file)[2].clone();
+        assert_eq!(c.lock(false, true, 0, 1), GRACE_PERIOD);
+        s.clock.advance(support::GRACE);
+        s.service.tick();
+        assert_eq!(c.lock(false, true, 0, 1), GRANTED);
+        assert_eq!(c.unlock(0, 1), GRANTED);
+        s.clock.advance(Duration::from_secs(61));
+        s.service.tick();
+    }
+    s.engine.cp_now().unwrap();
+    // Who came back to nothing is in no record any more.
+    let s = killed(s);
+    assert!(s.recorded_hosts().is_empty());
+    assert_eq!(lockers(&s, &file)[2].lock(false, true, 0, 1), GRANTED);
+}
+
+/// Whether an open file that has lost its name is still there.
+fn is_there(s: &Server, file: &[u8]) -> bool {
+    s.engine.cp_now().unwrap();
+    s.status(1, &X::new().o(file)) == 0
 }
 
 #[test]
-fn a_record_is_read_as_far_as_it_was_written() {
-    let text = "weir client records, version 1\nnsm-state = 7\nhost 10.0.0.1 616c706861 = 10.0.0.99\nhost 10.0.0.2 62 = 10.0.0.99\n\
-        host 10.0.0.1 616c706861 = 10.0.0.99 10.0.0.98\nhost 10.0.0.2 62 -\nmonitor 1 3 61 = 2 00000000000000000000000000000000\n\
-        monitor 1 3 61 -\nhost 10.0.0.3 61 = 10.0.0.9";
-    let s = Server::with(
-        vec![Rule::open(Squash::None)],
-        support::MemoryStore::of(text.as_bytes()),
-    );
+fn open_files_without_a_name_stay_until_the_grace_period_is_over() {
+    for locks in [true, false] {
+        let s = Server::new();
+        let root = s.root();
+        let file = s.create(&root, b"file", 0o644);
+        if locks {
+            assert_eq!(lockers(&s, &file)[0].lock(false, true, 0, 1), GRANTED);
+        }
+        let ino = s.vfs.file_id(&file).unwrap().ino;
+        let mut cx = weir_vfs::Cx::new(s.now());
+        let pin = s.volume.pin(&mut cx, ino).unwrap();
+        assert_eq!(s.status(12, &X::new().o(&root).o(b"file")), 0);
+        assert!(is_there(&s, &file));
+        let mut s = s;
+        // As a crash leaves it: the pin never ends.
+        std::mem::forget(pin);
+        s.crash();
+        if locks {
+            s.service.tick();
+            assert!(is_there(&s, &file), "its clients may claim it again");
+            s.clock.advance(support::GRACE - Duration::from_nanos(1));
+            s.service.tick();
+            assert!(is_there(&s, &file));
+            s.clock.advance(Duration::from_nanos(1));
+            assert!(is_there(&s, &file), "nobody said that it is over");
+        }
+        // Without state to claim there is no period.
+        s.service.tick();
+        assert!(!is_there(&s, &file), "locks: {locks}");
+    }
+}
+
+#[test]
+fn hosts_are_notified_at_each_of_their_addresses() {
+    let state = [1, 0, 0, 0, 7];
+    let alpha = host_record("10.0.0.1", b"alpha", &["10.0.0.99", "10.0.0.98"]);
+    let s = Server::with_records(anybody(), &[&state, &alpha]);
     let told: Vec<(String, String)> = s
         .outgoing()
         .iter()
@@ -178,15 +224,23 @@ fn a_record_is_read_as_far_as_it_was_written() {
     let expected = ["10.0.0.99", "10.0.0.99", "10.0.0.98", "10.0.0.98"]
         .map(|from| ("10.0.0.1".to_owned(), from.to_owned()));
     assert_eq!(told, expected, "by both names, from both addresses");
-    let text = s.store.text();
-    assert!(
-        text.starts_with("weir client records, version 1\n") && text.contains("\nnsm-state = 9\n"),
-        "{text}"
-    );
+    let now = s.records.all(ServiceId(0));
+    assert_eq!(*now[0].1, [1, 0, 0, 0, 9], "the state of this start");
     let file = s.create(&s.root(), b"file", 0o644);
     let [a, _, c] = lockers(&s, &file);
     assert_eq!(c.reclaim(0, 1), DENIED, "it held nothing");
     assert_eq!(a.reclaim(0, 1), GRANTED);
+    // It comes over one more of our addresses.
+    let from = "10.0.0.97:2049".parse().unwrap();
+    s.local.set(from);
+    assert_eq!(a.lock(false, true, 0, 1), GRACE_PERIOD);
+    assert_eq!(a.reclaim(1, 1), GRANTED);
+    // The latest last.
+    let locals = ["10.0.0.98", "10.0.0.99", "10.0.0.97"];
+    assert_eq!(
+        s.recorded_hosts(),
+        [host_record("10.0.0.1", b"alpha", &locals)]
+    );
 }
 
 #[test]
@@ -211,7 +265,6 @@ fn names_and_hosts_are_bounded() {
     s.clock.advance(Duration::from_secs(61));
     s.service.tick();
     assert!(used > 0 && s.vfs.claims.budget().used() == 0);
-    s.records.write();
     let mut again = s;
     again.restart();
     assert_eq!(again.outgoing(), []);

@@ -8,7 +8,7 @@ mod support;
 use std::net::IpAddr;
 use std::time::Duration;
 use support::locker::*;
-use support::{GRACE, NLM, NSM, R, Server, X};
+use support::{GRACE, NLM, NSM, R, Server, X, host_record};
 use weir_nfs::{Handled, Outgoing};
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::{Clients, Rule, Squash};
@@ -219,11 +219,9 @@ fn after_a_restart_locks_are_claimed_before_new_ones_are_given() {
         c.lock(false, true, 1, 1);
         assert_eq!(a.reclaim(0, 1), DENIED, "no grace period now");
     }
-    let record = s.store.text();
-    assert!(
-        record.contains("host 10.0.0.1 616c706861 = 10.0.0.99") && record.contains("host 10.0.0.2"),
-        "{record}"
-    );
+    let recorded = [("10.0.0.1", &b"alpha"[..]), ("10.0.0.2", b"beta")];
+    let recorded = recorded.map(|(address, name)| host_record(address, name, &["10.0.0.99"]));
+    assert_eq!(s.recorded_hosts(), recorded);
     s.restart();
     let notices = s.outgoing();
     let mut told: Vec<_> = notices
@@ -494,7 +492,7 @@ fn hosts_that_are_not_monitored_release_theirs() {
         .from(a.addr)
         .call(NLM, 22, &a.lock_args(true, true, 0, 1, false));
     assert_eq!((r.o(), r.u()), (b"cookie".to_vec(), GRANTED));
-    assert!(!s.store.text().contains("10.0.0.1"));
+    assert!(s.recorded_hosts().is_empty());
     assert_eq!(c.lock(false, true, 0, 1), DENIED);
     s.from(a.addr)
         .call(NLM, 23, &X::new().o(b"alpha").u(0))
@@ -605,7 +603,7 @@ fn what_may_only_be_read_is_locked_for_reading() {
         read_only,
         ..Rule::open(squash)
     });
-    let s = Server::with(rules.to_vec(), Default::default());
+    let s = Server::with(rules.to_vec());
     let file = s.create(&s.root(), b"file", 0o640);
     let [a, _, c] = lockers(&s, &file);
     assert_eq!(

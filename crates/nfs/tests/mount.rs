@@ -85,7 +85,7 @@ fn clients_that_no_rule_admits_are_refused() {
         },
         ..Rule::open(Squash::Root)
     };
-    let s = Server::with(vec![only], Default::default());
+    let s = Server::with(vec![only]);
     assert_eq!(mnt(s.from("10.0.0.200"), b"/vol1").u(), 0);
     assert_eq!(mnt(s.from("::ffff:10.0.0.200"), b"/vol1").u(), 0);
     assert_eq!(mnt(s.from("10.0.1.1"), b"/vol1").u(), 13);

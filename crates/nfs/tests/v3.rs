@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::sync::Arc;
 use support::{R, Server, X};
 use weir_nfs::Handled;
 use weir_vfs::{Clients, Rule, Squash};
@@ -677,7 +676,7 @@ fn exports_decide_who_and_how() {
         rule("10.0.0.3", false, Squash::Root),
         rule("10.0.0.4", false, Squash::All),
     ];
-    let s = Server::with(rules, Arc::default());
+    let s = Server::with(rules);
     let root = s.root();
     assert_eq!(
         s.status(2, &X::new().o(&root).sattr(Some(0o777), None).u(0)),

@@ -122,7 +122,7 @@ impl Machine {
             .create_volume(VOLUME, (0, 0), 0o755, machine.clock.now(), &*machine.rng)
             .map_err(|e| format!("create volume: {e}"))?;
         // So that what is open stays over restarts: no grace period ends in these stories.
-        let noted = engine.record_client(1, Some(b"a client"));
+        let noted = engine.client_records().set(1, Some(b"a client"));
         noted.map_err(|stop| format!("record a client: {stop:?}"))?;
         engine.shutdown().map_err(|e| format!("shutdown: {e}"))?;
         Ok(machine)

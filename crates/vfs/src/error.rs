@@ -6,11 +6,11 @@
 //! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once that has come it is run
 //! again from its start with the same [`OpContext`](crate::OpContext). One that changes something runs to its end.
 
-use crate::Volume;
+use crate::grace::Records;
 use crate::names::Wait;
 use crate::throttle::Held;
 use std::sync::Arc;
-use weir_volume::{FsError, Stop};
+use weir_volume::{ClientRecords, FsError, Stop, Volume};
 
 /// Why an operation cannot be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -114,6 +114,8 @@ impl From<FsError> for Error {
 pub enum Suspend {
     /// The volume's device, or something that its engine is short of.
     Device(DeviceWait),
+    /// Room in the log, for what is recorded of its client.
+    Room(Box<RoomWait>),
     /// The limits of its volume.
     Limit(Box<Held>),
     /// The name of its client, on which an export rule depends.
@@ -126,12 +128,39 @@ pub struct DeviceWait {
     pub(crate) volume: Arc<Volume>,
 }
 
+/// See [`Suspend::Room`].
+pub struct RoomWait {
+    stop: Stop,
+    records: ClientRecords,
+}
+
+impl RoomWait {
+    /// Waits for it.
+    pub(crate) async fn over(self) -> Result<(), FsError> {
+        self.records.resume(self.stop).await
+    }
+}
+
 /// Why an operation gives no result.
 pub enum Unfinished {
     /// It cannot be done.
     Failed(Error),
     /// It waits, and has changed nothing.
     Suspended(Suspend),
+}
+
+impl Unfinished {
+    /// Why a record of a client could not be changed.
+    #[cold]
+    pub fn of_record(records: &Records, stop: Stop) -> Unfinished {
+        match stop {
+            Stop::Fail(e) => Unfinished::Failed(e.into()),
+            stop => Unfinished::Suspended(Suspend::Room(Box::new(RoomWait {
+                stop,
+                records: records.kept().clone(),
+            }))),
+        }
+    }
 }
 
 impl From<Error> for Unfinished {

@@ -120,6 +120,10 @@ impl OpContext {
                 let resumed = wait.volume.resume(&mut self.engine, wait.stop).await;
                 resumed.map_err(Error::from)
             }
+            Suspend::Room(wait) => {
+                let over = wait.over().await;
+                over.map_err(Error::from)
+            }
             Suspend::Limit(held) => {
                 self.charge = held.await;
                 self.passed = true;

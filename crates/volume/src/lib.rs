@@ -24,6 +24,7 @@ pub use format::content::ContentHash;
 pub use format::edit::{EditError, verify_record};
 pub use format::identity::{NoIdentity, SnapshotIdentity};
 pub use format::record::DOS_ATTRIBUTES;
+pub use lifecycle::clients::ClientRecords;
 pub use lifecycle::content::ContentWalk;
 pub use lifecycle::difference::{Difference, Part};
 pub use lifecycle::engine::{Engine, EngineOptions};

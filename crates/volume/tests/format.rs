@@ -146,7 +146,10 @@ fn records_of_clients_and_the_position_survive_restarts() {
             let number = rng.below(12) << rng.below(60);
             let record = vec![number as u8; 1 + rng.below(MAX_CLIENT as u64) as usize];
             let record = (rng.below(3) > 0).then_some(record);
-            let lsn = run(&vol, |_| engine.record_client(number, record.as_deref())).unwrap();
+            let lsn = run(&vol, |_| {
+                engine.client_records().set(number, record.as_deref())
+            })
+            .unwrap();
             engine.wait_durable(Some(lsn)).unwrap();
             match record {
                 Some(record) => model.insert(number, record.into_boxed_slice()),
@@ -163,12 +166,12 @@ fn records_of_clients_and_the_position_survive_restarts() {
         let lsn = run(&vol, |_| engine.note_position(at)).unwrap();
         engine.wait_durable(Some(lsn)).unwrap();
         (engine, vol) = reopen(&m, engine, vol, rng.below(3));
-        assert!(engine.clients().into_iter().eq(model.clone()));
+        assert!(engine.client_records().all().into_iter().eq(model.clone()));
         assert_eq!(engine.position(), at);
     }
     let long = vec![0; MAX_CLIENT + 1];
     for bad in [&[][..], &long] {
-        let refused = run(&vol, |_| engine.record_client(1, Some(bad)));
+        let refused = run(&vol, |_| engine.client_records().set(1, Some(bad)));
         assert_eq!(refused, Err(FsError::Invalid));
     }
 }

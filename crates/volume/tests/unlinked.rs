@@ -92,7 +92,7 @@ fn an_open_file_lives_until_its_last_close() {
 fn an_open_file_lives_through_crashes_until_grace_is_over() {
     let m = Machine::new(62);
     let (mut engine, mut vol) = m.format();
-    let lsn = run(&vol, |_| engine.record_client(1, Some(b"client"))).unwrap();
+    let lsn = run(&vol, |_| engine.client_records().set(1, Some(b"client"))).unwrap();
     engine.wait_durable(Some(lsn)).unwrap();
     let root = vol.root();
     let file = create(&vol, root, "file");
@@ -116,7 +116,7 @@ fn an_open_file_lives_through_crashes_until_grace_is_over() {
     }
     // One client has come back.
     let reclaimed = pin(&vol, file).unwrap();
-    engine.end_grace();
+    engine.client_records().end_grace();
     engine.cp_now().unwrap();
     assert_eq!(
         (alive(&vol, file), alive(&vol, other)),

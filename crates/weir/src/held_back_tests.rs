@@ -15,7 +15,7 @@ use weir_control::{Actor, Control, Levels, Options, Role};
 use weir_nfs::Service;
 use weir_store::device::{Completer, Device, Io};
 use weir_store::{Aggregate, Env, Frame, FrameMut, FramePool, MemDevice};
-use weir_vfs::grace::{FileRecords, RecordFile};
+use weir_vfs::grace::Records;
 use weir_vfs::names::{Resolver, Unavailable};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
@@ -140,22 +140,6 @@ impl Resolver for Zone {
     fn name(&self, _: IpAddr) -> Result<Option<String>, Unavailable> {
         self.0.pass();
         Ok(None)
-    }
-}
-
-/// A record of two hosts that held locks before the start: they are called.
-struct Hosts;
-
-impl RecordFile for Hosts {
-    fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        let record = "weir client records, version 1\nhost 127.0.0.3 61 = 127.0.0.1\n";
-        Ok(Some(record.as_bytes().to_vec()))
-    }
-    fn replace(&self, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-    fn append(&self, _: &[u8]) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -418,6 +402,12 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let (aggregate, replay) = Aggregate::open_on(device.clone(), log.clone(), env(&clock)).unwrap();
     let engine = Engine::open(aggregate, replay, &*rng, EngineOptions::default()).unwrap();
     let engine = Arc::new(engine);
+    // A host that held locks before the start, of the lock manager (service 0) by its own encoding: it is called.
+    let host = [2, 4, 127, 0, 0, 3, 1, b'a', 4, 127, 0, 0, 1];
+    engine
+        .client_records()
+        .set_blocking(1, Some(&host))
+        .unwrap();
 
     // The server, as `serve` puts it together.
     let wakeups = Wakeups::new(LOOPS);
@@ -440,7 +430,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         rng: Arc::clone(&rng),
         drc_bytes: 1 << 20,
         done_calls: Vec::new(),
-        records: Arc::new(FileRecords::new(Arc::new(Hosts))),
+        records: Records::of(&engine),
         grace: Duration::from_secs(45),
         name: "weir".into(),
     });

@@ -1,21 +1,19 @@
 //! Small facts of the server's own that outlive it, as files of the data folder: the secret of
-//! file handles, and the records of clients that have claims.
+//! file handles.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use parking_lot::Mutex;
 use weir_base::Rng;
-use weir_vfs::grace::RecordFile;
 
 /// The file with the secret that file handles are sealed with.
 const HANDLE_KEY: &str = "handle-key";
 /// Bytes of the secret.
 const KEY_BYTES: usize = 16;
-/// The file with the records of clients that have claims.
+/// A file of versions before the first release.
 const CLIENTS: &str = "clients";
 
 /// Reads a file that may not be there.
@@ -109,45 +107,20 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
     Ok(key)
 }
 
-/// Keeps the records of clients that have claims, for the grace period of the next start.
-pub struct ClientFile {
-    folder: PathBuf,
-    /// The record, open for appending since it was last replaced.
-    open: Mutex<Option<File>>,
-}
-
-impl ClientFile {
-    /// The record in `folder`.
-    pub fn of_folder(folder: &Path) -> ClientFile {
-        ClientFile {
-            folder: folder.to_owned(),
-            open: Mutex::new(None),
-        }
-    }
-}
-
-impl RecordFile for ClientFile {
-    fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        read(&self.folder.join(CLIENTS))
-    }
-
-    fn replace(&self, record: &[u8]) -> io::Result<()> {
-        *self.open.lock() = None;
-        replace(&self.folder, CLIENTS, record)
-    }
-
-    fn append(&self, lines: &[u8]) -> io::Result<()> {
-        let mut open = self.open.lock();
-        if open.is_none() {
-            let path = self.folder.join(CLIENTS);
-            *open = Some(OpenOptions::new().append(true).open(path)?);
-        }
-        let Some(file) = open.as_mut() else {
-            return Ok(());
-        };
-        file.write_all(lines)?;
-        file.sync_data()
-    }
+/// Refuses a folder with the file in which versions before the first release had the records of clients that have locks:
+/// this one would not know them, and grant their locks to others without a grace period.
+///
+/// # Errors
+/// It is there.
+pub fn refuse_client_file(folder: &Path) -> Result<()> {
+    let path = folder.join(CLIENTS);
+    ensure!(
+        !path.try_exists()?,
+        "{} is of a version before the first release, which knew from it whose locks to keep over a restart. When no client \
+         has locks of before any more, delete it and start again",
+        path.display()
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -197,17 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn records_are_kept() {
+    fn a_file_of_clients_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let hosts = ClientFile::of_folder(folder.path());
-        assert_eq!(hosts.load().unwrap(), None);
-        assert!(hosts.append(b"before there is a record").is_err());
-        for record in [&b"one"[..], b"", b"two"] {
-            hosts.replace(record).unwrap();
-            hosts.append(b" and").unwrap();
-            hosts.append(b" more").unwrap();
-            let expected = [record, b" and more"].concat();
-            assert_eq!(hosts.load().unwrap(), Some(expected));
-        }
+        refuse_client_file(folder.path()).unwrap();
+        fs::write(
+            folder.path().join("clients"),
+            "weir client records, version 1\n",
+        )
+        .unwrap();
+        let refused = refuse_client_file(folder.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("clients is of a version before"),
+            "{refused}"
+        );
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use weir_base::limits::memory::{MAX_DEFAULT_LOG, MAX_DRC, MAX_LOCK_MEMORY};
 
 use anyhow::{Context as _, Result, anyhow};
@@ -16,7 +15,7 @@ use weir_nfs::record::RecordMarks;
 use weir_nfs::{Arrival, ConnInfo, ReplyBuf, Service};
 use weir_store::aggregate::Location;
 use weir_store::{Aggregate, Env, FramePool, Populator};
-use weir_vfs::grace::{FileRecords, GRACE, Records};
+use weir_vfs::grace::{GRACE, Records};
 use weir_vfs::stats::Stats;
 use weir_vfs::throttle::{CreditLimits, Throttle};
 use weir_vfs::{HandleKey, Vfs};
@@ -31,7 +30,7 @@ use crate::net::{self, Answer, Backend, Handled, Pieces, Reply, Seat, Services, 
 use crate::room::Room;
 use crate::scrub::Scrubber;
 use crate::size::Size;
-use crate::state::{self, ClientFile};
+use crate::state;
 use crate::watch::Files;
 use crate::{exports, os, resolve};
 
@@ -59,7 +58,6 @@ pub struct Storage {
     protocols: Arc<Protocols>,
     node: Arc<Node>,
     metrics: Arc<Metrics>,
-    _kept_records: KeptRecords,
     /// Taken when the watch over them begins.
     watched: Option<(Files, Room)>,
     /// Makes page frames ready for as long as this exists.
@@ -101,6 +99,7 @@ impl Storage {
         let (aggregate, replay) = Aggregate::open_or_create(&location, env)?;
         // It is ours, and this process has it for itself.
         state::close_to_others(&args.data)?;
+        state::refuse_client_file(&args.data)?;
         args.log_dir
             .as_deref()
             .map_or(Ok(()), state::close_to_others)?;
@@ -133,20 +132,16 @@ impl Storage {
             Arc::clone(&rng),
             rules,
         ));
-        let records = Arc::new(FileRecords::new(Arc::new(ClientFile::of_folder(
-            &args.data,
-        ))));
         let service = Service::new(weir_nfs::Config {
             vfs: Arc::clone(&vfs),
             clock: Arc::clone(clock),
             rng,
             drc_bytes: usize::try_from(drc)?,
             done_calls: engine.done_calls(),
-            records: Arc::clone(&records) as Arc<dyn Records>,
+            records: Records::of(&engine),
             grace: GRACE,
             name: os::host_name(),
         });
-        let kept_records = KeptRecords::start(&records).context("starting a thread")?;
         let wakeups = wakeups.clone();
         log.on_advance(Arc::new(move || wakeups.log_advanced()));
         let rpc = Rpc::new(
@@ -178,7 +173,6 @@ impl Storage {
             engine,
             node,
             metrics,
-            _kept_records: kept_records,
             watched: Some((files, room)),
             _pages: pages,
         })
@@ -235,34 +229,6 @@ impl Storage {
                 .unwrap_or_else(|| format!("{error:?}"));
             anyhow!("no last consistency point ({why}); the next start replays the log")
         })
-    }
-}
-
-/// The thread that writes the records of clients; dropping this ends it, once everything is written.
-struct KeptRecords {
-    records: Arc<FileRecords>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl KeptRecords {
-    fn start(records: &Arc<FileRecords>) -> std::io::Result<KeptRecords> {
-        let keeper = Arc::clone(records);
-        let thread = std::thread::Builder::new()
-            .name("weir-records".to_owned())
-            .spawn(move || keeper.keep())?;
-        Ok(KeptRecords {
-            records: Arc::clone(records),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for KeptRecords {
-    fn drop(&mut self) {
-        self.records.close();
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the thread of the records of clients has failed");
-        }
     }
 }
 

@@ -1,39 +1,30 @@
 //! Who must be notified when the server restarts: client hosts that hold locks, and
 //! the lock managers of this machine that asked the status monitor. Recorded
-//! durably at every change, since the record is needed exactly when nobody could say goodbye.
-//!
-//! The records (`weir_vfs::grace`); names may be any bytes and are in hexadecimal:
-//!
-//! | Key | Value | Means |
-//! |---|---|---|
-//! | `host ADDRESS NAME` | `LOCAL …` | the host may hold locks, over these addresses of ours, the latest last |
-//! | `monitor PROGRAM PROCEDURE HOST` | `VERSION PRIVATE` | SM_MON |
-//! | `nsm-state` | number | of the last start (NSM's state) |
+//! durably at every change, since the record is needed exactly when nobody could say goodbye: each is a record of the
+//! aggregate (`weir_vfs::grace`, `recorded`).
 
 use super::SERVICE;
+use super::recorded::{self, Entry, MAX_NAME, Monitor};
 use crate::rpc;
 use crate::service::NSM_PROGRAM;
 use crate::xdr::Put;
 use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_base::{Budget, Reservation};
+use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
-use weir_vfs::grace::{Claimant, Records, Slip};
+use weir_vfs::grace::{Claimant, RecordId, Records};
+use weir_vfs::volume::{FsError, Stop};
+use weir_vfs::{Outcome, Unfinished};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
-/// Key of the number of the last start.
-const STATE: &str = "nsm-state";
 /// Most hosts in the record.
 const MAX_HOSTS: usize = 16_384;
 /// Most of them at one address: behind address translation several hosts share one.
 const MAX_NAMES: usize = 256;
-/// Longest name of a host that may hold locks. DNS has 253 at most (RFC 1035 §2.3.4), Linux 64.
-pub(crate) const MAX_NAME: usize = 255;
 /// Most monitors.
 const MAX_MONITORS: usize = 1024;
 /// Own addresses remembered of each host.
@@ -53,88 +44,36 @@ struct Host {
     asked: Duration,
     /// Its NSM state as its requests show it.
     state: u32,
-    /// What becomes of its latest record, until that is known to be durable.
-    batch: Option<Arc<Slip>>,
+    record: RecordId,
+    /// When that is durable, the host is recorded as it is here.
+    lsn: Lsn,
 }
 
 /// A host that held locks when the server stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Recovering {
-    pub(crate) addr: IpAddr,
-    pub(crate) name: Arc<[u8]>,
-    pub(crate) locals: Locals,
-}
-
-/// A lock manager on this machine that wants to be notified of a host's restart
-/// (SM_MON).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Monitor {
-    pub(crate) host: Vec<u8>,
-    pub(crate) program: u32,
-    pub(crate) version: u32,
-    pub(crate) procedure: u32,
-    pub(crate) private: [u8; 16],
+struct Recovering {
+    locals: Locals,
+    record: RecordId,
+    /// As in [`Host`].
+    lsn: Lsn,
 }
 
 /// A call ready to be sent: program, version, message.
 pub(crate) type ReadyCall = (u32, u32, Vec<u8>);
 
-/// Whether a host may be given its lock.
-pub(crate) enum Recorded {
-    /// It is in the record.
-    Yes,
-    /// It will be, or not, with this.
-    With(Arc<Slip>),
-    /// There are too many.
-    Full,
-}
-
 pub(crate) struct Hosts {
-    records: Arc<dyn Records>,
+    records: Arc<Records>,
     /// Odd; goes up by two at every start (X/Open XNFS, status monitor).
     state: u32,
+    /// The record of it; `None` if it could not be made.
+    state_record: Option<RecordId>,
     hosts: HashMap<IpAddr, Vec<Host>>,
     /// Addresses at which there is a host of this name.
     addresses: HashMap<Arc<[u8]>, Vec<IpAddr>>,
     count: usize,
     memory: Option<Reservation>,
-    monitors: Vec<Monitor>,
-    recovering: Vec<Recovering>,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2 + 1), |mut s, b| {
-            // Writing to a String does not fail.
-            let _ = write!(s, "{b:02x}");
-            s
-        })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
-        return None;
-    }
-    let nibble = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-    digits
-        .chunks(2)
-        .map(|p| Some(nibble(*p.first()?)? << 4 | nibble(*p.get(1)?)?))
-        .collect()
-}
-
-fn host_key(addr: IpAddr, name: &[u8]) -> String {
-    format!("host {addr} {}", hex(name))
-}
-
-fn host_value(locals: &[IpAddr]) -> String {
-    let locals: Vec<String> = locals.iter().map(IpAddr::to_string).collect();
-    locals.join(" ")
-}
-
-fn monitor_key(m: &Monitor) -> String {
-    format!("monitor {} {} {}", m.program, m.procedure, hex(&m.host))
+    monitors: Vec<(Monitor, RecordId)>,
+    /// By address and name.
+    recovering: BTreeMap<(IpAddr, Arc<[u8]>), Recovering>,
 }
 
 /// Who claims again what hosts at an address had: they need not call from the same port, or under the same name.
@@ -169,65 +108,51 @@ fn remember(locals: &mut Locals, local: IpAddr) -> bool {
 
 impl Hosts {
     /// Reads the records and starts a new state. Memory is charged to `budget`.
-    pub(crate) fn load(records: Arc<dyn Records>, budget: &Arc<Budget>) -> Hosts {
+    pub(crate) fn load(records: Arc<Records>, budget: &Arc<Budget>) -> Hosts {
         let mut h = Hosts {
             records: Arc::clone(&records),
             state: 0,
+            state_record: None,
             hosts: HashMap::new(),
             addresses: HashMap::new(),
             count: 0,
             memory: budget.try_reserve(0),
             monitors: Vec::new(),
-            recovering: Vec::new(),
+            recovering: BTreeMap::new(),
         };
-        let all = records.load().unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read who held locks; they will not be notified of the restart");
-            Vec::new()
-        });
-        for (key, value) in all {
-            if h.take(&key, &value).is_none() {
-                tracing::warn!(key, value, "record of a lock holder not understood");
+        for (id, record) in records.all(SERVICE) {
+            match recorded::decode(&record) {
+                Some(entry) => h.take(id, entry),
+                None => tracing::warn!(?record, "record of a lock holder not understood"),
             }
         }
         h.state = match h.state {
             0 => 1,
             old => (old | 1).wrapping_add(2),
         };
-        records.set(STATE, &h.state.to_string());
-        records.write();
+        match records.set_at_start(SERVICE, h.state_record, &recorded::state(h.state)) {
+            Ok(id) => h.state_record = Some(id),
+            Err(error) => {
+                tracing::error!(%error, "cannot record this start; clients may miss a later one");
+            }
+        }
         h
     }
 
-    /// Takes a record of before the start; `None` if it is not understood. Those of other services are passed over.
-    fn take(&mut self, key: &str, value: &str) -> Option<()> {
-        let mut words = key.split(' ');
-        let mut values = value.split(' ');
-        match words.next()? {
-            STATE => self.state = value.parse::<u32>().ok()?,
-            "host" => {
-                let addr = words.next()?.parse().ok()?;
-                let name = Arc::from(unhex(words.next()?)?);
-                let locals = values.map(|local| local.parse().ok());
-                let locals = locals.collect::<Option<Locals>>()?;
-                self.recovering.push(Recovering { addr, name, locals });
+    /// Takes a record of before the start.
+    fn take(&mut self, record: RecordId, entry: Entry) {
+        match entry {
+            Entry::State(state) => (self.state, self.state_record) = (state, Some(record)),
+            Entry::Host(address, name, locals) => {
+                let recovering = Recovering {
+                    locals: locals.into(),
+                    record,
+                    lsn: Lsn(0),
+                };
+                self.recovering.insert((address, name.into()), recovering);
             }
-            "monitor" => {
-                let mut number = || words.next()?.parse::<u32>().ok();
-                let (program, procedure) = (number()?, number()?);
-                let host = unhex(words.next()?)?;
-                let version = values.next()?.parse::<u32>().ok()?;
-                let private = unhex(values.next()?)?.try_into().ok()?;
-                self.monitors.push(Monitor {
-                    host,
-                    program,
-                    version,
-                    procedure,
-                    private,
-                });
-            }
-            _ => {}
+            Entry::Monitor(monitor) => self.monitors.push((monitor, record)),
         }
-        Some(())
     }
 
     /// Forgets who holds locks as a restart would, keeping who must be notified.
@@ -237,17 +162,23 @@ impl Hosts {
             .hosts
             .drain()
             .flat_map(|(addr, at)| at.into_iter().map(move |h| (addr, h)));
-        self.recovering.extend(old.map(|(addr, h)| Recovering {
-            addr,
-            name: h.name,
-            locals: h.locals,
+        self.recovering.extend(old.map(|(addr, h)| {
+            let recovering = Recovering {
+                locals: h.locals,
+                record: h.record,
+                lsn: h.lsn,
+            };
+            ((addr, h.name), recovering)
         }));
         self.addresses.clear();
         self.count = 0;
         if let Some(memory) = &mut self.memory {
             memory.shrink_to(0);
         }
-        self.records.set(STATE, &self.state.to_string());
+        if let Some(id) = self.state_record {
+            let record = recorded::state(self.state);
+            self.records.change_some_time(id, Some(&record));
+        }
     }
 
     /// This start's number.
@@ -255,9 +186,10 @@ impl Hosts {
         self.state
     }
 
-    /// Who held locks when the server stopped.
-    pub(crate) fn recovering(&self) -> &[Recovering] {
-        &self.recovering
+    /// The addresses of the hosts that held locks when the server stopped, each with the addresses of ours that it used.
+    pub(crate) fn recovering(&self) -> impl Iterator<Item = (IpAddr, &[IpAddr])> {
+        let all = self.recovering.iter();
+        all.map(|((addr, _), r)| (*addr, &*r.locals))
     }
 
     fn get(&self, addr: IpAddr, name: &[u8]) -> Option<&Host> {
@@ -272,66 +204,109 @@ impl Hosts {
             .copied()
     }
 
-    /// Puts a host into the record, if it is not there.
+    /// Records a host, if it is not recorded with this address of ours. It may be given locks when the LSN is durable.
+    ///
+    /// # Errors
+    /// There are too many, or the aggregate takes no changes; it waits for room in the log.
     pub(crate) fn add(
         &mut self,
         client: &Client,
         local: IpAddr,
         state: u32,
         now: Duration,
-    ) -> Recorded {
-        let (addr, count, records) = (client.address, self.count, Arc::clone(&self.records));
-        let at = self.hosts.entry(addr).or_default();
-        if let Some(host) = at.iter_mut().find(|h| h.name == client.name) {
-            (host.asked, host.state) = (now, state);
-            let new = remember(&mut host.locals, local);
-            match host.batch.as_ref().map(|slip| slip.get()) {
-                Some(None) if !new => {}
-                Some(Some(true)) | None if !new => host.batch = None,
-                // Not written yet, or that failed.
-                _ => {
-                    let key = host_key(addr, &host.name);
-                    host.batch = Some(records.set(&key, &host_value(&host.locals)));
-                }
+    ) -> Outcome<Lsn> {
+        let added = self.try_add(client, local, state, now);
+        added.map_err(|stop| Unfinished::of_record(&self.records, stop))
+    }
+
+    fn try_add(
+        &mut self,
+        client: &Client,
+        local: IpAddr,
+        state: u32,
+        now: Duration,
+    ) -> Result<Lsn, Stop> {
+        let (addr, name) = (client.address, &client.name);
+        let at = self.hosts.get_mut(&addr);
+        if let Some(host) = at.and_then(|at| at.iter_mut().find(|h| h.name == *name)) {
+            let mut locals = host.locals.clone();
+            if remember(&mut locals, local) {
+                let record = recorded::host(addr, name, &locals);
+                host.lsn = self.records.replace(host.record, &record)?;
             }
-            return host.batch.clone().map_or(Recorded::Yes, Recorded::With);
+            (host.locals, host.asked, host.state) = (locals, now, state);
+            return Ok(host.lsn);
         }
-        let bytes = ENTRY + 3 * client.name.len();
-        let fits = count < MAX_HOSTS
-            && at.len() < MAX_NAMES
+        let bytes = ENTRY + 3 * name.len();
+        let here = self.hosts.get(&addr).map_or(0, Vec::len);
+        let fits = self.count < MAX_HOSTS
+            && here < MAX_NAMES
             && self.memory.as_mut().is_some_and(|m| m.grow(bytes));
         if !fits {
-            if at.is_empty() {
-                self.hosts.remove(&addr);
-            }
-            return Recorded::Full;
+            return Err(FsError::NoSpace.into());
         }
-        let batch = records.set(&host_key(addr, &client.name), &host_value(&[local]));
-        at.push(Host {
-            name: Arc::clone(&client.name),
-            locals: SmallVec::from_slice(&[local]),
+        let recorded = self.record_new(addr, name, local);
+        let (record, locals, lsn) = match recorded {
+            Ok(recorded) => recorded,
+            Err(stop) => {
+                self.release_memory(bytes);
+                return Err(stop);
+            }
+        };
+        self.hosts.entry(addr).or_default().push(Host {
+            name: Arc::clone(name),
+            locals,
             asked: now,
             state,
-            batch: Some(Arc::clone(&batch)),
+            record,
+            lsn,
         });
         self.addresses
-            .entry(Arc::clone(&client.name))
+            .entry(Arc::clone(name))
             .or_default()
             .push(addr);
         self.count += 1;
-        Recorded::With(batch)
+        Ok(lsn)
     }
 
-    /// Removes a host from memory; the caller takes it out of the record.
-    fn forget(&mut self, addr: IpAddr, name: &[u8]) -> bool {
-        let Some(at) = self.hosts.get_mut(&addr) else {
-            return false;
+    /// Records a host that is not known since the start; the record of before is continued if there is one.
+    fn record_new(
+        &mut self,
+        addr: IpAddr,
+        name: &Arc<[u8]>,
+        local: IpAddr,
+    ) -> Result<(RecordId, Locals, Lsn), Stop> {
+        let key = (addr, Arc::clone(name));
+        let Some(old) = self.recovering.get(&key) else {
+            let record = recorded::host(addr, name, &[local]);
+            let (record, lsn) = self.records.add(SERVICE, &record)?;
+            return Ok((record, SmallVec::from_slice(&[local]), lsn));
         };
-        let before = at.len();
-        at.retain(|h| *h.name != *name);
-        if at.len() == before {
-            return false;
+        let (record, mut locals, mut lsn) = (old.record, old.locals.clone(), old.lsn);
+        if remember(&mut locals, local) {
+            let changed = recorded::host(addr, name, &locals);
+            lsn = self.records.replace(record, &changed)?;
         }
+        self.recovering.remove(&key);
+        Ok((record, locals, lsn))
+    }
+
+    fn release_memory(&mut self, bytes: usize) {
+        if let Some(memory) = &mut self.memory {
+            memory.shrink_to(memory.bytes() - bytes);
+        }
+    }
+
+    /// Removes a host and its record.
+    fn forget(&mut self, addr: IpAddr, name: &[u8]) {
+        let Some(at) = self.hosts.get_mut(&addr) else {
+            // It is not monitored (NM_LOCK).
+            return;
+        };
+        let Some(index) = at.iter().position(|h| *h.name == *name) else {
+            return;
+        };
+        let host = at.swap_remove(index);
         if at.is_empty() {
             self.hosts.remove(&addr);
         }
@@ -342,23 +317,19 @@ impl Hosts {
             }
         }
         self.count -= 1;
-        if let Some(memory) = &mut self.memory {
-            memory.shrink_to(memory.bytes() - (ENTRY + 3 * name.len()));
-        }
-        true
+        self.release_memory(ENTRY + 3 * name.len());
+        self.records.change_some_time(host.record, None);
     }
 
     /// Forgets restarted hosts.
     pub(crate) fn remove(&mut self, gone: &[Client]) {
         for client in gone {
-            if self.forget(client.address, &client.name) {
-                self.records.remove(&host_key(client.address, &client.name));
-            }
+            self.forget(client.address, &client.name);
         }
     }
 
     /// Forgets the hosts that have nothing, as `has` knows, and have asked for nothing since
-    /// `since`, and those of before the restart.
+    /// `since`, and those of before the restart that have not come back.
     pub(crate) fn prune(&mut self, has: impl Fn(&Client) -> bool, since: Duration) {
         let mut idle = Vec::new();
         for (&address, at) in &self.hosts {
@@ -373,14 +344,9 @@ impl Hosts {
                 }
             }
         }
-        for client in idle {
-            self.forget(client.address, &client.name);
-            self.records.remove(&host_key(client.address, &client.name));
-        }
-        for r in std::mem::take(&mut self.recovering) {
-            if self.get(r.addr, &r.name).is_none() {
-                self.records.remove(&host_key(r.addr, &r.name));
-            }
+        self.remove(&idle);
+        for gone in std::mem::take(&mut self.recovering).into_values() {
+            self.records.change_some_time(gone.record, None);
         }
     }
 
@@ -401,25 +367,39 @@ impl Hosts {
             .map_or(0, |h| h.state)
     }
 
-    /// SM_MON: a lock manager of this machine wants to be notified of the restart of a host.
+    /// SM_MON: a lock manager of this machine wants to be notified of the restart of a host. False if that cannot be recorded
+    /// now.
     pub(crate) fn monitor(&mut self, m: Monitor) -> bool {
-        self.monitors.retain(|old| !same(old, &m));
-        if self.monitors.len() >= MAX_MONITORS {
+        let old = self.monitors.iter().position(|(old, _)| same(old, &m));
+        if m.host.len() > MAX_NAME || (old.is_none() && self.monitors.len() >= MAX_MONITORS) {
             return false;
         }
-        let value = format!("{} {}", m.version, hex(&m.private));
-        self.records.set(&monitor_key(&m), &value);
-        self.monitors.push(m);
-        true
+        let record = recorded::monitor(&m);
+        match old.and_then(|at| self.monitors.get_mut(at)) {
+            Some(old) => {
+                let done = self.records.replace(old.1, &record).is_ok();
+                if done {
+                    old.0 = m;
+                }
+                done
+            }
+            None => match self.records.add(SERVICE, &record) {
+                Ok((id, _)) => {
+                    self.monitors.push((m, id));
+                    true
+                }
+                Err(_) => false,
+            },
+        }
     }
 
     /// SM_UNMON of one host, or SM_UNMON_ALL.
     pub(crate) fn unmonitor(&mut self, host: Option<&[u8]>, program: u32) {
         let records = &self.records;
-        self.monitors.retain(|m| {
+        self.monitors.retain(|(m, record)| {
             let gone = m.program == program && host.is_none_or(|h| h == m.host);
             if gone {
-                records.remove(&monitor_key(m));
+                records.change_some_time(*record, None);
             }
             !gone
         });
@@ -427,7 +407,7 @@ impl Hosts {
 
     /// Whether a lock manager of this machine asked for a host.
     pub(crate) fn monitored(&self, host: &[u8]) -> bool {
-        self.monitors.iter().any(|m| m.host == host)
+        self.monitors.iter().any(|(m, _)| m.host == host)
     }
 
     /// The calls that notify the lock managers of this machine of the restart of
@@ -441,6 +421,7 @@ impl Hosts {
         let concerned = self
             .monitors
             .iter()
+            .map(|(m, _)| m)
             .filter(|m| restarted.is_none_or(|(name, _)| m.host == name));
         let call = |m: &Monitor| {
             let mut message = Vec::with_capacity(128);

@@ -18,10 +18,12 @@
 //! again by itself if it has not (clients poll blocked locks, Linux every 30 s).
 
 mod hosts;
+mod recorded;
 mod serve;
 pub mod wire;
 
-pub(crate) use hosts::{Monitor, Recorded, claimant};
+pub(crate) use hosts::claimant;
+pub(crate) use recorded::Monitor;
 pub(crate) use serve::{Op, takes_identity};
 pub(crate) use wire::PROCEDURES;
 
@@ -86,6 +88,7 @@ pub(crate) struct LockService {
     /// What clients know this server as.
     name: String,
     grace: Duration,
+    records: Arc<Records>,
     state: Mutex<State>,
     outbox: Arc<Outbox>,
 }
@@ -95,7 +98,7 @@ pub(crate) struct Parts {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rng: Arc<dyn Rng>,
-    pub(crate) records: Arc<dyn Records>,
+    pub(crate) records: Arc<Records>,
     pub(crate) grace: Duration,
     pub(crate) name: String,
     pub(crate) outbox: Arc<Outbox>,
@@ -105,7 +108,7 @@ impl LockService {
     /// Starts the service: reads who held locks before, tells them, and opens
     /// the grace period if there are any.
     pub(crate) fn start(p: Parts) -> Arc<LockService> {
-        let hosts = Hosts::load(p.records, p.vfs.claims.budget());
+        let hosts = Hosts::load(Arc::clone(&p.records), p.vfs.claims.budget());
         let now = p.clock.monotonic();
         let service = Arc::new(LockService {
             vfs: p.vfs,
@@ -113,6 +116,7 @@ impl LockService {
             rng: p.rng,
             name: p.name,
             grace: p.grace,
+            records: p.records,
             state: Mutex::new(State {
                 hosts,
                 pending: HashMap::new(),
@@ -131,8 +135,7 @@ impl LockService {
     /// Only hosts at addresses that had some may claim locks for a while, if there are any.
     fn begin_grace(&self, now: Duration) {
         let state = self.state.lock();
-        let recovering = state.hosts.recovering().iter();
-        let expected = recovering.map(|r| claimant(r.addr));
+        let expected = state.hosts.recovering().map(|(addr, _)| claimant(addr));
         self.vfs.grace.begin(expected, now, self.grace);
     }
 
@@ -142,16 +145,16 @@ impl LockService {
         let mut state = self.state.lock();
         let mut calls = Vec::new();
         let mut seen = HashSet::new();
-        for host in state.hosts.recovering() {
-            for &local in &host.locals {
+        for (addr, locals) in state.hosts.recovering() {
+            for &local in locals {
                 // Several names at an address are one status monitor.
-                if !seen.insert((host.addr, local)) {
+                if !seen.insert((addr, local)) {
                     continue;
                 }
                 // Clients know a server by the name or by the address they mounted.
                 for name in [self.name.clone(), local.to_string()] {
                     let call = hosts::notify_call(self.xid(), &name, state.hosts.state());
-                    calls.push((host.addr, local, call));
+                    calls.push((addr, local, call));
                 }
             }
         }

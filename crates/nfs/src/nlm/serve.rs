@@ -1,15 +1,15 @@
 //! The procedures of NLM version 4.
 
 use super::wire::{Alock, Args, LockArgs, ShareArgs, Stat, Verb, put_result, put_share_result};
-use super::{LockService, Recorded, SERVICE, claimant};
+use super::{LockService, SERVICE, claimant};
 use crate::v3::Session;
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::VolumeId;
+use weir_base::{Lsn, VolumeId};
 use weir_vfs::claims::{
     Client, Grant, Lock, Modes, OpenRequest, Opened, Owner, Range, Verdict, Who,
 };
-use weir_vfs::grace::{Refused, Slip};
+use weir_vfs::grace::Refused;
 use weir_vfs::names::Wait;
 use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspend, Unfinished};
 
@@ -24,9 +24,9 @@ pub(crate) struct Op<'a> {
     pub(crate) out: &'a mut Vec<u8>,
     /// Set when it takes a name that is not known to tell whether the client is admitted.
     pub(crate) unknown: Option<Wait>,
-    /// Set when the call cannot be answered before this batch of the record is durable. What is in `out` is for the
-    /// case that it cannot be written.
-    pub(crate) unrecorded: Option<Arc<Slip>>,
+    /// Set when nothing can be claimed before the host's record, with this LSN, is durable. What is in `out` is for the case
+    /// that it never will be.
+    pub(crate) unrecorded: Option<Lsn>,
     /// The volume of the file that it is about, once that is known.
     pub(crate) volume: Option<VolumeId>,
     /// The client may not use the file's volume, or has no handle of this server.
@@ -219,7 +219,7 @@ impl<'a> Op<'a> {
         };
         Ok(match verb {
             Verb::Test => self.test(file, &lock),
-            Verb::Lock => (self.lock(file, &lock, a, monitored), None),
+            Verb::Lock => (self.lock(file, &lock, a, monitored)?, None),
             Verb::Cancel => (self.cancel(file, &lock), None),
             Verb::Unlock | Verb::Granted => {
                 match self.service.unlock(file, &lock.owner, lock.range) {
@@ -249,38 +249,45 @@ impl<'a> Op<'a> {
         nsm_state: u32,
         reclaim: bool,
         monitored: bool,
-    ) -> Result<(), Stat> {
-        if client.name.len() > super::hosts::MAX_NAME {
-            return Err(Stat::DeniedNoLocks);
+    ) -> Result<Result<(), Stat>, Suspend> {
+        if client.name.len() > super::recorded::MAX_NAME {
+            return Ok(Err(Stat::DeniedNoLocks));
         }
         let now = self.service.clock.monotonic();
         let grace = &self.service.vfs.grace;
         match grace.admit(&claimant(client.address), reclaim, now) {
             Ok(()) => {}
-            Err(Refused::Grace) => return Err(Stat::DeniedGracePeriod),
-            Err(Refused::NoGrace | Refused::NotExpected) => return Err(Stat::Denied),
+            Err(Refused::Grace) => return Ok(Err(Stat::DeniedGracePeriod)),
+            Err(Refused::NoGrace | Refused::NotExpected) => return Ok(Err(Stat::Denied)),
         }
         if monitored {
             let mut state = self.service.state.lock();
             // A lock whose holder could not be notified of a restart is none.
             match state.hosts.add(client, self.local, nsm_state, now) {
-                Recorded::Yes => {}
-                Recorded::With(batch) => {
-                    self.unrecorded = Some(batch);
-                    return Err(Stat::DeniedNoLocks);
+                Ok(lsn) if self.service.records.is_durable(lsn) => {}
+                Ok(lsn) => {
+                    self.unrecorded = Some(lsn);
+                    return Ok(Err(Stat::DeniedNoLocks));
                 }
-                Recorded::Full => return Err(Stat::DeniedNoLocks),
+                Err(Unfinished::Failed(_)) => return Ok(Err(Stat::DeniedNoLocks)),
+                Err(Unfinished::Suspended(suspend)) => return Err(suspend),
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    fn lock(&mut self, file: FileId, lock: &Lock, a: &LockArgs<'_>, monitored: bool) -> Stat {
-        if let Err(stat) = self.admit_host(&lock.owner.client, a.state, a.reclaim, monitored) {
-            return stat;
+    fn lock(
+        &mut self,
+        file: FileId,
+        lock: &Lock,
+        a: &LockArgs<'_>,
+        monitored: bool,
+    ) -> Result<Stat, Suspend> {
+        if let Err(stat) = self.admit_host(&lock.owner.client, a.state, a.reclaim, monitored)? {
+            return Ok(stat);
         }
         let claims = &self.service.vfs.claims;
-        match claims.lock(file, lock, &lock.owner.who, a.block) {
+        Ok(match claims.lock(file, lock, &lock.owner.who, a.block) {
             Verdict::Granted => Stat::Granted,
             Verdict::Denied(_) => Stat::Denied,
             Verdict::Queued => Stat::Blocked,
@@ -288,7 +295,7 @@ impl<'a> Op<'a> {
             Verdict::Full => Stat::DeniedNoLocks,
             // The only status after which clients ask again by themselves.
             Verdict::Breaking(_) => Stat::DeniedGracePeriod,
-        }
+        })
     }
 
     /// Takes a queued request back. If it was granted meanwhile and the client
@@ -337,7 +344,7 @@ impl<'a> Op<'a> {
             Err(stat) => return Ok(stat),
         };
         let owner = self.sharer(a);
-        if let Err(stat) = self.admit_host(&owner.client, 0, a.reclaim, true) {
+        if let Err(stat) = self.admit_host(&owner.client, 0, a.reclaim, true)? {
             return Ok(stat);
         }
         let request = OpenRequest {

@@ -10,12 +10,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir_base::{Clock, Lsn, ManualClock, SeededRng, Time};
+use weir_base::{BlockAddr, Clock, Lsn, ManualClock, SeededRng, Time};
 use weir_nfs::{Arrival, Config, ConnInfo, Handled, Later, Outgoing, ReplyBuf, Service};
 use weir_store::aggregate::{Aggregate, Env};
-use weir_store::{FramePool, MemDevice};
+use weir_store::device::{Device, Io};
+use weir_store::{Frame, FrameMut, FramePool, IoError, IoKind, MemDevice};
 use weir_vfs::claims::ServiceId;
-use weir_vfs::grace::{FileRecords, RecordFile, Records};
+use weir_vfs::grace::Records;
 use weir_vfs::stats::Done;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs, Volume};
 use weir_volume::{Engine, EngineOptions};
@@ -138,65 +139,6 @@ pub struct Fattr {
     pub ctime: (u32, u32),
 }
 
-/// The lock hosts' record in memory, on a disk that may be slow or broken.
-#[derive(Default)]
-pub struct MemoryStore {
-    pub record: Mutex<Option<Vec<u8>>>,
-    /// Calls that write, and of those whole records.
-    pub writes: Mutex<(usize, usize)>,
-    /// Writes fail, half done.
-    pub broken: AtomicBool,
-    /// Writes wait for as long as this is locked.
-    pub slow: Mutex<()>,
-}
-
-impl MemoryStore {
-    /// A store that has this record.
-    pub fn of(record: &[u8]) -> Arc<MemoryStore> {
-        let store = MemoryStore::default();
-        *store.record.lock().unwrap() = Some(record.to_vec());
-        Arc::new(store)
-    }
-
-    /// The record as text.
-    pub fn text(&self) -> String {
-        let record = self.record.lock().unwrap().clone();
-        String::from_utf8(record.unwrap()).unwrap()
-    }
-
-    fn write(&self, whole: bool, bytes: &[u8]) -> std::io::Result<()> {
-        drop(self.slow.lock().unwrap());
-        let mut writes = self.writes.lock().unwrap();
-        *writes = (writes.0 + 1, writes.1 + usize::from(whole));
-        let mut record = self.record.lock().unwrap();
-        let broken = self.broken.load(Ordering::Relaxed);
-        match (broken, whole) {
-            (true, true) => {}
-            (false, true) => *record = Some(bytes.to_vec()),
-            (true, false) => record
-                .get_or_insert_default()
-                .extend(&bytes[..bytes.len() / 2]),
-            (false, false) => record.get_or_insert_default().extend(bytes),
-        }
-        match broken {
-            true => Err(std::io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
-        }
-    }
-}
-
-impl RecordFile for MemoryStore {
-    fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
-        Ok(self.record.lock().unwrap().clone())
-    }
-    fn replace(&self, record: &[u8]) -> std::io::Result<()> {
-        self.write(true, record)
-    }
-    fn append(&self, lines: &[u8]) -> std::io::Result<()> {
-        self.write(false, lines)
-    }
-}
-
 pub struct Server {
     pub service: Arc<Service>,
     pub vfs: Arc<Vfs>,
@@ -204,10 +146,10 @@ pub struct Server {
     pub engine: Engine,
     pub disks: Disks,
     pub clock: Arc<ManualClock>,
-    pub store: Arc<MemoryStore>,
-    pub records: Arc<FileRecords>,
+    pub records: Arc<Records>,
     pub xid: std::cell::Cell<u32>,
     pub peer: std::cell::Cell<SocketAddr>,
+    pub local: std::cell::Cell<SocketAddr>,
     pub uid: std::cell::Cell<(u32, u32)>,
     pub last_lsn: std::cell::Cell<Option<Lsn>>,
     /// What the last reply counts as.
@@ -218,16 +160,25 @@ pub const GRACE: Duration = Duration::from_secs(45);
 
 impl Server {
     pub fn new() -> Server {
-        Server::with(vec![Rule::open(Squash::None)], Arc::default())
+        Server::with(vec![Rule::open(Squash::None)])
     }
 
-    pub fn with(rules: Vec<Rule>, store: Arc<MemoryStore>) -> Server {
+    pub fn with(rules: Vec<Rule>) -> Server {
+        Server::with_records(rules, &[])
+    }
+
+    /// A server that finds these records of the lock manager.
+    pub fn with_records(rules: Vec<Rule>, before: &[&[u8]]) -> Server {
         let disks = Disks::new();
         let (engine, volume) = disks.format();
+        for (number, record) in (1..).zip(before) {
+            let records = engine.client_records();
+            records.set_blocking(number, Some(record)).unwrap();
+        }
         let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
         let clock = Arc::new(ManualClock::default());
-        let records = Arc::new(FileRecords::new(store.clone()));
+        let records = Records::of(&engine);
         let service = Service::new(Config {
             vfs: Arc::clone(&vfs),
             clock: clock.clone(),
@@ -246,10 +197,10 @@ impl Server {
             engine,
             disks,
             clock,
-            store,
             records,
             xid: 1.into(),
             peer: std::cell::Cell::new(peer),
+            local: std::cell::Cell::new("10.0.0.99:2049".parse().unwrap()),
             uid: (0, 0).into(),
             last_lsn: None.into(),
             last_done: None.into(),
@@ -258,8 +209,7 @@ impl Server {
 
     /// The same data behind a service that has just started.
     pub fn restart(&mut self) {
-        self.records.write();
-        self.records = Arc::new(FileRecords::new(self.store.clone()));
+        self.records = Records::of(&self.engine);
         self.vfs.claims.release_all(ServiceId(0));
         self.service = Service::new(Config {
             vfs: Arc::clone(&self.vfs),
@@ -276,20 +226,36 @@ impl Server {
     /// Stops everything and starts again with an empty cache.
     pub fn cold_start(&mut self) {
         self.engine.shutdown().unwrap();
+        self.crash();
+    }
+
+    /// As [`Server::cold_start`], without a last consistency point.
+    pub fn crash(&mut self) {
         let rules = {
             let table = self.vfs.exports();
             let export = table.iter().next().unwrap();
             export.rules.clone()
         };
         self.vfs.publish(Vec::new());
+        // It has ended before the next one begins.
+        let another = Disks::new().format().0;
+        drop(std::mem::replace(&mut self.engine, another));
         (self.engine, self.volume) = self.disks.open();
         self.vfs
             .publish(vec![Export::new("/vol1", Arc::clone(&self.volume), rules)]);
         self.restart();
     }
 
+    /// What the lock manager has recorded of hosts: their addresses, names and our addresses that they use, in the order
+    /// in which they came.
+    pub fn recorded_hosts(&self) -> Vec<Vec<u8>> {
+        let all = self.records.all(ServiceId(0)).into_iter();
+        let hosts = all.filter(|(_, record)| record[0] == 2);
+        hosts.map(|(_, record)| record.to_vec()).collect()
+    }
+
     pub fn conn(&self) -> ConnInfo {
-        ConnInfo::new(1, self.peer.get(), "10.0.0.99:2049".parse().unwrap())
+        ConnInfo::new(1, self.peer.get(), self.local.get())
     }
 
     pub fn from(&self, addr: &str) -> &Server {
@@ -328,11 +294,7 @@ impl Server {
             monotonic: u64::try_from(self.clock.monotonic().as_nanos()).ok(),
         };
         match self.service.handle(&self.conn(), record, arrival) {
-            Handled::Later(f) | Handled::Held(f) => {
-                // What a host's first lock waits for; there is no thread for it here.
-                self.records.write();
-                block_on(f)
-            }
+            Handled::Later(f) | Handled::Held(f) => block_on(f),
             now => now,
         }
     }
@@ -472,17 +434,79 @@ impl std::task::Wake for Unpark {
     }
 }
 
+/// A device in memory that may be slow or broken.
+pub struct SlowDevice {
+    inner: MemDevice,
+    /// Writes wait for as long as this is locked.
+    pub slow: Mutex<()>,
+    /// Writes fail.
+    pub broken: AtomicBool,
+}
+
+impl SlowDevice {
+    fn new(blocks: u64) -> SlowDevice {
+        SlowDevice {
+            inner: MemDevice::new(blocks),
+            slow: Mutex::default(),
+            broken: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Device for SlowDevice {
+    fn read(&self, addr: BlockAddr, into: Vec<FrameMut>) -> Io<Vec<FrameMut>> {
+        self.inner.read(addr, into)
+    }
+    fn write(&self, addr: BlockAddr, from: Vec<Frame>) -> Io<()> {
+        drop(self.slow.lock().unwrap());
+        match self.broken.load(Ordering::Relaxed) {
+            true => {
+                let full = std::io::ErrorKind::StorageFull.into();
+                let count = from.len() as u64;
+                Io::ready(Err(IoError::new(IoKind::Write, addr, count, full)))
+            }
+            false => self.inner.write(addr, from),
+        }
+    }
+    fn flush(&self) -> Io<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, addr: BlockAddr, count: u64) -> Io<()> {
+        self.inner.discard(addr, count)
+    }
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+    fn grow(&self, blocks: u64) -> std::io::Result<u64> {
+        self.inner.grow(blocks)
+    }
+}
+
 /// Devices in memory: what survives a restart.
 pub struct Disks {
     device: Arc<MemDevice>,
-    log: Arc<MemDevice>,
+    pub log: Arc<SlowDevice>,
+}
+
+/// The record of a host at an IPv4 address that has used these of ours, as `nlm/recorded.rs` describes it.
+pub fn host_record(address: &str, name: &[u8], locals: &[&str]) -> Vec<u8> {
+    let octets = |address: &str| {
+        let address: std::net::Ipv4Addr = address.parse().unwrap();
+        [&[4][..], &address.octets()].concat()
+    };
+    let mut out = vec![2];
+    out.extend(octets(address));
+    out.push(name.len() as u8);
+    out.extend(name);
+    out.extend(locals.iter().flat_map(|local| octets(local)));
+    out
 }
 
 impl Disks {
     fn new() -> Disks {
         Disks {
             device: Arc::new(MemDevice::new(64 << 8)),
-            log: Arc::new(MemDevice::new(4 << 8)),
+            log: Arc::new(SlowDevice::new(4 << 8)),
         }
     }
 

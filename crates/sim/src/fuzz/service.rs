@@ -126,8 +126,8 @@ fn beyond_nfs3(running: &Running) {
         let pin = vol.pin(cx, file)?;
         vol.remove(cx, vol.root(), b"beyond")?;
         drop(pin);
-        engine.record_client(1, Some(b"client"))?;
-        engine.record_client(1, None)?;
+        engine.client_records().set(1, Some(b"client"))?;
+        engine.client_records().set(1, None)?;
         let at = StreamPosition {
             term: 1,
             sequence: 2,

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use weir_base::{Clock, Time};
 use weir_nfs::{Config, ConnInfo, Handled, Service};
 use weir_store::aggregate::Aggregate;
-use weir_vfs::grace::{FileRecords, RecordFile, Records};
+use weir_vfs::grace::Records;
 use weir_vfs::{Export, HandleKey, Rule, Squash, Vfs};
 
 use super::client::{Caller, Page, call, get_page, get_results, put_args, put_readdir, results};
@@ -23,32 +21,10 @@ use crate::machine::{Machine, Running};
 use crate::model::{Errno, Op, Slot};
 use crate::subject::{Answer, Entry, Handle, Subject};
 
-/// The records of clients, kept in memory.
-#[derive(Default)]
-struct Hosts(Mutex<Option<Vec<u8>>>);
-
-impl RecordFile for Hosts {
-    fn load(&self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.lock().clone())
-    }
-    fn replace(&self, record: &[u8]) -> io::Result<()> {
-        *self.0.lock() = Some(record.to_vec());
-        Ok(())
-    }
-    fn append(&self, lines: &[u8]) -> io::Result<()> {
-        self.0
-            .lock()
-            .get_or_insert_default()
-            .extend_from_slice(lines);
-        Ok(())
-    }
-}
-
 /// The service over a running engine.
 pub struct Server {
     /// The service itself.
     pub service: Arc<Service>,
-    records: Arc<FileRecords>,
     aggregate: Arc<Aggregate>,
     conn: ConnInfo,
     xid: Cell<u32>,
@@ -87,14 +63,13 @@ impl Server {
             Arc::clone(&running.volume),
             vec![Rule::open(Squash::None)],
         )]);
-        let records = Arc::new(FileRecords::new(Arc::new(Hosts::default())));
         let service = Service::new(Config {
             vfs,
             clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
             rng: Arc::new(weir_base::SeededRng::new(7)),
             drc_bytes: 1 << 20,
             done_calls: running.engine.done_calls(),
-            records: Arc::clone(&records) as Arc<dyn Records>,
+            records: Records::of(&running.engine),
             grace: Duration::from_secs(1),
             name: "weir".into(),
         });
@@ -103,7 +78,6 @@ impl Server {
         };
         Ok(Server {
             service,
-            records,
             aggregate: Arc::clone(running.engine.aggregate()),
             conn: ConnInfo::new(1, address("10.0.0.1:900")?, address("10.0.0.99:2049")?),
             // Never one of an earlier life: its calls are known.
@@ -115,11 +89,7 @@ impl Server {
     #[must_use]
     pub fn handle(&self, message: &[u8], now: Time) -> Handled {
         match self.service.handle(&self.conn, message, now) {
-            Handled::Later(future) | Handled::Held(future) => {
-                // What a host's first lock waits for; there is no thread for it here.
-                self.records.write();
-                block_on(future)
-            }
+            Handled::Later(future) | Handled::Held(future) => block_on(future),
             at_once => at_once,
         }
     }

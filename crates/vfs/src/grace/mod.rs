@@ -4,7 +4,7 @@
 //! session) and claims them again. Until it has had the time, nobody else may be granted what could conflict, or a lock
 //! that a client believes to have would be given to another. So:
 //!
-//! - Before a client gets its first claim it is *recorded* durably; its reply waits for that ([`Records`], a [`Signal`]).
+//! - Before a client gets its first claim it is *recorded* durably; its reply waits for that ([`Records`]).
 //! - At a start, the recorded clients are *expected*. Without any there is no grace period.
 //! - During the period new claims are refused ([`Refused::Grace`]) and those of before granted, to expected clients only.
 //!   Afterwards nothing can be claimed again ([`Refused::NoGrace`]): others may have had it meanwhile.
@@ -14,13 +14,14 @@
 //! - A client that lost claims to a conflict is removed from the records at that moment: after a restart its reclaims
 //!   would overrule the one who has them now (RFC 8881 §8.4.3).
 //!
+//! - When it is over ([`Grace::settle`]), and not before, the engine may delete files that were open without a name
+//!   ([`Records::end_grace`]).
+//!
 //! One period holds for all protocols, since their claims conflict with each other.
 
-mod file;
 mod records;
 
-pub use file::{FileRecords, RecordFile};
-pub use records::{Records, Slip};
+pub use records::{RecordId, Records};
 
 use crate::claims::ServiceId;
 use parking_lot::Mutex;

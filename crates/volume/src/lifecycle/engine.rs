@@ -97,7 +97,9 @@ impl Engine {
         core.schedule.made_by(Arc::downgrade(&maker));
         restore(&cp)?;
         let recovered = recovery::replay(&cp, replay.records)?;
-        core.set_grace(!core.clients.is_empty());
+        if core.clients.is_empty() {
+            core.end_grace();
+        }
         core.schedule.start();
         note_opened(&core)?;
         if recovered.records > 0 {
@@ -299,17 +301,6 @@ impl Engine {
         if let Some(thread) = self.thread.lock().take() {
             // A panic of that thread has been reported; there is no more to do.
             let _ = thread.join();
-        }
-    }
-
-    /// Clients have reclaimed what they had open before the start, or never will: from now on inodes without a name are
-    /// deleted when nobody has them open. Until this is called after a start, none is, if anything was recorded of a client.
-    pub fn end_grace(&self) {
-        self.core.set_grace(false);
-        for vol in self.cp.table().all() {
-            if !vol.unlinked.is_empty() {
-                self.core.schedule.note_changed(vol.id);
-            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use weir_store::{BlockPtr, StoreError};
 
+use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
 use crate::overlay::volume::Volume;
 use crate::types::{FsError, Pressure, Stop};
@@ -25,7 +26,7 @@ impl Volume {
         match stop {
             Stop::Fail(e) => Err(e),
             Stop::Fetch(ptrs) => self.fetch(cx, &ptrs).await,
-            Stop::Wait(pressure) => self.wait(pressure).await,
+            Stop::Wait(pressure) => self.core.relieved(pressure).await,
             Stop::Land => self.land(cx).await,
         }
     }
@@ -70,35 +71,10 @@ impl Volume {
         if cx.memory_waits > MEMORY_WAITS {
             return Err(FsError::Delay);
         }
-        self.wait(Pressure::Memory)
+        self.core
+            .relieved(Pressure::Memory)
             .await
             .map_err(|_| FsError::Delay)
-    }
-
-    async fn wait(&self, pressure: Pressure) -> Result<(), FsError> {
-        let target = self.core.schedule.relieve(pressure);
-        let core = &self.core;
-        poll_fn(|task| {
-            if core.schedule.eased(pressure, target) {
-                return Poll::Ready(());
-            }
-            core.schedule.progress().register(task.waker());
-            // Again, because it may have come before the registration.
-            if core.schedule.eased(pressure, target) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-        if core.schedule.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
-            Ok(())
-        } else if core.is_poisoned() {
-            Err(FsError::ReadOnly)
-        } else {
-            // The engine is stopping.
-            Err(FsError::Delay)
-        }
     }
 
     /// Waits until what the operation has sent to its place is durable.
@@ -151,5 +127,36 @@ impl Volume {
         op: impl FnMut(&mut Cx) -> Result<T, Stop>,
     ) -> Result<T, FsError> {
         crate::overlay::event::block_on(self.drive(cx, op))
+    }
+}
+
+impl Core {
+    /// Waits until there is enough again of what the engine is short of.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Delay` if the engine is stopping.
+    pub(crate) async fn relieved(&self, pressure: Pressure) -> Result<(), FsError> {
+        let target = self.schedule.relieve(pressure);
+        poll_fn(|task| {
+            if self.schedule.eased(pressure, target) {
+                return Poll::Ready(());
+            }
+            self.schedule.progress().register(task.waker());
+            // Again, because it may have come before the registration.
+            if self.schedule.eased(pressure, target) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        if self.schedule.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
+            Ok(())
+        } else if self.is_poisoned() {
+            Err(FsError::ReadOnly)
+        } else {
+            // The engine is stopping.
+            Err(FsError::Delay)
+        }
     }
 }

@@ -119,9 +119,9 @@ impl Core {
         self.in_grace.load(Ordering::Acquire)
     }
 
-    /// Begins or ends the time in which they may.
-    pub(crate) fn set_grace(&self, grace: bool) {
-        self.in_grace.store(grace, Ordering::Release);
+    /// Ends the time in which they may; whether it had not ended before.
+    pub(crate) fn end_grace(&self) -> bool {
+        self.in_grace.swap(false, Ordering::AcqRel)
     }
 
     /// Notes that a volume is deleted in the current epoch; the gate is closed.
