@@ -307,7 +307,9 @@ impl Asked<'_> {
                     Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
                 }
                 // They have methods of their own.
-                Target::Replication(name) => return Err(ApiError::not_found(&name.to_string())),
+                other @ (Target::Replication(_) | Target::Relation(_)) => {
+                    return Err(ApiError::not_found(&other.to_string()));
+                }
             })
         };
         let control = self.app.control();
@@ -322,7 +324,9 @@ impl Asked<'_> {
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
             Target::Instance(name) => Mutation::DeleteInstance { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
-            Target::Replication(name) => return Err(ApiError::not_found(&name.to_string())),
+            other @ (Target::Replication(_) | Target::Relation(_)) => {
+                return Err(ApiError::not_found(&other.to_string()));
+            }
         };
         self.submit(mutation).await
     }

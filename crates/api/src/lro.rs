@@ -121,7 +121,7 @@ fn message(target: &Target) -> &'static Message {
     match target {
         Target::Pool(_) => &na::STORAGE_POOL,
         Target::Volume(_) => &na::VOLUME,
-        Target::Replication(_) => &na::REPLICATION,
+        Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
         Target::Instance(_) => &fs::INSTANCE,
         Target::Snapshot(s) => match s.of {
             SnapshotOf::Volume => &na::SNAPSHOT,

@@ -12,7 +12,7 @@ use crate::name::{Name, SnapshotName, SnapshotOf, Target};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
-use crate::rules;
+use crate::rules::{self, replication};
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
@@ -66,6 +66,9 @@ pub(crate) fn apply(
     operation: Name,
 ) -> Result<Accepted, Refusal> {
     let target = mutation.target();
+    if let Some(hold) = replication::hold(&draft.view, mutation) {
+        return Err(hold.refusal());
+    }
     let (lane, argument, ends) = intend(draft, mutation, &target, facts)?;
     let verb = mutation.verb();
     let seq = draft.audit(actor, verb, target.to_string(), "started");
@@ -82,7 +85,12 @@ pub(crate) fn apply(
         outcome: None,
         response: None,
     };
-    if ends {
+    if let Mutation::Replicate { verb, .. } = mutation {
+        let words = if verb.queues() { "queued" } else { "done" };
+        draft.outcome(seq, words.to_owned());
+        operation.ended = Some(draft.now);
+        operation.outcome = Some(Outcome::Done);
+    } else if ends {
         operation.response = works.response(draft, &operation, &Outcome::Done);
         draft.end(&operation, Outcome::Done, operation.response.clone());
         operation.ended = Some(draft.now);
@@ -221,6 +229,11 @@ fn intend(
             next.revision += 1;
             draft.put_volume(next);
             Ok((split_lane(volume.id), None, false))
+        }
+        Mutation::Replicate { verb, facts } => {
+            let edits = replication::change(&draft.view, verb, facts, draft.now.secs())?;
+            draft.replicate(edits);
+            Ok((0, None, true))
         }
         Mutation::DeleteSnapshot(name) => {
             let parent = parent(&draft.view, name)?;

@@ -66,11 +66,9 @@ async fn write(works: &Works, rng: &dyn Rng, found: &[(Name, Target, Vec<Snapsho
         Holder::find(&view, target).is_some_and(|holder| {
             let known = view.snapshots(holder.of(), holder.name(), None);
             let settled = known.filter(|snapshot| snapshot.state == State::Ready);
-            let known: Vec<&str> = settled.map(|snapshot| &*snapshot.name.id).collect();
-            known.len() != found.len()
-                || found
-                    .iter()
-                    .any(|s| known.binary_search(&s.name.as_str()).is_err())
+            let known: HashMap<&str, _> = settled.map(|s| (&*s.name.id, s.engine)).collect();
+            let is = |s: &SnapshotState| known.get(s.name.as_str()) == Some(&Some(s.engine()));
+            known.len() != found.len() || !found.iter().all(is)
         })
     };
     let changed: Vec<_> = found.iter().filter(differ).collect();
@@ -94,10 +92,19 @@ fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, target: &Target, found: &[Snapsho
     let mut has: HashMap<&str, &SnapshotState> =
         found.iter().map(|s| (s.name.as_str(), s)).collect();
     for known in draft.view.snapshots_to_go(holder.of(), holder.name()) {
-        let there = has.remove(&*known.name.id).is_some();
-        if !there && known.state == State::Ready {
-            tracing::info!(snapshot = %known.name, "gone from the engine");
-            draft.remove_snapshot(&known);
+        let there = has.remove(&*known.name.id);
+        match there.filter(|_| known.state == State::Ready) {
+            Some(state) if known.engine != Some(state.engine()) => {
+                let mut known = Snapshot::clone(&known);
+                known.engine = Some(state.engine());
+                known.created = Stamp::from_nanos(state.created);
+                draft.put_snapshot(known);
+            }
+            None if there.is_none() && known.state == State::Ready => {
+                tracing::info!(snapshot = %known.name, "gone from the engine");
+                draft.remove_snapshot(&known);
+            }
+            _ => {}
         }
     }
     // In the order in which they were made.
@@ -116,6 +123,7 @@ fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, target: &Target, found: &[Snapsho
             state: State::Ready,
             state_details: String::new(),
             created: Stamp::from_nanos(state.created),
+            engine: Some(state.engine()),
             schedule: None,
             description: String::new(),
             labels,

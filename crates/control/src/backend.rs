@@ -4,7 +4,9 @@
 //! run again from its start, and what is already as wanted is left alone. Calls may wait for the disk and are made off
 //! the threads that serve requests.
 
+use crate::model::EngineSnapshot;
 use std::sync::Arc;
+pub use weir_volume::SnapshotIdentity;
 
 /// Why the node could not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +101,20 @@ pub struct SnapshotState {
     pub label: String,
     /// Something depends on it, so that it cannot be deleted now: a clone, or a transfer.
     pub busy: bool,
+    /// Its number in the volume: those of later ones are greater.
+    pub number: u32,
+    /// Which it is, on whatever volume and under whatever name.
+    pub identity: SnapshotIdentity,
+}
+
+impl SnapshotState {
+    /// What its row says of it.
+    pub(crate) fn engine(&self) -> EngineSnapshot {
+        EngineSnapshot {
+            number: self.number,
+            identity: self.identity,
+        }
+    }
 }
 
 /// A snapshot that was asked for.

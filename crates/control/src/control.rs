@@ -274,8 +274,11 @@ impl Control {
         let actor = actor.clone();
         // A task of its own: once begun it goes on although whoever asked may hang up.
         let begun = tokio::spawn(begin(works, mutation, again, actor, facts, name));
-        let name = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
-        Ok(self.wait(&name, QUICK).await?)
+        let operation = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
+        match operation.done() {
+            true => Ok(Arc::new(operation)),
+            false => Ok(self.wait(&operation.name, QUICK).await?),
+        }
     }
 
     /// What [`Control::submit`] would refuse, without doing anything (`validateOnly`).
@@ -283,7 +286,7 @@ impl Control {
     /// # Errors
     /// The refusal.
     pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
-        may_change(actor)?;
+        at_least(actor, mutation.role())?;
         let facts = Facts {
             id: 1,
             used: None,
@@ -519,7 +522,7 @@ impl Control {
 }
 
 /// From what is asked for to a job that runs. `again` makes it anew where it was made from what is not so any more.
-/// Returns the operation's name once it is in the catalog.
+/// Returns the operation, as it was accepted, once it is in the catalog.
 async fn begin<E: From<Refusal>>(
     works: Arc<Works>,
     mutation: Mutation,
@@ -527,19 +530,17 @@ async fn begin<E: From<Refusal>>(
     actor: Actor,
     facts: Facts,
     name: Name,
-) -> Result<Name, E> {
-    if let Err(refusal) = works.guarded(&mutation) {
-        note(&works, &mutation, &actor, &refusal);
-        return Err(refusal.into());
-    }
+) -> Result<Operation, E> {
     let mut refused = None;
     let begun = works.store.change_or(|draft| {
         let newer = again(&draft.view)?;
         let mutation = newer.as_ref().unwrap_or(&mutation);
-        let accepted = may_change(&actor)
+        let accepted = at_least(&actor, mutation.role())
             .and_then(|()| accept::apply(&works, draft, mutation, &actor, &facts, name.clone()));
         let accepted = accepted.inspect_err(|refusal| refused = Some(refusal.clone()))?;
-        let place = works.lanes.enter(accepted.lane, &name);
+        let runs = !accepted.operation.done();
+        let place = runs.then(|| works.lanes.enter(accepted.lane, &name));
+        let place = place.flatten();
         let label = match mutation {
             Mutation::CreateSnapshot(name, _) => draft.view.snapshot(name),
             _ => None,
@@ -566,10 +567,11 @@ async fn begin<E: From<Refusal>>(
         }
         return Err(why.into());
     }
-    if let Some(place) = place.filter(|_| !operation.done()) {
+    if let Some(place) = place {
+        let operation = operation.clone();
         tokio::spawn(async move { works.run(operation, place, early).await });
     }
-    Ok(name)
+    Ok(operation)
 }
 
 /// A name for a mutation's operation.
@@ -595,8 +597,7 @@ pub(crate) async fn accepted(
     facts: &Facts,
     name: Name,
 ) -> Result<(Operation, Option<Place>), Refusal> {
-    let begun = works.guarded(&mutation).and_then(|()| {
-        may_change(actor)?;
+    let begun = may_change(actor).and_then(|()| {
         works.store.change(|draft| {
             let accepted = accept::apply(works, draft, &mutation, actor, facts, name.clone())?;
             let place = works.lanes.enter(accepted.lane, &name);
@@ -617,7 +618,11 @@ pub(crate) async fn accepted(
 /// Puts a refusal into the audit log. Nobody waits for it to be written.
 fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
     let target: String = mutation.target().to_string().chars().take(300).collect();
-    let words = format!("refused: {}", refusal.reason);
+    let words = match mutation {
+        Mutation::Replicate { .. } => format!("refused: {}", refusal.message),
+        _ => format!("refused: {}", refusal.reason),
+    };
+    let words: String = words.chars().take(300).collect();
     let noted = works.store.change(|draft| {
         draft.audit(actor, mutation.verb(), target.clone(), &words);
         Ok(())

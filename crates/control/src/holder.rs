@@ -26,7 +26,7 @@ impl Holder {
             Target::Volume(name) => view.volume(name).cloned().map(Holder::Volume),
             Target::Instance(name) => view.instance(name).cloned().map(Holder::Instance),
             Target::Snapshot(name) => Holder::parent(view, name.of, &name.parent),
-            Target::Pool(_) | Target::Replication(_) => None,
+            Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => None,
         }
     }
 

@@ -34,7 +34,7 @@ use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
 use crate::holder::Holder;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
 use crate::name::{Name, Target};
-use crate::outside::{Guard, Render};
+use crate::outside::Render;
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
@@ -147,7 +147,6 @@ pub(crate) struct Works {
     pub backend: Arc<dyn Backend>,
     pub published: watch::Receiver<InForce>,
     pub lanes: Arc<Lanes>,
-    pub guard: OnceLock<Guard>,
     pub render: OnceLock<Render>,
     calls: Semaphore,
     /// Engine volumes that were deleted, and when: doomed until that is durable.
@@ -184,7 +183,6 @@ impl Works {
             backend,
             published,
             lanes: Arc::default(),
-            guard: OnceLock::new(),
             render: OnceLock::new(),
             calls: Semaphore::new(CALLS),
             buried: Mutex::default(),
@@ -532,6 +530,7 @@ impl Works {
                     let mut snapshot = Snapshot::clone(&snapshot);
                     snapshot.state = State::Ready;
                     snapshot.created = Stamp::from_nanos(taken.state.created);
+                    snapshot.engine = Some(taken.state.engine());
                     draft.put_snapshot(snapshot);
                 }
                 Err(_) => draft.remove_snapshot(&snapshot),

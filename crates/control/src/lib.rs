@@ -33,7 +33,7 @@ pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
 pub use name::{Collection, Name, Place, ReplicationName, SnapshotName, SnapshotOf, Target};
-pub use outside::{Audited, Guard, Render};
+pub use outside::{Audited, Render};
 pub use rebuild::Rebuilt;
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;

@@ -4,6 +4,7 @@
 //! they were sent. What follows from other fields (a pool's available throughput, a volume's service level) is not
 //! stored but computed: see [`crate::rules`] and [`crate::View`].
 
+use crate::backend::SnapshotIdentity;
 use crate::name::{Collection, Name, SnapshotName, Target};
 use crate::refusal::Refusal;
 use crate::stamp::Stamp;
@@ -285,6 +286,9 @@ pub struct Snapshot {
     pub state_details: String,
     /// When it was taken.
     pub created: Stamp,
+    /// Which it is in the engine; `None` until it is there.
+    #[serde(default)]
+    pub engine: Option<EngineSnapshot>,
     /// Which schedule took it; its oldest are deleted when there are too many. `None`: somebody took it, or renamed it.
     #[serde(default)]
     pub schedule: Option<Period>,
@@ -294,6 +298,15 @@ pub struct Snapshot {
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
+}
+
+/// A snapshot as the engine knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineSnapshot {
+    /// Its number in the volume: those of later ones are greater.
+    pub number: u32,
+    /// Which it is, on whatever volume and under whatever name.
+    pub identity: SnapshotIdentity,
 }
 
 impl Snapshot {

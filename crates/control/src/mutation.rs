@@ -3,8 +3,9 @@
 //! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
 
 use crate::model::Surface;
-use crate::model::{ExportRule, Extra, Labels, Performance, Period, Protocol, QosType};
+use crate::model::{ExportRule, Extra, Labels, Performance, Period, Protocol, QosType, Role};
 use crate::name::{Name, SnapshotName, Target};
+use weir_replica::manager::{Facts, Verb};
 
 /// A storage pool to be made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -251,6 +252,14 @@ pub enum Mutation {
         /// The snapshot's bare id.
         snapshot: String,
     },
+    /// Change relationships, or their policies, schedules, peers or throttles. It has been done when it was accepted, and
+    /// is no operation; a transfer that it begins goes on.
+    Replicate {
+        /// What.
+        verb: Verb,
+        /// What it has to know of the volumes.
+        facts: Facts,
+    },
 }
 
 impl Mutation {
@@ -276,6 +285,7 @@ impl Mutation {
             | Mutation::UpdateInstance(name, _)
             | Mutation::DeleteInstance { name, .. }
             | Mutation::RevertInstance { name, .. } => Target::Instance(name.clone()),
+            Mutation::Replicate { verb, .. } => Target::Relation(verb.subject().1.into()),
         }
     }
 
@@ -298,6 +308,19 @@ impl Mutation {
             Mutation::SplitVolume(..) => "split",
             Mutation::RenameSnapshot { .. } => "rename",
             Mutation::RevertVolume { .. } | Mutation::RevertInstance { .. } => "revert",
+            Mutation::Replicate { verb, .. } => verb.subject().0,
+        }
+    }
+
+    /// The least role that may ask for it. A paired node may read everything for as long as it is paired, which is more than
+    /// an editor's token grants and outlives it: who has access is for administrators, as tokens are.
+    pub fn role(&self) -> Role {
+        match self {
+            Mutation::Replicate {
+                verb: Verb::PeerCreate { .. } | Verb::PeerDelete(_),
+                ..
+            } => Role::Admin,
+            _ => Role::Editor,
         }
     }
 

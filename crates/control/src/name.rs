@@ -129,7 +129,7 @@ impl fmt::Display for SnapshotName {
     }
 }
 
-/// `…/volumes/{v}/replications/{r}`: nothing of the catalog's, but operations have such targets.
+/// `…/volumes/{v}/replications/{r}`: what NetApp Volumes calls a relationship, as seen from one of its volumes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicationName {
     /// The volume from which it is seen.
@@ -158,15 +158,20 @@ pub enum Target {
     Snapshot(SnapshotName),
     /// A replication.
     Replication(ReplicationName),
+    /// A relationship by its destination, a policy, a schedule, a peer or an option, as ONTAP calls it.
+    Relation(Arc<str>),
 }
 
 impl Target {
     /// Where it is.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> Place {
         match self {
-            Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => &name.place,
-            Target::Snapshot(name) => &name.parent.place,
-            Target::Replication(name) => &name.volume.place,
+            Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => {
+                name.place.clone()
+            }
+            Target::Snapshot(name) => name.parent.place.clone(),
+            Target::Replication(name) => name.volume.place.clone(),
+            Target::Relation(_) => Place::local(),
         }
     }
 
@@ -177,7 +182,7 @@ impl Target {
             Target::Volume(_) => "volume",
             Target::Instance(_) => "instance",
             Target::Snapshot(_) => "snapshot",
-            Target::Replication(_) => "replication",
+            Target::Replication(_) | Target::Relation(_) => "replication",
         }
     }
 }
@@ -190,6 +195,7 @@ impl fmt::Display for Target {
             Target::Instance(name) => f.write_str(&name.full(Collection::Instances)),
             Target::Snapshot(name) => name.fmt(f),
             Target::Replication(name) => name.fmt(f),
+            Target::Relation(name) => f.write_str(name),
         }
     }
 }

@@ -1,26 +1,19 @@
-//! What happens beside the catalog and yet concerns it.
+//! Replication's steps, and what happens beside the catalog and yet concerns it.
 //!
-//! Relationships between volumes are not the catalog's: they are of nodes, change with every transfer, and their own
-//! journal keeps them. Three things tie them to it all the same. What they need (a volume, a snapshot that both ends have)
-//! must not be deleted by those who know nothing of them: a [`Guard`] is asked before each mutation. Who changed what stands
-//! in one audit log, whatever was changed ([`Control::audited`]). And clients poll operations by name
-//! ([`Control::record`]).
-//!
-//! The guard is asked before the change's turn and outside of all locks. So a relationship that is made in the very moment in
-//! which its volume goes has no volume; it says so, and nothing else depends on it.
+//! Relationships are rows, changed by mutations ([`Mutation::Replicate`](crate::Mutation::Replicate)). What has become of their
+//! transfers is written down as it happens ([`Control::settle`]): nobody asked for it, so it is no mutation, and were it lost
+//! the transfer would be begun again and come to the same end. What is done to a volume that the catalog has no words for
+//! stands in one audit log all the same ([`Control::audited`]); and clients poll operations by name ([`Control::record`]).
 
 use crate::control::{Control, may_change, operation_on};
 use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome, Surface};
-use crate::mutation::Mutation;
 use crate::name::Target;
 use crate::refusal::Refusal;
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
-
-/// Refuses mutations for reasons that are not the catalog's. Must not wait: requests do meanwhile.
-pub type Guard = Arc<dyn Fn(&Mutation, &View) -> Result<(), Refusal> + Send + Sync>;
+use weir_replica::manager::{self, Changes, Step};
 
 /// A line of the audit log whose outcome is not known yet.
 #[must_use]
@@ -42,22 +35,24 @@ impl Works {
         let render = self.render.get().filter(|_| *outcome == Outcome::Done)?;
         render(&draft.view, &operation.target).map(Into::into)
     }
-
-    /// What the guard says.
-    pub(crate) fn guarded(&self, mutation: &Mutation) -> Result<(), Refusal> {
-        match self.guard.get() {
-            Some(guard) => guard(mutation, &self.store.view()),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Control {
-    /// From now on this guard is asked as well. There is one for as long as the control plane lives.
-    pub fn set_guard(&self, guard: Guard) {
-        if self.works.guard.set(guard).is_err() {
-            tracing::warn!("a second guard is not asked");
-        }
+    /// Writes down what has happened to transfers. Returns when it is in the view; it is in the catalog soon after.
+    ///
+    /// # Errors
+    /// That the catalog cannot be written, or that the server stops. Nothing has been written down then.
+    pub async fn settle(&self, steps: &[Step]) -> Result<(), Refusal> {
+        let ((), ticket) = self.works.store.change(|draft| {
+            draft.repeatable();
+            let mut next = Changes::to(&draft.view.relations);
+            for step in steps {
+                manager::settle(&mut next, step, draft.now.secs());
+            }
+            draft.replicate(next.into_edits());
+            Ok::<_, Refusal>(())
+        })?;
+        ticket.committed().await.map(|_| ())
     }
 
     /// From now on operations keep what their target looks like as they end. There is one way for as long as the control plane

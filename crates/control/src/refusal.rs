@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
+use weir_replica::manager::{Reason, Refused};
 
 /// gRPC's canonical codes, as far as they are used here; what clients' retry logic looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,6 +128,22 @@ impl Refusal {
     pub fn with(mut self, key: &'static str, value: impl ToString) -> Refusal {
         self.metadata.push((Cow::Borrowed(key), value.to_string()));
         self
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Refusal {
+        let (status, reason) = match refused.reason {
+            Reason::NotFound => (Status::NotFound, "NOT_FOUND"),
+            Reason::Duplicate => (Status::AlreadyExists, "ALREADY_EXISTS"),
+            Reason::Invalid => (Status::InvalidArgument, "INVALID_FIELD"),
+            Reason::State => (Status::FailedPrecondition, "REPLICATION_STATE"),
+            Reason::Busy => (Status::Aborted, "TRANSFER_IN_PROGRESS"),
+            Reason::Unsupported => (Status::Unimplemented, "NOT_IMPLEMENTED"),
+            Reason::Denied => (Status::PermissionDenied, "ROLE_INSUFFICIENT"),
+            Reason::Failed => (Status::Internal, "REPLICATION_FAILED"),
+        };
+        Refusal::new(status, reason, refused.text)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::mutation::{Mutation, NewSnapshot};
 use crate::name::{Name, SnapshotName, SnapshotOf};
 use crate::policy::{self, Rules, Wants};
 use crate::refusal::{Refusal, Status};
+use crate::rules::replication;
 use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,7 +189,7 @@ impl Schedules {
                 continue;
             };
             let deletion = Mutation::DeleteSnapshot(SnapshotName::clone(name));
-            if !snapshot.busy && self.works.guarded(&deletion).is_ok() {
+            if !snapshot.busy && replication::hold(&view, &deletion).is_none() {
                 self.submit(deletion).await?;
                 over -= 1;
             }

@@ -2,8 +2,8 @@
 //! the middle, as in a process that is killed.
 
 use crate::backend::{
-    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotState, TakenSnapshot,
-    Throttled, VolumeSpec, VolumeState,
+    Backend, BackendError, Capacity, ExportSpec, Point, Publication, SnapshotIdentity,
+    SnapshotState, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
@@ -318,6 +318,13 @@ fn state_of(key: &str, volume: &SimVolume) -> VolumeState {
     }
 }
 
+/// Of a snapshot that was taken on this node.
+#[allow(clippy::expect_used)] // The text has the form that it is to have.
+pub fn identity(volume: u64, number: u32) -> SnapshotIdentity {
+    let text = format!("00000000-0000-0000-0000-000000000001/{volume}/{number}/1.000000000");
+    text.parse().expect("its own form")
+}
+
 impl Backend for SimBackend {
     /// But where it is to stop, the thread that called stands still.
     fn is_prompt(&self) -> bool {
@@ -431,12 +438,16 @@ impl Backend for SimBackend {
                     found: true,
                 });
             }
+            let last = volume.snapshots.iter().map(|s| s.number).max();
+            let number = last.unwrap_or(0) + 1;
             let state = SnapshotState {
                 name: name.to_owned(),
                 created,
                 used: 0,
                 label: label.to_owned(),
                 busy: false,
+                number,
+                identity: identity(volume.number, number),
             };
             volume.snapshots.push(state.clone());
             Ok(TakenSnapshot {

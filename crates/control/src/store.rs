@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use weir_replica::manager::Edit;
 
 /// Operations that have ended are kept until there are more than this, and than can be forgotten at once.
 const OPERATIONS_KEPT: usize = 10_000;
@@ -228,6 +229,14 @@ impl Draft<'_> {
             self.view.remove_operation(name);
         }
         self.writes.push(Write::RemoveOperations(names));
+    }
+
+    /// Rows of replication.
+    pub fn replicate(&mut self, edits: Vec<Edit>) {
+        for edit in edits {
+            self.view.relations.apply(&edit);
+            self.writes.push(Write::Relation(edit));
+        }
     }
 
     pub fn doom(&mut self, key: &Arc<str>) {
@@ -734,6 +743,9 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
     }
     ended.sort_by_key(|operation| operation.ended);
     let ended = ended.into_iter().map(|o| o.name.clone()).collect();
+    for edit in &loaded.relations {
+        view.relations.apply(edit);
+    }
     view.revision = 1;
     view.generation = 1;
     (view, ended)
@@ -763,6 +775,7 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
                 view.remove_operation(name);
             }
         }
+        Write::Relation(edit) => view.relations.apply(edit),
         // Nothing of these is in the view.
         Write::Share(..)
         | Write::RemoveShare(_)

@@ -168,6 +168,8 @@ fn snapshot_state(snapshot: &Snapshot) -> SnapshotState {
         used: snapshot.used,
         label: snapshot.label.clone(),
         busy: snapshot.clones > 0 || snapshot.held,
+        number: snapshot.id,
+        identity: snapshot.identity,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Reading the whole catalog, at the start and after a failed write.
 
+use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
 use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
 use serde::de::DeserializeOwned;
 use sqlx::Row;
+use weir_replica::manager::{Edit, Table};
 
 /// Everything that is intended.
 pub(crate) struct Loaded {
@@ -13,6 +15,8 @@ pub(crate) struct Loaded {
     pub snapshots: Vec<Snapshot>,
     /// In the order in which they were accepted.
     pub operations: Vec<Operation>,
+    /// Rows of replication, of all its tables.
+    pub relations: Vec<Edit>,
     /// Keys of engine volumes that are to go.
     pub doomed: Vec<String>,
     /// The greatest number in the audit log.
@@ -38,6 +42,7 @@ impl Catalog {
                     "SELECT name, body FROM operations ORDER BY created, name",
                 )
                 .await?,
+            relations: self.relations().await?,
             doomed: self.doomed().await?,
             last_audit: self.last_audit().await?,
         })
@@ -56,6 +61,20 @@ impl Catalog {
                 .map_err(|e| CatalogError::Damaged(table, name, e.to_string()))
         });
         each.collect()
+    }
+
+    async fn relations(&self) -> Result<Vec<Edit>, CatalogError> {
+        let mut all = Vec::new();
+        for of in Table::ALL {
+            let Sql { table, select, .. } = sql(of);
+            for row in sqlx::query(select).fetch_all(&self.pool).await? {
+                let name: String = row.try_get(0)?;
+                let body: String = row.try_get(1)?;
+                let read = Edit::read(of, &name, &body);
+                all.push(read.map_err(|e| CatalogError::Damaged(table, name, e.to_string()))?);
+            }
+        }
+        Ok(all)
     }
 
     /// Keys of engine volumes that are to go.

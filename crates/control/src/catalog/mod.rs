@@ -40,7 +40,7 @@ struct Migration {
 }
 
 /// From nothing to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES, ONE_TREE_EACH];
+const MIGRATIONS: &[Migration] = &[TABLES, ONE_TREE_EACH, RELATIONS];
 
 const TABLES: Migration = Migration {
     both: &[
@@ -97,6 +97,25 @@ const ONE_TREE_EACH: Migration = Migration {
         "INSERT INTO new_audit SELECT seq, actor, address, verb, target, outcome FROM audit",
         "DROP TABLE audit",
         "ALTER TABLE new_audit RENAME TO audit",
+    ],
+};
+
+/// Replication's rows: relationships by their destination, known destinations by their relationship's UUID.
+const RELATIONS: Migration = Migration {
+    both: &[
+        "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE policies (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE schedules (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE peers (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE throttles (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+    ],
+    // One tree for those that change with every transfer.
+    sqlite: &[
+        "DROP TABLE relationships",
+        "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
+        "DROP TABLE destinations",
+        "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
     ],
 };
 

@@ -14,6 +14,7 @@ use sqlx::{Any, AnyConnection, Connection};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use weir_replica::manager::{Edit, Table};
 
 /// The audit log keeps this many entries.
 pub(crate) const AUDIT_KEPT: i64 = 100_000;
@@ -36,6 +37,8 @@ pub(crate) enum Write {
     RemoveInstance(u64, Name),
     RemoveSnapshot(u64, SnapshotName),
     RemoveOperations(Vec<Name>),
+    /// A row of replication.
+    Relation(Edit),
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
@@ -67,6 +70,40 @@ const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
 const SETTLED: &str = "INSERT INTO meta (name, value) VALUES ('settled', 'yes'), ('aggregate', $1) \
      ON CONFLICT (name) DO NOTHING";
 const DOOM: &str = "INSERT INTO doomed (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
+
+/// The statements of a table of replication's rows.
+pub(super) struct Sql {
+    pub table: &'static str,
+    put: &'static str,
+    delete: &'static str,
+    pub select: &'static str,
+}
+
+macro_rules! sql {
+    ($table:literal) => {
+        Sql {
+            table: $table,
+            put: concat!(
+                "INSERT INTO ",
+                $table,
+                " (name, body) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET body = excluded.body"
+            ),
+            delete: concat!("DELETE FROM ", $table, " WHERE name = $1"),
+            select: concat!("SELECT name, body FROM ", $table),
+        }
+    };
+}
+
+pub(super) fn sql(table: Table) -> Sql {
+    match table {
+        Table::Relationships => sql!("relationships"),
+        Table::Destinations => sql!("destinations"),
+        Table::Policies => sql!("policies"),
+        Table::Schedules => sql!("schedules"),
+        Table::Peers => sql!("peers"),
+        Table::Throttles => sql!("throttles"),
+    }
+}
 
 /// Fails, for the name stands there, unless the owner is still the one of before; changes nothing then.
 const OWNED: &str = "INSERT INTO meta (name, value) SELECT 'owner', '' \
@@ -301,6 +338,20 @@ impl Write {
                 Statement {
                     sql: format!("DELETE FROM operations WHERE name IN ({numbers})").into(),
                     values: values.map(Value::Text).collect(),
+                }
+            }
+            Write::Relation(edit) => {
+                let (table, key) = edit.place();
+                let body = edit.body();
+                let damaged = |e: serde_json::Error| {
+                    CatalogError::Damaged(sql(table).table, key.clone(), e.to_string())
+                };
+                match body.map_err(damaged)? {
+                    Some(body) => {
+                        let values = vec![Value::Text(key), Value::Text(body)];
+                        Statement::new(sql(table).put, values)
+                    }
+                    None => Statement::by_text(sql(table).delete, &key),
                 }
             }
             Write::Share(name, owner) => Statement::new(

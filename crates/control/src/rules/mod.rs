@@ -12,6 +12,7 @@ pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod plan;
 pub(crate) mod pool;
+pub mod replication;
 pub(crate) mod snapshot;
 pub(crate) mod volume;
 pub mod words;

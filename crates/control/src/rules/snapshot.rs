@@ -44,6 +44,7 @@ pub fn create(
         state: State::Creating,
         state_details: String::new(),
         created: now,
+        engine: None,
         schedule: new.schedule,
         description: new.description.clone(),
         labels: new.labels.clone(),

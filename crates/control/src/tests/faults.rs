@@ -308,7 +308,7 @@ async fn catalogs_that_are_not_ours_are_refused() {
     newer(&bench).await;
     sql(
         &bench.url,
-        "UPDATE meta SET value = '1' WHERE name = 'version'",
+        "UPDATE meta SET value = '3' WHERE name = 'version'",
     )
     .await;
     sql(&bench.url, "UPDATE pools SET body = '{'").await;

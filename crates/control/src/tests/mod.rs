@@ -10,6 +10,7 @@ mod paths;
 mod postgres;
 mod random;
 mod refusals;
+mod replication;
 mod schedules;
 
 use crate::sim::SimBackend;

@@ -146,6 +146,8 @@ async fn the_same_code_runs_on_postgresql() {
     let mut bench = server.bench("random").await;
     random::keeps_the_rules(&mut bench, 11).await;
     faults::tokens(&bench.url).await;
+    let mut bench = server.bench("replication").await;
+    replication::relationships_are_rows(&mut bench).await;
     faults::superseded(&server.bench("superseded").await).await;
     faults::newer(&server.bench("newer").await).await;
 }

@@ -284,6 +284,8 @@ async fn a_volume_has_as_many_snapshots_as_the_engine_keeps() {
             used: 0,
             label: String::new(),
             busy: false,
+            number: n as u32,
+            identity: crate::sim::identity(1, n as u32),
         });
         snapshots.extend(each);
     });

@@ -13,6 +13,8 @@ use crate::rules::{self, PoolFigures};
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
 use std::sync::Arc;
+use weir_replica::manager::Relations;
+use weir_replica::model::Path;
 
 type Map<K, V> = RedBlackTreeMapSync<K, V>;
 
@@ -49,6 +51,8 @@ pub struct View {
     pub(crate) pending: Map<Name, ()>,
     /// Volumes and instances in the state ERROR.
     pub(crate) failed: Map<Target, ()>,
+    /// Relationships, with their policies, schedules, peers and throttles.
+    pub relations: Relations,
 }
 
 /// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
@@ -108,6 +112,7 @@ impl View {
             members: Map::default(),
             pending: Map::default(),
             failed: Map::default(),
+            relations: Relations::default(),
         }
     }
 
@@ -143,7 +148,7 @@ impl View {
             Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
             Target::Instance(name) => self.instance(name).cloned().map(Resource::Instance),
             Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
-            Target::Replication(_) => None,
+            Target::Replication(_) | Target::Relation(_) => None,
         }
     }
 
@@ -200,6 +205,25 @@ impl View {
     /// All volumes of all places, in the order of their names.
     pub fn every_volume(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.volumes.values()
+    }
+
+    /// The volume of this node that a path names: in whatever location, as paths have none. `Err`: those of several.
+    ///
+    /// # Errors
+    /// There are two volumes of that name in the project.
+    pub fn volume_at(&self, path: &Path) -> Result<Option<&Arc<Volume>>, [&Arc<Volume>; 2]> {
+        let part = Within {
+            project: &path.vserver,
+            location: "-",
+            after: None,
+        };
+        let local = path.cluster.is_empty();
+        let named = |v: &&Arc<Volume>| local && *v.name.id == *path.volume;
+        let mut named = self.volumes(&part).filter(named);
+        match (named.next(), named.next()) {
+            (Some(one), Some(other)) => Err([one, other]),
+            (found, _) => Ok(found),
+        }
     }
 
     /// How many volumes there are, everywhere.

@@ -1,16 +1,16 @@
 //! Who replicates what, when, and what becomes of it.
 //!
-//! The manager is a state machine over one value, [`State`]: relationships, policies, schedules, global throttles. What
-//! comes in are verbs of users ([`Manager::change`]), what happened to transfers ([`Manager::event`]) and the time
-//! ([`Manager::tick`]); what goes out are [`Order`]s to whoever moves data. It asks nobody anything: what a verb needs to
-//! know of the volumes is handed in as [`Facts`]. So all of it runs in virtual time, with a fake in place of transfers.
+//! What is intended, and what has become of it, are rows of the catalog ([`rows`]). Rules are functions from the rows as
+//! they are to edits of them: what users ask for ([`change`]), and what happened to transfers or the time has brought
+//! ([`settle`]). They are called inside the catalog's transaction, so what they have checked is so when it is written. They ask
+//! nobody anything: what a verb needs to know of the volumes is handed in as [`Facts`].
 //!
-//! **Nothing is lost by a crash.** A change is made to a copy of the state, the copy is written to the [`Journal`] as a
-//! whole, and only then is it in force and answered; a journal that fails leaves everything as it was. The state is a few
-//! hundred bytes a relationship and changes a few times a transfer, so writing all of it costs less than a log of changes
-//! would cost in care. A transfer that is to be made is part of the state until it has ended: after a restart it is
-//! begun again, and goes on from the destination's checkpoint, which is the transfer's own business. How far it has come
-//! is not part of the state, and neither is when it is tried again.
+//! The [`Manager`] is what is in memory only: which jobs run and how far they are. It compares that with the rows and gives
+//! [`Order`]s to whoever moves data. So all of it runs in virtual time, with a script in place of transfers.
+//!
+//! **Nothing is lost by a crash.** A transfer that is to be made is part of its relationship's row until it has ended: after
+//! a restart it is begun again, and goes on from the destination's checkpoint, which is the transfer's own business. How
+//! far it has come is in no row, and neither is when it is tried again.
 //!
 //! **One thing at a time** happens to a destination: a transfer, or its end as a copy (break). Verbs that would need two
 //! are refused, as ONTAP refuses them.
@@ -19,23 +19,18 @@
 //! abort, a failure or a crash; changing the relationship's changes nothing that is under way. Global throttles are
 //! orders of their own and act at once.
 
-mod state;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod transfers;
 mod verbs;
 
-use std::collections::BTreeMap;
-
-use crate::model::{
-    Copied, MirrorState, Path, Policy, PolicyKind, Relationship, SnapshotIdentity, Status,
-    TransferKind, system_policies,
-};
+use crate::model::{ABORTED, Copied, Path, Policy, PolicyKind, TransferKind};
 use crate::retention::Held;
-use crate::schedule::{self, Schedule};
-pub use state::State;
-use state::{Entry, Work};
-use transfers::Running;
+use crate::schedule::Schedule;
+pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
+pub use transfers::{Manager, Step, settle};
+pub use verbs::change;
 
 /// Transfers at once; the others are queued. As many as ONTAP runs on a node.
 pub const AT_ONCE: usize = 100;
@@ -96,15 +91,6 @@ impl Refused {
 
 fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::new(reason, text))
-}
-
-/// Where the state is kept.
-pub trait Journal: Send {
-    /// Replaces what is kept, as a whole and durably: after a crash there is the old or the new.
-    ///
-    /// # Errors
-    /// Why it could not be written. The old is still there then.
-    fn write(&mut self, contents: &[u8]) -> Result<(), String>;
 }
 
 /// What is asked for.
@@ -225,6 +211,17 @@ pub enum Verb {
     },
     /// Delete one.
     ScheduleDelete(String),
+    /// Pair another node with this one.
+    PeerCreate {
+        /// What to call it.
+        name: String,
+        /// `host:port`; `None` where only it connects to us.
+        address: Option<String>,
+        /// SHA-256 of its certificate, hexadecimal, with colons or without.
+        fingerprint: String,
+    },
+    /// End a pairing.
+    PeerDelete(String),
     /// The global throttle.
     GlobalThrottle {
         /// Of what comes in, else of what goes out.
@@ -232,6 +229,55 @@ pub enum Verb {
         /// KB/s; `None` is set to unlimited.
         max: Option<u64>,
     },
+}
+
+impl Verb {
+    /// Its command in full, and the one thing that it is about: a path, or a name. For the audit log.
+    pub fn subject(&self) -> (&'static str, String) {
+        let (command, path): (&str, &Path) = match self {
+            Verb::Create { destination, .. } => ("snapmirror create", destination),
+            Verb::Modify { destination, .. } => ("snapmirror modify", destination),
+            Verb::Initialize(wanted) => ("snapmirror initialize", &wanted.destination),
+            Verb::Update(wanted) => ("snapmirror update", &wanted.destination),
+            Verb::Quiesce(destination) => ("snapmirror quiesce", destination),
+            Verb::Resume(destination) => ("snapmirror resume", destination),
+            Verb::Abort { destination, .. } => ("snapmirror abort", destination),
+            Verb::Break(destination) => ("snapmirror break", destination),
+            Verb::Resync { destination, .. } => ("snapmirror resync", destination),
+            Verb::Restore { destination, .. } => ("snapmirror restore", destination),
+            Verb::Release(destination) => ("snapmirror release", destination),
+            Verb::Delete(destination) => ("snapmirror delete", destination),
+            Verb::PolicyCreate { name, .. } => return ("snapmirror policy create", name.clone()),
+            Verb::PolicyModify { name, .. } => return ("snapmirror policy modify", name.clone()),
+            Verb::PolicyDelete(name) => return ("snapmirror policy delete", name.clone()),
+            Verb::PolicyRule { name, keep, .. } => {
+                let command = match keep {
+                    Some(_) => "snapmirror policy add-rule",
+                    None => "snapmirror policy remove-rule",
+                };
+                return (command, name.clone());
+            }
+            Verb::ScheduleCreate { name, .. } => return ("job schedule create", name.clone()),
+            Verb::ScheduleDelete(name) => return ("job schedule delete", name.clone()),
+            Verb::PeerCreate { name, .. } => return ("cluster peer create", name.clone()),
+            Verb::PeerDelete(name) => return ("cluster peer delete", name.clone()),
+            Verb::GlobalThrottle { incoming, max } => {
+                let direction = if *incoming { "incoming" } else { "outgoing" };
+                let max = max.map_or_else(|| "unlimited".to_owned(), |kbs| kbs.to_string());
+                let option = format!("replication.throttle.{direction}.max_kbs={max}");
+                return ("options", option);
+            }
+        };
+        (command, path.to_string())
+    }
+
+    /// Whether it begins a transfer, which goes on when the verb has been done.
+    pub fn queues(&self) -> bool {
+        matches!(
+            self,
+            Verb::Initialize(_) | Verb::Update(_) | Verb::Resync { .. } | Verb::Restore { .. }
+        )
+    }
 }
 
 /// A transfer that is asked for.
@@ -278,6 +324,10 @@ pub struct Facts {
     pub destination: Result<Side, String>,
     /// Some volume is mirrored synchronously.
     pub synchronous: bool,
+    /// A job of the relationship runs now.
+    pub running: bool,
+    /// SHA-256 of this node's own certificate, lower-case hexadecimal.
+    pub fingerprint: String,
 }
 
 impl Facts {
@@ -288,6 +338,8 @@ impl Facts {
             source: Err("it was not asked for".to_owned()),
             destination: Err("it was not asked for".to_owned()),
             synchronous: false,
+            running: false,
+            fingerprint: String::new(),
         }
     }
 }
@@ -304,7 +356,7 @@ pub enum Task {
 /// Everything that doing it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What [`Manager::event`] is to be told with.
+    /// What [`Manager::event`] identifies it by.
     pub id: u64,
     /// The relationship's name.
     pub relationship: String,
@@ -382,6 +434,16 @@ pub enum Failure {
     Final(String),
 }
 
+impl Failure {
+    /// Why, for people.
+    pub fn words(&self) -> &str {
+        match self {
+            Failure::Aborted => ABORTED,
+            Failure::Retry(why) | Failure::Final(why) => why,
+        }
+    }
+}
+
 /// How a job came to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
@@ -426,9 +488,10 @@ impl Use {
 }
 
 /// A global throttle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Global {
     /// Never set.
+    #[default]
     Unset,
     /// Set to no limit.
     Unlimited,
@@ -436,304 +499,13 @@ pub enum Global {
     Max(u64),
 }
 
-/// See the module's head.
-pub struct Manager {
-    state: State,
-    journal: Box<dyn Journal>,
-    /// What happened could not be written; tried again with each tick.
-    unsaved: bool,
-    running: BTreeMap<String, Running>,
-    /// When a failed transfer is tried again, milliseconds.
-    retries: BTreeMap<String, u64>,
-    /// The next slot of a relationship's schedule: of what run, as of when, at what time.
-    slots: BTreeMap<String, Slot>,
-    next_job: u64,
-    orders: Vec<Order>,
-}
-
-struct Slot {
-    schedule: Schedule,
-    last: i64,
-    asked: i64,
-    at: Option<i64>,
-}
-
-impl Manager {
-    /// Goes on with what the journal holds; `None` is the first start.
-    ///
-    /// # Errors
-    /// If that cannot be read.
-    pub fn open(contents: Option<&[u8]>, journal: Box<dyn Journal>) -> Result<Manager, String> {
-        let state = match contents {
-            Some(bytes) => State::decode(bytes)?,
-            None => State::default(),
-        };
-        let mut manager = Manager {
-            state,
-            journal,
-            unsaved: false,
-            running: BTreeMap::new(),
-            retries: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            next_job: 1,
-            orders: Vec::new(),
-        };
-        manager.order_throttles();
-        Ok(manager)
-    }
-
-    /// What is to be done, in this order. Each is given once.
-    pub fn orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.orders)
-    }
-
-    /// Lets time pass: begins what is due, and what waits for its turn.
-    pub fn tick(&mut self, now: Now) {
-        if self.unsaved {
-            self.save();
+impl Global {
+    /// KB/s, if it limits anything.
+    pub fn kbs(self) -> Option<u64> {
+        match self {
+            Global::Max(kbs) => Some(kbs),
+            Global::Unset | Global::Unlimited => None,
         }
-        self.run_schedules(now);
-        self.start_queued(now);
-    }
-
-    /// Relationships whose destination is here, in the order of their making.
-    pub fn relationships(&self) -> Vec<Relationship> {
-        self.state
-            .entries
-            .iter()
-            .map(|entry| self.shown(entry))
-            .collect()
-    }
-
-    /// One of them.
-    pub fn relationship(&self, destination: &Path) -> Option<Relationship> {
-        let entry = self.state.entry(destination)?;
-        Some(self.shown(entry))
-    }
-
-    /// Relationships whose source is here, with what is known of them here.
-    pub fn destinations(&self) -> Vec<Relationship> {
-        let known = self.state.known.iter();
-        known
-            .map(|known| {
-                let entry = self.state.entries.iter().find(|e| e.uuid == known.uuid);
-                entry.map_or_else(|| known.shown(), |entry| self.shown(entry))
-            })
-            .collect()
-    }
-
-    /// A transfer of a volume of ours has been sent, as far as its snapshot `newest`: from now on the destination is
-    /// known here, and needs that snapshot for its next transfer.
-    pub fn served(
-        &mut self,
-        uuid: &str,
-        from: &Path,
-        to: &Path,
-        at: i64,
-        newest: SnapshotIdentity,
-    ) {
-        let mut next = self.state.clone();
-        next.know(uuid, from, to, Some(at));
-        if let Some(known) = next.known.iter_mut().find(|known| known.uuid == uuid) {
-            known.newest = Some(newest);
-        }
-        if next != self.state {
-            self.state = next;
-            self.save();
-        }
-    }
-
-    /// The snapshots of a volume without which relationships would have to begin anew.
-    pub fn needed(&self, path: &Path) -> Vec<SnapshotIdentity> {
-        let copies = self.state.known.iter().filter(|k| k.source == *path);
-        let copies = copies.filter_map(|k| k.newest);
-        let own = self.state.entry(path).and_then(|e| e.newest.as_ref());
-        copies.chain(own.map(|newest| newest.id)).collect()
-    }
-
-    /// The source, as it is to be found, of a relationship.
-    pub fn source_of(&self, destination: &Path) -> Option<Path> {
-        Some(self.state.entry(destination)?.source.clone())
-    }
-
-    /// Whether some relationship copies from this peer.
-    pub fn uses_peer(&self, name: &str) -> bool {
-        let mut entries = self.state.entries.iter();
-        entries.any(|e| e.source.cluster == name)
-    }
-
-    /// What hinders the deletion of a volume: a relationship that it is an end of, or one elsewhere that has not been
-    /// released; by its destination.
-    pub fn volume_in_use(&self, path: &Path) -> Option<(Use, Path)> {
-        if let Some(entry) = self.state.entry(path) {
-            return Some((Use::Destination, entry.destination.clone()));
-        }
-        let entries = self.state.entries.iter();
-        let entries = entries.map(|e| (&e.source, &e.destination));
-        let known = self.state.known.iter();
-        let known = known.map(|k| (&k.source, &k.destination));
-        let (_, destination) = entries.chain(known).find(|(source, _)| *source == path)?;
-        Some((Use::Source, destination.clone()))
-    }
-
-    /// All policies, by name.
-    pub fn policies(&self) -> Vec<Policy> {
-        let mut all = system_policies();
-        all.extend(self.state.policies.iter().cloned());
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-
-    fn policy(&self, name: &str) -> Option<Policy> {
-        self.policies().into_iter().find(|p| p.name == name)
-    }
-
-    /// The users' own schedules by name. Those of the start are [`schedule::named`].
-    pub fn own_schedules(&self) -> Vec<(String, Schedule)> {
-        let own = self.state.schedules.iter();
-        own.map(|(name, schedule)| (name.clone(), *schedule))
-            .collect()
-    }
-
-    fn schedule(&self, name: &str) -> Option<Schedule> {
-        let built_in = schedule::named().into_iter().find(|(n, ..)| *n == name);
-        match built_in {
-            Some((_, schedule, _)) => Some(schedule),
-            None => self.state.schedules.get(name).copied(),
-        }
-    }
-
-    /// A global throttle.
-    pub fn global_throttle(&self, incoming: bool) -> Global {
-        match self.state.throttle(incoming) {
-            None => Global::Unset,
-            Some(None) => Global::Unlimited,
-            Some(Some(kbs)) => Global::Max(kbs),
-        }
-    }
-
-    fn order_throttles(&mut self) {
-        self.orders.push(Order::Throttle {
-            incoming: self.state.throttle(true).flatten(),
-            outgoing: self.state.throttle(false).flatten(),
-        });
-    }
-
-    /// Puts a changed state into the journal, and then into force.
-    fn commit(&mut self, next: State) -> Result<(), Refused> {
-        if next != self.state || self.unsaved {
-            let written = self.journal.write(&next.encode());
-            written.map_err(|why| {
-                let text = format!("The change could not be recorded: {why}");
-                Refused::new(Reason::Failed, text)
-            })?;
-            self.unsaved = false;
-            self.state = next;
-        }
-        Ok(())
-    }
-
-    /// Writes down what has happened. It stays true if that fails; then it is tried again.
-    fn save(&mut self) {
-        self.unsaved = self.journal.write(&self.state.encode()).is_err();
-    }
-
-    /// Whether something is not in the journal yet because that could not be written.
-    pub fn unsaved(&self) -> bool {
-        self.unsaved
-    }
-
-    /// Whether the schedule of `entry` has a slot since the last run that has passed.
-    fn is_due(&mut self, uuid: &str, schedule: Schedule, last: i64, now: i64) -> bool {
-        let known = self.slots.get(uuid).filter(|slot| {
-            slot.schedule == schedule && slot.last == last && (slot.asked..).contains(&now)
-        });
-        let at = match known {
-            Some(slot) => slot.at,
-            None => {
-                let at = schedule.next(last.min(now));
-                let slot = Slot {
-                    schedule,
-                    last,
-                    asked: now,
-                    at,
-                };
-                self.slots.insert(uuid.to_owned(), slot);
-                at
-            }
-        };
-        at.is_some_and(|at| at <= now)
-    }
-
-    fn run_schedules(&mut self, now: Now) {
-        let candidates: Vec<(String, Schedule, i64)> = self
-            .state
-            .entries
-            .iter()
-            .filter(|e| e.state == MirrorState::Snapmirrored && !e.quiesced && e.pending.is_none())
-            .filter_map(|e| {
-                let schedule = self.schedule(e.schedule.as_deref()?)?;
-                Some((e.uuid.clone(), schedule, e.scheduled))
-            })
-            .collect();
-        let due: Vec<String> = candidates
-            .into_iter()
-            .filter(|(uuid, schedule, last)| self.is_due(uuid, *schedule, *last, now.wall))
-            .map(|(uuid, ..)| uuid)
-            .collect();
-        if due.is_empty() {
-            return;
-        }
-        let mut next = self.state.clone();
-        for entry in &mut next.entries {
-            if due.contains(&entry.uuid) {
-                entry.scheduled = now.wall;
-                entry.begin(Work::Transfer(TransferKind::Update), None, None, now.wall);
-            }
-        }
-        // A slot that cannot be written down is not begun; the next tick tries again.
-        let _ = self.commit(next);
-    }
-
-    fn shown(&self, entry: &Entry) -> Relationship {
-        let reason = self.unhealthy(entry);
-        Relationship {
-            uuid: entry.uuid.clone(),
-            source: entry.shown.clone(),
-            destination: entry.destination.clone(),
-            policy: entry.policy.clone(),
-            schedule: entry.schedule.clone(),
-            throttle: entry.throttle,
-            tries: entry.tries,
-            state: entry.state,
-            status: self.status(entry),
-            transfer: self.transfer(entry),
-            last: entry.last.clone(),
-            healthy: reason.is_none(),
-            unhealthy_reason: reason,
-            newest: entry.newest.clone(),
-            exported: entry.newest.clone(),
-            annotation: entry.annotation.clone(),
-        }
-    }
-
-    fn status(&self, entry: &Entry) -> Status {
-        let working = self.running.get(&entry.uuid).map(Running::status);
-        match (&entry.pending, working) {
-            (Some(pending), _) if pending.work == Work::Break => Status::Breaking,
-            (_, Some(Status::Aborting)) => Status::Aborting,
-            (_, Some(_)) if entry.quiesced => Status::Quiescing,
-            (_, Some(status)) => status,
-            (_, None) if entry.quiesced => Status::Quiesced,
-            (Some(_), None) => Status::Queued,
-            (None, None) => Status::Idle,
-        }
-    }
-
-    fn unhealthy(&self, entry: &Entry) -> Option<String> {
-        let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();
-        let trouble = entry.trouble.clone();
-        trouble.or_else(|| entry.quiesced.then(quiesced))
     }
 }
 

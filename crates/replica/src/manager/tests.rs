@@ -1,48 +1,14 @@
-//! The manager over a journal that may fail and a runner that only remembers, in virtual time.
+//! The rules and the manager over rows on a disk that may fail, with a runner that only remembers, in virtual time.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::model::{ABORTED, THROTTLE_MOST};
+use crate::model::{ABORTED, MirrorState, Relationship, SnapshotIdentity, Status, THROTTLE_MOST};
 
-#[derive(Clone, Default)]
-struct Disk(Arc<Mutex<Platter>>);
-
-#[derive(Default)]
-struct Platter {
-    contents: Option<Vec<u8>>,
-    writes: u32,
-    /// From this write on nothing arrives any more; this one itself does if `torn` is false.
-    stop: Option<u32>,
-    reaches: bool,
-}
-
-impl Journal for Disk {
-    fn write(&mut self, contents: &[u8]) -> Result<(), String> {
-        let mut platter = self.0.lock().unwrap();
-        platter.writes += 1;
-        match platter.stop {
-            Some(stop) if platter.writes >= stop => {
-                if platter.writes == stop && platter.reaches {
-                    platter.contents = Some(contents.to_vec());
-                }
-                Err("the disk is gone".to_owned())
-            }
-            _ => {
-                platter.contents = Some(contents.to_vec());
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Disk {
-    fn open(&self) -> Manager {
-        let contents = self.0.lock().unwrap().contents.clone();
-        Manager::open(contents.as_deref(), Box::new(self.clone())).unwrap()
-    }
-}
+mod node;
+use node::{Disk, Node};
 
 /// 4 May 2023, 10:41:30, a Thursday.
 const START: Now = Now {
@@ -92,6 +58,8 @@ fn facts() -> Facts {
             snapshots: vec![snapshot("a", 1)],
         }),
         synchronous: false,
+        running: false,
+        fingerprint: "ab".repeat(32),
     }
 }
 
@@ -152,7 +120,7 @@ fn initialize(to: &str) -> Verb {
     Verb::Initialize(Wanted::plain(path(to)))
 }
 
-fn started(manager: &mut Manager) -> Vec<Job> {
+fn started(manager: &mut Node) -> Vec<Job> {
     let orders = manager.orders().into_iter();
     orders
         .filter_map(|order| match order {
@@ -173,7 +141,7 @@ fn done() -> Event {
 }
 
 /// `s:b` is a copy of `s:a`.
-fn mirrored(disk: &Disk) -> Manager {
+fn mirrored(disk: &Disk) -> Node {
     let mut m = disk.open();
     m.change(create("s:a", "s:b"), &facts(), START).unwrap();
     m.change(initialize("s:b"), &facts(), START).unwrap();
@@ -182,15 +150,15 @@ fn mirrored(disk: &Disk) -> Manager {
     m
 }
 
-fn only(m: &Manager) -> Relationship {
+fn only(m: &Node) -> Relationship {
     m.relationship(&path("s:b")).unwrap()
 }
 
-fn refused(m: &mut Manager, verb: Verb, facts: &Facts, words: &str) {
-    let before = m.state.clone();
+fn refused(m: &mut Node, verb: Verb, facts: &Facts, words: &str) {
+    let before = m.rows.clone();
     let answer = m.change(verb.clone(), facts, START).unwrap_err();
     assert!(answer.text.contains(words), "{verb:?}: {}", answer.text);
-    assert_eq!(m.state, before, "{verb:?}");
+    assert_eq!(m.rows, before, "{verb:?}");
     assert!(started(m).is_empty(), "{verb:?}");
 }
 
@@ -275,8 +243,15 @@ fn a_relationships_life() {
     assert_eq!(m.destinations().len(), 1, "known until it is released");
     m.orders();
     m.change(Verb::Release(path("s:b")), &facts(), now).unwrap();
-    assert!(matches!(m.orders().as_slice(), [Order::Forget { .. }]));
+    let orders = m.orders();
+    let [Order::Forget { relationship, .. }] = orders.as_slice() else {
+        panic!("{orders:?}");
+    };
     assert_eq!(m.destinations(), []);
+    let again = disk.open().orders();
+    assert!(orders.iter().all(|o| again.contains(o)), "until it is done");
+    m.settle(&[Step::Forgotten(relationship.clone())], now);
+    assert_eq!(m.rows.known(), Vec::<&Arc<Known>>::new());
     refused(&mut m, Verb::Release(path("s:b")), &facts(), NO_ENTRIES);
 }
 
@@ -435,6 +410,46 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
+fn peers_are_known_by_name_and_by_certificate() {
+    let disk = Disk::default();
+    let mut m = disk.open();
+    let peer = |name: &str, address: &str, print: &str| Verb::PeerCreate {
+        name: name.to_owned(),
+        address: Some(address.to_owned()),
+        fingerprint: print.to_owned(),
+    };
+    let print = "SHA256:".to_owned() + &["CD"; 32].join(":");
+    m.change(peer("far", "far.example:11105", &print), &facts(), START)
+        .unwrap();
+    let held = m.rows.peer("far").unwrap();
+    assert_eq!(held.fingerprint, "cd".repeat(32), "as it is compared");
+    let own = "ab".repeat(32);
+    let other = "ef".repeat(32);
+    for (verb, words) in [
+        (peer("far", "h:1", &other), "Peer \"far\" already exists"),
+        (
+            peer("x", "h:1", &print),
+            "\"far\" already has that fingerprint",
+        ),
+        (peer("x", "h:1", &own), "of this node itself"),
+        (peer("x", "h:1", "abc"), "64 hexadecimal digits"),
+        (peer("x", "h:0", &other), "not HOST:PORT"),
+        (peer("a b", "h:1", &other), "not a valid name"),
+        (Verb::PeerDelete("x".to_owned()), NO_ENTRIES),
+    ] {
+        refused(&mut m, verb, &facts(), words);
+    }
+    m.change(create("far://s/a", "s:b"), &facts(), START)
+        .unwrap();
+    let gone = || Verb::PeerDelete("far".to_owned());
+    refused(&mut m, gone(), &facts(), "is the source of SnapMirror");
+    m.change(Verb::Delete(path("s:b")), &facts(), START)
+        .unwrap();
+    m.change(gone(), &facts(), START).unwrap();
+    assert_eq!(m.rows.peers().count(), 0);
+}
+
+#[test]
 fn a_copy_restores_what_it_was_made_from() {
     let disk = Disk::default();
     let mut m = mirrored(&disk);
@@ -507,8 +522,8 @@ fn throttles_hold_from_the_next_transfer_on() {
     m.change(global, &facts(), START).unwrap();
     let (incoming, outgoing) = (Some(4096), None);
     assert_eq!(m.orders(), [Order::Throttle { incoming, outgoing }]);
-    assert_eq!(m.global_throttle(true), Global::Max(4096));
-    assert_eq!(m.global_throttle(false), Global::Unset);
+    assert_eq!(m.rows.global_throttle(true), Global::Max(4096));
+    assert_eq!(m.rows.global_throttle(false), Global::Unset);
     assert_eq!(
         disk.open().orders().first(),
         Some(&Order::Throttle { incoming, outgoing })
@@ -614,20 +629,6 @@ fn schedules_over_restarts_and_changes_of_the_clock() {
 }
 
 #[test]
-fn a_journal_of_an_earlier_version_is_refused_by_name() {
-    let disk = Disk::default();
-    drop(mirrored(&disk));
-    let held = disk.0.lock().unwrap().contents.clone().unwrap();
-    let text = String::from_utf8(held).unwrap();
-    assert!(text.contains("00000000-0000-0000-0000-000000000001/1/1/1.000000000"));
-    let earlier = text.replace("\"version\": 2", "\"version\": 1");
-    assert_ne!(earlier, text);
-    let refused = Manager::open(Some(earlier.as_bytes()), Box::new(Disk::default()));
-    let why = refused.err().unwrap();
-    assert!(why.contains("version 1, this program reads 2"), "{why}");
-}
-
-#[test]
 fn a_crash_at_any_write_loses_nothing_that_was_answered() {
     let script = || {
         vec![
@@ -653,22 +654,22 @@ fn a_crash_at_any_write_loses_nothing_that_was_answered() {
     };
     let run = |disk: &Disk| {
         let mut m = disk.open();
-        let mut acknowledged = m.state.clone();
+        let mut acknowledged = m.rows.clone();
         for (at, verb) in script().into_iter().enumerate() {
             let now = START.plus(at as i64 * 10);
             match m.change(verb, &facts(), now) {
-                Ok(()) => acknowledged = m.state.clone(),
-                Err(_) => return (acknowledged, m.state.clone()),
+                Ok(()) => acknowledged = m.rows.clone(),
+                Err(_) => return (acknowledged, m.rows.clone()),
             }
             for job in started(&mut m) {
                 m.event(job.id, done(), now.plus(5));
-                match m.unsaved() {
-                    true => return (acknowledged, m.state.clone()),
-                    false => acknowledged = m.state.clone(),
+                match m.unsaved {
+                    true => return (acknowledged, m.rows.clone()),
+                    false => acknowledged = m.rows.clone(),
                 }
             }
         }
-        (acknowledged, m.state.clone())
+        (acknowledged, m.rows.clone())
     };
     let whole = Disk::default();
     run(&whole);
@@ -682,7 +683,7 @@ fn a_crash_at_any_write_loses_nothing_that_was_answered() {
             disk.0.lock().unwrap().stop = None;
             let mut m = disk.open();
             if !reaches {
-                assert_eq!(m.state, acknowledged, "write {stop}");
+                assert_eq!(m.rows, acknowledged, "write {stop}");
             }
             // What was begun is begun again, once, and everything comes to rest.
             let mut now = START.plus(200);
@@ -767,7 +768,7 @@ fn random_verbs_against_a_model() {
                 }
                 _ => (Verb::Delete(to.clone()), idle),
             };
-            let before = m.state.clone();
+            let before = m.rows.clone();
             let answer = m.change(verb.clone(), &facts(), now);
             assert_eq!(
                 answer.is_ok(),
@@ -775,7 +776,7 @@ fn random_verbs_against_a_model() {
                 "seed {seed} step {step}: {verb:?} {known:?}: {answer:?}"
             );
             if !may {
-                assert_eq!(m.state, before);
+                assert_eq!(m.rows, before);
             }
             let job = started(&mut m).pop();
             if may {
@@ -836,9 +837,9 @@ fn random_verbs_against_a_model() {
             }
             assert_eq!(m.relationships().len(), model.len());
             assert_eq!(
-                disk.open().state,
-                m.state,
-                "seed {seed} step {step}: the journal is behind"
+                disk.open().rows,
+                m.rows,
+                "seed {seed} step {step}: the disk is behind"
             );
         }
     }

@@ -1,22 +1,73 @@
-//! Jobs under way: beginning them, what happens to them, and what follows from their end.
+//! What is in memory only: jobs under way, and when things are due. And what their events mean for the rows.
 
-use super::state::{Entry, Work};
-use super::{AT_ONCE, Done, Event, Failure, Job, Manager, Now, Order, Progress, Task};
-use crate::model::{ABORTED, LastTransfer, MirrorState, Status, Transfer, TransferKind};
-use weir_base::invariant;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rows::{Changes, Edit, Entry, Relations, Work};
+use super::{AT_ONCE, Done, Event, Failure, Global, Job, Now, Order, Progress, Task};
+use crate::model::{
+    ABORTED, Copied, LastTransfer, MirrorState, Path, Relationship, SnapshotIdentity, Status,
+    Transfer, TransferKind,
+};
+use crate::schedule::Schedule;
 
 /// A failed transfer is tried again after this, then after twice as long, and so on.
 const RETRY_FIRST_MS: u64 = 5_000;
 /// But no longer than this.
 const RETRY_MOST_MS: u64 = 300_000;
 
+/// After how many failures how many milliseconds pass until the next try.
+fn backoff(failures: u32) -> u64 {
+    let doubled = RETRY_FIRST_MS << (failures - 1).min(8);
+    doubled.min(RETRY_MOST_MS)
+}
+
+/// What has happened, as far as rows are concerned: [`settle`] makes the edits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A slot of a relationship's schedule has come.
+    Due(String),
+    /// A transfer that was aborted will not begin again.
+    Withdrawn(String),
+    /// A complete snapshot is what the relationship's destination is now.
+    Snapshot(String, Copied),
+    /// A job has ended.
+    Ended {
+        /// The relationship.
+        relationship: String,
+        /// The UUID of the work.
+        transfer: String,
+        /// How.
+        outcome: Result<Done, Failure>,
+        /// What a transfer was; its error follows from the outcome.
+        last: Option<LastTransfer>,
+    },
+    /// A transfer of a volume of ours has been sent, as far as its snapshot `newest`: from now on the destination is known
+    /// here, and needs that snapshot for its next transfer.
+    Served {
+        /// The relationship.
+        relationship: String,
+        /// On this node.
+        source: Path,
+        /// By the peer's name.
+        destination: Path,
+        /// The snapshot.
+        newest: SnapshotIdentity,
+    },
+    /// What a released relationship kept of its source is deleted.
+    Forgotten(String),
+}
+
 /// A job that was begun.
 #[derive(Debug)]
-pub(super) struct Running {
-    pub id: u64,
+struct Running {
+    id: u64,
+    /// The UUID of its work.
+    transfer: String,
     work: Work,
     phase: Phase,
     aborting: bool,
+    /// Until its row says so, too.
+    ended: bool,
     started: u64,
     /// Milliseconds spent in each phase, without the one it is in.
     spent: [u64; 3],
@@ -41,7 +92,7 @@ impl Running {
         (self.phase, self.since) = (phase, now.ms);
     }
 
-    pub fn status(&self) -> Status {
+    fn status(&self) -> Status {
         match self.phase {
             _ if self.work == Work::Break => Status::Breaking,
             _ if self.aborting => Status::Aborting,
@@ -51,15 +102,12 @@ impl Running {
         }
     }
 
-    fn last(
-        &self,
-        uuid: String,
-        kind: TransferKind,
-        error: Option<String>,
-        now: Now,
-    ) -> LastTransfer {
-        LastTransfer {
-            uuid,
+    fn last(&self, now: Now) -> Option<LastTransfer> {
+        let Work::Transfer(kind) = self.work else {
+            return None;
+        };
+        Some(LastTransfer {
+            uuid: self.transfer.clone(),
             snapshot: self.snapshot.clone(),
             kind,
             bytes: self.progress.bytes,
@@ -74,19 +122,274 @@ impl Running {
                 .checked_div(self.spent[Phase::Moving as usize])
                 .unwrap_or(0),
             end: now.wall,
-            error,
-        }
+            error: None,
+        })
     }
 }
 
+struct Slot {
+    schedule: Schedule,
+    last: i64,
+    asked: i64,
+    at: Option<i64>,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Manager {
+    /// By relationship.
+    running: BTreeMap<String, Running>,
+    /// When the last try of a transfer failed, milliseconds.
+    failed: BTreeMap<String, u64>,
+    /// The next slot of a relationship's schedule: of what run, as of when, at what time.
+    slots: BTreeMap<String, Slot>,
+    last_job: u64,
+    /// As they were ordered last.
+    throttles: Option<[Global; 2]>,
+    /// Released relationships whose snapshots are being deleted.
+    forgetting: BTreeSet<String>,
+}
+
 impl Manager {
+    /// Something happened to a job. What is said of one that has ended is ignored. What concerns its row is returned.
+    pub fn event(&mut self, id: u64, event: Event, now: Now) -> Option<Step> {
+        let mut all = self.running.iter_mut();
+        let (uuid, running) = all.find(|(_, r)| r.id == id && !r.ended)?;
+        match event {
+            Event::Chosen(snapshot) => running.snapshot = Some(snapshot),
+            Event::Moving => running.enter(Phase::Moving, now),
+            Event::Progress(progress) => {
+                running.progress = progress;
+                running.updated = now.wall;
+            }
+            Event::Finalizing => running.enter(Phase::Finalizing, now),
+            Event::Snapshot(copied) => return Some(Step::Snapshot(uuid.clone(), copied)),
+            Event::Ended(outcome) => {
+                running.enter(running.phase, now);
+                running.ended = true;
+                if outcome.is_err() {
+                    self.failed.insert(uuid.clone(), now.ms);
+                }
+                return Some(Step::Ended {
+                    relationship: uuid.clone(),
+                    transfer: running.transfer.clone(),
+                    outcome,
+                    last: running.last(now),
+                });
+            }
+        }
+        None
+    }
+
+    /// What the time has brought. To be asked about twice a second.
+    pub fn due(&mut self, rows: &Relations, now: Now) -> Vec<Step> {
+        self.slots.retain(|uuid, _| rows.named(uuid).is_some());
+        let mut due = Vec::new();
+        for entry in rows.entries(0).filter(|entry| may_run(entry)) {
+            let schedule = entry.schedule.as_deref().and_then(|s| rows.schedule(s));
+            if schedule.is_some_and(|s| self.is_due(&entry.uuid, s, entry.scheduled, now.wall)) {
+                due.push(Step::Due(entry.uuid.clone()));
+            }
+        }
+        let aborted = rows.busy().filter(|(_, pending)| pending.aborting);
+        let aborted = aborted.filter(|(entry, _)| !self.running.contains_key(&entry.uuid));
+        due.extend(aborted.map(|(entry, _)| Step::Withdrawn(entry.uuid.clone())));
+        due
+    }
+
+    /// Whether the schedule of a relationship has a slot since the last run that has passed.
+    fn is_due(&mut self, uuid: &str, schedule: Schedule, last: i64, now: i64) -> bool {
+        let known = self.slots.get(uuid).filter(|slot| {
+            slot.schedule == schedule && slot.last == last && (slot.asked..).contains(&now)
+        });
+        let at = match known {
+            Some(slot) => slot.at,
+            None => {
+                let at = schedule.next(last.min(now));
+                let slot = Slot {
+                    schedule,
+                    last,
+                    asked: now,
+                    at,
+                };
+                self.slots.insert(uuid.to_owned(), slot);
+                at
+            }
+        };
+        at.is_some_and(|at| at <= now)
+    }
+
+    /// What is to be done so that what runs is what the rows say, in this order. Each is said once. To be called when all
+    /// steps so far are in the rows.
+    pub fn reconcile(&mut self, rows: &Relations, now: Now) -> Vec<Order> {
+        let mut orders = Vec::new();
+        self.running.retain(|_, running| !running.ended);
+        self.failed.retain(|uuid, _| {
+            let entry = rows.named(uuid);
+            entry.is_some_and(|entry| entry.pending.is_some())
+        });
+        let throttles = [rows.global_throttle(true), rows.global_throttle(false)];
+        if self.throttles != Some(throttles) {
+            self.throttles = Some(throttles);
+            let [incoming, outgoing] = throttles.map(Global::kbs);
+            orders.push(Order::Throttle { incoming, outgoing });
+        }
+        self.forgetting.retain(|uuid| {
+            let known = rows.destination(uuid);
+            known.is_some_and(|known| known.released)
+        });
+        for known in rows.released() {
+            if self.forgetting.insert(known.uuid.clone()) {
+                orders.push(Order::Forget {
+                    relationship: known.uuid.clone(),
+                    source: known.source.clone(),
+                });
+            }
+        }
+        for (uuid, running) in &mut self.running {
+            let pending = rows.named(uuid).and_then(|entry| entry.pending.as_ref());
+            let wanted = pending.is_some_and(|p| p.uuid == running.transfer && !p.aborting);
+            if !wanted && !running.aborting {
+                running.aborting = true;
+                orders.push(Order::Abort { id: running.id });
+            }
+        }
+        let mut waiting: Vec<(i64, u64, &Entry)> = Vec::new();
+        for (entry, pending) in rows.busy() {
+            let rests = entry.quiesced && pending.work != Work::Break;
+            let failed = self.failed.get(&entry.uuid);
+            let later = pending.failures > 0
+                && failed.is_some_and(|at| at + backoff(pending.failures) > now.ms);
+            let running = self.running.contains_key(&entry.uuid);
+            if !(rests || later || running || pending.aborting) {
+                waiting.push((pending.begun, entry.number, entry));
+            }
+        }
+        waiting.sort_unstable_by_key(|(begun, number, _)| (*begun, *number));
+        for (.., entry) in waiting {
+            if self.running.len() >= AT_ONCE {
+                break;
+            }
+            orders.extend(self.start(rows, entry, now));
+        }
+        orders
+    }
+
+    fn start(&mut self, rows: &Relations, entry: &Entry, now: Now) -> Option<Order> {
+        let pending = entry.pending.as_ref()?;
+        // Without a policy it waits until it has one again.
+        let policy = rows.policy(&entry.policy)?;
+        let throttle = pending.throttle.under(entry.throttle);
+        self.last_job += 1;
+        let id = self.last_job;
+        let job = Job {
+            id,
+            relationship: entry.uuid.clone(),
+            task: match pending.work {
+                Work::Transfer(kind) => Task::Transfer(kind),
+                Work::Break => Task::Break,
+            },
+            source: entry.source.clone(),
+            destination: entry.destination.clone(),
+            policy,
+            source_snapshot: pending.source_snapshot.clone(),
+            throttle,
+            anew: entry.anew,
+            serial: entry.transfers,
+        };
+        let running = Running {
+            id,
+            transfer: pending.uuid.clone(),
+            work: pending.work,
+            phase: Phase::Preparing,
+            aborting: false,
+            ended: false,
+            started: now.ms,
+            spent: [0; 3],
+            since: now.ms,
+            progress: Progress::default(),
+            updated: now.wall,
+            throttle,
+            snapshot: None,
+        };
+        self.failed.remove(&entry.uuid);
+        self.running.insert(entry.uuid.clone(), running);
+        Some(Order::Start(Box::new(job)))
+    }
+
+    /// Whether a job of this relationship runs.
+    pub fn runs(&self, relationship: &str) -> bool {
+        self.running.contains_key(relationship)
+    }
+
+    /// Relationships whose destination is here, in the order of their creation.
+    pub fn relationships(&self, rows: &Relations) -> Vec<Relationship> {
+        rows.entries(0).map(|entry| self.shown(entry)).collect()
+    }
+
+    /// Relationships whose source is here, with what is known of them here.
+    pub fn destinations(&self, rows: &Relations) -> Vec<Relationship> {
+        let known = rows.known().into_iter().filter(|known| !known.released);
+        known
+            .map(|known| match rows.named(&known.uuid) {
+                Some(entry) => self.shown(entry),
+                None => known.shown(),
+            })
+            .collect()
+    }
+
+    /// A relationship with what is being done to it.
+    pub fn shown(&self, entry: &Entry) -> Relationship {
+        let quiesced = || "The relationship is quiesced: no updates are made.".to_owned();
+        let trouble = entry.trouble.clone();
+        let reason = trouble.or_else(|| entry.quiesced.then(quiesced));
+        Relationship {
+            uuid: entry.uuid.clone(),
+            source: entry.shown.clone(),
+            destination: entry.destination.clone(),
+            policy: entry.policy.clone(),
+            schedule: entry.schedule.clone(),
+            throttle: entry.throttle,
+            tries: entry.tries,
+            state: entry.state,
+            status: self.status(entry),
+            transfer: self.transfer(entry),
+            last: entry.last.clone(),
+            healthy: reason.is_none(),
+            unhealthy_reason: reason,
+            newest: entry.newest.clone(),
+            exported: entry.newest.clone(),
+            annotation: entry.annotation.clone(),
+        }
+    }
+
+    /// The job that does the work that the row wants.
+    fn doing(&self, entry: &Entry) -> Option<&Running> {
+        let pending = entry.pending.as_ref()?;
+        let running = self.running.get(&entry.uuid)?;
+        (running.transfer == pending.uuid && !running.ended).then_some(running)
+    }
+
+    fn status(&self, entry: &Entry) -> Status {
+        let working = self.doing(entry).map(Running::status);
+        match (&entry.pending, working) {
+            (Some(pending), _) if pending.work == Work::Break => Status::Breaking,
+            (Some(pending), _) if pending.aborting => Status::Aborting,
+            (_, Some(_)) if entry.quiesced => Status::Quiescing,
+            (_, Some(status)) => status,
+            (_, None) if entry.quiesced => Status::Quiesced,
+            (Some(_), None) => Status::Queued,
+            (None, None) => Status::Idle,
+        }
+    }
+
     /// The transfer of a relationship that runs, or waits for its turn.
-    pub(super) fn transfer(&self, entry: &Entry) -> Option<Transfer> {
+    fn transfer(&self, entry: &Entry) -> Option<Transfer> {
         let pending = entry.pending.as_ref()?;
         let Work::Transfer(kind) = pending.work else {
             return None;
         };
-        let running = self.running.get(&entry.uuid);
+        let running = self.doing(entry);
         let progress = running.map(|r| r.progress.clone()).unwrap_or_default();
         Some(Transfer {
             uuid: pending.uuid.clone(),
@@ -106,197 +409,124 @@ impl Manager {
             },
         })
     }
+}
 
-    /// Begins what waits, oldest first, as far as there is room.
-    pub(super) fn start_queued(&mut self, now: Now) {
-        let mut waiting: Vec<(i64, usize)> = Vec::new();
-        for (at, entry) in self.state.entries.iter().enumerate() {
-            let Some(pending) = &entry.pending else {
-                // It has nothing to do.
-                continue;
-            };
-            let rests = entry.quiesced && pending.work != Work::Break;
-            let later = self.retries.get(&entry.uuid).is_some_and(|at| *at > now.ms);
-            if !(rests || later || self.running.contains_key(&entry.uuid)) {
-                waiting.push((pending.begun, at));
+/// Whether its schedule may begin a transfer.
+fn may_run(entry: &Entry) -> bool {
+    entry.state == MirrorState::Snapmirrored && !entry.quiesced && entry.pending.is_none()
+}
+
+/// Writes into the rows what has happened. What has been overtaken (a relationship that was deleted, a transfer that is not
+/// wanted any more) changes nothing.
+pub fn settle(next: &mut Changes, step: &Step, now: i64) {
+    let entry = |uuid: &str| next.rows.named(uuid).map(|entry| Entry::clone(entry));
+    match step {
+        Step::Due(uuid) => {
+            if let Some(mut entry) = entry(uuid).filter(may_run) {
+                entry.scheduled = now;
+                entry.begin(Work::Transfer(TransferKind::Update), None, None, now);
+                next.put(entry);
             }
         }
-        waiting.sort_unstable();
-        for (_, at) in waiting {
-            if self.running.len() >= AT_ONCE {
-                break;
+        Step::Withdrawn(uuid) => {
+            let aborting = |e: &Entry| e.pending.as_ref().is_some_and(|p| p.aborting);
+            if let Some(mut entry) = entry(uuid).filter(aborting) {
+                entry.withdraw();
+                next.put(entry);
             }
-            self.start(at, now);
         }
-    }
-
-    fn start(&mut self, at: usize, now: Now) {
-        let waiting = self.state.entries.get(at);
-        let Some((entry, pending)) = waiting.and_then(|e| Some((e, e.pending.as_ref()?))) else {
-            invariant!(false, "relationship {at} was found to have something to do");
-            return;
-        };
-        let Some(policy) = self.policy(&entry.policy) else {
-            // Its policy was deleted: it waits until it has one again.
-            return;
-        };
-        let throttle = pending.throttle.under(entry.throttle);
-        let id = self.next_job;
-        self.next_job += 1;
-        let job = Job {
-            id,
-            relationship: entry.uuid.clone(),
-            task: match pending.work {
-                Work::Transfer(kind) => Task::Transfer(kind),
-                Work::Break => Task::Break,
-            },
-            source: entry.source.clone(),
-            destination: entry.destination.clone(),
-            policy,
-            source_snapshot: pending.source_snapshot.clone(),
-            throttle,
-            anew: entry.anew,
-            serial: entry.transfers,
-        };
-        let running = Running {
-            id,
-            work: pending.work,
-            phase: Phase::Preparing,
-            aborting: false,
-            started: now.ms,
-            spent: [0; 3],
-            since: now.ms,
-            progress: Progress::default(),
-            updated: now.wall,
-            throttle,
-            snapshot: None,
-        };
-        self.retries.remove(&entry.uuid);
-        self.running.insert(entry.uuid.clone(), running);
-        self.orders.push(Order::Start(Box::new(job)));
-    }
-
-    /// Ends a running job; whether there was one.
-    pub(super) fn abort_running(&mut self, uuid: &str) -> bool {
-        let Some(running) = self.running.get_mut(uuid) else {
-            return false;
-        };
-        if !running.aborting {
-            running.aborting = true;
-            self.orders.push(Order::Abort { id: running.id });
-        }
-        true
-    }
-
-    /// Something happened to a job. What is said of one that has ended is ignored.
-    pub fn event(&mut self, id: u64, event: Event, now: Now) {
-        let found = self.running.iter_mut().find(|(_, r)| r.id == id);
-        let Some((uuid, running)) = found else {
-            // It has ended.
-            return;
-        };
-        match event {
-            Event::Chosen(snapshot) => running.snapshot = Some(snapshot),
-            Event::Moving => running.enter(Phase::Moving, now),
-            Event::Progress(progress) => {
-                running.progress = progress;
-                running.updated = now.wall;
+        Step::Snapshot(uuid, copied) => {
+            if let Some(mut entry) = entry(uuid) {
+                // From here on the destination is a copy that can be read, however the transfer ends.
+                if !entry.restore {
+                    entry.state = MirrorState::Snapmirrored;
+                }
+                entry.newest = Some(copied.clone());
+                entry.anew = false;
+                next.put(entry);
             }
-            Event::Finalizing => running.enter(Phase::Finalizing, now),
-            Event::Snapshot(copied) => {
-                let uuid = uuid.clone();
-                if let Some(entry) = self.state.named(&uuid) {
-                    // From here on the destination is a copy that can be read, however the transfer ends.
-                    if !entry.restore {
-                        entry.state = MirrorState::Snapmirrored;
+        }
+        Step::Ended {
+            relationship,
+            transfer,
+            outcome,
+            last,
+        } => {
+            let wanted = |e: &Entry| e.pending.as_ref().is_some_and(|p| p.uuid == *transfer);
+            if let Some(mut entry) = entry(relationship).filter(wanted) {
+                let done = match outcome {
+                    Ok(done) => {
+                        succeed(&mut entry, done, last.clone());
+                        true
                     }
-                    entry.newest = Some(copied);
-                    entry.anew = false;
-                    self.save();
+                    Err(failure) => {
+                        fail(&mut entry, failure, last.clone());
+                        false
+                    }
+                };
+                let (source, to) = (entry.source.clone(), entry.destination.clone());
+                if done && entry.restore {
+                    next.make(Edit::NoRelationship(to));
+                    next.make(Edit::NoDestination(relationship.clone()));
+                    return;
+                }
+                next.put(entry);
+                if source.cluster.is_empty() {
+                    next.know(relationship, &source, &to, now, None);
                 }
             }
-            Event::Ended(outcome) => {
-                let uuid = uuid.clone();
-                self.ended(&uuid, outcome, now);
+        }
+        Step::Served {
+            relationship,
+            source,
+            destination,
+            newest,
+        } => next.know(relationship, source, destination, now, Some(*newest)),
+        Step::Forgotten(uuid) => {
+            if next.rows.destination(uuid).is_some_and(|k| k.released) {
+                next.make(Edit::NoDestination(uuid.clone()));
             }
         }
-    }
-
-    fn ended(&mut self, uuid: &str, outcome: Result<Done, Failure>, now: Now) {
-        let Some(mut running) = self.running.remove(uuid) else {
-            invariant!(false, "the job of {uuid} has ended, and none was running");
-            return;
-        };
-        running.enter(running.phase, now);
-        let Some(entry) = self.state.named(uuid) else {
-            // It was deleted while the job ran.
-            return;
-        };
-        let gone = match outcome {
-            Ok(done) => succeed(entry, &running, done, now),
-            Err(failure) => {
-                if let Some(after) = fail(entry, &running, failure, now) {
-                    self.retries.insert(uuid.to_owned(), now.ms + after);
-                }
-                false
-            }
-        };
-        let (source, destination) = (entry.source.clone(), entry.destination.clone());
-        if gone {
-            self.state.entries.retain(|e| e.uuid != uuid);
-            self.state.known.retain(|known| known.uuid != uuid);
-        } else if source.cluster.is_empty() {
-            self.state.know(uuid, &source, &destination, Some(now.wall));
-        }
-        self.save();
     }
 }
 
-/// Whether the relationship has served its purpose.
-fn succeed(entry: &mut Entry, running: &Running, done: Done, now: Now) -> bool {
-    let uuid = entry.pending.take().map(|p| p.uuid).unwrap_or_default();
+fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
+    entry.pending = None;
     entry.trouble = None;
-    let Work::Transfer(kind) = running.work else {
+    if last.is_none() {
         entry.state = MirrorState::BrokenOff;
         // Nothing is left to keep from transferring: a resync needs no resume before it.
         entry.quiesced = false;
-        return false;
-    };
+        return;
+    }
+    entry.last = last;
     entry.state = MirrorState::Snapmirrored;
     entry.anew = false;
     if done.newest.is_some() {
-        entry.newest = done.newest;
+        entry.newest.clone_from(&done.newest);
     }
-    entry.last = Some(running.last(uuid, kind, None, now));
-    entry.restore
 }
 
-/// After how many milliseconds it is to be tried again, if at all.
-fn fail(entry: &mut Entry, running: &Running, failure: Failure, now: Now) -> Option<u64> {
-    let (message, again) = match failure {
-        Failure::Aborted => (ABORTED.to_owned(), false),
-        Failure::Retry(message) => (message, !running.aborting),
-        Failure::Final(message) => (message, false),
+fn fail(entry: &mut Entry, failure: &Failure, last: Option<LastTransfer>) {
+    let Some(mut pending) = entry.pending.take() else {
+        return;
     };
-    let Work::Transfer(kind) = running.work else {
+    let Some(mut last) = last else {
         // The destination is what it was; the user is told and asks again.
-        entry.trouble = Some(format!("Break failed. ({message})"));
-        entry.pending = None;
-        return None;
+        entry.trouble = Some(format!("Break failed. ({})", failure.words()));
+        return;
     };
     // Whatever it was that an aborted transfer died of.
-    let said = match running.aborting || message == ABORTED {
+    let said = match pending.aborting || *failure == Failure::Aborted {
         true => ABORTED.to_owned(),
-        false => format!("Transfer failed. ({message})"),
+        false => format!("Transfer failed. ({})", failure.words()),
     };
-    let pending = entry.pending.as_mut()?;
-    entry.last = Some(running.last(pending.uuid.clone(), kind, Some(said.clone()), now));
+    last.error = Some(said.clone());
+    entry.last = Some(last);
     entry.trouble = Some(said);
     pending.failures += 1;
+    let again = matches!(failure, Failure::Retry(_)) && !pending.aborting;
     if again && pending.failures < entry.tries {
-        let doubled = RETRY_FIRST_MS << (pending.failures - 1).min(8);
-        return Some(doubled.min(RETRY_MOST_MS));
+        entry.pending = Some(pending);
     }
-    entry.pending = None;
-    None
 }

@@ -1,14 +1,12 @@
 //! What users ask for, and what ONTAP would answer.
 
-use super::state::{Entry, Known, State, Work};
+use std::sync::Arc;
+
+use super::rows::{Changes, Edit, Entry, Known, Peer, Relations, Work};
 use super::{
-    DEFAULT_POLICY, Facts, Manager, NO_ENTRIES, Now, Order, Reason, Refused, Side, TRIES, Verb,
-    Wanted, refuse, uuid,
+    DEFAULT_POLICY, Facts, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, Wanted, refuse, uuid,
 };
-use crate::model::{
-    ABORTED, MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind,
-    system_policies,
-};
+use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
 use crate::retention::common;
 use crate::schedule;
 use weir_base::limits::replica::{
@@ -17,490 +15,564 @@ use weir_base::limits::replica::{
 
 type Outcome = Result<(), Refused>;
 
-impl Manager {
-    /// Carries out what is quick, and queues what takes time. What was accepted is in the journal when this returns.
-    ///
-    /// # Errors
-    /// Nothing has changed then.
-    pub fn change(&mut self, verb: Verb, facts: &Facts, now: Now) -> Outcome {
-        let mut next = self.state.clone();
-        match verb {
-            Verb::Create {
-                source,
-                shown,
-                destination,
-                policy,
-                schedule,
-                throttle,
-                tries,
-                annotation,
-            } => {
-                let mut entry = self.new_entry(source, shown, destination, facts, now)?;
-                let (source, destination) = (&entry.source, &entry.destination);
-                if upstream(&self.state.entries, source, destination) {
-                    return refuse(Reason::State, looped(source, destination));
-                }
-                entry.tries = tries.unwrap_or(TRIES);
-                entry.annotation = short(annotation, MAX_CLIENT_ANNOTATION)?;
-                if let Some(policy) = policy {
-                    entry.policy = self.known_policy(policy)?;
-                }
-                entry.schedule = self.known_schedule(schedule)?;
-                entry.throttle = in_range(throttle)?;
-                let to = destination_side(&entry.destination, facts)?;
-                let from = source_side(&entry, facts)?;
-                protected(&entry.destination, to)?;
-                large_enough(from, to)?;
-                next.entries.push(entry);
-            }
-            Verb::Modify {
-                destination,
-                policy,
-                schedule,
-                throttle,
-                tries,
-                annotation,
-            } => {
-                let annotation = annotation.map(|text| short(text, MAX_CLIENT_ANNOTATION));
-                let annotation = annotation.transpose()?;
-                let policy = policy.map(|name| self.known_policy(name)).transpose()?;
-                let schedule = schedule.map(|name| self.known_schedule(name)).transpose()?;
-                let throttle = throttle.map(in_range).transpose()?;
-                let entry = found(&mut next, &destination)?;
-                entry.policy = policy.unwrap_or(entry.policy.clone());
-                if let Some(schedule) = schedule.filter(|schedule| *schedule != entry.schedule) {
-                    // Its slots count from now on: what the schedule before missed is not made up for.
-                    (entry.schedule, entry.scheduled) = (schedule, now.wall);
-                }
-                entry.throttle = throttle.unwrap_or(entry.throttle);
-                entry.tries = tries.unwrap_or(entry.tries);
-                entry.annotation = annotation.unwrap_or(entry.annotation.clone());
-            }
-            Verb::Initialize(wanted) => {
-                let entry = found(&mut next, &wanted.destination)?;
-                self.free(entry)?;
-                awake(entry)?;
-                if entry.restore {
-                    return refuse(
-                        Reason::State,
-                        "This operation is not allowed on a restore relationship.",
-                    );
-                }
-                match entry.state {
-                    MirrorState::Uninitialized => {}
-                    MirrorState::Snapmirrored => {
-                        return refuse(
-                            Reason::State,
-                            format!(
-                                "Relationship with destination \"{}\" is already initialized.",
-                                entry.destination
-                            ),
-                        );
-                    }
-                    MirrorState::BrokenOff => {
-                        return refuse(Reason::State, not_protected(&entry.destination));
-                    }
-                }
-                let to = destination_side(&entry.destination, facts)?;
-                protected(&entry.destination, to)?;
-                // A source that cannot be reached now is tried again; one that is known must fit.
-                if let Ok(from) = &facts.source {
-                    large_enough(from, to)?;
-                    has_snapshot(entry, &wanted, from)?;
-                }
-                begin(entry, TransferKind::Initialize, wanted, now)?;
-            }
-            Verb::Update(wanted) => {
-                let entry = found(&mut next, &wanted.destination)?;
-                self.free(entry)?;
-                awake(entry)?;
-                match entry.state {
-                    MirrorState::Uninitialized => {
-                        return refuse(Reason::State, not_initialized(entry));
-                    }
-                    MirrorState::BrokenOff => {
-                        return refuse(Reason::State, not_protected(&entry.destination));
-                    }
-                    MirrorState::Snapmirrored => {}
-                }
-                if let Ok(from) = &facts.source {
-                    has_snapshot(entry, &wanted, from)?;
-                }
-                begin(entry, TransferKind::Update, wanted, now)?;
-            }
-            Verb::Quiesce(destination) => found(&mut next, &destination)?.quiesced = true,
-            Verb::Resume(destination) => {
-                let entry = found(&mut next, &destination)?;
-                if entry.quiesced {
-                    entry.quiesced = false;
-                    entry.scheduled = now.wall;
-                }
-            }
-            Verb::Abort { destination, hard } => {
-                let entry = found(&mut next, &destination)?;
-                let moving = matches!(
-                    entry.pending.as_ref().map(|p| p.work),
-                    Some(Work::Transfer(_))
-                );
-                if !moving {
-                    return refuse(
-                        Reason::State,
-                        format!("No transfer to abort for destination \"{destination}\"."),
-                    );
-                }
-                entry.anew |= hard;
-                let uuid = entry.uuid.clone();
-                if !self.running.contains_key(&uuid) {
-                    entry.pending = None;
-                    entry.trouble = Some(ABORTED.to_owned());
-                    self.commit(next)?;
-                    self.retries.remove(&uuid);
-                    return Ok(());
-                }
-                self.commit(next)?;
-                self.abort_running(&uuid);
-                return Ok(());
-            }
-            Verb::Break(destination) => {
-                let entry = found(&mut next, &destination)?;
-                self.free(entry)?;
-                match entry.state {
-                    MirrorState::Uninitialized => {
-                        return refuse(Reason::State, not_initialized(entry));
-                    }
-                    MirrorState::BrokenOff => {
-                        return refuse(Reason::State, not_protected(&destination));
-                    }
-                    MirrorState::Snapmirrored => {}
-                }
-                entry.begin(Work::Break, None, None, now.wall);
-            }
-            Verb::Resync {
-                destination,
-                source,
-            } => self.resync(&mut next, destination, source, facts, now)?,
-            Verb::Restore {
-                source,
-                shown,
-                destination,
-                source_snapshot,
-                throttle,
-            } => {
-                let mut entry = self.new_entry(source, shown, destination, facts, now)?;
-                let to = destination_side(&entry.destination, facts)?;
-                let from = source_side(&entry, facts)?;
-                large_enough(from, to)?;
-                let wanted = Wanted {
-                    source_snapshot,
-                    throttle: Some(throttle),
-                    ..Wanted::plain(entry.destination.clone())
-                };
-                has_snapshot(&entry, &wanted, from)?;
-                if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
-                    return refuse(Reason::State, no_common(&entry));
-                }
-                entry.restore = true;
-                begin(&mut entry, TransferKind::Restore, wanted, now)?;
-                next.entries.push(entry);
-            }
-            Verb::Release(destination) => return self.release(next, &destination),
-            Verb::Delete(destination) => {
-                let entry = found(&mut next, &destination)?;
-                self.free(entry)?;
-                let uuid = entry.uuid.clone();
-                next.entries.retain(|e| e.uuid != uuid);
-                self.commit(next)?;
-                self.slots.remove(&uuid);
-                self.retries.remove(&uuid);
-                return Ok(());
-            }
-            verb => return self.settings(verb, next, facts),
-        }
-        self.commit(next)?;
-        self.start_queued(now);
-        Ok(())
-    }
+/// Peers at most: more are no pairing but an accident.
+const MAX_PEERS: usize = 256;
 
-    /// Policies, schedules, global throttles.
-    fn settings(&mut self, verb: Verb, mut next: State, facts: &Facts) -> Outcome {
-        match verb {
-            Verb::PolicyCreate {
-                name,
-                kind,
-                comment,
-                compression,
-            } => {
-                sound(&name, "Policy")?;
-                if self.policy(&name).is_some() {
-                    return refuse(Reason::Duplicate, "duplicate entry");
-                }
-                let comment = brief(comment)?;
-                next.policies.push(Policy {
-                    name,
-                    kind,
-                    rules: Vec::new(),
-                    comment,
-                    compression,
-                    system: false,
-                });
-            }
-            Verb::PolicyModify {
-                name,
-                comment,
-                compression,
-            } => {
-                let comment = comment.map(brief).transpose()?;
-                let policy = own_policy(&mut next, &name)?;
-                policy.comment = comment.unwrap_or(policy.comment.clone());
-                policy.compression = compression.unwrap_or(policy.compression);
-            }
-            Verb::PolicyDelete(name) => {
-                own_policy(&mut next, &name)?;
-                if next.entries.iter().any(|e| e.policy == name) {
-                    return refuse(
-                        Reason::State,
-                        format!(
-                            "Policy \"{name}\" is in use by one or more SnapMirror relationships."
-                        ),
-                    );
-                }
-                next.policies.retain(|p| p.name != name);
-            }
-            Verb::PolicyRule { name, label, keep } => {
-                let policy = own_policy(&mut next, &name)?;
-                sound(&label, "SnapMirror label")?;
-                let at = policy.rules.iter().position(|rule| rule.label == label);
-                match (at, keep) {
-                    (_, Some(keep)) if !(1..=MAX_KEPT).contains(&keep) => {
-                        return refuse(
-                            Reason::Invalid,
-                            format!("The keep count must be between 1 and {MAX_KEPT}."),
-                        );
-                    }
-                    (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
-                    (Some(at), None) => {
-                        policy.rules.remove(at);
-                    }
-                    (Some(at), Some(keep)) => {
-                        if let Some(rule) = policy.rules.get_mut(at) {
-                            rule.keep = keep;
-                        }
-                    }
-                    (None, Some(keep)) => {
-                        if policy.rules.len() >= MAX_POLICY_RULES {
-                            return refuse(
-                                Reason::Invalid,
-                                format!(
-                                    "The policy already has the maximum of {MAX_POLICY_RULES} rules."
-                                ),
-                            );
-                        }
-                        policy.rules.push(Rule { label, keep });
-                    }
-                }
-            }
-            Verb::ScheduleCreate { name, schedule } => {
-                sound(&name, "Schedule")?;
-                if self.schedule(&name).is_some() {
-                    return refuse(Reason::Duplicate, "duplicate entry");
-                }
-                if schedule.next(0).is_none() {
-                    return refuse(Reason::Invalid, format!("Schedule \"{name}\" never runs."));
-                }
-                next.schedules.insert(name, schedule);
-            }
-            Verb::ScheduleDelete(name) => {
-                if schedule::named().iter().any(|(n, ..)| *n == name) {
-                    return refuse(
-                        Reason::State,
-                        format!("Schedule \"{name}\" cannot be deleted."),
-                    );
-                }
-                let used = |e: &Entry| e.schedule.as_deref() == Some(name.as_str());
-                if next.entries.iter().any(used) {
-                    return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
-                }
-                if next.schedules.remove(&name).is_none() {
-                    return refuse(Reason::NotFound, NO_ENTRIES);
-                }
-            }
-            Verb::GlobalThrottle { incoming, max } => {
-                if facts.synchronous && max.is_some() {
-                    return refuse(
-                        Reason::State,
-                        "Global throttling cannot be enabled because the cluster has \
-                         SnapMirror Synchronous relationships.",
-                    );
-                }
-                next.set_throttle(incoming, in_range(max)?);
-                self.commit(next)?;
-                self.order_throttles();
-                return Ok(());
-            }
-            // All others were seen to before.
-            _ => {}
-        }
-        self.commit(next)
-    }
-
-    fn resync(
-        &self,
-        next: &mut State,
-        destination: Path,
-        source: Option<(Path, Path)>,
-        facts: &Facts,
-        now: Now,
-    ) -> Outcome {
-        if let (None, Some((source, shown))) = (next.entry(&destination), source) {
-            // The other way round: what was copied before is the source now.
-            let reverse = next
-                .entries
-                .iter()
-                .find(|e| e.destination == source && e.source == destination);
-            if reverse.is_some_and(|e| e.state != MirrorState::BrokenOff) {
-                return refuse(Reason::State, looped(&source, &destination));
-            }
-            let policy = reverse.map(|e| e.policy.clone());
-            let mut entry = self.new_entry(source, shown, destination.clone(), facts, now)?;
-            entry.policy = policy.unwrap_or(entry.policy);
-            entry.state = MirrorState::BrokenOff;
-            next.entries.push(entry);
-        }
-        let entry = found(next, &destination)?;
-        self.free(entry)?;
-        awake(entry)?;
-        if entry.restore || entry.state == MirrorState::Uninitialized {
-            return refuse(Reason::State, not_initialized(entry));
-        }
-        let to = destination_side(&destination, facts)?;
-        let from = source_side(entry, facts)?;
-        large_enough(from, to)?;
-        if common(&from.snapshots, &to.snapshots).is_none() {
-            return refuse(Reason::State, no_common(entry));
-        }
-        let (source, destination) = (entry.source.clone(), entry.destination.clone());
-        let wanted = Wanted::plain(destination.clone());
-        begin(entry, TransferKind::Resync, wanted, now)?;
-        let uuid = entry.uuid.clone();
-        let others: Vec<Entry> = next
-            .entries
-            .iter()
-            .filter(|e| e.uuid != uuid)
-            .cloned()
-            .collect();
-        match upstream(&others, &source, &destination) {
-            true => refuse(Reason::State, looped(&source, &destination)),
-            false => Ok(()),
-        }
-    }
-
-    fn release(&mut self, mut next: State, destination: &Path) -> Outcome {
-        // More than one where the relationship was deleted at its destination and made again.
-        let (gone, kept): (Vec<Known>, Vec<Known>) = std::mem::take(&mut next.known)
-            .into_iter()
-            .partition(|known| known.destination == *destination);
-        next.known = kept;
-        if gone.is_empty() {
-            return refuse(Reason::NotFound, NO_ENTRIES);
-        }
-        let busy = |known: &Known| self.running.contains_key(&known.uuid);
-        if gone.iter().any(busy) {
-            return refuse(Reason::Busy, "Another transfer is in progress.");
-        }
-        self.commit(next)?;
-        for known in gone {
-            self.orders.push(Order::Forget {
-                relationship: known.uuid,
-                source: known.source,
-            });
-        }
-        Ok(())
-    }
-
-    /// A relationship that may be, as far as its two ends go.
-    fn new_entry(
-        &self,
-        source: Path,
-        shown: Path,
-        destination: Path,
-        facts: &Facts,
-        now: Now,
-    ) -> Result<Entry, Refused> {
-        if source == destination {
-            return refuse(
-                Reason::Invalid,
-                "The source and the destination must be different volumes.",
-            );
-        }
-        if !destination.cluster.is_empty() {
-            return refuse(
-                Reason::State,
-                "This operation must be executed on the destination cluster.",
-            );
-        }
-        if self.state.entry(&destination).is_some() {
-            return refuse(
-                Reason::Duplicate,
-                format!("Relationship with destination \"{destination}\" already exists."),
-            );
-        }
-        Ok(Entry {
-            uuid: uuid(facts.unique),
+/// Carries out what is quick, and queues what takes time. `now` is in seconds since 1970.
+///
+/// # Errors
+/// The changes are not to be used then.
+pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outcome {
+    match verb.clone() {
+        Verb::Create {
             source,
             shown,
             destination,
-            policy: DEFAULT_POLICY.to_owned(),
-            schedule: None,
-            throttle: None,
-            tries: TRIES,
-            state: MirrorState::Uninitialized,
-            quiesced: false,
-            scheduled: now.wall,
-            pending: None,
-            last: None,
-            newest: None,
-            trouble: None,
-            restore: false,
-            anew: false,
-            transfers: 0,
-            annotation: String::new(),
-        })
-    }
-
-    /// Nothing is being done to it.
-    fn free(&self, entry: &Entry) -> Outcome {
-        match entry.pending.is_some() || self.running.contains_key(&entry.uuid) {
-            true => refuse(Reason::Busy, "Another transfer is in progress."),
-            false => Ok(()),
-        }
-    }
-
-    fn known_policy(&self, name: String) -> Result<String, Refused> {
-        match self.policy(&name) {
-            Some(_) => Ok(name),
-            None => refuse(
-                Reason::NotFound,
-                format!("Policy lookup for \"{name}\" failed: entry doesn't exist."),
-            ),
-        }
-    }
-
-    fn known_schedule(&self, name: Option<String>) -> Result<Option<String>, Refused> {
-        match name {
-            Some(name) if self.schedule(&name).is_none() => {
-                refuse(Reason::NotFound, format!("Schedule \"{name}\" not found."))
+            policy,
+            schedule,
+            throttle,
+            tries,
+            annotation,
+        } => {
+            let mut entry = new_entry(&next.rows, source, shown, destination, facts, now)?;
+            let (source, destination) = (&entry.source, &entry.destination);
+            if upstream(&next.rows, None, source, destination) {
+                return refuse(Reason::State, looped(source, destination));
             }
-            name => Ok(name),
+            entry.tries = tries.unwrap_or(TRIES);
+            entry.annotation = short(annotation, MAX_CLIENT_ANNOTATION)?;
+            if let Some(policy) = policy {
+                entry.policy = known_policy(&next.rows, policy)?;
+            }
+            entry.schedule = known_schedule(&next.rows, schedule)?;
+            entry.throttle = in_range(throttle)?;
+            let to = destination_side(&entry.destination, facts)?;
+            let from = source_side(&entry, facts)?;
+            protected(&entry.destination, to)?;
+            large_enough(from, to)?;
+            next.put(entry);
         }
+        Verb::Modify {
+            destination,
+            policy,
+            schedule,
+            throttle,
+            tries,
+            annotation,
+        } => {
+            let annotation = annotation.map(|text| short(text, MAX_CLIENT_ANNOTATION));
+            let annotation = annotation.transpose()?;
+            let policy = policy
+                .map(|name| known_policy(&next.rows, name))
+                .transpose()?;
+            let schedule = schedule
+                .map(|name| known_schedule(&next.rows, name))
+                .transpose()?;
+            let throttle = throttle.map(in_range).transpose()?;
+            let mut entry = found(&next.rows, &destination)?;
+            entry.policy = policy.unwrap_or(entry.policy);
+            if let Some(schedule) = schedule.filter(|schedule| *schedule != entry.schedule) {
+                // Its slots count from now on: what the schedule before missed is not made up for.
+                (entry.schedule, entry.scheduled) = (schedule, now);
+            }
+            entry.throttle = throttle.unwrap_or(entry.throttle);
+            entry.tries = tries.unwrap_or(entry.tries);
+            entry.annotation = annotation.unwrap_or(entry.annotation);
+            next.put(entry);
+        }
+        Verb::Initialize(wanted) => {
+            let mut entry = found(&next.rows, &wanted.destination)?;
+            free(&entry)?;
+            awake(&entry)?;
+            if entry.restore {
+                return refuse(
+                    Reason::State,
+                    "This operation is not allowed on a restore relationship.",
+                );
+            }
+            match entry.state {
+                MirrorState::Uninitialized => {}
+                MirrorState::Snapmirrored => {
+                    return refuse(
+                        Reason::State,
+                        format!(
+                            "Relationship with destination \"{}\" is already initialized.",
+                            entry.destination
+                        ),
+                    );
+                }
+                MirrorState::BrokenOff => {
+                    return refuse(Reason::State, not_protected(&entry.destination));
+                }
+            }
+            let to = destination_side(&entry.destination, facts)?;
+            protected(&entry.destination, to)?;
+            // A source that cannot be reached now is tried again; one that is known must fit.
+            if let Ok(from) = &facts.source {
+                large_enough(from, to)?;
+                has_snapshot(&entry, &wanted, from)?;
+            }
+            begin(&mut entry, TransferKind::Initialize, wanted, now)?;
+            next.put(entry);
+        }
+        Verb::Update(wanted) => {
+            let mut entry = found(&next.rows, &wanted.destination)?;
+            free(&entry)?;
+            awake(&entry)?;
+            match entry.state {
+                MirrorState::Uninitialized => {
+                    return refuse(Reason::State, not_initialized(&entry));
+                }
+                MirrorState::BrokenOff => {
+                    return refuse(Reason::State, not_protected(&entry.destination));
+                }
+                MirrorState::Snapmirrored => {}
+            }
+            if let Ok(from) = &facts.source {
+                has_snapshot(&entry, &wanted, from)?;
+            }
+            begin(&mut entry, TransferKind::Update, wanted, now)?;
+            next.put(entry);
+        }
+        Verb::Quiesce(destination) => {
+            let mut entry = found(&next.rows, &destination)?;
+            entry.quiesced = true;
+            next.put(entry);
+        }
+        Verb::Resume(destination) => {
+            let mut entry = found(&next.rows, &destination)?;
+            if entry.quiesced {
+                entry.quiesced = false;
+                entry.scheduled = now;
+                next.put(entry);
+            }
+        }
+        Verb::Abort { destination, hard } => {
+            let mut entry = found(&next.rows, &destination)?;
+            let moves = |work| matches!(work, Work::Transfer(_));
+            let Some(pending) = entry.pending.as_mut().filter(|p| moves(p.work)) else {
+                return refuse(
+                    Reason::State,
+                    format!("No transfer to abort for destination \"{destination}\"."),
+                );
+            };
+            pending.aborting = true;
+            entry.anew |= hard;
+            if !facts.running {
+                entry.withdraw();
+            }
+            next.put(entry);
+        }
+        Verb::Break(destination) => {
+            let mut entry = found(&next.rows, &destination)?;
+            free(&entry)?;
+            match entry.state {
+                MirrorState::Uninitialized => {
+                    return refuse(Reason::State, not_initialized(&entry));
+                }
+                MirrorState::BrokenOff => {
+                    return refuse(Reason::State, not_protected(&destination));
+                }
+                MirrorState::Snapmirrored => {}
+            }
+            entry.begin(Work::Break, None, None, now);
+            next.put(entry);
+        }
+        Verb::Resync {
+            destination,
+            source,
+        } => resync(next, destination, source, facts, now)?,
+        Verb::Restore {
+            source,
+            shown,
+            destination,
+            source_snapshot,
+            throttle,
+        } => {
+            let mut entry = new_entry(&next.rows, source, shown, destination, facts, now)?;
+            let to = destination_side(&entry.destination, facts)?;
+            let from = source_side(&entry, facts)?;
+            large_enough(from, to)?;
+            let wanted = Wanted {
+                source_snapshot,
+                throttle: Some(throttle),
+                ..Wanted::plain(entry.destination.clone())
+            };
+            has_snapshot(&entry, &wanted, from)?;
+            if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
+                return refuse(Reason::State, no_common(&entry));
+            }
+            entry.restore = true;
+            begin(&mut entry, TransferKind::Restore, wanted, now)?;
+            next.put(entry);
+        }
+        Verb::Release(destination) => release(next, &destination)?,
+        Verb::Delete(destination) => {
+            free(&found(&next.rows, &destination)?)?;
+            next.make(Edit::NoRelationship(destination));
+        }
+        verb => return settings(next, verb, facts),
+    }
+    Ok(())
+}
+
+/// Policies, schedules, peers, global throttles.
+fn settings(next: &mut Changes, verb: Verb, facts: &Facts) -> Outcome {
+    match verb {
+        Verb::PolicyCreate {
+            name,
+            kind,
+            comment,
+            compression,
+        } => {
+            sound(&name, "Policy")?;
+            if next.rows.policy(&name).is_some() {
+                return refuse(Reason::Duplicate, "duplicate entry");
+            }
+            let comment = brief(comment)?;
+            next.make(Edit::Policy(Arc::new(Policy {
+                name,
+                kind,
+                rules: Vec::new(),
+                comment,
+                compression,
+                system: false,
+            })));
+        }
+        Verb::PolicyModify {
+            name,
+            comment,
+            compression,
+        } => {
+            let comment = comment.map(brief).transpose()?;
+            let mut policy = own_policy(&next.rows, &name)?;
+            policy.comment = comment.unwrap_or(policy.comment);
+            policy.compression = compression.unwrap_or(policy.compression);
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::PolicyDelete(name) => {
+            own_policy(&next.rows, &name)?;
+            if next.rows.entries(0).any(|e| e.policy == name) {
+                return refuse(
+                    Reason::State,
+                    format!("Policy \"{name}\" is in use by one or more SnapMirror relationships."),
+                );
+            }
+            next.make(Edit::NoPolicy(name));
+        }
+        Verb::PolicyRule { name, label, keep } => {
+            let mut policy = own_policy(&next.rows, &name)?;
+            sound(&label, "SnapMirror label")?;
+            let at = policy.rules.iter().position(|rule| rule.label == label);
+            match (at, keep) {
+                (_, Some(keep)) if !(1..=MAX_KEPT).contains(&keep) => {
+                    return refuse(
+                        Reason::Invalid,
+                        format!("The keep count must be between 1 and {MAX_KEPT}."),
+                    );
+                }
+                (None, None) => return refuse(Reason::NotFound, NO_ENTRIES),
+                (Some(at), None) => {
+                    policy.rules.remove(at);
+                }
+                (Some(at), Some(keep)) => {
+                    if let Some(rule) = policy.rules.get_mut(at) {
+                        rule.keep = keep;
+                    }
+                }
+                (None, Some(keep)) => {
+                    if policy.rules.len() >= MAX_POLICY_RULES {
+                        return refuse(
+                            Reason::Invalid,
+                            format!(
+                                "The policy already has the maximum of {MAX_POLICY_RULES} rules."
+                            ),
+                        );
+                    }
+                    policy.rules.push(Rule { label, keep });
+                }
+            }
+            next.make(Edit::Policy(Arc::new(policy)));
+        }
+        Verb::ScheduleCreate { name, schedule } => {
+            sound(&name, "Schedule")?;
+            if next.rows.schedule(&name).is_some() {
+                return refuse(Reason::Duplicate, "duplicate entry");
+            }
+            if schedule.next(0).is_none() {
+                return refuse(Reason::Invalid, format!("Schedule \"{name}\" never runs."));
+            }
+            next.make(Edit::Schedule(name, schedule));
+        }
+        Verb::ScheduleDelete(name) => {
+            if schedule::named().iter().any(|(n, ..)| *n == name) {
+                return refuse(
+                    Reason::State,
+                    format!("Schedule \"{name}\" cannot be deleted."),
+                );
+            }
+            let used = |e: &Arc<Entry>| e.schedule.as_deref() == Some(name.as_str());
+            if next.rows.entries(0).any(used) {
+                return refuse(Reason::State, format!("Schedule \"{name}\" is in use."));
+            }
+            if next.rows.schedule(&name).is_none() {
+                return refuse(Reason::NotFound, NO_ENTRIES);
+            }
+            next.make(Edit::NoSchedule(name));
+        }
+        Verb::GlobalThrottle { incoming, max } => {
+            if facts.synchronous && max.is_some() {
+                return refuse(
+                    Reason::State,
+                    "Global throttling cannot be enabled because the cluster has \
+                         SnapMirror Synchronous relationships.",
+                );
+            }
+            let max = in_range(max)?;
+            next.make(Edit::Throttle { incoming, max });
+        }
+        Verb::PeerCreate {
+            name,
+            address,
+            fingerprint,
+        } => {
+            let peer = new_peer(&next.rows, name, address, &fingerprint, facts)?;
+            next.make(Edit::Peer(Arc::new(peer)));
+        }
+        Verb::PeerDelete(name) => {
+            if next.rows.uses_peer(&name) {
+                return refuse(
+                    Reason::State,
+                    format!("Peer \"{name}\" is the source of SnapMirror relationships."),
+                );
+            }
+            if next.rows.peer(&name).is_none() {
+                return refuse(Reason::NotFound, NO_ENTRIES);
+            }
+            next.make(Edit::NoPeer(name));
+        }
+        // All others were seen to before.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A fingerprint as people copy it, with colons or without, in either case; as it is stored.
+fn normal(fingerprint: &str) -> Option<String> {
+    let text = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
+    let digits: String = text.chars().filter(|c| *c != ':').collect();
+    let sound = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    sound.then(|| digits.to_ascii_lowercase())
+}
+
+fn new_peer(
+    rows: &Relations,
+    name: String,
+    address: Option<String>,
+    print: &str,
+    facts: &Facts,
+) -> Result<Peer, Refused> {
+    let invalid = |why: String| Refused::new(Reason::Invalid, why);
+    let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.is_empty() || name.len() > 63 || !name.chars().all(sound) {
+        return Err(invalid(format!(
+            "\"{name}\" is not a valid name for a peer."
+        )));
+    }
+    let fingerprint = normal(print).ok_or_else(|| {
+        invalid(format!(
+            "\"{print}\" is not a SHA-256 fingerprint: 64 hexadecimal digits are wanted."
+        ))
+    })?;
+    if fingerprint == facts.fingerprint {
+        return refuse(
+            Reason::Invalid,
+            "That is the fingerprint of this node itself.",
+        );
+    }
+    let has_port = |address: &String| {
+        let parts = address.rsplit_once(':');
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        })
+    };
+    if let Some(address) = address.as_ref().filter(|address| !has_port(address)) {
+        return Err(invalid(format!("\"{address}\" is not HOST:PORT.")));
+    }
+    let mut all = rows.peers();
+    if let Some(same) = all.find(|p| p.name == name || p.fingerprint == fingerprint) {
+        return refuse(
+            Reason::Duplicate,
+            match same.name == name {
+                true => format!("Peer \"{name}\" already exists."),
+                false => format!("Peer \"{}\" already has that fingerprint.", same.name),
+            },
+        );
+    }
+    if rows.peers().count() >= MAX_PEERS {
+        return Err(invalid(format!("There are already {MAX_PEERS} peers.")));
+    }
+    Ok(Peer {
+        name,
+        address,
+        fingerprint,
+    })
+}
+
+fn resync(
+    next: &mut Changes,
+    destination: Path,
+    source: Option<(Path, Path)>,
+    facts: &Facts,
+    now: i64,
+) -> Outcome {
+    let mut entry = match (next.rows.entry(&destination), source) {
+        (None, Some((source, shown))) => {
+            // The other way round: what was copied before is the source now.
+            let reverse = next.rows.entry(&source);
+            let reverse = reverse.filter(|e| e.source == destination).cloned();
+            let live = |e: &Arc<Entry>| e.state != MirrorState::BrokenOff;
+            if reverse.as_ref().is_some_and(live) {
+                return refuse(Reason::State, looped(&source, &destination));
+            }
+            let mut entry = new_entry(&next.rows, source, shown, destination.clone(), facts, now)?;
+            if let Some(reverse) = reverse {
+                entry.policy.clone_from(&reverse.policy);
+            }
+            entry.state = MirrorState::BrokenOff;
+            entry
+        }
+        _ => found(&next.rows, &destination)?,
+    };
+    free(&entry)?;
+    awake(&entry)?;
+    if entry.restore || entry.state == MirrorState::Uninitialized {
+        return refuse(Reason::State, not_initialized(&entry));
+    }
+    let to = destination_side(&destination, facts)?;
+    let from = source_side(&entry, facts)?;
+    large_enough(from, to)?;
+    if common(&from.snapshots, &to.snapshots).is_none() {
+        return refuse(Reason::State, no_common(&entry));
+    }
+    if upstream(&next.rows, Some(&entry.uuid), &entry.source, &destination) {
+        return refuse(Reason::State, looped(&entry.source, &destination));
+    }
+    begin(
+        &mut entry,
+        TransferKind::Resync,
+        Wanted::plain(destination),
+        now,
+    )?;
+    next.put(entry);
+    Ok(())
+}
+
+fn release(next: &mut Changes, destination: &Path) -> Outcome {
+    // More than one where the relationship was deleted at its destination and made again.
+    let known = next.rows.known().into_iter();
+    let gone: Vec<Arc<Known>> = known
+        .filter(|known| known.destination == *destination && !known.released)
+        .cloned()
+        .collect();
+    if gone.is_empty() {
+        return refuse(Reason::NotFound, NO_ENTRIES);
+    }
+    for known in gone {
+        if let Some(entry) = next.rows.named(&known.uuid) {
+            free(entry)?;
+        }
+        let released = true;
+        next.make(Edit::Destination(Arc::new(Known {
+            released,
+            ..Known::clone(&known)
+        })));
+    }
+    Ok(())
+}
+
+/// A relationship that may be, as far as its two ends go.
+fn new_entry(
+    rows: &Relations,
+    source: Path,
+    shown: Path,
+    destination: Path,
+    facts: &Facts,
+    now: i64,
+) -> Result<Entry, Refused> {
+    if source == destination {
+        return refuse(
+            Reason::Invalid,
+            "The source and the destination must be different volumes.",
+        );
+    }
+    if !destination.cluster.is_empty() {
+        return refuse(
+            Reason::State,
+            "This operation must be executed on the destination cluster.",
+        );
+    }
+    if rows.entry(&destination).is_some() {
+        return refuse(
+            Reason::Duplicate,
+            format!("Relationship with destination \"{destination}\" already exists."),
+        );
+    }
+    Ok(Entry {
+        uuid: uuid(facts.unique),
+        number: rows.next_number(),
+        source,
+        shown,
+        destination,
+        policy: DEFAULT_POLICY.to_owned(),
+        schedule: None,
+        throttle: None,
+        tries: TRIES,
+        state: MirrorState::Uninitialized,
+        quiesced: false,
+        scheduled: now,
+        pending: None,
+        last: None,
+        newest: None,
+        trouble: None,
+        restore: false,
+        anew: false,
+        transfers: 0,
+        annotation: String::new(),
+    })
+}
+
+/// Nothing is being done to it.
+fn free(entry: &Entry) -> Outcome {
+    match entry.pending.is_some() {
+        true => refuse(Reason::Busy, "Another transfer is in progress."),
+        false => Ok(()),
     }
 }
 
-fn found<'s>(state: &'s mut State, destination: &Path) -> Result<&'s mut Entry, Refused> {
-    let entry = state.entries.iter_mut();
-    let mut entry = entry.filter(|e| e.destination == *destination);
-    entry
-        .next()
-        .ok_or_else(|| Refused::new(Reason::NotFound, NO_ENTRIES))
+fn known_policy(rows: &Relations, name: String) -> Result<String, Refused> {
+    match rows.policy(&name) {
+        Some(_) => Ok(name),
+        None => refuse(
+            Reason::NotFound,
+            format!("Policy lookup for \"{name}\" failed: entry doesn't exist."),
+        ),
+    }
+}
+
+fn known_schedule(rows: &Relations, name: Option<String>) -> Result<Option<String>, Refused> {
+    match name {
+        Some(name) if rows.schedule(&name).is_none() => {
+            refuse(Reason::NotFound, format!("Schedule \"{name}\" not found."))
+        }
+        name => Ok(name),
+    }
+}
+
+fn found(rows: &Relations, destination: &Path) -> Result<Entry, Refused> {
+    let entry = rows.entry(destination);
+    let missing = || Refused::new(Reason::NotFound, NO_ENTRIES);
+    entry.map(|entry| Entry::clone(entry)).ok_or_else(missing)
 }
 
 fn awake(entry: &Entry) -> Outcome {
@@ -516,14 +588,9 @@ fn awake(entry: &Entry) -> Outcome {
     }
 }
 
-fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: Now) -> Outcome {
+fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: i64) -> Outcome {
     let throttle = wanted.throttle.map(in_range).transpose()?;
-    entry.begin(
-        Work::Transfer(kind),
-        wanted.source_snapshot,
-        throttle,
-        now.wall,
-    );
+    entry.begin(Work::Transfer(kind), wanted.source_snapshot, throttle, now);
     Ok(())
 }
 
@@ -595,16 +662,17 @@ fn has_snapshot(entry: &Entry, wanted: &Wanted, from: &Side) -> Outcome {
     }
 }
 
-/// Whether `source` is, over relationships that copy, made from `destination`.
-fn upstream(entries: &[Entry], source: &Path, destination: &Path) -> bool {
+/// Whether `source` is, over relationships that copy, made from `destination`. `but`: without this one.
+fn upstream(rows: &Relations, but: Option<&str>, source: &Path, destination: &Path) -> bool {
     let mut at = source.clone();
-    for _ in 0..=entries.len() {
+    // Each step goes to another volume unless there is a loop already, which none of these rules admits.
+    for _ in 0..=rows.entries(0).count() {
         if at == *destination {
             return true;
         }
-        let above = entries
-            .iter()
-            .find(|e| e.destination == at && e.state != MirrorState::BrokenOff);
+        let above = rows
+            .entry(&at)
+            .filter(|e| e.state != MirrorState::BrokenOff && but.is_none_or(|but| e.uuid != but));
         match above {
             Some(entry) => at = entry.source.clone(),
             None => return false,
@@ -663,13 +731,13 @@ fn short(text: String, most: usize) -> Result<String, Refused> {
     }
 }
 
-fn own_policy<'s>(state: &'s mut State, name: &str) -> Result<&'s mut Policy, Refused> {
-    if system_policies().iter().any(|p| p.name == name) {
-        return refuse(
+fn own_policy(rows: &Relations, name: &str) -> Result<Policy, Refused> {
+    match rows.policy(name) {
+        Some(policy) if policy.system => refuse(
             Reason::State,
             format!("Policy \"{name}\" is a system policy and cannot be changed."),
-        );
+        ),
+        Some(policy) => Ok(policy),
+        None => refuse(Reason::NotFound, NO_ENTRIES),
     }
-    let policy = state.policies.iter_mut().find(|p| p.name == name);
-    policy.ok_or_else(|| Refused::new(Reason::NotFound, NO_ENTRIES))
 }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_control::rules::replication::hold;
 use weir_control::{
-    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, Role,
-    SnapshotChange, SnapshotOf, Status as GrpcStatus, Within,
+    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, SnapshotChange,
+    SnapshotOf, Status as GrpcStatus, Within,
 };
 use weir_ontap::cluster::{
     Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Throttle, Volume,
@@ -101,17 +102,27 @@ impl AsUser {
     }
 
     fn verb(&self, verb: Verb) -> Answer<()> {
-        let done = self.service.verb(verb, &Facts::none());
-        done.map_err(refused)
+        self.replicate(verb, Facts::none())
+    }
+
+    fn replicate(&self, verb: Verb, facts: Facts) -> Answer<()> {
+        self.submit(Mutation::Replicate { verb, facts })?;
+        self.service.wake();
+        Ok(())
+    }
+
+    /// Where the source of a relationship is found.
+    fn source_of(&self, destination: &Path) -> Option<Path> {
+        let view = self.service.control.view();
+        Some(view.relations.entry(destination)?.source.clone())
     }
 
     /// A verb that has to know of both ends of a relationship that is there.
     fn with_ends(&self, destination: &Path, verb: Verb, peers: bool) -> Answer<()> {
-        let source = self.service.manager.lock().source_of(destination);
-        let source = source.ok_or_else(missing)?;
+        let source = self.source_of(destination).ok_or_else(missing)?;
         let ask = peers || source.cluster.is_empty();
         let facts = self.service.facts(ask.then_some(&source), destination);
-        self.service.verb(verb, &facts).map_err(refused)
+        self.replicate(verb, facts)
     }
 
     fn break_off(&self, destination: Path) -> Answer<()> {
@@ -120,9 +131,11 @@ impl AsUser {
         let until = service.clock.monotonic() + BREAK;
         let mut manager = service.manager.lock();
         loop {
-            let Some(now) = manager.relationship(&destination) else {
+            let view = service.control.view();
+            let Some(entry) = view.relations.entry(&destination) else {
                 return Err(missing());
             };
+            let now = manager.shown(entry);
             if now.state == MirrorState::BrokenOff {
                 return Ok(());
             }
@@ -266,16 +279,13 @@ impl AsUser {
 
     /// Has the control plane carry out what may take a relationship's ground away, and says in ONTAP's words if it would.
     fn unless_needed(&self, doing: &str, mutation: Mutation) -> Answer<()> {
-        let view = self.service.control.view();
-        let why = self.service.hindrance(&mutation, &view);
-        // It is refused there as well, and stands in the audit log.
-        let done = self.submit(mutation);
-        match why {
-            Some(why) if done.is_err() => {
-                Err(Failure::new(Reason::State, why.in_ontaps_words(doing)))
+        self.submit(mutation.clone()).map_err(|failure| {
+            let view = self.service.control.view();
+            match hold(&view, &mutation) {
+                Some(why) => Failure::new(Reason::State, why.in_ontaps_words(doing)),
+                None => failure,
             }
-            _ => done,
-        }
+        })
     }
 
     fn snapshot_change(&self, change: Change) -> Answer<()> {
@@ -368,7 +378,7 @@ impl AsUser {
                     tries,
                     annotation,
                 };
-                service.verb(verb, &facts).map_err(refused)
+                self.replicate(verb, facts)
             }
             Change::Modify {
                 destination,
@@ -411,14 +421,23 @@ impl AsUser {
             }
             Change::Quiesce(destination) => self.verb(Verb::Quiesce(destination)),
             Change::Resume(destination) => self.verb(Verb::Resume(destination)),
-            Change::Abort { destination, hard } => self.verb(Verb::Abort { destination, hard }),
+            Change::Abort { destination, hard } => {
+                let view = service.control.view();
+                let entry = view.relations.entry(&destination);
+                let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
+                let facts = Facts {
+                    running,
+                    ..Facts::none()
+                };
+                self.replicate(Verb::Abort { destination, hard }, facts)
+            }
             Change::Break(destination) => self.break_off(destination),
             Change::Resync {
                 destination,
                 source,
                 ..
             } => {
-                let known = service.manager.lock().source_of(&destination);
+                let known = self.source_of(&destination);
                 let (found, source) = match (known, source) {
                     (Some(found), _) => (found, None),
                     (None, Some(shown)) => {
@@ -432,7 +451,7 @@ impl AsUser {
                     destination,
                     source,
                 };
-                service.verb(verb, &facts).map_err(refused)
+                self.replicate(verb, facts)
             }
             Change::Restore {
                 source,
@@ -456,7 +475,7 @@ impl AsUser {
                     source_snapshot,
                     throttle,
                 };
-                service.verb(verb, &facts).map_err(refused)
+                self.replicate(verb, facts)
             }
             Change::Release(destination) => self.verb(Verb::Release(destination)),
             Change::Delete(destination) => self.verb(Verb::Delete(destination)),
@@ -553,15 +572,17 @@ impl Cluster for AsUser {
     }
 
     fn relationships(&self) -> Vec<Relationship> {
-        self.service.manager.lock().relationships()
+        let view = self.service.control.view();
+        self.service.manager.lock().relationships(&view.relations)
     }
 
     fn destinations(&self) -> Vec<Relationship> {
-        self.service.manager.lock().destinations()
+        let view = self.service.control.view();
+        self.service.manager.lock().destinations(&view.relations)
     }
 
     fn policies(&self) -> Vec<Policy> {
-        self.service.manager.lock().policies()
+        self.service.control.view().relations.policies()
     }
 
     fn schedules(&self) -> Vec<NamedSchedule> {
@@ -572,10 +593,11 @@ impl Cluster for AsUser {
             about: about.to_owned(),
             system: true,
         });
-        let own = self.service.manager.lock().own_schedules().into_iter();
+        let view = self.service.control.view();
+        let own = view.relations.own_schedules();
         let own = own.map(|(name, schedule)| NamedSchedule {
-            name,
-            schedule,
+            name: name.clone(),
+            schedule: *schedule,
             about: String::new(),
             system: false,
         });
@@ -605,7 +627,13 @@ impl Cluster for AsUser {
     }
 
     fn global_throttle(&self, incoming: bool) -> Throttle {
-        match self.service.manager.lock().global_throttle(incoming) {
+        match self
+            .service
+            .control
+            .view()
+            .relations
+            .global_throttle(incoming)
+        {
             Global::Unset => Throttle::Unset,
             Global::Unlimited => Throttle::Unlimited,
             Global::Max(kbs) => Throttle::Max(kbs),
@@ -613,15 +641,18 @@ impl Cluster for AsUser {
     }
 
     fn peers(&self) -> Vec<Peer> {
-        let all = self.service.peers.list().into_iter();
-        all.map(|peer| Peer {
-            name: peer.name,
-            address: peer.address,
-            fingerprint: peer.fingerprint,
-            available: peer.available.as_ref().map(Result::is_ok),
-            reason: peer.available.and_then(Result::err),
-        })
-        .collect()
+        let view = self.service.control.view();
+        let shown = view.relations.peers().map(|peer| {
+            let available = self.service.peers.available(&peer.name);
+            Peer {
+                name: peer.name.clone(),
+                address: peer.address.clone(),
+                fingerprint: peer.fingerprint.clone(),
+                available: available.as_ref().map(Result::is_ok),
+                reason: available.and_then(Result::err),
+            }
+        });
+        shown.collect()
     }
 
     fn fingerprint(&self) -> String {
@@ -633,71 +664,6 @@ impl Cluster for AsUser {
     }
 
     fn change(&self, change: Change) -> Result<(), Failure> {
-        self.allowed(&change)?;
-        match change {
-            // Mutations of the control plane, which keeps the audit log itself.
-            Change::SnapshotCreate { .. }
-            | Change::SnapshotDelete { .. }
-            | Change::SnapshotRename { .. }
-            | Change::SnapshotModify { .. }
-            | Change::SnapshotRestore { .. }
-            | Change::VolumeCreate { .. }
-            | Change::VolumeDelete(_)
-            | Change::VolumeClone { .. }
-            | Change::VolumeSplit(_) => self.carry_out(change),
-            change => self.audited(change),
-        }
-    }
-}
-
-impl AsUser {
-    /// Checks the user's role. A paired node may read everything for as long as it is paired, which is more than an editor's
-    /// token grants and outlives it: who has access is for administrators, as tokens are.
-    fn allowed(&self, change: &Change) -> Answer<()> {
-        let least = match change {
-            Change::PeerCreate { .. } | Change::PeerDelete(_) => Role::Admin,
-            _ => Role::Editor,
-        };
-        if self.actor.role >= least {
-            return Ok(());
-        }
-        let (verb, _) = change.subject();
-        Err(Failure::new(
-            Reason::Denied,
-            format!(
-                "\"{verb}\" takes the role {}; this request has the role {}.",
-                least.as_str(),
-                self.actor.role.as_str()
-            ),
-        ))
-    }
-
-    /// Carries out what the control plane knows nothing of, with a line in its audit log.
-    fn audited(&self, change: Change) -> Answer<()> {
-        let (verb, target) = change.subject();
-        let queues = matches!(
-            change,
-            Change::Initialize { .. }
-                | Change::Update { .. }
-                | Change::Resync { .. }
-                | Change::Restore { .. }
-        );
-        let control = &self.service.control;
-        let line = control.audited(&self.actor, verb, &target);
-        let line = self.service.runtime.block_on(line);
-        let line = line.map_err(|why| refusal(&why))?;
-        let outcome = self.carry_out(change);
-        let words = match &outcome {
-            Ok(()) if queues => "queued".to_owned(),
-            Ok(()) => "done".to_owned(),
-            Err(why) if why.reason == Reason::Failed => format!("failed: {why}"),
-            Err(why) => format!("refused: {why}"),
-        };
-        control.outcome(line, &words);
-        outcome
-    }
-
-    fn carry_out(&self, change: Change) -> Answer<()> {
         match change {
             Change::SnapshotCreate { .. }
             | Change::SnapshotDelete { .. }
@@ -715,14 +681,7 @@ impl AsUser {
                 let (name, force) = (self.volume(&path)?.name.clone(), true);
                 self.unless_needed("delete", Mutation::DeleteVolume { name, force })
             }
-            Change::VolumeProtect(path) => {
-                let volume = self.volume(&path)?;
-                let protected = self.service.engine.protect(&volume.key);
-                protected.map_err(|error| {
-                    let text = format!("Volume \"{path}\" could not be protected: {error}");
-                    Failure::new(Reason::State, text)
-                })
-            }
+            Change::VolumeProtect(path) => self.protect(&path),
             Change::VolumeClone {
                 path,
                 parent,
@@ -737,33 +696,47 @@ impl AsUser {
                 address,
                 fingerprint,
             } => {
-                let peers = &self.service.peers;
-                let made = peers.create(&name, address.as_deref(), &fingerprint);
-                made.map_err(|why| {
-                    let reason = match why.contains("already") {
-                        true => Reason::Duplicate,
-                        false => Reason::Invalid,
-                    };
-                    Failure::new(reason, why)
-                })
+                let own = self.service.peers.fingerprint.clone();
+                let facts = Facts {
+                    fingerprint: own,
+                    ..Facts::none()
+                };
+                let verb = Verb::PeerCreate {
+                    name,
+                    address,
+                    fingerprint,
+                };
+                self.replicate(verb, facts)
             }
-            Change::PeerDelete(name) => self.delete_peer(&name),
+            Change::PeerDelete(name) => {
+                self.verb(Verb::PeerDelete(name))?;
+                self.service.peers.deleted();
+                Ok(())
+            }
             change => self.mirror_change(change),
         }
     }
+}
 
-    fn delete_peer(&self, name: &str) -> Answer<()> {
-        let uses = self.service.manager.lock().uses_peer(name);
-        if uses {
-            return Err(Failure::new(
-                Reason::State,
-                format!("Peer \"{name}\" is the source of SnapMirror relationships."),
-            ));
-        }
-        match self.service.peers.delete(name) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(missing()),
-            Err(why) => Err(Failure::new(Reason::Failed, why)),
-        }
+impl AsUser {
+    /// Protects a volume, which the catalog knows nothing of, with a line in its audit log.
+    fn protect(&self, path: &Path) -> Answer<()> {
+        let volume = self.volume(path)?;
+        let control = &self.service.control;
+        let verb = "volume create -type DP";
+        let target = path.to_string();
+        let line = control.audited(&self.actor, verb, &target);
+        let line = self.service.runtime.block_on(line);
+        let line = line.map_err(|why| refusal(&why))?;
+        let protected = self.service.engine.protect(&volume.key);
+        let words = match &protected {
+            Ok(()) => "done".to_owned(),
+            Err(why) => format!("refused: {why}"),
+        };
+        control.outcome(line, &words);
+        protected.map_err(|error| {
+            let text = format!("Volume \"{path}\" could not be protected: {error}");
+            Failure::new(Reason::State, text)
+        })
     }
 }

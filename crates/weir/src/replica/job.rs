@@ -162,7 +162,7 @@ async fn dial(service: &Arc<Replication>, source: &Path) -> Outcome<Link> {
     if !source.cluster.is_empty() {
         let outcome = dial_peer(service, &source.cluster).await;
         let seen = outcome.as_ref().map(|_| ()).map_err(|f| said(f.clone()));
-        service.peers.seen(&source.cluster, seen);
+        service.peers.note(&source.cluster, seen);
         return outcome;
     }
     let (ours, theirs) = tokio::io::duplex(PIPE);

@@ -156,7 +156,7 @@ async fn welcome(
     stream: TcpStream,
     config: Arc<ServerConfig>,
     leave: &Notify,
-) -> Option<(TlsStream<tokio::net::TcpStream>, Peer)> {
+) -> Option<(TlsStream<tokio::net::TcpStream>, Arc<Peer>)> {
     let from = stream.peer_addr();
     let prepared = peers::prepare(&stream).and_then(|()| tokio::net::TcpStream::from_std(stream));
     let stream = prepared.ok()?;
@@ -177,7 +177,7 @@ async fn welcome(
     let shown = tls.get_ref().1.peer_certificates();
     // It may have been deleted since its certificate was looked at.
     let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
-    service.peers.seen(&peer.name, Ok(()));
+    service.peers.note(&peer.name, Ok(()));
     Some((tls, peer))
 }
 

@@ -11,7 +11,7 @@ impl Replication {
     /// All relationships whose destination is here.
     pub fn render(&self) -> String {
         let now = self.now();
-        let all = self.manager.lock().relationships();
+        let all = self.manager.lock().relationships(&self.rows());
         let counted = |uuid: &str| {
             let moved = self.moved.lock().get(uuid).cloned().unwrap_or_default();
             let read = |n: &AtomicU64| n.load(Ordering::Relaxed);

@@ -1,17 +1,16 @@
-//! Replication in the server: the manager of relationships, and what moves bytes for it.
+//! Replication in the server: what moves bytes for relationships.
 //!
-//! [`weir_replica::manager`] decides; this carries out. One thread (`weir-mirror`) lets time pass for the manager and takes
-//! its orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the source for
+//! Relationships are rows of the catalog, and [`weir_replica::manager`] decides what is to be done for them; this carries it
+//! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
+//! manager's orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the source for
 //! what there is, plans, receives, lets go of what is no longer kept. The source's side ([`serve`]) is a thread, too, on
 //! whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with the same frames
 //! ([`link`]) and under the same throttles ([`gate`]). Threads, because both sides wait for disks.
 //!
-//! The manager's state is one file in the data folder, replaced as a whole. Locks are taken in the order: manager, then
-//! anything else; none is held while a volume or a peer is waited for.
+//! No lock is held while the catalog, a volume or a peer is waited for.
 
 mod cluster;
 mod gate;
-mod guard;
 mod job;
 mod link;
 mod listen;
@@ -26,17 +25,18 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path as Folder, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use uuid::Uuid;
 use weir_base::{Clock, Rng};
 use weir_control::Control;
 use weir_replica::manager::{
-    Event, Facts, Job, Journal, Manager, Now, Order, Reason, Refused, Side, Verb,
+    Event, Facts, Job, Manager, Now, Order, Reason, Refused, Relations, Side, Step,
 };
 use weir_replica::model::Path;
 use weir_replica::plan;
@@ -48,12 +48,14 @@ pub use cluster::AsUser;
 use gate::Gate;
 use peers::Peers;
 
-/// The manager's state, in the data folder.
-const JOURNAL: &str = "replication.json";
+/// Where versions before the first release kept relationships and peers, in the data folder.
+const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
 /// This node's identity among nodes.
 const NODE: &str = "node-id";
 /// The manager looks at the clock so often.
 const TICK: Duration = Duration::from_millis(500);
+/// Between two tries to write into the catalog what has happened.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How long a stop waits for transfers to end their sentence.
 const STOP: Duration = Duration::from_secs(20);
 
@@ -80,7 +82,11 @@ pub struct Parts {
 /// See the module's head.
 pub struct Replication {
     manager: Mutex<Manager>,
+    /// With `manager`: something is not what it was.
     changed: Condvar,
+    inbox: Mutex<Inbox>,
+    /// With `inbox`: it is not empty, or rows have changed.
+    wakeup: Condvar,
     engine: Arc<Engine>,
     control: Arc<Control>,
     runtime: Handle,
@@ -111,16 +117,17 @@ struct Moved {
     wire: AtomicU64,
 }
 
-/// The journal as a file.
-struct File(PathBuf);
+/// Dropped when a step is in the rows, or will not come there because the server stops.
+type Written = mpsc::Sender<()>;
 
-impl Journal for File {
-    fn write(&mut self, contents: &[u8]) -> Result<(), String> {
-        state::replace(&self.0, JOURNAL, contents).map_err(|e| {
-            tracing::error!(%e, "{} cannot be written", self.0.join(JOURNAL).display());
-            e.to_string()
-        })
-    }
+/// What `weir-mirror` is to see to.
+#[derive(Default)]
+struct Inbox {
+    /// What has happened and is not in the rows yet, in order, and who waits until it is. Bounded by what runs: each thread
+    /// waits for its own.
+    steps: Vec<(Step, Written)>,
+    /// Rows have changed.
+    woken: bool,
 }
 
 /// Counts a thread for as long as it runs.
@@ -133,23 +140,32 @@ impl Drop for Thread {
 }
 
 impl Replication {
-    /// Goes on where the data folder's journal ends.
+    /// Goes on with what the rows say.
     ///
     /// # Errors
-    /// Files that cannot be read or made.
+    /// Files that cannot be read or made, or that are of an earlier form.
     pub fn start(parts: Parts) -> Result<Arc<Replication>> {
-        let contents = state::read(&parts.data.join(JOURNAL)).context(JOURNAL)?;
-        let journal = Box::new(File(parts.data.clone()));
-        let manager = Manager::open(contents.as_deref(), journal)
-            .map_err(|why| anyhow!("{}: {why}", parts.data.join(JOURNAL).display()))?;
+        let earlier = EARLIER.map(|name| parts.data.join(name));
+        if let Some(file) = earlier.iter().find(|file| file.exists()) {
+            return Err(anyhow!(
+                "{}: relationships and peers of a version before the first release. They are rows of the catalog now and \
+                 are not taken over. Move the file away, pair the nodes again (`cluster peer create`), and make each \
+                 relationship again with `snapmirror resync -source-path … -destination-path …`, which goes on from the \
+                 newest common snapshot",
+                file.display()
+            ));
+        }
         let node = node(&parts.data, &*parts.rng)?;
         let listening = match &parts.listener {
             Some(listener) => Some(listener.local_addr()?),
             None => None,
         };
+        let peers = Peers::open(&parts.data, Arc::clone(&parts.control))?;
         let service = Arc::new(Replication {
-            manager: Mutex::new(manager),
+            manager: Mutex::default(),
             changed: Condvar::new(),
+            inbox: Mutex::default(),
+            wakeup: Condvar::new(),
             incoming: Gate::new(Arc::clone(&parts.clock)),
             outgoing: Gate::new(Arc::clone(&parts.clock)),
             engine: parts.engine,
@@ -158,7 +174,7 @@ impl Replication {
             clock: parts.clock,
             rng: parts.rng,
             jobs: Mutex::default(),
-            peers: Peers::open(&parts.data)?,
+            peers,
             name: parts.name,
             node,
             listening,
@@ -172,7 +188,6 @@ impl Replication {
         if let Some(listener) = parts.listener {
             listen::start(&service, listener)?;
         }
-        service.stand_guard();
         service.spawn("weir-mirror", Replication::drive)?;
         Ok(service)
     }
@@ -185,6 +200,7 @@ impl Replication {
         for job in self.jobs.lock().values() {
             job.send_replace(true);
         }
+        self.wake();
         let until = self.clock.monotonic() + STOP;
         while self.threads.load(Ordering::Acquire) > 0 && self.clock.monotonic() < until {
             let mut manager = self.manager.lock();
@@ -224,19 +240,71 @@ impl Replication {
     }
 
     fn drive(self: &Arc<Self>) {
-        let mut manager = self.manager.lock();
+        let mut ticked = None;
         while !self.stopping() {
-            manager.tick(self.now());
-            let orders = manager.orders();
-            if orders.is_empty() {
-                self.changed.wait_for(&mut manager, TICK);
-                continue;
+            let now = self.now();
+            let posted = std::mem::take(&mut self.inbox.lock().steps);
+            let (mut steps, waiting): (Vec<Step>, Vec<Written>) = posted.into_iter().unzip();
+            let tick = u64::try_from(TICK.as_millis()).unwrap_or(u64::MAX);
+            if ticked.is_none_or(|at| now.ms >= at + tick) {
+                ticked = Some(now.ms);
+                let view = self.control.view();
+                steps.extend(self.manager.lock().due(&view.relations, now));
             }
-            MutexGuard::unlocked(&mut manager, || {
-                for order in orders {
-                    self.carry_out(order);
-                }
-            });
+            if !steps.is_empty() && !self.settle(&steps) {
+                return;
+            }
+            drop(waiting);
+            let view = self.control.view();
+            let orders = self.manager.lock().reconcile(&view.relations, now);
+            for order in orders {
+                self.carry_out(order);
+            }
+            // Under the lock: who has looked before waits by now.
+            drop(self.manager.lock());
+            self.changed.notify_all();
+            let mut inbox = self.inbox.lock();
+            if inbox.steps.is_empty() && !inbox.woken {
+                self.wakeup.wait_for(&mut inbox, TICK);
+            }
+            inbox.woken = false;
+        }
+    }
+
+    /// Writes into the rows what has happened, however often the catalog fails meanwhile; `false`: the server stops.
+    fn settle(&self, steps: &[Step]) -> bool {
+        loop {
+            let written = self.runtime.block_on(self.control.settle(steps));
+            let Err(why) = written else { return true };
+            if self.stopping() {
+                return false;
+            }
+            tracing::warn!(%why, "what has become of transfers cannot be written down; trying again");
+            let mut inbox = self.inbox.lock();
+            self.wakeup.wait_for(&mut inbox, AGAIN);
+        }
+    }
+
+    /// Has `weir-mirror` compare what runs with the rows.
+    fn wake(&self) {
+        self.inbox.lock().woken = true;
+        self.wakeup.notify_one();
+    }
+
+    /// Something has happened that rows are to know.
+    fn post(&self, step: Step) -> mpsc::Receiver<()> {
+        let (written, waits) = mpsc::channel();
+        self.inbox.lock().steps.push((step, written));
+        self.wakeup.notify_one();
+        waits
+    }
+
+    /// The same; when this returns the rows know it, so that nobody takes for superfluous what they need. Not for the thread
+    /// that writes it down.
+    fn happened(&self, step: Step) {
+        let waits = self.post(step);
+        while waits.recv_timeout(AGAIN) == Err(mpsc::RecvTimeoutError::Timeout) && !self.stopping()
+        {
         }
     }
 
@@ -258,6 +326,7 @@ impl Replication {
             } => {
                 let forgotten = self.spawn("weir-release", move |service| {
                     service.forget(&relationship, &source);
+                    service.happened(Step::Forgotten(relationship));
                 });
                 if let Err(error) = forgotten {
                     tracing::warn!(%error, "snapshots of a released relationship stay");
@@ -278,7 +347,11 @@ impl Replication {
         if let Err(error) = begun {
             self.jobs.lock().remove(&id);
             let failure = weir_replica::manager::Failure::Retry(error.to_string());
-            self.event(id, Event::Ended(Err(failure)));
+            let ended = Event::Ended(Err(failure));
+            if let Some(step) = self.manager.lock().event(id, ended, self.now()) {
+                // This is the thread that writes it down.
+                drop(self.post(step));
+            }
         }
     }
 
@@ -289,31 +362,26 @@ impl Replication {
     /// Nothing more is heard of when the server stops: what has not ended by then is begun again.
     fn event_at(&self, id: u64, event: Event, now: Now) {
         if !self.stopping() {
-            self.manager.lock().event(id, event, now);
+            let step = self.manager.lock().event(id, event, now);
+            if let Some(step) = step {
+                self.happened(step);
+            }
         }
         self.changed.notify_all();
     }
 
-    /// Carries out a verb, with what it needs to know.
-    fn verb(&self, verb: Verb, facts: &Facts) -> Result<(), Refused> {
-        let outcome = self.manager.lock().change(verb, facts, self.now());
-        self.changed.notify_all();
-        outcome
+    /// What rows say now.
+    fn rows(&self) -> Relations {
+        self.control.view().relations.clone()
     }
 
     /// The volume of this node at this path.
     fn local(&self, vserver: &str, volume: &str) -> Result<Arc<weir_control::Volume>, Refused> {
         let view = self.control.view();
-        let within = weir_control::Within {
-            project: vserver,
-            location: "-",
-            after: None,
-        };
-        let mut named = view.volumes(&within).filter(|v| &*v.name.id == volume);
-        match (named.next(), named.next()) {
-            (None, _) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
-            (Some(one), None) => Ok(Arc::clone(one)),
-            (Some(one), Some(other)) => Err(Refused::new(
+        match view.volume_at(&Path::local(vserver, volume)) {
+            Ok(Some(found)) => Ok(Arc::clone(found)),
+            Ok(None) => Err(Refused::new(Reason::NotFound, "entry doesn't exist")),
+            Err([one, other]) => Err(Refused::new(
                 Reason::Invalid,
                 format!(
                     "{vserver}:{volume} is in more than one location: {} and {}",
@@ -333,7 +401,7 @@ impl Replication {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
         let path = Path::local(vserver, volume);
-        let needed = self.manager.lock().needed(&path);
+        let needed = self.control.view().relations.needed(&path);
         let all = found.snapshots();
         let mirror = found.mirror();
         let exported = mirror.as_ref().and_then(|m| m.exported);
@@ -392,6 +460,8 @@ impl Replication {
             },
             destination: side(self.describe(&destination.vserver, &destination.volume)),
             synchronous: false,
+            running: false,
+            fingerprint: String::new(),
         }
     }
 
@@ -421,7 +491,7 @@ impl Replication {
         };
         let mut found = Vec::new();
         let mut silent = Vec::new();
-        for peer in self.peers.list() {
+        for peer in self.control.view().relations.peers() {
             if peer.address.is_none() {
                 continue;
             }

@@ -5,9 +5,9 @@
 //! whoever shows a certificate whose sum is not among the peers', or has not its key, does not get past the handshake.
 //! Names, validity and issuers in certificates mean nothing here, so nothing of them is looked at.
 
-use std::fs;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
@@ -27,39 +26,24 @@ use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
     SignatureScheme,
 };
+use weir_control::Control;
+pub use weir_replica::manager::Peer;
 
 use crate::state;
 
-/// The peers, in the data folder.
-const PEERS: &str = "peers.json";
 /// This node's certificate and key.
 const CERTIFICATE: &str = "replication-cert.pem";
 const KEY: &str = "replication-key.pem";
-/// More are no pairing but an accident.
-const MOST: usize = 256;
 /// A connection has to come about within this.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A peer that is gone is noticed after about this.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Another node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
-    /// What it is called here.
-    pub name: String,
-    /// `host:port`; `None` where only it connects to us.
-    pub address: Option<String>,
-    /// SHA-256 of its certificate, lower-case hexadecimal.
-    pub fingerprint: String,
-    /// Whether it answered when it was last asked, and if not, why.
-    #[serde(skip)]
-    pub available: Option<Result<(), String>>,
-}
-
-/// All of them, and this node's own certificate.
+/// This node's own certificate, and the peers that the catalog has.
 pub struct Peers {
-    folder: PathBuf,
-    list: Arc<Mutex<Vec<Peer>>>,
+    control: Arc<Control>,
+    /// How it went when they were last asked, by name.
+    seen: Mutex<HashMap<String, Result<(), String>>>,
     /// Changes with each deletion.
     deleted: watch::Sender<()>,
     chain: Vec<CertificateDer<'static>>,
@@ -75,20 +59,12 @@ fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     sum.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A fingerprint as people copy it: with colons or without, in either case.
-fn normal(fingerprint: &str) -> Option<String> {
-    let text = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
-    let digits: String = text.chars().filter(|c| *c != ':').collect();
-    let sound = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    sound.then(|| digits.to_ascii_lowercase())
-}
-
 impl Peers {
     /// Of a data folder. The certificate is made at the first start.
     ///
     /// # Errors
     /// Files that cannot be read, written or understood.
-    pub fn open(folder: &Path) -> Result<Peers> {
+    pub fn open(folder: &Path, control: Arc<Control>) -> Result<Peers> {
         let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
         // The key is written first: where the certificate is, both are whole.
         if !certificate.exists() {
@@ -106,14 +82,9 @@ impl Peers {
             .ok_or_else(|| anyhow!("{}: no certificate", certificate.display()))?;
         let private =
             PrivateKeyDer::from_pem_file(&key).with_context(|| key.display().to_string())?;
-        let list: Vec<Peer> = match fs::read(folder.join(PEERS)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| PEERS.to_owned())?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).context(PEERS),
-        };
         Ok(Peers {
-            folder: folder.to_owned(),
-            list: Arc::new(Mutex::new(list)),
+            control,
+            seen: Mutex::default(),
             deleted: watch::Sender::new(()),
             fingerprint: fingerprint(own),
             key: private,
@@ -122,89 +93,20 @@ impl Peers {
         })
     }
 
-    /// By name.
-    pub fn list(&self) -> Vec<Peer> {
-        self.list.lock().clone()
-    }
-
     /// One of them.
-    pub fn get(&self, name: &str) -> Option<Peer> {
-        self.list.lock().iter().find(|p| p.name == name).cloned()
+    pub fn get(&self, name: &str) -> Option<Arc<Peer>> {
+        self.control.view().relations.peer(name).cloned()
     }
 
-    /// Adds one.
-    ///
-    /// # Errors
-    /// Why not, in words; nothing has changed.
-    pub fn create(&self, name: &str, address: Option<&str>, print: &str) -> Result<(), String> {
-        let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > 63 || !name.chars().all(sound) {
-            return Err(format!("\"{name}\" is not a valid name for a peer."));
-        }
-        let fingerprint = normal(print).ok_or_else(|| {
-            format!("\"{print}\" is not a SHA-256 fingerprint: 64 hexadecimal digits are wanted.")
-        })?;
-        if fingerprint == self.fingerprint {
-            return Err("That is the fingerprint of this node itself.".to_owned());
-        }
-        if let Some(address) = address {
-            let port = address.rsplit_once(':').and_then(|(host, port)| {
-                port.parse::<u16>()
-                    .ok()
-                    .filter(|port| *port > 0 && !host.is_empty())
-            });
-            if port.is_none() {
-                return Err(format!("\"{address}\" is not HOST:PORT."));
-            }
-        }
-        let mut list = self.list.lock();
-        let same = list
-            .iter()
-            .find(|p| p.name == name || p.fingerprint == fingerprint);
-        if let Some(same) = same {
-            return Err(match same.name == name {
-                true => format!("Peer \"{name}\" already exists."),
-                false => format!("Peer \"{}\" already has that fingerprint.", same.name),
-            });
-        }
-        if list.len() >= MOST {
-            return Err(format!("There are already {MOST} peers."));
-        }
-        let mut next = list.clone();
-        next.push(Peer {
-            name: name.to_owned(),
-            address: address.map(str::to_owned),
-            fingerprint,
-            available: None,
-        });
-        next.sort_by(|a, b| a.name.cmp(&b.name));
-        self.write(&next)?;
-        *list = next;
-        Ok(())
-    }
-
-    /// Takes one away; whether it was there. Its connections end, with the transfers on them.
-    ///
-    /// # Errors
-    /// It cannot be written down.
-    pub fn delete(&self, name: &str) -> Result<bool, String> {
-        let mut list = self.list.lock();
-        let mut next = list.clone();
-        next.retain(|p| p.name != name);
-        let there = next.len() < list.len();
-        if there {
-            self.write(&next)?;
-            *list = next;
-            self.deleted.send_replace(());
-        }
-        Ok(there)
+    /// Notes that one was deleted: its connections end, with the transfers on them.
+    pub fn deleted(&self) {
+        self.deleted.send_replace(());
     }
 
     /// Whether this is a peer still: of this name, with this certificate.
     pub fn has(&self, peer: &Peer) -> bool {
-        let list = self.list.lock();
-        list.iter()
-            .any(|p| p.name == peer.name && p.fingerprint == peer.fingerprint)
+        let now = self.get(&peer.name);
+        now.is_some_and(|now| now.fingerprint == peer.fingerprint)
     }
 
     /// Waits until this is no peer any more.
@@ -217,25 +119,22 @@ impl Peers {
         }
     }
 
-    fn write(&self, list: &[Peer]) -> Result<(), String> {
-        let bytes = serde_json::to_vec_pretty(list).map_err(|e| e.to_string())?;
-        state::replace(&self.folder, PEERS, &bytes)
-            .map_err(|e| format!("The change could not be recorded: {e}"))
+    /// Notes how asking a peer went.
+    pub fn note(&self, name: &str, outcome: Result<(), String>) {
+        self.seen.lock().insert(name.to_owned(), outcome);
     }
 
-    /// Notes how asking a peer went.
-    pub fn seen(&self, name: &str, outcome: Result<(), String>) {
-        let mut list = self.list.lock();
-        if let Some(peer) = list.iter_mut().find(|p| p.name == name) {
-            peer.available = Some(outcome);
-        }
+    /// Whether a peer answered when it was last asked, and if not, why.
+    pub fn available(&self, name: &str) -> Option<Result<(), String>> {
+        self.seen.lock().get(name).cloned()
     }
 
     /// Who showed this certificate.
-    pub fn of(&self, certificate: &CertificateDer<'_>) -> Option<Peer> {
+    pub fn of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Peer>> {
         let print = fingerprint(certificate);
-        let list = self.list.lock();
-        list.iter().find(|p| p.fingerprint == print).cloned()
+        let view = self.control.view();
+        let mut all = view.relations.peers();
+        all.find(|p| p.fingerprint == print).cloned()
     }
 
     /// For who connects to us.
@@ -244,7 +143,7 @@ impl Peers {
     /// Certificate and key do not belong together.
     pub fn server(&self) -> Result<Arc<ServerConfig>> {
         let pinned = Arc::new(Pinned {
-            known: Known::Any(Arc::clone(&self.list)),
+            known: Known::Any(Arc::clone(&self.control)),
             provider: Arc::clone(&self.provider),
         });
         let config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -313,7 +212,7 @@ struct Pinned {
 
 enum Known {
     One(String),
-    Any(Arc<Mutex<Vec<Peer>>>),
+    Any(Arc<Control>),
 }
 
 impl std::fmt::Debug for Known {
@@ -330,7 +229,10 @@ impl Pinned {
         let print = fingerprint(shown);
         let known = match &self.known {
             Known::One(one) => *one == print,
-            Known::Any(list) => list.lock().iter().any(|p| p.fingerprint == print),
+            Known::Any(control) => {
+                let view = control.view();
+                view.relations.peers().any(|p| p.fingerprint == print)
+            }
         };
         match known {
             true => Ok(()),
@@ -431,42 +333,5 @@ impl ClientCertVerifier for Pinned {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_outlive_the_server_and_nonsense_changes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let peers = Peers::open(dir.path()).unwrap();
-        let print = "AB:".repeat(31) + "AB";
-        peers.create("far", Some("10.0.0.7:8051"), &print).unwrap();
-        for (name, address, print, words) in [
-            ("far", None, "cd".repeat(32), "already exists"),
-            (
-                "near",
-                None,
-                "ab".repeat(32),
-                "already has that fingerprint",
-            ),
-            ("a b", None, "cd".repeat(32), "not a valid name"),
-            ("near", Some("nowhere"), "cd".repeat(32), "not HOST:PORT"),
-            ("near", Some(":1"), "cd".repeat(32), "not HOST:PORT"),
-            ("near", None, "cd".repeat(31), "not a SHA-256 fingerprint"),
-            ("near", None, peers.fingerprint.clone(), "this node itself"),
-        ] {
-            let why = peers.create(name, address, &print).unwrap_err();
-            assert!(why.contains(words), "{why}");
-        }
-        let again = Peers::open(dir.path()).unwrap();
-        assert_eq!(again.fingerprint, peers.fingerprint);
-        assert_eq!(again.list(), peers.list());
-        assert_eq!(again.list()[0].fingerprint, "ab".repeat(32));
-        assert!(again.delete("far").unwrap());
-        assert!(!again.delete("far").unwrap());
-        assert_eq!(Peers::open(dir.path()).unwrap().list(), []);
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_replica::manager::Reason;
+use weir_replica::manager::{Reason, Step};
 use weir_replica::model::Path;
 use weir_replica::plan;
 use weir_replica::retention::SM_CREATED;
@@ -202,9 +202,12 @@ async fn answer(
             send(service, peer, &pass, link, sender).await?;
             if let Some(mut to) = Path::parse(&destination) {
                 to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
-                let at = service.now().wall;
-                let mut manager = service.manager.lock();
-                manager.served(&relationship, &path(&volume), &to, at, target);
+                service.happened(Step::Served {
+                    relationship,
+                    source: path(&volume),
+                    destination: to,
+                    newest: target,
+                });
             }
             Ok(())
         }

@@ -1,13 +1,12 @@
 //! Two nodes in one process: engines in memory, catalogs in files, TLS over the loopback between them.
 
-use std::path::Path as Folder;
 use std::sync::mpsc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use weir_base::{SeededRng, SystemClock, Time};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
-use weir_ontap::{Cluster as _, execute};
+use weir_ontap::{Change, Cluster as _, execute};
 use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
 use weir_replica::wire::{Hello, Message as _};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
@@ -199,16 +198,33 @@ impl Station {
     }
 
     fn relationship(&self, to: &str) -> Relationship {
-        let path = Path::parse(to).unwrap();
-        self.service.manager.lock().relationship(&path).unwrap()
+        self.find(to).unwrap()
+    }
+
+    fn find(&self, to: &str) -> Option<Relationship> {
+        let rows = self.service.rows();
+        let entry = rows.entry(&Path::parse(to).unwrap())?;
+        Some(self.service.manager.lock().shown(entry))
+    }
+
+    /// Pairs another node with this one.
+    fn peer(&self, name: &str, address: Option<&str>, print: &str) {
+        let address = address.map(str::to_owned);
+        let change = Change::PeerCreate {
+            name: name.to_owned(),
+            address,
+            fingerprint: print.to_owned(),
+        };
+        self.user.change(change).unwrap();
     }
 
     /// Waits until nothing is going on.
     fn rests(&self, to: &str) -> Relationship {
-        let mut manager = self.service.manager.lock();
         let path = Path::parse(to).unwrap();
+        let mut manager = self.service.manager.lock();
         loop {
-            let now = manager.relationship(&path).unwrap();
+            let rows = self.service.rows();
+            let now = manager.shown(rows.entry(&path).unwrap());
             if matches!(now.status, Status::Idle | Status::Quiesced) {
                 return now;
             }
@@ -293,10 +309,7 @@ fn same(source: &Volume, destination: &Volume, names: &[&str]) -> usize {
 fn pair(one: &Station, other: &Station) {
     for (here, there, name) in [(one, other, "far"), (other, one, "near")] {
         let address = there.service.listening.unwrap().to_string();
-        here.service
-            .peers
-            .create(name, Some(&address), &there.service.peers.fingerprint)
-            .unwrap();
+        here.peer(name, Some(&address), &there.service.peers.fingerprint);
     }
 }
 
@@ -402,20 +415,15 @@ fn between_two_nodes() {
         near.says(create)
     );
     let address = far.service.listening.unwrap().to_string();
-    let peers = &near.service.peers;
-    peers
-        .create("far", Some(&address), &"ab".repeat(32))
-        .unwrap();
+    near.peer("far", Some(&address), &"ab".repeat(32));
     let wrong = near.says(create);
     assert!(wrong.contains("another certificate"), "{wrong}");
-    peers.delete("far").unwrap();
-    peers
-        .create("far", Some(&address), &far.service.peers.fingerprint)
-        .unwrap();
+    near.does("cluster peer delete -cluster far");
+    near.peer("far", Some(&address), &far.service.peers.fingerprint);
     let one_sided = near.says(create);
     assert!(one_sided.contains("does not know this node"), "{one_sided}");
-    assert_eq!(near.service.manager.lock().relationships(), []);
-    peers.delete("far").unwrap();
+    assert_eq!(near.user.relationships(), []);
+    near.does("cluster peer delete -cluster far");
     pair(&near, &far);
     near.does(create);
     near.does("snapmirror initialize -destination-path SVM:b");
@@ -423,7 +431,7 @@ fn between_two_nodes() {
     let (a, b) = (far.engine_volume("a"), near.engine_volume("b"));
     assert_eq!(same(&a, &b, &["one"]), 1);
     // The source knows its destination by its own name for the peer.
-    assert_eq!(far.service.manager.lock().destinations().len(), 1);
+    assert_eq!(far.user.destinations().len(), 1);
     let listed = far.says("snapmirror list-destinations");
     assert!(listed.contains("near://SVM/b"), "{listed}");
     // A restart of the source is nothing to a relationship.
@@ -533,8 +541,6 @@ fn a_transfer_outlives_the_server() {
     let clock = Arc::clone(&station.service.clock);
     station.end();
     let data = station.stop();
-    let journal = std::fs::read_to_string(Folder::new(data.path()).join(JOURNAL)).unwrap();
-    assert!(journal.contains("\"pending\": {"), "{journal}");
     let station = Station::over(data, engine, 6, clock);
     assert_ne!(
         station.relationship("SVM:b").status,
@@ -564,8 +570,7 @@ fn a_copy_gives_back_what_it_was_made_from() {
     station.succeeds("SVM:b");
     station.put("a", "one", &noise(2, 100_000));
     station.does("snapmirror restore -source-path SVM:b -destination-path SVM:a");
-    let path = Path::parse("SVM:a").unwrap();
-    while station.service.manager.lock().relationship(&path).is_some() {
+    while station.find("SVM:a").is_some() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let a = station.engine_volume("a");
@@ -577,6 +582,32 @@ fn a_copy_gives_back_what_it_was_made_from() {
     station.does("snapmirror update -destination-path SVM:b");
     station.succeeds("SVM:b");
     assert!(same(&a, &station.engine_volume("b"), &["one"]) >= 1);
+}
+
+/// What was kept beside the catalog is not overlooked.
+#[test]
+fn a_data_folder_of_an_earlier_form_is_refused_by_name() {
+    let station = Station::new(12);
+    let service = &station.service;
+    for name in EARLIER {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), "{}").unwrap();
+        let started = Replication::start(Parts {
+            data: folder.path().to_owned(),
+            engine: Arc::clone(&service.engine),
+            control: Arc::clone(&service.control),
+            runtime: service.runtime.clone(),
+            clock: Arc::clone(&service.clock),
+            rng: Arc::clone(&service.rng),
+            name: String::new(),
+            listener: None,
+        });
+        let why = started.err().unwrap().to_string();
+        assert!(
+            why.contains(name) && why.contains("snapmirror resync"),
+            "{why}"
+        );
+    }
 }
 
 type Log = Vec<(String, String, String)>;
@@ -731,9 +762,8 @@ fn a_peer_of_another_version_is_refused() {
     let address = listener.local_addr().unwrap().to_string();
     let theirs = &far.service.peers;
     let ours = &near.service.peers;
-    ours.create("far", Some(&address), &theirs.fingerprint)
-        .unwrap();
-    theirs.create("near", None, &ours.fingerprint).unwrap();
+    near.peer("far", Some(&address), &theirs.fingerprint);
+    far.peer("near", None, &ours.fingerprint);
     let config = theirs.server().unwrap();
     let mut greeting = Vec::new();
     let hello = Hello {

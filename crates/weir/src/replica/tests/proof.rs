@@ -135,16 +135,10 @@ fn nothing_is_given_up_for_a_base_that_is_not_the_same() {
         a.snapshot_take("x", "", then).unwrap();
         let address = twin.service.listening.unwrap().to_string();
         let print = &twin.service.peers.fingerprint;
-        let peers = &near.service.peers;
-        peers
-            .create(&format!("twin{at}"), Some(&address), print)
-            .unwrap();
+        near.peer(&format!("twin{at}"), Some(&address), print);
         let address = near.service.listening.unwrap().to_string();
         let print = &near.service.peers.fingerprint;
-        twin.service
-            .peers
-            .create("near", Some(&address), print)
-            .unwrap();
+        twin.peer("near", Some(&address), print);
     }
     let identity = |s: &Station| s.engine_volume("a").snapshot("x").unwrap().identity;
     assert_eq!(identity(&twins[0]), identity(&twins[1]));

@@ -1,0 +1,254 @@
+//! Relationships: what users may ask of them, and what they need of volumes.
+//!
+//! A relationship is lost with either of its volumes, and with the newest snapshot that both have: after that everything
+//! would have to be copied again. Neither goes while there is the relationship, whoever asks and in whatever words. That is
+//! checked in the transaction that would take it away; and a relationship is made in the transaction that checks that its
+//! volumes are there.
+
+use crate::model::State;
+use crate::mutation::Mutation;
+use crate::name::{Name, SnapshotName, SnapshotOf};
+use crate::refusal::{Refusal, Status};
+use crate::view::{View, Within};
+use weir_replica::manager::{self, Changes, Edit, Facts, Reason, Refused, Use, Verb};
+use weir_replica::model::{MirrorState, Path};
+
+/// What a verb makes of the rows. `now` is in seconds since 1970.
+pub fn change(view: &View, verb: &Verb, facts: &Facts, now: i64) -> Result<Vec<Edit>, Refusal> {
+    let mut next = Changes::to(&view.relations);
+    manager::change(&mut next, verb, facts, now)?;
+    let edits = next.into_edits();
+    let ends = matches!(verb, Verb::Create { .. }) || verb.queues();
+    for edit in edits.iter().filter(|_| ends) {
+        if let Edit::Relationship(entry) = edit {
+            // They were there when the facts were gathered.
+            stays(view, "source", &entry.source)?;
+            stays(view, "destination", &entry.destination)?;
+        }
+    }
+    Ok(edits)
+}
+
+/// Refuses a volume of this node that is not there any more, or is being deleted.
+fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
+    let there = view.volume_at(path).ok().flatten();
+    if !path.cluster.is_empty() || there.is_some_and(|v| v.state != State::Deleting) {
+        return Ok(());
+    }
+    let text = format!("Failed to find {end} volume \"{path}\": entry doesn't exist");
+    Err(Refused::new(Reason::NotFound, text))
+}
+
+/// Why a volume or a snapshot has to stay as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplicationHold {
+    /// The volume is an end of a relationship.
+    Volume {
+        /// The volume.
+        path: Path,
+        /// Which end.
+        used: Use,
+        /// The relationship.
+        destination: Path,
+    },
+    /// The snapshot is the newest that both ends have.
+    Snapshot {
+        /// The volume.
+        path: Path,
+        /// The snapshot.
+        name: String,
+    },
+    /// Going back would delete that snapshot.
+    Newer {
+        /// The volume.
+        path: Path,
+        /// The snapshot to go back to.
+        to: String,
+        /// Those that would be deleted.
+        newer: Vec<String>,
+    },
+    /// Nothing but transfers changes it.
+    Protected {
+        /// The volume.
+        path: Path,
+    },
+    /// Its path would mean two volumes.
+    Name {
+        /// The path.
+        path: Path,
+        /// Where the other one is.
+        location: String,
+    },
+}
+
+impl ReplicationHold {
+    /// As ONTAP says it.
+    pub fn in_ontaps_words(&self, doing: &str) -> String {
+        match self {
+            ReplicationHold::Volume {
+                path,
+                used: Use::Source,
+                ..
+            } => format!(
+                "Volume \"{}\" in Vserver \"{}\" is the source endpoint of one or more SnapMirror relationships. \
+                 Before you delete the volume, you must release the source endpoints of the SnapMirror relationships \
+                 using \"snapmirror release\". To display the destinations to be used in the \"snapmirror release\" \
+                 commands, use the \"snapmirror list-destinations -source-path {path}\" command.",
+                path.volume, path.vserver
+            ),
+            ReplicationHold::Volume { path, .. } => format!(
+                "Volume \"{}\" in Vserver \"{}\" is the destination endpoint of one or more SnapMirror relationships. \
+                 Before you delete the volume, you must delete the SnapMirror relationships using \"snapmirror delete\".",
+                path.volume, path.vserver
+            ),
+            ReplicationHold::Snapshot { path, name } => format!(
+                "Failed to {doing} snapshot \"{name}\" of volume \"{}\" on Vserver \"{}\". Reason: This Snapshot copy is \
+                 currently used as a reference Snapshot copy by one or more SnapMirror relationships. Deleting the \
+                 Snapshot copy can cause future SnapMirror operations to fail.",
+                path.volume, path.vserver
+            ),
+            ReplicationHold::Newer { to, newer, .. } => format!(
+                "Failed to promote Snapshot copy \"{to}\" because one or more newer Snapshot copies are currently used as \
+                 a reference Snapshot copy for data protection operations: {}.",
+                newer.join(", ")
+            ),
+            ReplicationHold::Protected { path } => format!(
+                "This operation is not permitted on data-protection volume \"{path}\". Use \"snapmirror break\" first."
+            ),
+            ReplicationHold::Name { path, location } => format!(
+                "Volume name \"{}\" is in use in location \"{location}\" by one or more SnapMirror relationships.",
+                path.volume
+            ),
+        }
+    }
+
+    /// As the control plane says it.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let (reason, message) = match self {
+            ReplicationHold::Volume {
+                path,
+                used,
+                destination,
+            } => (
+                "VOLUME_REPLICATED",
+                format!(
+                    "volume {} is the {} of the replication into {destination}; delete the replication first",
+                    path.volume,
+                    used.word()
+                ),
+            ),
+            ReplicationHold::Snapshot { path, name } => (
+                "SNAPSHOT_REPLICATED",
+                format!(
+                    "snapshot {name} of volume {} is the newest that both volumes of a replication have; without it \
+                     everything would have to be copied again",
+                    path.volume
+                ),
+            ),
+            ReplicationHold::Newer { path, to, newer } => (
+                "SNAPSHOT_REPLICATED",
+                format!(
+                    "going back to snapshot {to} would delete what a replication of volume {} needs: {}",
+                    path.volume,
+                    newer.join(", ")
+                ),
+            ),
+            ReplicationHold::Protected { path } => (
+                "VOLUME_READ_ONLY",
+                format!(
+                    "volume {} is the destination of a replication; stop the replication first",
+                    path.volume
+                ),
+            ),
+            ReplicationHold::Name { path, location } => (
+                "VOLUME_NAME_REPLICATED",
+                format!(
+                    "a volume {} of location {location} is replicated, and the two would have one path, {path}; take \
+                     another name",
+                    path.volume
+                ),
+            ),
+        };
+        Refusal::new(Status::FailedPrecondition, reason, message)
+    }
+}
+
+/// By what path replication knows a volume.
+pub fn path_of(name: &Name) -> Path {
+    Path::local(&name.place.project, &name.id)
+}
+
+/// What speaks against a mutation.
+pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
+    match mutation {
+        Mutation::CreateVolume(name, _) => another(view, name),
+        Mutation::DeleteVolume { name, .. } => {
+            let path = path_of(name);
+            view.volume(name)?;
+            let (used, destination) = view.relations.volume_in_use(&path)?;
+            Some(ReplicationHold::Volume {
+                path,
+                used,
+                destination,
+            })
+        }
+        Mutation::RenameSnapshot { name, .. } | Mutation::DeleteSnapshot(name) => {
+            reference(view, name)
+        }
+        Mutation::RevertVolume { name, snapshot } => ahead(view, name, snapshot),
+        _ => None,
+    }
+}
+
+fn another(view: &View, name: &Name) -> Option<ReplicationHold> {
+    let path = path_of(name);
+    view.relations.volume_in_use(&path)?;
+    let within = Within {
+        project: &path.vserver,
+        location: "-",
+        after: None,
+    };
+    let other = view.volumes(&within).find(|v| v.name.id == name.id)?;
+    // The same name at the same place is refused as taken.
+    let elsewhere = other.name != *name;
+    elsewhere.then(|| ReplicationHold::Name {
+        path,
+        location: other.name.place.location.to_string(),
+    })
+}
+
+fn reference(view: &View, name: &SnapshotName) -> Option<ReplicationHold> {
+    if name.of != SnapshotOf::Volume {
+        return None;
+    }
+    let path = path_of(&name.parent);
+    let id = view.snapshot(name)?.engine?.identity;
+    let name = name.id.to_string();
+    let needed = view.relations.needed(&path).contains(&id);
+    needed.then_some(ReplicationHold::Snapshot { path, name })
+}
+
+fn ahead(view: &View, name: &Name, to: &str) -> Option<ReplicationHold> {
+    let path = path_of(name);
+    view.volume(name)?;
+    let entry = view.relations.entry(&path);
+    if entry.is_some_and(|entry| entry.state != MirrorState::BrokenOff) {
+        return Some(ReplicationHold::Protected { path });
+    }
+    let to_snapshot = view.snapshot(&name.snapshot(SnapshotOf::Volume, to))?;
+    let back = to_snapshot.engine?.number;
+    let needed = view.relations.needed(&path);
+    let all = view.snapshots(SnapshotOf::Volume, name, None);
+    let newer: Vec<String> = all
+        .filter(|s| {
+            let engine = s.engine;
+            engine.is_some_and(|e| e.number > back && needed.contains(&e.identity))
+        })
+        .map(|s| s.name.id.to_string())
+        .collect();
+    (!newer.is_empty()).then(|| ReplicationHold::Newer {
+        path,
+        to: to.to_owned(),
+        newer,
+    })
+}

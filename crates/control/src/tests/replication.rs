@@ -1,0 +1,307 @@
+//! Relationships in the catalog: kept, audited, and what they need kept with them.
+
+use super::*;
+use crate::sim::identity;
+use crate::{NewSnapshot, Role, SnapshotOf, State};
+use weir_replica::manager::{Done, Facts, Side, Step, Verb, Wanted};
+use weir_replica::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
+use weir_replica::retention::Held;
+
+fn path(volume: &str) -> Path {
+    Path::local("p1", volume)
+}
+
+fn facts(unique: u128) -> Facts {
+    let side = |data_protection| {
+        Ok(Side {
+            size: None,
+            data_protection,
+            snapshots: vec![Held {
+                name: "base".to_owned(),
+                id: identity(1, 1),
+                label: None,
+            }],
+        })
+    };
+    Facts {
+        unique,
+        source: side(false),
+        destination: side(true),
+        ..Facts::none()
+    }
+}
+
+fn replicate(verb: Verb) -> Mutation {
+    let facts = facts(7);
+    Mutation::Replicate { verb, facts }
+}
+
+fn create(from: &str, to: &str, unique: u128) -> Mutation {
+    let verb = Verb::Create {
+        source: path(from),
+        shown: path(from),
+        destination: path(to),
+        policy: Some("mine".to_owned()),
+        schedule: Some("often".to_owned()),
+        throttle: Some(8192),
+        tries: None,
+        annotation: String::new(),
+    };
+    let facts = facts(unique);
+    Mutation::Replicate { verb, facts }
+}
+
+fn settings() -> Vec<Verb> {
+    vec![
+        Verb::PolicyCreate {
+            name: "mine".to_owned(),
+            kind: weir_replica::model::PolicyKind::MirrorVault,
+            comment: String::new(),
+            compression: true,
+        },
+        Verb::PolicyRule {
+            name: "mine".to_owned(),
+            label: "daily".to_owned(),
+            keep: Some(7),
+        },
+        Verb::ScheduleCreate {
+            name: "often".to_owned(),
+            schedule: weir_replica::schedule::Schedule::Every(60),
+        },
+        Verb::PeerCreate {
+            name: "far".to_owned(),
+            address: None,
+            fingerprint: "cd".repeat(32),
+        },
+        Verb::GlobalThrottle {
+            incoming: true,
+            max: None,
+        },
+        Verb::GlobalThrottle {
+            incoming: false,
+            max: Some(4096),
+        },
+    ]
+}
+
+/// `src` with snapshots `old` and `base`, and `dst`.
+async fn volumes(bench: &Bench) {
+    bench
+        .done(pool("p", "PREMIUM", 10_240, QosType::Auto))
+        .await;
+    for id in ["src", "dst"] {
+        bench.done(volume(id, "p", 100)).await;
+    }
+    for id in ["old", "base"] {
+        let snapshot = name("src").snapshot(SnapshotOf::Volume, id);
+        bench
+            .done(Mutation::CreateSnapshot(snapshot, NewSnapshot::default()))
+            .await;
+    }
+}
+
+pub async fn relationships_are_rows(bench: &mut Bench) {
+    volumes(bench).await;
+    for verb in settings() {
+        bench.done(replicate(verb)).await;
+    }
+    bench.done(create("src", "dst", 7)).await;
+    bench
+        .done(replicate(Verb::Initialize(Wanted::plain(path("dst")))))
+        .await;
+    let view = bench.control.view();
+    let entry = view.relations.entry(&path("dst")).unwrap().clone();
+    let base = name("src").snapshot(SnapshotOf::Volume, "base");
+    let engine = view.snapshot(&base).unwrap().engine.unwrap();
+    let ended = Step::Ended {
+        relationship: entry.uuid.clone(),
+        transfer: entry.pending.as_ref().unwrap().uuid.clone(),
+        outcome: Ok(Done {
+            newest: Some(Copied {
+                name: "base".to_owned(),
+                taken: 1,
+                id: engine.identity,
+            }),
+        }),
+        last: Some(LastTransfer {
+            uuid: entry.pending.as_ref().unwrap().uuid.clone(),
+            snapshot: None,
+            kind: TransferKind::Initialize,
+            bytes: 1,
+            wire_bytes: 1,
+            duration_ms: 1,
+            setup_ms: 0,
+            data_ms: 1,
+            finalize_ms: 0,
+            rate: 1,
+            end: 2,
+            error: None,
+        }),
+    };
+    let served = Step::Served {
+        relationship: entry.uuid.clone(),
+        source: path("src"),
+        destination: path("dst"),
+        newest: engine.identity,
+    };
+    bench.control.settle(&[ended, served]).await.unwrap();
+    let before = bench.control.view().relations.clone();
+    let now = before.entry(&path("dst")).unwrap();
+    assert_eq!(
+        (now.state, &now.pending),
+        (MirrorState::Snapmirrored, &None)
+    );
+    bench.restart(2).await;
+    assert_eq!(bench.control.view().relations, before, "as it was");
+
+    let target = |id: &str| name("src").snapshot(SnapshotOf::Volume, id);
+    let revert = |snapshot: &str| Mutation::RevertVolume {
+        name: name("src"),
+        snapshot: snapshot.to_owned(),
+    };
+    let delete = |id: &str| Mutation::DeleteVolume {
+        name: name(id),
+        force: true,
+    };
+    let rename = Mutation::RenameSnapshot {
+        name: target("base"),
+        to: "other".to_owned(),
+    };
+    for (mutation, reason) in [
+        (delete("src"), "VOLUME_REPLICATED"),
+        (delete("dst"), "VOLUME_REPLICATED"),
+        (
+            Mutation::DeleteSnapshot(target("base")),
+            "SNAPSHOT_REPLICATED",
+        ),
+        (rename, "SNAPSHOT_REPLICATED"),
+        (revert("old"), "SNAPSHOT_REPLICATED"),
+        (
+            replicate(Verb::PolicyDelete("mine".to_owned())),
+            "REPLICATION_STATE",
+        ),
+        (
+            replicate(Verb::ScheduleDelete("often".to_owned())),
+            "REPLICATION_STATE",
+        ),
+        (create("src", "dst", 8), "ALREADY_EXISTS"),
+        // Its volume was there when the facts were gathered, and is not now.
+        (create("src", "gone", 9), "NOT_FOUND"),
+        (create("gone", "src", 9), "NOT_FOUND"),
+    ] {
+        let words = format!("{mutation:?}");
+        assert_eq!(
+            bench
+                .control
+                .check(&mutation, &Actor::local())
+                .unwrap_err()
+                .reason,
+            reason
+        );
+        let refusal = bench.refused(mutation).await;
+        assert_eq!(refusal.reason, reason, "{words}: {refusal}");
+    }
+    assert_eq!(bench.control.view().relations, before);
+    // What nothing needs goes, in the end everything.
+    bench.done(revert("base")).await;
+    bench.done(Mutation::DeleteSnapshot(target("old"))).await;
+    bench.done(replicate(Verb::Delete(path("dst")))).await;
+    bench.refused(delete("src")).await;
+    bench.done(replicate(Verb::Release(path("dst")))).await;
+    bench.done(delete("src")).await;
+    bench.done(delete("dst")).await;
+    let uuid = entry.uuid.clone();
+    bench
+        .control
+        .settle(&[Step::Forgotten(uuid)])
+        .await
+        .unwrap();
+    bench.restart(3).await;
+    assert!(bench.control.view().relations.known().is_empty());
+    let log = bench
+        .control
+        .audit(None, 100, &Actor::local())
+        .await
+        .unwrap();
+    let said = |verb: &str, target: &str, outcome: &str| {
+        let line = |e: &&crate::AuditEntry| e.verb == verb && e.target == target;
+        let found = log.iter().filter(line).any(|e| e.outcome == outcome);
+        assert!(found, "{verb} {target} {outcome}: {log:?}");
+    };
+    said("snapmirror create", "p1:dst", "done");
+    said("snapmirror initialize", "p1:dst", "queued");
+    said(
+        "snapmirror create",
+        "p1:dst",
+        "refused: Relationship with destination \"p1:dst\" already exists.",
+    );
+    said("cluster peer create", "far", "done");
+    let operations = bench.control.view();
+    let replicating = |o: &crate::Operation| matches!(o.target, crate::Target::Relation(_));
+    assert!(!operations.operations.values().any(|o| replicating(o)));
+}
+
+#[tokio::test]
+async fn relationships_are_kept_in_sqlite() {
+    relationships_are_rows(&mut Bench::new().await).await;
+}
+
+/// Of a volume's deletion and a relationship's creation, one is refused, whichever comes first.
+#[tokio::test]
+async fn a_volume_and_a_relationship_do_not_pass_each_other() {
+    let bench = Bench::new().await;
+    bench
+        .done(pool("p", "PREMIUM", 10_240, QosType::Auto))
+        .await;
+    for verb in settings() {
+        bench.done(replicate(verb)).await;
+    }
+    let (mut made, mut deleted) = (0, 0);
+    for n in 0..40u32 {
+        let (from, to) = (format!("s{n}"), format!("d{n}"));
+        bench.done(volume(&from, "p", 1)).await;
+        bench.done(volume(&to, "p", 1)).await;
+        let going = if n % 2 == 0 { &from } else { &to };
+        let deletion = Mutation::DeleteVolume {
+            name: name(going),
+            force: true,
+        };
+        let creation = create(&from, &to, u128::from(n) + 1);
+        // In either order, and as close to each other as tasks are.
+        let (first, second) = match n % 4 < 2 {
+            true => (deletion.clone(), creation),
+            false => (creation, deletion.clone()),
+        };
+        let control = Arc::clone(&bench.control);
+        let other = tokio::spawn(async move { control.submit(first, &Actor::local()).await });
+        let second = bench.submit(second).await;
+        let first = other.await.unwrap();
+        assert_ne!(first.is_ok(), second.is_ok(), "{n}: {first:?} {second:?}");
+        let view = bench.control.view();
+        let relationship = view.relations.entry(&path(&to)).is_some();
+        let volume = view.volume(&name(going));
+        let there = volume.is_some_and(|v| v.state != State::Deleting);
+        assert_eq!(relationship, there, "{n}");
+        match relationship {
+            true => made += 1,
+            false => deleted += 1,
+        }
+    }
+    assert!(made > 0 && deleted > 0, "{made} {deleted}");
+}
+
+#[tokio::test]
+async fn who_may_read_all_volumes_is_for_administrators() {
+    let bench = Bench::new().await;
+    let editor = Actor {
+        name: "terraform".into(),
+        role: Role::Editor,
+        address: None,
+    };
+    for verb in settings() {
+        let pairs = matches!(verb, Verb::PeerCreate { .. });
+        let submitted = bench.control.submit(replicate(verb), &editor).await;
+        let refused = submitted.err().map(|why| why.reason);
+        assert_eq!(refused.as_deref(), pairs.then_some("ROLE_INSUFFICIENT"));
+    }
+}

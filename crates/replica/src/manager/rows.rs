@@ -1,0 +1,612 @@
+//! Relationships and what belongs to them, as rows: what the catalog stores, and the view of it that rules are checked
+//! against.
+//!
+//! [`Relations`] is a value that is cheap to copy (persistent trees) and is changed by [`Edit`]s alone, each of which is one
+//! row put or deleted. What is asked for often is kept up with each edit: relationships in the order of their creation, by
+//! their UUID, by their source, and those with work.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync as Map;
+use serde::{Deserialize, Serialize};
+
+use super::{Global, Use, uuid};
+use crate::model::{
+    ABORTED, Copied, LastTransfer, MirrorState, Path, Policy, Relationship, SnapshotIdentity,
+    TransferKind, system_policies,
+};
+use crate::schedule::{self, Schedule};
+
+/// Of the hash FNV-1a, 128 bits (draft-eastlake-fnv).
+const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+
+/// A relationship whose destination is on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Never changes.
+    pub uuid: String,
+    /// Ascends in the order of creation; unique among relationships.
+    pub number: u64,
+    /// Where the source is found.
+    pub source: Path,
+    /// The source as users wrote it.
+    pub shown: Path,
+    /// Unique among relationships.
+    pub destination: Path,
+    /// A policy's name.
+    pub policy: String,
+    /// A schedule's name.
+    pub schedule: Option<String>,
+    /// KB/s for the next transfers; `None` is unlimited.
+    pub throttle: Option<u64>,
+    /// How often a failed transfer is tried.
+    pub tries: u32,
+    /// What the destination is.
+    pub state: MirrorState,
+    /// No transfer begins until it is resumed.
+    pub quiesced: bool,
+    /// Slots of the schedule up to this second count as run.
+    pub scheduled: i64,
+    /// What is being done, or to be done.
+    pub pending: Option<Pending>,
+    /// How the last transfer ended.
+    pub last: Option<LastTransfer>,
+    /// The newest snapshot that the destination has.
+    pub newest: Option<Copied>,
+    /// Why it is not healthy.
+    pub trouble: Option<String>,
+    /// Made for a restore only: deleted when that has ended.
+    pub restore: bool,
+    /// The next transfer discards its checkpoint.
+    pub anew: bool,
+    /// How many transfers were asked for.
+    pub transfers: u64,
+    /// [`Relationship::annotation`].
+    pub annotation: String,
+}
+
+/// Work on a relationship's destination. It stays in the row until it has ended, so that it is begun again after a crash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The transfer's UUID: all its tries have it.
+    pub uuid: String,
+    /// What.
+    pub work: Work,
+    /// This snapshot of the source, not the newest state.
+    pub source_snapshot: Option<String>,
+    /// For this transfer only.
+    pub throttle: OwnThrottle,
+    /// When it was asked for, seconds since 1970.
+    pub begun: i64,
+    /// How often it has failed.
+    pub failures: u32,
+    /// It is to end as soon as it can.
+    pub aborting: bool,
+}
+
+/// A transfer's throttle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OwnThrottle {
+    /// That of the relationship.
+    Relationships,
+    /// None.
+    Unlimited,
+    /// KB/s.
+    Max(u64),
+}
+
+impl OwnThrottle {
+    pub(super) fn of(throttle: Option<Option<u64>>) -> OwnThrottle {
+        match throttle {
+            None => OwnThrottle::Relationships,
+            Some(None) => OwnThrottle::Unlimited,
+            Some(Some(kbs)) => OwnThrottle::Max(kbs),
+        }
+    }
+
+    pub(super) fn under(self, relationships: Option<u64>) -> Option<u64> {
+        match self {
+            OwnThrottle::Relationships => relationships,
+            OwnThrottle::Unlimited => None,
+            OwnThrottle::Max(kbs) => Some(kbs),
+        }
+    }
+}
+
+/// Kinds of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Move data.
+    Transfer(TransferKind),
+    /// Make the destination writable, at its last complete snapshot.
+    Break,
+}
+
+/// A destination of a volume of this node, as its source knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The relationship's.
+    pub uuid: String,
+    /// Ascends in the order in which they became known.
+    pub number: u64,
+    /// On this node.
+    pub source: Path,
+    /// On this node, or with the peer's name.
+    pub destination: Path,
+    /// When it last copied, seconds since 1970.
+    pub seen: Option<i64>,
+    /// The snapshot that it copied last.
+    pub newest: Option<SnapshotIdentity>,
+    /// Its own snapshots at the source are being deleted; then the row is.
+    pub released: bool,
+}
+
+impl Known {
+    /// With the little that is known at the source.
+    pub(super) fn shown(&self) -> Relationship {
+        let (source, destination) = (self.source.clone(), self.destination.clone());
+        Relationship {
+            state: MirrorState::Snapmirrored,
+            ..Relationship::new(self.uuid.clone(), source, destination, "")
+        }
+    }
+}
+
+/// Another node that may copy from this one, and this one from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// What it is called here.
+    pub name: String,
+    /// `host:port`; `None` where only it connects to us.
+    pub address: Option<String>,
+    /// SHA-256 of its certificate, lower-case hexadecimal; unique among peers.
+    pub fingerprint: String,
+}
+
+impl Entry {
+    /// Takes away work that nobody does.
+    pub(super) fn withdraw(&mut self) {
+        self.pending = None;
+        self.trouble = Some(ABORTED.to_owned());
+    }
+
+    /// Gives it work.
+    pub(super) fn begin(
+        &mut self,
+        work: Work,
+        source_snapshot: Option<String>,
+        throttle: Option<Option<u64>>,
+        now: i64,
+    ) {
+        self.transfers += 1;
+        // Random is only the relationship's own name; a transfer's follows from it and from its number.
+        let of = self
+            .uuid
+            .bytes()
+            .fold(u128::from(self.transfers), |hash, byte| {
+                (hash ^ u128::from(byte)).wrapping_mul(FNV_PRIME)
+            });
+        self.pending = Some(Pending {
+            uuid: uuid(of),
+            work,
+            source_snapshot,
+            throttle: OwnThrottle::of(throttle),
+            begun: now,
+            failures: 0,
+            aborting: false,
+        });
+    }
+}
+
+/// One row put, or deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// By its destination.
+    Relationship(Arc<Entry>),
+    /// Deletes one.
+    NoRelationship(Path),
+    /// By its relationship's UUID.
+    Destination(Arc<Known>),
+    /// Deletes one.
+    NoDestination(String),
+    /// One of the users' own, by its name.
+    Policy(Arc<Policy>),
+    /// Deletes one.
+    NoPolicy(String),
+    /// One of the users' own, by its name.
+    Schedule(String, Schedule),
+    /// Deletes one.
+    NoSchedule(String),
+    /// By its name.
+    Peer(Arc<Peer>),
+    /// Deletes one.
+    NoPeer(String),
+    /// A global throttle.
+    Throttle {
+        /// Of what comes in, else of what goes out.
+        incoming: bool,
+        /// KB/s; `None` is set to unlimited.
+        max: Option<u64>,
+    },
+}
+
+/// Where rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// [`Edit::Relationship`]
+    Relationships,
+    /// [`Edit::Destination`]
+    Destinations,
+    /// [`Edit::Policy`]
+    Policies,
+    /// [`Edit::Schedule`]
+    Schedules,
+    /// [`Edit::Peer`]
+    Peers,
+    /// [`Edit::Throttle`]
+    Throttles,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 6] = [
+        Table::Relationships,
+        Table::Destinations,
+        Table::Policies,
+        Table::Schedules,
+        Table::Peers,
+        Table::Throttles,
+    ];
+}
+
+const INCOMING: &str = "incoming";
+const OUTGOING: &str = "outgoing";
+
+impl Edit {
+    /// The table of its row, and the row's key.
+    pub fn place(&self) -> (Table, String) {
+        match self {
+            Edit::Relationship(entry) => (Table::Relationships, entry.destination.to_string()),
+            Edit::NoRelationship(to) => (Table::Relationships, to.to_string()),
+            Edit::Destination(known) => (Table::Destinations, known.uuid.clone()),
+            Edit::NoDestination(uuid) => (Table::Destinations, uuid.clone()),
+            Edit::Policy(policy) => (Table::Policies, policy.name.clone()),
+            Edit::NoPolicy(name) => (Table::Policies, name.clone()),
+            Edit::Schedule(name, _) | Edit::NoSchedule(name) => (Table::Schedules, name.clone()),
+            Edit::Peer(peer) => (Table::Peers, peer.name.clone()),
+            Edit::NoPeer(name) => (Table::Peers, name.clone()),
+            Edit::Throttle { incoming, .. } => {
+                let name = if *incoming { INCOMING } else { OUTGOING };
+                (Table::Throttles, name.to_owned())
+            }
+        }
+    }
+
+    /// What the row says, as JSON; `None`: it is deleted.
+    ///
+    /// # Errors
+    /// None that is known of: these values have a JSON form.
+    pub fn body(&self) -> Result<Option<String>, serde_json::Error> {
+        match self {
+            Edit::Relationship(entry) => serde_json::to_string(&**entry),
+            Edit::Destination(known) => serde_json::to_string(&**known),
+            Edit::Policy(policy) => serde_json::to_string(&**policy),
+            Edit::Schedule(_, schedule) => serde_json::to_string(schedule),
+            Edit::Peer(peer) => serde_json::to_string(&**peer),
+            Edit::Throttle { max, .. } => serde_json::to_string(max),
+            Edit::NoRelationship(_)
+            | Edit::NoDestination(_)
+            | Edit::NoPolicy(_)
+            | Edit::NoSchedule(_)
+            | Edit::NoPeer(_) => return Ok(None),
+        }
+        .map(Some)
+    }
+
+    /// A row that was stored.
+    ///
+    /// # Errors
+    /// It does not say what it should.
+    pub fn read(table: Table, key: &str, body: &str) -> Result<Edit, serde_json::Error> {
+        Ok(match table {
+            Table::Relationships => Edit::Relationship(Arc::new(serde_json::from_str(body)?)),
+            Table::Destinations => Edit::Destination(Arc::new(serde_json::from_str(body)?)),
+            Table::Policies => Edit::Policy(Arc::new(serde_json::from_str(body)?)),
+            Table::Schedules => Edit::Schedule(key.to_owned(), serde_json::from_str(body)?),
+            Table::Peers => Edit::Peer(Arc::new(serde_json::from_str(body)?)),
+            Table::Throttles => Edit::Throttle {
+                incoming: key == INCOMING,
+                max: serde_json::from_str(body)?,
+            },
+        })
+    }
+}
+
+/// All rows, as of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relations {
+    entries: Map<Path, Arc<Entry>>,
+    /// In the order of their creation.
+    made: Map<u64, Path>,
+    named: Map<String, Path>,
+    /// Their UUIDs by their sources.
+    sources: Map<(Path, String), ()>,
+    /// Those with work, by number.
+    busy: Map<u64, Path>,
+    known: Map<String, Arc<Known>>,
+    /// UUIDs of known destinations by their sources.
+    copies: Map<(Path, String), ()>,
+    policies: Map<String, Arc<Policy>>,
+    schedules: Map<String, Schedule>,
+    peers: Map<String, Arc<Peer>>,
+    incoming: Option<Option<u64>>,
+    outgoing: Option<Option<u64>>,
+}
+
+impl Relations {
+    /// Puts or deletes a row.
+    pub fn apply(&mut self, edit: &Edit) {
+        match edit {
+            Edit::Relationship(entry) => {
+                self.forget_entry(&entry.destination);
+                let (number, to) = (entry.number, entry.destination.clone());
+                self.named.insert_mut(entry.uuid.clone(), to.clone());
+                let source = (entry.source.clone(), entry.uuid.clone());
+                self.sources.insert_mut(source, ());
+                if entry.pending.is_some() {
+                    self.busy.insert_mut(number, to.clone());
+                }
+                self.made.insert_mut(number, to.clone());
+                self.entries.insert_mut(to, Arc::clone(entry));
+            }
+            Edit::NoRelationship(to) => self.forget_entry(to),
+            Edit::Destination(known) => {
+                self.forget_known(&known.uuid);
+                let source = (known.source.clone(), known.uuid.clone());
+                self.copies.insert_mut(source, ());
+                self.known.insert_mut(known.uuid.clone(), Arc::clone(known));
+            }
+            Edit::NoDestination(uuid) => self.forget_known(uuid),
+            Edit::Policy(policy) => self
+                .policies
+                .insert_mut(policy.name.clone(), Arc::clone(policy)),
+            Edit::NoPolicy(name) => {
+                self.policies.remove_mut(name);
+            }
+            Edit::Schedule(name, schedule) => self.schedules.insert_mut(name.clone(), *schedule),
+            Edit::NoSchedule(name) => {
+                self.schedules.remove_mut(name);
+            }
+            Edit::Peer(peer) => self.peers.insert_mut(peer.name.clone(), Arc::clone(peer)),
+            Edit::NoPeer(name) => {
+                self.peers.remove_mut(name);
+            }
+            Edit::Throttle { incoming, max } => match incoming {
+                true => self.incoming = Some(*max),
+                false => self.outgoing = Some(*max),
+            },
+        }
+    }
+
+    fn forget_entry(&mut self, destination: &Path) {
+        if let Some(before) = self.entries.get(destination).cloned() {
+            self.named.remove_mut(&before.uuid);
+            let source = (before.source.clone(), before.uuid.clone());
+            self.sources.remove_mut(&source);
+            self.busy.remove_mut(&before.number);
+            self.made.remove_mut(&before.number);
+            self.entries.remove_mut(destination);
+        }
+    }
+
+    fn forget_known(&mut self, uuid: &str) {
+        if let Some(before) = self.known.get(uuid).cloned() {
+            let source = (before.source.clone(), before.uuid.clone());
+            self.copies.remove_mut(&source);
+            self.known.remove_mut(uuid);
+        }
+    }
+
+    /// The relationship of this destination.
+    pub fn entry(&self, destination: &Path) -> Option<&Arc<Entry>> {
+        self.entries.get(destination)
+    }
+
+    /// The relationship of this UUID.
+    pub fn named(&self, uuid: &str) -> Option<&Arc<Entry>> {
+        self.entry(self.named.get(uuid)?)
+    }
+
+    /// Relationships in the order of their creation, behind this number.
+    pub fn entries(&self, after: u64) -> impl Iterator<Item = &Arc<Entry>> {
+        self.made
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .filter_map(|(_, to)| self.entry(to))
+    }
+
+    /// Relationships with work.
+    pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
+        let busy = self.busy.values().filter_map(|to| self.entry(to));
+        busy.filter_map(|entry| Some((entry, entry.pending.as_ref()?)))
+    }
+
+    /// Relationships that copy from this volume.
+    pub fn copying(&self, source: &Path) -> impl Iterator<Item = &Arc<Entry>> {
+        let from = Bound::Included((source.clone(), String::new()));
+        let source = source.clone();
+        self.sources
+            .range((from, Bound::Unbounded))
+            .take_while(move |((of, _), ())| *of == source)
+            .filter_map(|((_, uuid), ())| self.named(uuid))
+    }
+
+    /// Destinations of volumes of this node, in the order in which they became known.
+    pub fn known(&self) -> Vec<&Arc<Known>> {
+        let mut all: Vec<_> = self.known.values().collect();
+        all.sort_by_key(|known| known.number);
+        all
+    }
+
+    /// A known destination by its relationship's UUID.
+    pub fn destination(&self, uuid: &str) -> Option<&Arc<Known>> {
+        self.known.get(uuid)
+    }
+
+    /// Those that were released and are not forgotten yet.
+    pub(super) fn released(&self) -> impl Iterator<Item = &Arc<Known>> {
+        self.known.values().filter(|known| known.released)
+    }
+
+    fn copies(&self, source: &Path) -> impl Iterator<Item = &Arc<Known>> {
+        let from = Bound::Included((source.clone(), String::new()));
+        let source = source.clone();
+        self.copies
+            .range((from, Bound::Unbounded))
+            .take_while(move |((of, _), ())| *of == source)
+            .filter_map(|((_, uuid), ())| self.known.get(uuid))
+            .filter(|known| !known.released)
+    }
+
+    /// The snapshots of a volume without which relationships would have to begin anew.
+    pub fn needed(&self, path: &Path) -> Vec<SnapshotIdentity> {
+        let copies = self.copies(path).filter_map(|known| known.newest);
+        let own = self.entry(path).and_then(|e| e.newest.as_ref());
+        copies.chain(own.map(|newest| newest.id)).collect()
+    }
+
+    /// Which end of which relationship a volume is, by the relationship's destination. A destination elsewhere counts until
+    /// it is released.
+    pub fn volume_in_use(&self, path: &Path) -> Option<(Use, Path)> {
+        if let Some(entry) = self.entry(path) {
+            return Some((Use::Destination, entry.destination.clone()));
+        }
+        let own = self.copying(path).map(|e| &e.destination);
+        let known = self.copies(path).map(|k| &k.destination);
+        let destination = own.chain(known).next()?;
+        Some((Use::Source, destination.clone()))
+    }
+
+    /// Whether some relationship copies from this peer.
+    pub fn uses_peer(&self, name: &str) -> bool {
+        self.entries.values().any(|e| e.source.cluster == name)
+    }
+
+    /// The number of the next relationship, or of the next known destination.
+    pub(super) fn next_number(&self) -> u64 {
+        let last = self.made.last().map_or(0, |(number, _)| *number);
+        let known = self.known.values().map(|known| known.number).max();
+        last.max(known.unwrap_or(0)) + 1
+    }
+
+    /// Policies, ours and the users' own, by name.
+    pub fn policies(&self) -> Vec<Policy> {
+        let mut all = system_policies();
+        all.extend(self.policies.values().map(|policy| Policy::clone(policy)));
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// A policy.
+    pub fn policy(&self, name: &str) -> Option<Policy> {
+        match self.policies.get(name) {
+            Some(own) => Some(Policy::clone(own)),
+            None => system_policies().into_iter().find(|p| p.name == name),
+        }
+    }
+
+    /// The users' own schedules by name. Those of the start are [`schedule::named`].
+    pub fn own_schedules(&self) -> impl Iterator<Item = (&String, &Schedule)> {
+        self.schedules.iter()
+    }
+
+    /// A schedule.
+    pub fn schedule(&self, name: &str) -> Option<Schedule> {
+        let built_in = schedule::named().into_iter().find(|(n, ..)| *n == name);
+        match built_in {
+            Some((_, schedule, _)) => Some(schedule),
+            None => self.schedules.get(name).copied(),
+        }
+    }
+
+    /// Peers by name.
+    pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.peers.values()
+    }
+
+    /// A peer.
+    pub fn peer(&self, name: &str) -> Option<&Arc<Peer>> {
+        self.peers.get(name)
+    }
+
+    /// A global throttle.
+    pub fn global_throttle(&self, incoming: bool) -> Global {
+        match if incoming {
+            self.incoming
+        } else {
+            self.outgoing
+        } {
+            None => Global::Unset,
+            Some(None) => Global::Unlimited,
+            Some(Some(kbs)) => Global::Max(kbs),
+        }
+    }
+}
+
+/// A change under way: the rows as they are to be, and what makes them so.
+#[derive(Debug)]
+pub struct Changes {
+    pub(super) rows: Relations,
+    edits: Vec<Edit>,
+}
+
+impl Changes {
+    /// None yet.
+    pub fn to(rows: &Relations) -> Changes {
+        Changes {
+            rows: rows.clone(),
+            edits: Vec::new(),
+        }
+    }
+
+    /// What was changed, in order.
+    pub fn into_edits(self) -> Vec<Edit> {
+        self.edits
+    }
+
+    pub(super) fn make(&mut self, edit: Edit) {
+        self.rows.apply(&edit);
+        self.edits.push(edit);
+    }
+
+    pub(super) fn put(&mut self, entry: Entry) {
+        self.make(Edit::Relationship(Arc::new(entry)));
+    }
+
+    /// A destination of a volume of this node.
+    pub(super) fn know(
+        &mut self,
+        uuid: &str,
+        source: &Path,
+        to: &Path,
+        seen: i64,
+        newest: Option<SnapshotIdentity>,
+    ) {
+        let mut known = match self.rows.destination(uuid) {
+            Some(known) => Known::clone(known),
+            None => Known {
+                uuid: uuid.to_owned(),
+                number: self.rows.next_number(),
+                source: source.clone(),
+                destination: to.clone(),
+                seen: None,
+                newest: None,
+                released: false,
+            },
+        };
+        known.released = false;
+        known.seen = Some(seen);
+        known.newest = newest.or(known.newest);
+        self.make(Edit::Destination(Arc::new(known)));
+    }
+}
