@@ -37,6 +37,7 @@ pub use ops::pin::Pin;
 pub use ops::side::SetHow;
 pub use overlay::cx::Cx;
 pub use overlay::receiving::Incoming;
+pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{

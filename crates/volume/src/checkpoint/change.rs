@@ -27,8 +27,6 @@
 //! A snapshot never changes and has an identity of its own for clients, so its base is 0; but the one that a destination
 //! shows as itself has the destination's.
 
-use std::sync::atomic::Ordering;
-
 use crate::checkpoint::table::VolumeTable;
 use crate::overlay::volume::Volume;
 
@@ -38,15 +36,15 @@ const LOST: u64 = 1 << 32;
 impl Volume {
     /// The base that follows when all counters may have gone back, none of which was above `top`.
     pub(crate) fn next_change_base(&self, top: u64) -> u64 {
-        let base = self.change_base.load(Ordering::Relaxed);
+        let base = self.counters.base();
         base.wrapping_add(top).wrapping_add(1)
     }
 
     /// What was shown since the last consistency point may be lost. Nobody is served yet.
     fn raise_after_crash(&self) {
-        let top = self.change_top.load(Ordering::Relaxed);
+        let top = self.counters.top();
         let next = self.next_change_base(top.wrapping_add(LOST));
-        self.change_base.store(next, Ordering::Relaxed);
+        self.counters.set_base(next);
         self.core.schedule.note_changed(self.id);
     }
 }

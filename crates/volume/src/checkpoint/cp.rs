@@ -43,10 +43,12 @@ use crate::overlay::core::Core;
 use crate::overlay::delta::Delta;
 use crate::overlay::inode::Inode;
 use crate::overlay::receiving::TakenBatch;
+use crate::overlay::role::Ancestry;
 use crate::overlay::root::RootState;
 use crate::overlay::schedule::MakeCheckpoint;
+use crate::overlay::segments::Part;
 use crate::overlay::snapshots::{Changes, Made, Sealed};
-use crate::overlay::volume::{CLOSED, Volume};
+use crate::overlay::volume::{LiveVolume, Volume};
 
 /// An aggregate's volumes, and what makes its consistency points.
 pub(crate) struct Checkpointer {
@@ -93,15 +95,9 @@ impl NodeSource for Patient<'_> {
     }
 }
 
-/// A segment of a volume's history, taken to be merged.
-struct Part {
-    segment: u64,
-    inodes: Vec<Arc<Inode>>,
-}
-
 /// What the gate's closing takes from a volume.
 struct Taken {
-    vol: Arc<Volume>,
+    vol: LiveVolume,
     sealed: Vec<Sealed>,
     last: Part,
     next_ino: u64,
@@ -120,7 +116,7 @@ struct Done {
 
 /// What merging changed of a volume, to be published.
 struct Built {
-    vol: Arc<Volume>,
+    vol: LiveVolume,
     root: TreeRoot,
     segment: u64,
     parts: Vec<Done>,
@@ -266,9 +262,7 @@ impl Checkpointer {
             if closing {
                 for vol in table.all() {
                     // A revert that is under way has the same effect.
-                    let _ =
-                        vol.hold
-                            .compare_exchange(0, CLOSED, Ordering::SeqCst, Ordering::SeqCst);
+                    vol.live().standing.close();
                 }
             }
             let own = (
@@ -333,20 +327,28 @@ impl Checkpointer {
 
         let mut more = false;
         for b in built {
-            let vol = Arc::clone(&b.vol);
+            let vol = b.vol.clone();
             publish(core, table, b, &before);
-            if !vol.catalog.lock().orphans.is_empty() {
+            if !vol.live().catalog.lock().orphans.is_empty() {
                 // Removed files are still being deleted: the next one goes on with it.
                 core.schedule.note_changed(vol.id);
                 more = true;
             }
         }
         for vol in dropped {
-            if let Some(origin) = vol.origin.lock().take() {
+            let ancestry = std::mem::replace(&mut *vol.live().ancestry.lock(), Ancestry::Own);
+            if let Some(origin) = ancestry.origin() {
                 table.forget_clone(origin);
             }
             vol.root.load().supersede(Arc::clone(&before));
             vol.root.store(RootState::new(TreeRoot::EMPTY));
+        }
+        if closing {
+            // What was turned by this one is closed as well.
+            table
+                .all()
+                .iter()
+                .for_each(|vol| vol.live().standing.close());
         }
         for id in jobs.splits() {
             core.schedule.note_changed(id);
@@ -360,29 +362,26 @@ impl Checkpointer {
     }
 }
 
-fn take(vol: Arc<Volume>) -> Taken {
-    let ended = vol.end_unlinked();
-    let inodes = std::mem::take(&mut *vol.dirty.lock());
-    let sealed = std::mem::take(&mut *vol.sealed.lock());
+fn take(vol: LiveVolume) -> Taken {
+    let live = vol.live();
+    let ended = vol.end_unlinked(live);
+    let (sealed, last) = live.segments.take();
     // It gives a number to the snapshot that has arrived.
     let received = vol.take_batch();
-    let changes = vol.snaps.lock().take_changes();
+    let changes = live.snaps.lock().take_changes();
     Taken {
         ended,
         received,
         sealed,
-        last: Part {
-            segment: vol.segment.fetch_add(1, Ordering::Relaxed),
-            inodes,
-        },
-        next_ino: vol.next_ino.load(Ordering::Relaxed),
+        last,
+        next_ino: vol.counters.next_ino(),
         changes,
         vol,
     }
 }
 
 /// Drops the overlays of a deleted volume.
-fn discard(taken: Taken, cp: &mut CpWriter) -> Arc<Volume> {
+fn discard(taken: Taken, cp: &mut CpWriter) -> LiveVolume {
     let Taken {
         vol,
         sealed,
@@ -424,13 +423,11 @@ fn merge(
         mut received,
         ended,
     } = taken;
-    let mut catalog = vol.catalog.lock();
+    let mut catalog = vol.live().catalog.lock();
     catalog.orphans.extend(ended);
     let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
     let rec_before = catalog.rec.clone();
-    catalog.rec.change_top = rec_before
-        .change_top
-        .max(vol.change_top.load(Ordering::Relaxed));
+    catalog.rec.change_top = rec_before.change_top.max(vol.counters.top());
     let split = jobs.split(&vol, &mut catalog, cp, src, edits)?;
     let mut volume = Merging {
         vol: &vol,
@@ -460,7 +457,7 @@ fn merge(
     catalog.rec.next_ino = next_ino;
     catalog.rec.mirror = received.rec;
     catalog.rec.key = vol.key.get();
-    catalog.rec.limit = vol.limit.load(Ordering::Relaxed);
+    catalog.rec.limit = vol.space.limit();
     catalog.rec.next_snapshot = changes.next;
     for (id, name, label) in &changes.named {
         if let Some(number) = catalog.place_of(*id)
@@ -498,15 +495,12 @@ fn merge(
         catalog.orphans = orphans.dying;
         unlinked = Some(orphans.unlinked);
     }
-    vol.change_top
-        .store(catalog.rec.change_top, Ordering::Relaxed);
+    vol.counters.set_top(catalog.rec.change_top);
     let gone_back = reverted || received.arrived.is_some();
     let change_base = gone_back.then(|| vol.next_change_base(catalog.rec.change_top));
-    catalog.rec.change_base =
-        change_base.unwrap_or_else(|| vol.change_base.load(Ordering::Relaxed));
-    vol.used.store(catalog.rec.used, Ordering::Relaxed);
-    vol.dead_blocks
-        .store(catalog.rec.dead_blocks, Ordering::Relaxed);
+    catalog.rec.change_base = change_base.unwrap_or_else(|| vol.counters.base());
+    vol.space
+        .set_committed(catalog.rec.used, catalog.rec.dead_blocks);
     let snapshots = record(&vol, &mut catalog, &rec_before, &before, edits);
     let root = catalog.rec.root;
     drop(catalog);
@@ -568,7 +562,7 @@ fn record(
 
 /// Merging the segments of one volume.
 struct Merging<'a> {
-    vol: &'a Volume,
+    vol: &'a LiveVolume,
     catalog: &'a mut Catalog,
     cp: &'a mut CpWriter,
     src: &'a Patient<'a>,
@@ -688,23 +682,23 @@ fn publish(core: &Core, table: &VolumeTable, built: Built, before: &Arc<weir_sto
         received,
         split,
     } = built;
+    let live = vol.live();
     let asked = changes.revert.is_some() || changes.empty;
     if !reverted {
         changes.revert = None;
     }
     match split {
         Split::None => {}
-        Split::Failed => vol.splitting.store(false, Ordering::Release),
+        Split::Failed => live.ancestry.lock().stay(),
         Split::Done(origin) => {
-            *vol.origin.lock() = None;
-            vol.splitting.store(false, Ordering::Release);
+            *live.ancestry.lock() = Ancestry::Own;
             table.forget_clone(origin);
         }
     }
     if reverted {
         // Until the new root stands, nothing is loaded; what was loaded before is
         // not used any more.
-        vol.swapping.store(true, Ordering::SeqCst);
+        live.standing.begin_swap();
         vol.table.retire(false);
         for part in &parts {
             drop_overlays(&vol, part, segment);
@@ -714,12 +708,12 @@ fn publish(core: &Core, table: &VolumeTable, built: Built, before: &Arc<weir_sto
         if !unlinked.is_empty() {
             core.schedule.note_changed(vol.id);
         }
-        vol.unlinked.replace(unlinked);
+        live.unlinked.replace(unlinked);
     }
     if let Some(base) = change_base {
         // Nobody can read what it does not belong to: of a volume that was reverted nothing is loaded, and of a
         // destination clients see a view, which has its own base.
-        vol.change_base.store(base, Ordering::Release);
+        vol.counters.set_base(base);
     }
     let old = vol.root.load_full();
     if old.root != root {
@@ -729,7 +723,7 @@ fn publish(core: &Core, table: &VolumeTable, built: Built, before: &Arc<weir_sto
     drop(old);
     let gone_views;
     {
-        let mut snaps = vol.snaps.lock();
+        let mut snaps = live.snaps.lock();
         if let Some((id, _)) = &received.arrived {
             snapshots
                 .iter()
@@ -742,15 +736,13 @@ fn publish(core: &Core, table: &VolumeTable, built: Built, before: &Arc<weir_sto
         view.retire(before);
     }
     vol.publish_mirror(&received);
-    if reverted {
-        vol.swapping.store(false, Ordering::SeqCst);
-    } else {
+    if !reverted {
         for part in &parts {
             drop_overlays(&vol, part, segment);
         }
     }
     if asked {
-        vol.hold.store(0, Ordering::SeqCst);
+        live.standing.turned();
         core.schedule.notify();
     }
 }

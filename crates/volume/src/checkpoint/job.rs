@@ -30,7 +30,7 @@ use crate::format::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annot
 use crate::format::reading::{after, scan};
 use crate::format::record::{Window, kind};
 use crate::overlay::core::Core;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::LiveVolume;
 
 /// Blocks that one consistency point gives back: 512 MiB.
 const STEP_BLOCKS: u64 = 131_072;
@@ -143,8 +143,8 @@ impl Jobs {
     }
 
     /// Removes a volume's records and has everything given back that is its own.
-    pub(crate) fn bury_volume(&mut self, vol: &Volume, edits: &mut Edits) {
-        let catalog = vol.catalog.lock();
+    pub(crate) fn bury_volume(&mut self, vol: &LiveVolume, edits: &mut Edits) {
+        let catalog = vol.live().catalog.lock();
         let mut spared = Vec::new();
         for (number, job) in self.of(vol.id) {
             if let Job::Forget(places) = job {
@@ -179,7 +179,7 @@ impl Jobs {
     /// snapshot's from now on.
     pub(crate) fn drop_snapshot(
         &mut self,
-        vol: &Volume,
+        vol: &LiveVolume,
         catalog: &mut Catalog,
         cp: &mut CpWriter,
         src: &impl NodeSource,
@@ -234,7 +234,7 @@ impl Jobs {
     }
 
     /// Makes the volume empty. It has no snapshots.
-    pub(crate) fn empty(&mut self, vol: &Volume, catalog: &mut Catalog, edits: &mut Edits) {
+    pub(crate) fn empty(&mut self, vol: &LiveVolume, catalog: &mut Catalog, edits: &mut Edits) {
         let reap = Job::Reap {
             root: catalog.rec.root,
             since: catalog.rec.foreign(),
@@ -250,7 +250,7 @@ impl Jobs {
     #[expect(clippy::too_many_arguments)]
     pub(crate) fn revert(
         &mut self,
-        vol: &Volume,
+        vol: &LiveVolume,
         catalog: &mut Catalog,
         cp: &mut CpWriter,
         src: &impl NodeSource,
@@ -469,7 +469,7 @@ fn sweep(
         // know of this job: what is to be forgotten the volume refers to again, and is not freed twice.
         return Ok(true);
     };
-    let mut catalog = vol.catalog.lock();
+    let mut catalog = vol.live().catalog.lock();
     let mut gone: Vec<Edit> = Vec::new();
     let mut died = places.died.0;
     let mut from = dead::key(died, dead::kind::PIECE, places.born.0, 0);
@@ -538,7 +538,7 @@ fn sweep(
 /// Removes the sums of the groups at these places, whose blocks are no snapshot's any
 /// more; answers how many blocks that were.
 fn forget_sums(
-    vol: &Volume,
+    vol: &LiveVolume,
     catalog: &mut Catalog,
     cp: &mut CpWriter,
     src: &impl NodeSource,

@@ -1,14 +1,10 @@
 //! What a consistency point does of a transfer: it takes the batch, and when that is durable clients see what has arrived.
 
-use std::sync::atomic::Ordering;
-
-use weir_base::invariant;
-
 use crate::format::catalog::MirrorRec;
 use crate::overlay::receiving::{Batch, Receiving, TakenBatch};
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::LiveVolume;
 
-impl Volume {
+impl LiveVolume {
     /// Gives up what was received and is in no consistency point.
     pub(crate) fn drop_batch(&self, receiving: &mut Receiving) {
         let batch = receiving.drop_batch();
@@ -17,20 +13,20 @@ impl Volume {
 
     pub(crate) fn discharge_batch(&self, batch: &Batch) {
         let taken = batch.charge.blocks;
-        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
-        invariant!(self.core.agg.guard() => charged >= taken, "a batch is discharged of {taken} blocks, of {charged} of its volume");
+        self.space
+            .discharge(self.core.agg.guard(), taken, "a batch");
         self.core.totals().sub(batch.charge);
         self.core.agg.space().fulfil(batch.charge.blocks);
     }
 
     /// Called while the gate is closed.
     pub(crate) fn take_batch(&self) -> TakenBatch {
-        let mut receiving = self.mirror.lock();
+        let mut receiving = self.live().receiving.lock();
         let (batch, ended) = receiving.take();
         let mut rec = receiving.rec;
         let mut arrived = None;
         if let Some((incoming, _)) = &batch.arriving {
-            arrived = self.snaps.lock().receive(&incoming.name);
+            arrived = self.live().snaps.lock().receive(&incoming.name);
             if let Some((id, _)) = &arrived {
                 rec = Some(MirrorRec {
                     exported: *id,
@@ -49,20 +45,20 @@ impl Volume {
     /// A consistency point has what was taken: it is published already.
     fn batch_is_durable(&self, taken: &TakenBatch) {
         self.discharge_batch(&taken.batch);
-        self.mirror.lock().merged(taken);
+        self.live().receiving.lock().merged(taken);
     }
 
     /// A consistency point has been published in which the volume is this.
     pub(crate) fn publish_mirror(&self, taken: &TakenBatch) {
-        if !self.protected.load(Ordering::Acquire) {
+        self.batch_is_durable(taken);
+        if !self.protected() {
             return;
         }
-        self.batch_is_durable(taken);
         if taken.ended {
             // Broken off: the volume is the snapshot already.
-            self.snaps.lock().export(None);
-            self.protected.store(false, Ordering::Release);
-            self.exported.store(None);
+            self.live().snaps.lock().export(None);
+            self.live().standing.release();
+            self.live().exported.store(None);
             return;
         }
         // One that was under way when the volume became a destination knows nothing of it.
@@ -71,9 +67,9 @@ impl Volume {
             return;
         };
         if taken.arrived.is_some() {
-            self.snaps.lock().export(Some(rec.exported));
+            self.live().snaps.lock().export(Some(rec.exported));
             if let Ok(view) = self.view_as(rec.exported, true) {
-                self.exported.store(Some(view));
+                self.live().exported.store(Some(view));
             }
         }
     }

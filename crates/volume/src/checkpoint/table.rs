@@ -12,12 +12,12 @@ use crate::format::catalog::{Origin, VolumeRec};
 use crate::format::hash::HashKey;
 use crate::format::record::FIRST_INO;
 use crate::overlay::core::Core;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::LiveVolume;
 use crate::types::FsError;
 
 #[derive(Default)]
 struct Listed {
-    by_id: BTreeMap<VolumeId, Arc<Volume>>,
+    by_id: BTreeMap<VolumeId, LiveVolume>,
     by_name: HashMap<String, VolumeId>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct VolumeTable {
     /// The number that the next volume gets.
     next: AtomicU64,
     /// Volumes that the next consistency point deletes.
-    doomed: Mutex<Vec<Arc<Volume>>>,
+    doomed: Mutex<Vec<LiveVolume>>,
     /// Clones that the next consistency point begins to split.
     new_splits: Mutex<Vec<VolumeId>>,
 }
@@ -48,21 +48,21 @@ impl VolumeTable {
         }
     }
 
-    pub(crate) fn get(&self, id: VolumeId) -> Option<Arc<Volume>> {
+    pub(crate) fn get(&self, id: VolumeId) -> Option<LiveVolume> {
         self.listed.read().by_id.get(&id).cloned()
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<Arc<Volume>> {
+    pub(crate) fn named(&self, name: &str) -> Option<LiveVolume> {
         let listed = self.listed.read();
         listed.by_id.get(listed.by_name.get(name)?).cloned()
     }
 
     /// All of them, by number.
-    pub(crate) fn all(&self) -> Vec<Arc<Volume>> {
+    pub(crate) fn all(&self) -> Vec<LiveVolume> {
         self.listed.read().by_id.values().cloned().collect()
     }
 
-    pub(crate) fn insert(&self, vol: Arc<Volume>) {
+    pub(crate) fn insert(&self, vol: LiveVolume) {
         let mut listed = self.listed.write();
         listed.by_name.insert(vol.name.clone(), vol.id);
         listed.by_id.insert(vol.id, vol);
@@ -100,7 +100,7 @@ impl VolumeTable {
         id: VolumeId,
         key: HashKey,
         name: &str,
-    ) -> Arc<Volume> {
+    ) -> LiveVolume {
         let rec = VolumeRec {
             name: name.to_owned(),
             root: TreeRoot::EMPTY,
@@ -116,24 +116,24 @@ impl VolumeTable {
             origin: None,
             mirror: None,
         };
-        let vol = Arc::new(Volume::new(Arc::clone(core), id, rec));
+        let vol = LiveVolume::new(Arc::clone(core), id, rec);
         // Saturates: no volume gets the last number.
         self.begin_at(id.0.saturating_add(1));
-        self.insert(Arc::clone(&vol));
+        self.insert(vol.clone());
         vol
     }
 
     /// The next consistency point deletes this volume; nobody finds it any more.
-    pub(crate) fn doom(&self, vol: &Arc<Volume>) {
+    pub(crate) fn doom(&self, vol: &LiveVolume) {
         let mut listed = self.listed.write();
         if listed.by_id.remove(&vol.id).is_some() {
             listed.by_name.remove(&vol.name);
         }
         drop(listed);
-        self.doomed.lock().push(Arc::clone(vol));
+        self.doomed.lock().push(vol.clone());
     }
 
-    pub(crate) fn take_doomed(&self) -> Vec<Arc<Volume>> {
+    pub(crate) fn take_doomed(&self) -> Vec<LiveVolume> {
         std::mem::take(&mut *self.doomed.lock())
     }
 
@@ -149,7 +149,11 @@ impl VolumeTable {
     /// One clone less depends on its origin.
     pub(crate) fn forget_clone(&self, origin: Origin) {
         if let Some(parent) = self.get(origin.volume) {
-            parent.snaps.lock().count_clone(origin.snapshot, false);
+            parent
+                .live()
+                .snaps
+                .lock()
+                .count_clone(origin.snapshot, false);
         }
     }
 }

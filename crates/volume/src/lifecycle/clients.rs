@@ -96,7 +96,7 @@ impl ClientRecords {
             return;
         }
         for vol in self.cp.table().all() {
-            if !vol.unlinked.is_empty() {
+            if !vol.live().unlinked.is_empty() {
                 self.core.schedule.note_changed(vol.id);
             }
         }

@@ -13,7 +13,7 @@ use crate::lifecycle::outgoing::Source;
 use crate::lifecycle::receive::Receive;
 use crate::overlay::inode::malformed;
 use crate::overlay::root::RootState;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Live, Volume};
 use crate::types::FsError;
 
 /// The way to a [`ContentHash`], in steps: from that of an older snapshot over what differs, or over everything.
@@ -108,12 +108,13 @@ impl ContentWalk {
 impl Volume {
     /// The hash of a snapshot's contents, if it was computed before.
     pub fn content(&self, identity: SnapshotIdentity) -> Option<ContentHash> {
-        let snaps = self.snaps.lock();
+        let snaps = self.as_live()?.snaps.lock();
         snaps.content(snaps.with_identity(identity)?)
     }
 
     fn note_content(&self, id: u32, hash: ContentHash) {
-        if self.snaps.lock().note_content(id, hash) {
+        let news = |live: &Live| live.snaps.lock().note_content(id, hash);
+        if self.as_live().is_some_and(news) {
             self.core.schedule.note_changed(self.id);
         }
     }
@@ -132,7 +133,7 @@ impl Volume {
         let id = target.id();
         let new = self.open_held(&target)?.root.load_full();
         holds.push(target);
-        let known = self.snaps.lock().known_content(id);
+        let known = self.live()?.snaps.lock().known_content(id);
         let old = match known {
             Some((older, hash)) => {
                 let hold = self.hold_identity(older)?;

@@ -2,7 +2,6 @@
 //! consistency points.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::overlay::core::{Core, CoreOptions};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Promise;
 use crate::overlay::schedule::MakeCheckpoint;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Entered, LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Stop};
 
 /// The least rest of work in the background between two pieces.
@@ -138,12 +137,28 @@ impl Engine {
 
     /// The volumes, by number.
     pub fn volumes(&self) -> Vec<Arc<Volume>> {
-        self.cp.table().all()
+        self.cp
+            .table()
+            .all()
+            .iter()
+            .map(|vol| Arc::clone(vol.volume()))
+            .collect()
+    }
+
+    /// As [`Engine::volume`], for what is done to volumes as a whole.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn live_volume(&self, name: &str) -> Result<LiveVolume, FsError> {
+        self.cp.table().named(name).ok_or(FsError::NotFound)
     }
 
     /// The volume of this name.
     pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        self.cp.table().named(name)
+        self.cp
+            .table()
+            .named(name)
+            .map(|vol| Arc::clone(vol.volume()))
     }
 
     /// Makes an empty volume whose root directory has these owners and mode.
@@ -172,7 +187,7 @@ impl Engine {
         self.core.schedule.admit_blocking(1024)?;
         let mut promise = Promise::if_possible(&self.core.agg, 8);
         let (vol, lsn) = {
-            // Under one pass, so that a consistency point has the volume with its root directory, or neither.
+            // With the gate open, so that a consistency point has the volume with its root directory, or neither.
             let pass = self.core.gate().enter();
             let table = self.cp.table();
             let making = table.begin_making();
@@ -190,19 +205,21 @@ impl Engine {
             let vol = table.add_empty(&self.core, id, key, name);
             drop(making);
             let inode = Arc::new(Inode::new(ROOT_INO, top));
-            vol.touch(&pass, &inode, &mut inode.state.write(), &mut promise)
+            let entered = Entered::with(pass, &vol);
+            vol.touch(&entered, &inode, &mut inode.state.write(), &mut promise)
                 .fresh = true;
             vol.table.insert_new(&inode);
+            drop(entered);
             (vol, lsn)
         };
         self.wait_durable(Some(lsn))?;
-        Ok(vol)
+        Ok(Arc::clone(vol.volume()))
     }
 
     /// Limits a volume's capacity to `bytes` (0: no limit), at once. What is stored
     /// already stays. Durable with the next consistency point.
     pub fn set_limit(&self, vol: &Volume, bytes: u64) {
-        vol.limit.store(bytes, Ordering::Relaxed);
+        vol.space.set_limit(bytes);
         self.core.schedule.note_changed(vol.id);
     }
 
@@ -210,7 +227,7 @@ impl Engine {
     /// live data cannot have them, and what snapshots hold beyond them takes room from
     /// live data. In memory only: to be set again after each start.
     pub fn set_reserve(&self, vol: &Volume, bytes: u64) {
-        vol.reserve.store(bytes, Ordering::Relaxed);
+        vol.space.set_reserve(bytes);
     }
 
     /// Stores a text with a volume that means nothing to the engine, in place of the one before; empty: none. Clones
@@ -222,7 +239,7 @@ impl Engine {
         if text.len() > MAX_ANNOTATION {
             return Err(FsError::Invalid);
         }
-        let mut now = vol.annotation.lock();
+        let mut now = vol.live()?.annotation.lock();
         if **now != *text {
             *now = text.into();
             drop(now);

@@ -11,7 +11,6 @@
 //! also when a relationship is turned round. That both hold the same under it is compared ([`crate::lifecycle::content`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::Time;
 
@@ -21,7 +20,8 @@ use crate::format::record::ROOT_INO;
 use crate::lifecycle::engine::Engine;
 use crate::overlay::cx::Cx;
 use crate::overlay::receiving::Receiving;
-use crate::overlay::volume::{CLOSED, GONE, Volume};
+use crate::overlay::role::{State, Writers};
+use crate::overlay::volume::{Live, LiveVolume, Volume};
 use crate::types::{FsError, Pressure, Stop};
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
@@ -59,7 +59,7 @@ pub struct Mirror {
 
 /// Keeps a snapshot from being deleted for as long as it lives.
 pub struct SnapshotHold {
-    volume: Arc<Volume>,
+    volume: LiveVolume,
     id: u32,
 }
 
@@ -71,13 +71,13 @@ impl SnapshotHold {
 
     /// Its volume.
     pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+        self.volume.volume()
     }
 }
 
 impl Drop for SnapshotHold {
     fn drop(&mut self) {
-        self.volume.snaps.lock().hold(self.id, false);
+        self.volume.live().snaps.lock().hold(self.id, false);
     }
 }
 
@@ -93,16 +93,11 @@ impl Volume {
 
     /// What the volume is as a destination; `None` if it is none, and so can be written to.
     pub fn mirror(&self) -> Option<Mirror> {
-        let rec = self.mirror.lock().rec?;
+        let rec = self.as_live()?.receiving.lock().rec?;
         Some(Mirror {
             exported: (rec.exported != 0).then_some(rec.exported),
-            partial: Volume::partial(&rec),
+            partial: partial(&rec),
         })
-    }
-
-    /// Whether it is the destination of a replication: clients change nothing, and see what [`Volume::serving`] says.
-    pub fn protected(&self) -> bool {
-        self.protected.load(Ordering::Relaxed)
     }
 
     /// What clients see in place of the volume itself; `None`: the volume itself.
@@ -110,56 +105,38 @@ impl Volume {
     /// # Errors
     /// `Access` if there is nothing to be seen yet.
     pub fn serving(&self) -> Result<Option<Arc<Volume>>, Stop> {
-        if !self.protected.load(Ordering::Acquire) {
+        let Some(live) = self.as_live().filter(|_| self.protected()) else {
             return Ok(None);
-        }
-        match self.exported.load_full() {
+        };
+        match live.exported.load_full() {
             Some(view) => Ok(Some(view)),
-            None => self.find_exported(),
+            None => self.find_exported(live),
         }
     }
 
     #[cold]
-    fn find_exported(&self) -> Result<Option<Arc<Volume>>, Stop> {
+    fn find_exported(&self, live: &Live) -> Result<Option<Arc<Volume>>, Stop> {
         // Under the lock under which it changes.
-        let receiving = self.mirror.lock();
+        let receiving = live.receiving.lock();
+        let state = live.standing.state();
         let Some(rec) = receiving.rec else {
             // It is being broken off.
-            return match self.hold.load(Ordering::Acquire) {
-                0 => Ok(None),
-                GONE => Err(FsError::Stale.into()),
-                epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
+            return match state {
+                State::Serving(_) | State::Closed(_) => Ok(None),
+                State::Deleted => Err(FsError::Stale.into()),
+                State::Turning { until, .. } => Err(Stop::Wait(Pressure::Epoch(until))),
             };
         };
         if rec.exported == 0 {
             return Err(FsError::Access.into());
         }
         // Until it is the snapshot again, what clients saw last had later change counters.
-        match self.hold.load(Ordering::Acquire) {
-            0 | GONE | CLOSED => {}
-            epoch => return Err(Stop::Wait(Pressure::Epoch(epoch))),
+        if let State::Turning { until, .. } = state {
+            return Err(Stop::Wait(Pressure::Epoch(until)));
         }
         let view = self.view_as(rec.exported, true)?;
-        self.exported.store(Some(Arc::clone(&view)));
+        live.exported.store(Some(Arc::clone(&view)));
         Ok(Some(view))
-    }
-
-    /// The transfer that runs or was cut short.
-    fn partial(rec: &MirrorRec) -> Option<Partial> {
-        rec.transfer.map(|t| Partial {
-            base: t.base,
-            target: t.target,
-            logical: t.logical,
-            wire: t.wire,
-        })
-    }
-
-    /// Takes in what is stored.
-    pub(crate) fn restore_mirror(&self, rec: Option<MirrorRec>) {
-        self.protected.store(rec.is_some(), Ordering::Release);
-        let exported = rec.map(|rec| rec.exported).filter(|id| *id != 0);
-        self.snaps.lock().export(exported);
-        self.mirror.lock().rec = rec;
     }
 
     /// Keeps a snapshot from being deleted, and the volume from being reverted to an older one (`Busy`), for as long
@@ -171,31 +148,31 @@ impl Volume {
         self: &Arc<Self>,
         identity: SnapshotIdentity,
     ) -> Result<SnapshotHold, FsError> {
-        let mut snaps = self.snaps.lock();
+        let volume = self.to_live().map_err(|_| FsError::NotFound)?;
+        let mut snaps = volume.live().snaps.lock();
         let id = snaps.with_identity(identity).ok_or(FsError::NotFound)?;
         snaps.hold(id, true);
         drop(snaps);
-        Ok(SnapshotHold {
-            volume: Arc::clone(self),
-            id,
-        })
+        Ok(SnapshotHold { volume, id })
     }
+}
 
+impl LiveVolume {
     /// Changes what the volume is to transfers while nothing else goes on in it; the caller has its `admin`. Durable
     /// when this returns.
     fn turn(
         &self,
+        writers: Option<Writers>,
         change: impl FnOnce(&mut Receiving) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let core = &self.core;
         core.gate().close(|| {
-            if self.hold.load(Ordering::Relaxed) == GONE {
-                return Err(FsError::Stale);
-            }
-            let mut receiving = self.mirror.lock();
+            let live = self.live();
+            live.standing.free()?;
+            let mut receiving = live.receiving.lock();
             receiving.idle()?;
             change(&mut receiving)?;
-            self.hold.store(core.gate().epoch(), Ordering::SeqCst);
+            live.standing.begin_turn(core.gate().epoch(), writers)?;
             core.schedule.note_changed(self.id);
             Ok(())
         })?;
@@ -204,14 +181,14 @@ impl Volume {
 
     /// Has what a transfer that was cut short has brought taken back; the caller has the volume's `admin`.
     pub(crate) fn discard(&self) -> Result<(), FsError> {
-        self.turn(|receiving| {
+        self.turn(None, |receiving| {
             self.drop_batch(receiving);
             let Some(rec) = receiving.rec.as_mut() else {
                 return Err(FsError::Invalid);
             };
             match rec.exported {
-                0 => self.snaps.lock().begin_empty(),
-                id => self.snaps.lock().begin_revert_to(id)?,
+                0 => self.live().snaps.lock().begin_empty(),
+                id => self.live().snaps.lock().begin_revert_to(id)?,
             }
             rec.transfer = None;
             Ok(())
@@ -227,8 +204,9 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `NotEmpty` if there is anything in it, or it is a clone; `ReadOnly`; `Stale`.
     pub fn protect(&self, volume: &str) -> Result<(), FsError> {
-        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(volume)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
         if vol.protected() {
             return Ok(());
@@ -237,21 +215,19 @@ impl Engine {
         self.cp_now()?;
         let mut cx = Cx::new(Time::EPOCH);
         let top = vol.drive_blocking(&mut cx, |cx| vol.inode(cx, ROOT_INO))?;
-        if !vol.catalog.lock().orphans.is_empty() || !vol.unlinked.is_empty() {
+        if !live.catalog.lock().orphans.is_empty() || !live.unlinked.is_empty() {
             return Err(FsError::NotEmpty);
         }
         let core = &self.core;
         core.gate().close(|| {
-            if vol.hold.load(Ordering::Relaxed) == GONE {
-                return Err(FsError::Stale);
-            }
+            live.standing.free()?;
             let entries = top.state.read().rec.entries;
-            let bare = vol.snaps.lock().is_empty() && vol.origin().is_none();
+            let bare = live.snaps.lock().is_empty() && vol.origin().is_none();
             if entries > 0 || !bare {
                 return Err(FsError::NotEmpty);
             }
-            vol.mirror.lock().rec = Some(MirrorRec::default());
-            vol.protected.store(true, Ordering::Release);
+            live.standing.protect()?;
+            live.receiving.lock().rec = Some(MirrorRec::default());
             core.schedule.note_changed(vol.id);
             Ok(())
         })?;
@@ -266,14 +242,15 @@ impl Engine {
     /// `NotFound`; `Busy` if something depends on a later snapshot, a transfer is running, or the volume is being
     /// split from its origin; `ReadOnly`; `Stale`.
     pub fn resync(&self, volume: &str, snapshot: SnapshotIdentity) -> Result<(), FsError> {
-        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(volume)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
         if vol.splitting() {
             return Err(FsError::Busy);
         }
-        vol.turn(|receiving| {
-            let mut snaps = vol.snaps.lock();
+        vol.turn(Some(Writers::Transfers), |receiving| {
+            let mut snaps = live.snaps.lock();
             let id = snaps.with_identity(snapshot).ok_or(FsError::NotFound)?;
             snaps.begin_revert_to(id)?;
             snaps.export(Some(id));
@@ -283,8 +260,7 @@ impl Engine {
                 exported: id,
                 transfer: None,
             });
-            vol.exported.store(None);
-            vol.protected.store(true, Ordering::Release);
+            live.exported.store(None);
             Ok(())
         })
     }
@@ -295,26 +271,23 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `Invalid` if no transfer has ended yet; `Busy` while one is running; `ReadOnly`; `Stale`.
     pub fn break_off(&self, volume: &str) -> Result<(), FsError> {
-        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(volume)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
         if !vol.protected() {
             return Ok(());
         }
-        vol.turn(|receiving| {
+        vol.turn(None, |receiving| {
             let exported = receiving.rec.map_or(0, |rec| rec.exported);
             if exported == 0 {
                 return Err(FsError::Invalid);
             }
-            vol.snaps.lock().begin_revert_to(exported)?;
+            live.snaps.lock().begin_revert_to(exported)?;
             vol.drop_batch(receiving);
             receiving.rec = None;
             receiving.ending = true;
-            // Saturates: numbers of another machine.
-            let jump = |n: u64| Some(n.saturating_add(BREAK_INODES).min(1 << 62));
-            let _ = vol
-                .next_ino
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, jump);
+            vol.counters.skip_inodes(BREAK_INODES, 1 << 62);
             Ok(())
         })
     }
@@ -325,8 +298,9 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `Invalid` if the volume is no destination; `Busy` while one is running; `ReadOnly`; `Stale`.
     pub fn discard_partial(&self, volume: &str) -> Result<(), FsError> {
-        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(volume)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
         let partial = vol.mirror().ok_or(FsError::Invalid)?.partial;
         match partial {
@@ -334,4 +308,14 @@ impl Engine {
             None => Ok(()),
         }
     }
+}
+
+/// The transfer that runs or was cut short.
+fn partial(rec: &MirrorRec) -> Option<Partial> {
+    rec.transfer.map(|t| Partial {
+        base: t.base,
+        target: t.target,
+        logical: t.logical,
+        wire: t.wire,
+    })
 }

@@ -148,7 +148,7 @@ impl Outgoing {
             holds.push(hold);
         }
         let snapshot = volume.snapshot_with(target).ok_or(FsError::NotFound)?;
-        let next_ino = volume.snaps.lock().next_ino(newer);
+        let next_ino = volume.live()?.snaps.lock().next_ino(newer);
         let key = volume.key.get();
         Ok(Outgoing {
             incoming: Incoming {

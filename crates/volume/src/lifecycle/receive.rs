@@ -19,7 +19,6 @@
 //! source has stored for them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_base::{BLOCK_SIZE, Time};
@@ -38,7 +37,7 @@ use crate::lifecycle::mirror::Position;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Pressure, Stop};
 
 /// Bytes of a batch at which a consistency point is asked for. At the rates of fast disks that is some ten a second, of
@@ -79,13 +78,15 @@ impl Volume {
         let fits = |transfer: &TransferRec| {
             transfer.base == incoming.base && transfer.target == incoming.target
         };
-        let _admin = self.admin.lock();
+        let vol = self.to_live()?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         self.writable().map_err(Stop::refusal)?;
         let other = {
-            let receiving = self.mirror.lock();
+            let receiving = live.receiving.lock();
             receiving.idle()?;
             let rec = receiving.rec.ok_or(FsError::Invalid)?;
-            let snaps = self.snaps.lock();
+            let snaps = live.snaps.lock();
             if snaps.with_identity(incoming.target).is_some() {
                 return Err(FsError::Exists);
             }
@@ -100,9 +101,9 @@ impl Volume {
             rec.transfer.is_some_and(|t| !fits(&t))
         };
         if other {
-            self.discard()?;
+            vol.discard()?;
         }
-        let mut receiving = self.mirror.lock();
+        let mut receiving = live.receiving.lock();
         let rec = receiving.rec.as_mut().ok_or(FsError::Invalid)?;
         if rec.exported == 0 {
             self.key.set(HashKey(incoming.key.0, incoming.key.1));
@@ -118,10 +119,9 @@ impl Volume {
         let (position, logical) = (transfer.position, transfer.logical);
         receiving.begin(logical);
         drop(receiving);
-        self.next_ino
-            .fetch_max(incoming.next_ino, Ordering::Relaxed);
+        self.counters.begin_inodes_at(incoming.next_ino);
         Ok(Receive {
-            vol: Arc::clone(self),
+            vol: vol.clone(),
             incoming: incoming.clone(),
             last: position,
             next: Batch::default(),
@@ -131,7 +131,7 @@ impl Volume {
 
 /// A transfer into a volume. Dropping it ends it; what was received is kept.
 pub struct Receive {
-    vol: Arc<Volume>,
+    vol: LiveVolume,
     incoming: Incoming,
     /// No key is less than this.
     last: Key,
@@ -141,7 +141,7 @@ pub struct Receive {
 
 impl Drop for Receive {
     fn drop(&mut self) {
-        self.vol.mirror.lock().end();
+        self.vol.live().receiving.lock().end();
     }
 }
 
@@ -188,7 +188,7 @@ fn named(name: &[u8]) -> bool {
 impl Receive {
     /// Where it goes on.
     pub fn mark(&self) -> Mark {
-        let receiving = self.vol.mirror.lock();
+        let receiving = self.vol.live().receiving.lock();
         let transfer = receiving.rec.and_then(|rec| rec.transfer);
         transfer.map_or(
             Mark {
@@ -208,7 +208,7 @@ impl Receive {
 
     /// Of the transfer's bytes before compression, those that are durable.
     pub fn durable(&self) -> u64 {
-        self.vol.mirror.lock().durable()
+        self.vol.live().receiving.lock().durable()
     }
 
     fn ascend(&mut self, key: Key) -> Result<(), FsError> {
@@ -342,10 +342,10 @@ impl Receive {
             heap: next.bytes - pages * BLOCK_SIZE as u64,
             ..charge
         };
-        vol.charged.fetch_add(charge.blocks, Ordering::Relaxed);
+        vol.space.charge(charge.blocks);
         vol.core.totals().add(next.charge);
         let (staged, in_flight) = {
-            let mut receiving = vol.mirror.lock();
+            let mut receiving = vol.live().receiving.lock();
             let staged = receiving.add(next, vol.core.agg.clock().monotonic());
             if let Some(transfer) = receiving.rec.as_mut().and_then(|r| r.transfer.as_mut()) {
                 transfer.position = position;
@@ -372,7 +372,7 @@ impl Receive {
     /// Asks for a consistency point if something has waited for one for longer than `age`.
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
-        let since = self.vol.mirror.lock().since();
+        let since = self.vol.live().receiving.lock().since();
         // Saturates: times.
         if since.is_some_and(|since| now.saturating_sub(since) >= age) {
             self.vol.core.schedule.want(self.vol.core.gate().epoch());
@@ -400,7 +400,7 @@ impl Receive {
     pub fn finish(self, content: ContentHash) -> Result<u32, FsError> {
         let vol = &self.vol;
         {
-            let mut receiving = vol.mirror.lock();
+            let mut receiving = vol.live().receiving.lock();
             assert!(
                 receiving.batch.is_empty(),
                 "what was proven is not all that has come"
@@ -418,14 +418,14 @@ impl Receive {
     /// # Errors
     /// `ReadOnly`, `Stale`.
     pub fn discard(self) -> Result<(), FsError> {
-        let vol = Arc::clone(&self.vol);
+        let vol = self.vol.clone();
         drop(self);
-        let _admin = vol.admin.lock();
+        let _admin = vol.live().admin.lock();
         vol.discard()
     }
 
     /// The volume.
     pub fn volume(&self) -> &Arc<Volume> {
-        &self.vol
+        self.vol.volume()
     }
 }

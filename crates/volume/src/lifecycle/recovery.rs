@@ -11,7 +11,6 @@
 //! is as any other: the records before its cut are in its trees, and no others are.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::{BlockAddr, Ino, Time};
 use weir_store::log;
@@ -26,7 +25,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
 use crate::overlay::reservation::Promise;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Entered, LiveVolume};
 use crate::types::{FsError, Stop};
 
 /// What recovery did.
@@ -116,7 +115,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
                     ino,
                     secs,
                 }),
-                Edit::Snapshot(edit) => vol.replay_snapshot(edit),
+                Edit::Snapshot(edit) => vol.replay_snapshot(vol.live(), edit),
                 edit => vol.apply(edit, &mut pages)?,
             }
         }
@@ -145,7 +144,7 @@ fn reserve_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError
 
 fn skip_inodes(cp: &Checkpointer) {
     for vol in cp.table().all() {
-        vol.next_ino.fetch_add(SKIP_INODES, Ordering::Relaxed);
+        vol.counters.skip_inodes(SKIP_INODES, u64::MAX);
         cp.core().schedule.note_changed(vol.id);
     }
 }
@@ -154,7 +153,7 @@ fn failed(e: FsError) -> StoreError {
     StoreError::Format(format!("cannot apply the log: {e}").into())
 }
 
-impl Volume {
+impl LiveVolume {
     /// An inode for recovery; `None` if it does not exist.
     fn existing(&self, ino: Ino) -> Result<Option<Arc<Inode>>, StoreError> {
         let mut cx = Cx::new(Time::EPOCH);
@@ -174,7 +173,8 @@ impl Volume {
         edit: Edit<'_>,
         pages: &mut impl Iterator<Item = Frame>,
     ) -> Result<(), StoreError> {
-        let pass = self.core.gate().enter();
+        let pass = Entered::with(self.core.gate().enter(), self);
+        let live = pass.live();
         let mut promise = Promise::if_possible(&self.core.agg, 4);
         let (Edit::Inode { ino, .. }
         | Edit::Dead { ino }
@@ -189,9 +189,8 @@ impl Volume {
         else {
             return Ok(());
         };
-        self.next_ino
-            // Saturates: a number from the log.
-            .fetch_max(ino.0.saturating_add(1), Ordering::Relaxed);
+        // Saturates: a number from the log.
+        self.counters.begin_inodes_at(ino.0.saturating_add(1));
         let found = self.existing(ino)?;
         let (inode, fresh) = match (found, &edit) {
             (Some(inode), _) => (inode, false),
@@ -218,7 +217,7 @@ impl Volume {
         let st = &mut *st;
         match edit {
             Edit::Inode { rec, .. } => {
-                self.change_top.fetch_max(rec.change, Ordering::Relaxed);
+                self.counters.raise_top(rec.change);
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 delta.fresh |= fresh;
                 st.rec = InodeRec {
@@ -226,14 +225,14 @@ impl Volume {
                     ..rec
                 };
                 if st.rec.nlink == 0 {
-                    self.unlinked.insert(ino);
+                    live.unlinked.insert(ino);
                 }
                 if fresh {
                     self.table.insert_new(&inode);
                 }
             }
             Edit::Dead { .. } => {
-                self.unlinked.remove(ino);
+                live.unlinked.remove(ino);
                 let delta = self.touch(&pass, &inode, st, &mut promise);
                 delta.bury();
                 st.dead = true;

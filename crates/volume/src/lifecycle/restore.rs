@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::VolumeId;
 use weir_store::StoreError;
@@ -16,7 +15,7 @@ use crate::format::calls::{self, DoneCall};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::clients;
 use crate::format::reading::scan;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::LiveVolume;
 
 /// What the aggregate's tree says of a volume.
 struct ReadVolume {
@@ -111,35 +110,38 @@ pub(crate) fn restore(cp: &Checkpointer) -> Result<(), StoreError> {
             Some(_) => Orphans::default(),
             None => read_orphans(&src, &rec.root)?,
         };
-        let mirror = rec.mirror;
-        let vol = Volume::new(Arc::clone(core), id, rec);
-        vol.snaps.lock().restore(&snapshots);
-        vol.restore_mirror(mirror);
+        let vol = LiveVolume::new(Arc::clone(core), id, rec);
+        let live = vol.live();
+        live.snaps.lock().restore(&snapshots);
         {
-            let mut catalog = vol.catalog.lock();
+            let mut catalog = live.catalog.lock();
             catalog.stored = true;
             catalog.snapshots = snapshots;
-            *vol.annotation.lock() = Arc::clone(&annotation);
+            *live.annotation.lock() = Arc::clone(&annotation);
             catalog.annotation = annotation;
             if !orphans.dying.is_empty() || !orphans.unlinked.is_empty() {
                 core.schedule.note_changed(id);
             }
             catalog.orphans = orphans.dying;
-            vol.unlinked.replace(orphans.unlinked);
+            live.unlinked.replace(orphans.unlinked);
         }
-        table.insert(Arc::new(vol));
+        table.insert(vol);
     }
     for vol in table.all() {
-        let origin = vol.catalog.lock().rec.origin;
+        let origin = vol.live().catalog.lock().rec.origin;
         if let Some(origin) = origin
             && let Some(parent) = table.get(origin.volume)
         {
-            parent.snaps.lock().count_clone(origin.snapshot, true);
+            parent
+                .live()
+                .snaps
+                .lock()
+                .count_clone(origin.snapshot, true);
         }
     }
     for id in read.jobs.splits() {
         if let Some(vol) = table.get(id) {
-            vol.splitting.store(true, Ordering::Release);
+            vol.live().ancestry.lock().begin_split();
             core.schedule.note_changed(id);
         }
     }

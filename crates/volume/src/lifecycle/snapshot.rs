@@ -24,7 +24,6 @@
 //! view is made when it is first asked for, and some are kept.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 
@@ -33,8 +32,9 @@ use crate::format::edit::{Edits, SnapshotEdit};
 use crate::format::identity::SnapshotIdentity;
 use crate::lifecycle::mirror::SnapshotHold;
 use crate::overlay::cx::Cx;
-use crate::overlay::snapshots::{Change, Made, Sealed, Snaps, Snapshot};
-use crate::overlay::volume::{GONE, Volume};
+use crate::overlay::role::{Ancestry, State};
+use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
+use crate::overlay::volume::{Live, Volume};
 use crate::types::{FsError, Pressure, Stop};
 
 /// Segments after which a consistency point is asked for, and waited for.
@@ -83,19 +83,20 @@ impl Volume {
     }
 
     fn try_take(&self, name: &str, label: &str, now: Time) -> Result<(u32, Lsn), Stop> {
-        let _admin = self.admin.lock();
+        let live = self.live()?;
+        let _admin = live.admin.lock();
         self.writable()?;
-        if self.protected.load(Ordering::Acquire) {
+        if self.protected() {
             return Err(FsError::ReadOnly.into());
         }
-        if self.splitting.load(Ordering::Acquire) {
+        if matches!(*live.ancestry.lock(), Ancestry::Splitting(_)) {
             return Err(FsError::Busy.into());
         }
-        let sealed = self.sealed.lock().len();
+        let sealed = live.segments.sealed();
         if sealed >= SEALED_MOST {
             return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
         }
-        let id = self.snaps.lock().place_for(name)?;
+        let id = live.snaps.lock().place_for(name)?;
         let made = Made {
             id,
             name: name.to_owned(),
@@ -110,11 +111,11 @@ impl Volume {
             label,
         });
         let lsn = self.core.gate().close(|| {
-            if self.hold.load(Ordering::Relaxed) == GONE {
+            if live.standing.state() == State::Deleted {
                 return Err(FsError::Stale.into());
             }
             let lsn = self.core.log.append(edits)?;
-            self.seal(made);
+            self.seal(live, made);
             Ok::<_, Stop>(lsn)
         })?;
         if sealed + 1 >= SEALED_SOON {
@@ -124,21 +125,15 @@ impl Volume {
     }
 
     /// Ends the segment with this snapshot. Nobody is inside the gate.
-    pub(crate) fn seal(&self, made: Made) {
-        let inodes = std::mem::take(&mut *self.dirty.lock());
-        let next_ino = self.next_ino.load(Ordering::Relaxed);
-        self.snaps.lock().add(&made, next_ino);
-        self.sealed.lock().push(Sealed {
-            segment: self.segment.fetch_add(1, Ordering::Relaxed),
-            inodes,
-            next_ino,
-            made,
-        });
+    fn seal(&self, live: &Live, made: Made) {
+        let next_ino = self.counters.next_ino();
+        live.snaps.lock().add(&made, next_ino);
+        live.segments.seal(made, next_ino);
         self.core.schedule.note_changed(self.id);
     }
 
     /// Applies what the log says of a snapshot; doing it again changes nothing.
-    pub(crate) fn replay_snapshot(&self, edit: SnapshotEdit<'_>) {
+    pub(crate) fn replay_snapshot(&self, live: &Live, edit: SnapshotEdit<'_>) {
         match edit {
             SnapshotEdit::Made {
                 id,
@@ -147,20 +142,21 @@ impl Volume {
                 label,
             } => {
                 // One that is there, or was, has been made by a consistency point.
-                let old = self.snaps.lock().knows(id);
+                let old = live.snaps.lock().knows(id);
                 if !old {
-                    self.seal(Made {
+                    let made = Made {
                         id,
                         created,
                         name: name.to_owned(),
                         label: label.to_owned(),
-                    });
+                    };
+                    self.seal(live, made);
                 }
             }
-            SnapshotEdit::Gone { id } => self.snaps.lock().apply(Change::Remove(id)),
+            SnapshotEdit::Gone { id } => live.snaps.lock().apply(Change::Remove(id)),
             SnapshotEdit::Named { id, name, label } => {
                 let change = Change::Name(id, name.to_owned(), label.to_owned());
-                self.snaps.lock().apply(change);
+                live.snaps.lock().apply(change);
             }
         }
         self.core.schedule.note_changed(self.id);
@@ -236,10 +232,10 @@ impl Volume {
         &self,
         plan: &mut impl FnMut(&Snaps<Volume>, &mut Edits) -> Result<Change, FsError>,
     ) -> Result<Lsn, Stop> {
-        let _admin = self.admin.lock();
-        self.writable()?;
+        let live = self.writable()?;
+        let _admin = live.admin.lock();
         let _pass = self.enter_as_admin()?;
-        let mut snaps = self.snaps.lock();
+        let mut snaps = live.snaps.lock();
         let mut edits = Edits::new(self.id, 600);
         let change = plan(&snaps, &mut edits)?;
         let lsn = self.core.log.append(edits)?;
@@ -255,7 +251,8 @@ impl Volume {
     /// # Errors
     /// `NotFound`, `ReadOnly`.
     pub fn open_snapshot(&self, name: &str) -> Result<Arc<Volume>, FsError> {
-        let id = self.snaps.lock().find(name).ok_or(FsError::NotFound)?;
+        let live = self.as_live().ok_or(FsError::NotFound)?;
+        let id = live.snaps.lock().find(name).ok_or(FsError::NotFound)?;
         self.open(id)
     }
 
@@ -284,24 +281,26 @@ impl Volume {
 
     /// The snapshots, oldest first.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.snaps.lock().listing()
+        let list = |live: &Live| live.snaps.lock().listing();
+        self.as_live().map_or_else(Vec::new, list)
     }
 
     /// Whether there are any.
     pub fn has_snapshots(&self) -> bool {
-        !self.snaps.lock().is_empty()
+        self.as_live()
+            .is_some_and(|live| !live.snaps.lock().is_empty())
     }
 
     /// The snapshot of this name.
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
-        let snaps = self.snaps.lock();
+        let snaps = self.as_live()?.snaps.lock();
         let id = snaps.find(name)?;
         snaps.get(id)
     }
 
     /// The snapshot with this identity, whatever it is called, if the volume has it.
     pub fn snapshot_with(&self, identity: SnapshotIdentity) -> Option<Snapshot> {
-        let snaps = self.snaps.lock();
+        let snaps = self.as_live()?.snaps.lock();
         let id = snaps.with_identity(identity)?;
         snaps.get(id)
     }
@@ -309,22 +308,21 @@ impl Volume {
     /// Calls `each` with identity and name of the snapshots later than `after` that have
     /// the directory `dir`, which exists now, oldest first, until it answers `false`.
     pub fn snapshots_of(&self, dir: Ino, after: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
-        let snaps = self.snaps.lock();
-        let Some(from) = after.checked_add(1) else {
-            // No snapshot has a later number.
-            return;
-        };
-        snaps.had(dir, from, each);
+        // No snapshot has a later number than the last.
+        if let (Some(live), Some(from)) = (self.as_live(), after.checked_add(1)) {
+            live.snaps.lock().had(dir, from, each);
+        }
     }
 
     /// When the list of snapshots was last changed, and a number that changes with it.
     pub fn snapshots_changed(&self) -> (Time, u64) {
-        self.snaps.lock().last_change()
+        let last = |live: &Live| live.snaps.lock().last_change();
+        self.as_live().map_or((Time::EPOCH, 0), last)
     }
 
     /// Bytes that snapshots hold and the volume itself does not refer to any more, as
     /// of the last consistency point.
     pub fn snapshot_used(&self) -> u64 {
-        self.dead_blocks.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+        self.space.dead() * BLOCK_SIZE as u64
     }
 }

@@ -5,7 +5,6 @@
 //! the background ([`crate::checkpoint::job`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::VolumeId;
 use weir_store::tree::TreeRoot;
@@ -13,7 +12,8 @@ use weir_store::tree::TreeRoot;
 use crate::checkpoint::orphans::read_orphans;
 use crate::format::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
 use crate::lifecycle::engine::Engine;
-use crate::overlay::volume::{GONE, Volume};
+use crate::overlay::role::{Ancestry, State};
+use crate::overlay::volume::{Live, LiveVolume, Volume};
 use crate::types::{FsError, Stop};
 
 impl Engine {
@@ -38,18 +38,19 @@ impl Engine {
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
     pub fn retire_volume(&self, name: &str) -> Result<bool, FsError> {
-        let Some(vol) = self.volume(name) else {
+        let Ok(vol) = self.live_volume(name) else {
             return Ok(false);
         };
         let core = &self.core;
-        let _admin = vol.admin.lock();
-        let depended_on = || vol.snaps.lock().has_clones();
+        let live = vol.live();
+        let _admin = live.admin.lock();
+        let depended_on = || live.snaps.lock().has_clones();
         if depended_on() && (!core.settle_retired()? || depended_on()) {
             return Err(FsError::Busy);
         }
         vol.writable().map_err(Stop::refusal)?;
         core.gate().close(|| {
-            if vol.hold.swap(GONE, Ordering::SeqCst) != GONE {
+            if live.standing.delete() {
                 self.cp.table().doom(&vol);
                 core.schedule.note_change();
                 core.note_retired();
@@ -78,23 +79,22 @@ impl Engine {
     /// `NotFound`; `Busy` if a clone depends on a later snapshot, or the volume is being
     /// split from its origin; `ReadOnly`; `Stale`.
     pub fn revert(&self, volume: &str, snapshot: &str) -> Result<(), FsError> {
-        let vol = self.volume(volume).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(volume)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
-        if vol.protected.load(Ordering::Acquire) {
+        if vol.protected() {
             return Err(FsError::ReadOnly);
         }
-        if vol.splitting.load(Ordering::Acquire) {
+        if vol.splitting() {
             return Err(FsError::Busy);
         }
         let core = &self.core;
         let begin = || {
             core.gate().close(|| {
-                if vol.hold.load(Ordering::Relaxed) == GONE {
-                    return Err(FsError::Stale);
-                }
-                vol.snaps.lock().begin_revert(snapshot)?;
-                vol.hold.store(core.gate().epoch(), Ordering::SeqCst);
+                live.standing.free()?;
+                live.snaps.lock().begin_revert(snapshot)?;
+                live.standing.begin_turn(core.gate().epoch(), None)?;
                 core.schedule.note_changed(vol.id);
                 Ok(())
             })
@@ -125,11 +125,12 @@ impl Engine {
         if name.len() > MAX_VOLUME_NAME {
             return Err(FsError::NameTooLong);
         }
-        let origin = self.volume(parent).ok_or(FsError::NotFound)?;
-        let _admin = origin.admin.lock();
+        let origin = self.live_volume(parent)?;
+        let of = origin.live();
+        let _admin = of.admin.lock();
         origin.writable().map_err(Stop::refusal)?;
         let begin = loop {
-            if let Some(begin) = origin.snaps.lock().to_clone(snapshot)? {
+            if let Some(begin) = of.snaps.lock().to_clone(snapshot)? {
                 break begin;
             }
             self.cp_now()?;
@@ -143,7 +144,7 @@ impl Engine {
         let vol = core.gate().close(|| {
             let table = self.cp.table();
             let _making = table.begin_making();
-            if origin.hold.load(Ordering::Relaxed) == GONE {
+            if of.standing.state() == State::Deleted {
                 return Err(FsError::Stale);
             }
             if table.named(name).is_some() {
@@ -155,15 +156,15 @@ impl Engine {
                 root,
                 // The places of names in directories come of it.
                 key: origin.key.get(),
-                next_ino: origin.next_ino.load(Ordering::Relaxed),
-                limit: origin.limit.load(Ordering::Relaxed),
+                next_ino: origin.counters.next_ino(),
+                limit: origin.space.limit(),
                 used,
                 next_snapshot: 1,
                 dead: TreeRoot::EMPTY,
                 dead_blocks: 0,
                 // Clients know it by an identity of its own, so nothing of it has been shown.
                 change_base: 0,
-                change_top: origin.change_top.load(Ordering::Relaxed),
+                change_top: origin.counters.top(),
                 origin: Some(Origin {
                     volume: origin.id,
                     snapshot: id,
@@ -171,16 +172,16 @@ impl Engine {
                 }),
                 mirror: None,
             };
-            let vol = Arc::new(Volume::new(Arc::clone(core), number, rec));
-            vol.catalog.lock().orphans = orphans.dying;
-            vol.unlinked.replace(orphans.unlinked);
-            table.insert(Arc::clone(&vol));
-            origin.snaps.lock().count_clone(id, true);
+            let vol = LiveVolume::new(Arc::clone(core), number, rec);
+            vol.live().catalog.lock().orphans = orphans.dying;
+            vol.live().unlinked.replace(orphans.unlinked);
+            table.insert(vol.clone());
+            of.snaps.lock().count_clone(id, true);
             core.schedule.note_changed(number);
             Ok(vol)
         })?;
         self.cp_now()?;
-        Ok(vol)
+        Ok(Arc::clone(vol.volume()))
     }
 
     /// Begins to copy what a clone shares with its origin, so that it no longer depends
@@ -191,16 +192,19 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `Busy` if the clone has snapshots; `ReadOnly`; `Stale`.
     pub fn split_clone(&self, name: &str) -> Result<(), FsError> {
-        let vol = self.volume(name).ok_or(FsError::NotFound)?;
-        let _admin = vol.admin.lock();
+        let vol = self.live_volume(name)?;
+        let live = vol.live();
+        let _admin = live.admin.lock();
         vol.writable().map_err(Stop::refusal)?;
-        if vol.origin().is_none() || vol.splitting.load(Ordering::Acquire) {
+        let mut ancestry = live.ancestry.lock();
+        if !matches!(*ancestry, Ancestry::Clone(_)) {
             return Ok(());
         }
-        if !vol.snaps.lock().is_empty() {
+        if !live.snaps.lock().is_empty() {
             return Err(FsError::Busy);
         }
-        vol.splitting.store(true, Ordering::Release);
+        ancestry.begin_split();
+        drop(ancestry);
         self.cp.table().split(vol.id);
         self.core.schedule.note_changed(vol.id);
         self.cp_now()
@@ -215,11 +219,55 @@ impl Engine {
 impl Volume {
     /// Number of the volume and identity of the snapshot that this one is a clone of.
     pub fn origin(&self) -> Option<(VolumeId, u32)> {
-        self.origin.lock().map(|o| (o.volume, o.snapshot))
+        let origin = self.as_live()?.ancestry.lock().origin()?;
+        Some((origin.volume, origin.snapshot))
     }
 
     /// Whether it is being split from its origin.
     pub fn splitting(&self) -> bool {
-        self.splitting.load(Ordering::Acquire)
+        let splits = |live: &Live| matches!(*live.ancestry.lock(), Ancestry::Splitting(_));
+        self.as_live().is_some_and(splits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_base::{ManualClock, Rng, SeededRng, Time};
+    use weir_store::aggregate::{Aggregate, Env};
+    use weir_store::{FramePool, MemDevice};
+
+    use super::*;
+    use crate::lifecycle::engine::EngineOptions;
+    use crate::overlay::role::Writers;
+
+    /// The last consistency point may carry out a revert. What was reverted opened again then: clients could change it after
+    /// the engine had been shut down, and the next start took counters for certain that had gone on.
+    #[test]
+    fn what_the_last_consistency_point_reverts_is_closed_as_well() {
+        let rng = Arc::new(SeededRng::new(5));
+        let env = Env {
+            pool: FramePool::new(4096).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::clone(&rng) as Arc<dyn Rng>,
+        };
+        let (device, log) = (MemDevice::new(64 << 8), MemDevice::new(4 << 8));
+        let (agg, replay) = Aggregate::create_on(Arc::new(device), Arc::new(log), env).unwrap();
+        let options = EngineOptions {
+            background: false,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(agg, replay, &*rng, options).unwrap();
+        let made = engine.create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng);
+        let vol = made.unwrap().to_live().unwrap();
+        vol.snapshot_create("s", Time::EPOCH).unwrap();
+        engine.cp_now().unwrap();
+        let live = vol.live();
+        live.snaps.lock().begin_revert("s").unwrap();
+        let epoch = engine.epoch();
+        live.standing.begin_turn(epoch, None).unwrap();
+        engine.core.schedule.note_changed(vol.id);
+        engine.shutdown().unwrap();
+        assert_eq!(live.standing.state(), State::Closed(Writers::Clients));
+        assert!(matches!(vol.enter(), Err(Stop::Fail(FsError::Delay))));
     }
 }

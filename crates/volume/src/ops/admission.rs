@@ -38,9 +38,9 @@ impl Volume {
         blocks: u64,
         reserved: u64,
     ) -> Result<Promise<'_>, Stop> {
-        let limit = self.room();
+        let limit = self.space.room();
         if limit > 0 {
-            let used = self.blocks_used();
+            let used = self.space.blocks_used();
             // Saturates: a file may be of any size.
             if (used + blocks + reserved).saturating_mul(BLOCK_SIZE as u64) > limit {
                 return Err(self.no_space(cx));

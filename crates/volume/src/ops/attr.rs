@@ -1,7 +1,5 @@
 //! Attributes: reading and setting them, truncation, link targets, space.
 
-use std::sync::atomic::Ordering;
-
 use weir_base::limits::{MAX_FILE_SIZE, MAX_SYMLINK};
 use weir_base::{BLOCK_SIZE, Ino, Time};
 use weir_store::node::Key;
@@ -205,9 +203,9 @@ impl Volume {
     /// than the aggregate has.
     pub fn statfs(&self) -> StatFs {
         let block = BLOCK_SIZE as u64;
-        let used = self.blocks_used();
+        let used = self.space.blocks_used();
         let (agg_total, agg_free) = self.core.capacity();
-        let limit = self.room();
+        let limit = self.space.room();
         let total = if limit == 0 { agg_total * block } else { limit };
         // Saturates: a limit may be below what is used.
         let free = total.saturating_sub(used * block).min(agg_free * block);
@@ -225,16 +223,16 @@ impl Volume {
 
     /// Bytes of data in the last consistency point: at most seconds old, and read without any lock.
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed) * BLOCK_SIZE as u64
+        self.space.used() * BLOCK_SIZE as u64
     }
 
     /// Bytes of the capacity that are kept for what only snapshots hold.
     pub fn reserve(&self) -> u64 {
-        self.reserve.load(Ordering::Relaxed)
+        self.space.reserve()
     }
 
     /// The capacity limit in bytes; 0: none.
     pub fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        self.space.limit()
     }
 }

@@ -11,8 +11,6 @@
 //! durable is what was written before it came, so if the newer contents are in no log yet
 //! the older ones still go there; if they are, the older ones must not come behind them.
 
-use std::sync::atomic::Ordering;
-
 use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Ino};
 use weir_store::Frame;
@@ -24,7 +22,7 @@ use crate::overlay::delta::{Delta, Layer, Page};
 use crate::overlay::direct::{Direct, Sent};
 use crate::overlay::inode::{State, alive};
 use crate::overlay::reservation::Promise;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Entered, Volume};
 use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
 
 /// Pages up to which a commit goes through the log: 256 KiB. At the rates that
@@ -78,7 +76,7 @@ impl Volume {
             return Ok(Done { value, lsn: None });
         }
         if let Some(direct) = cx.direct.take() {
-            let landed = self.log_sent(ino, &mut st, direct);
+            let landed = self.log_sent(&pass, ino, &mut st, direct);
             landed.map_err(|failed| {
                 let (direct, stop) = *failed;
                 cx.direct = Some(direct);
@@ -135,15 +133,17 @@ impl Volume {
     /// Logs where the pages are that have been sent to their places. What cannot be logged is returned.
     fn log_sent(
         &self,
+        entered: &Entered<'_>,
         ino: Ino,
         st: &mut State,
         direct: Direct,
     ) -> Result<(), Box<(Direct, Stop)>> {
+        let segment = entered.live().segments.current();
         // Whether the log is to have it, and whether the current page takes its place.
         let fate = |sent: &Sent| match visible(st, sent.block) {
             Some((_, page)) if page.is_logged() => (false, false),
             Some((depth, page)) => {
-                let current = |d: &Delta| d.segment == self.segment.load(Ordering::Relaxed);
+                let current = |d: &Delta| d.segment == segment;
                 let active = depth == 0 && st.active.as_deref().is_some_and(current);
                 (true, active && page.is(&sent.frame))
             }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
@@ -176,7 +175,7 @@ impl Volume {
             plan.start(self.core.agg.cache());
         }
         let mut out = read_out(pages, off, end, attr);
-        if access_is_news(&attr, cx.now) && !self.read_only {
+        if access_is_news(&attr, cx.now) && self.as_live().is_some() {
             drop(st);
             inode.state.write().rec.atime = cx.now;
             out.attr.atime = cx.now;
@@ -396,8 +395,7 @@ impl Volume {
         let blocks = direct::whole_blocks(off, off + data.len() as u64);
         // Saturates: there may be no whole block.
         let count = blocks.end.saturating_sub(blocks.start);
-        if count < LARGE || !self.core.placements.sends() || self.protected.load(Ordering::Relaxed)
-        {
+        if count < LARGE || !self.core.placements.sends() || self.protected() {
             return Ok(false);
         }
         regular(&inode.state.read())?;

@@ -1,7 +1,6 @@
 //! Names: looking up, creating, linking and removing them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::limits::{MAX_LINKS, MAX_SYMLINK};
 use weir_base::{Ino, Lsn, Poison};
@@ -13,10 +12,9 @@ use crate::ops::attr::with_attrs;
 use crate::ops::directory::{Hit, Search, check_name, is_dots};
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::ENTRY_BYTES;
-use crate::overlay::gate::Pass;
 use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
 use crate::overlay::reservation::Promise;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Entered, Volume};
 use crate::types::{
     Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
     Stop,
@@ -319,7 +317,7 @@ impl Volume {
         let mut dir_rec = stamped(st.rec, cx.now, true);
         dir_rec.entries += 1;
         dir_rec.nlink += u32::from(is_dir);
-        let ino = Ino(self.next_ino.fetch_add(1, Ordering::Relaxed));
+        let ino = Ino(self.counters.take_ino());
         let entry = DirentRef {
             ino,
             kind: new.rec.kind,
@@ -507,7 +505,7 @@ impl Volume {
             let rec = unlinked(guard, child.rec, cx.now);
             let mut edits = Edits::new(self.id, 2 * InodeRec::LEN + 64);
             edits.del_entry(dir, hit.cookie);
-            self.log_unlinked(&mut edits, hit.ino, &rec);
+            log_unlinked(&pass, &mut edits, hit.ino, &rec);
             edits.inode(dir, &dir_rec);
             let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
 
@@ -586,37 +584,37 @@ pub(crate) fn unlinked(guard: &Poison, rec: InodeRec, now: weir_base::Time) -> I
     rec
 }
 
+/// Whether an inode that lost a name ends with it; its lock is held.
+fn ends(entered: &Entered<'_>, ino: Ino, rec: &InodeRec) -> bool {
+    let open = || rec.kind != FileKind::Directory && entered.live().unlinked.is_pinned(ino);
+    rec.nlink == 0 && !open()
+}
+
+/// The edit for an inode that lost a name.
+pub(crate) fn log_unlinked(entered: &Entered<'_>, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
+    match ends(entered, ino, rec) {
+        true => edits.dead(ino),
+        false => edits.inode(ino, rec),
+    }
+}
+
 impl Volume {
-    /// Whether an inode that lost a name ends with it; its lock is held.
-    fn ends(&self, ino: Ino, rec: &InodeRec) -> bool {
-        let open = || rec.kind != FileKind::Directory && self.unlinked.is_pinned(ino);
-        rec.nlink == 0 && !open()
-    }
-
-    /// The edit for an inode that lost a name.
-    pub(crate) fn log_unlinked(&self, edits: &mut Edits, ino: Ino, rec: &InodeRec) {
-        match self.ends(ino, rec) {
-            true => edits.dead(ino),
-            false => edits.inode(ino, rec),
-        }
-    }
-
-    /// Applies to an inode what [`unlinked`] made of its record and [`Volume::log_unlinked`] logged.
+    /// Applies to an inode what [`unlinked`] made of its record and [`log_unlinked`] logged.
     pub(crate) fn apply_unlinked(
         &self,
-        pass: &Pass<'_>,
+        entered: &Entered<'_>,
         inode: &Arc<Inode>,
         st: &mut State,
         rec: InodeRec,
         promise: &mut Promise<'_>,
     ) {
-        let ends = self.ends(inode.ino, &rec);
-        let delta = self.touch(pass, inode, st, promise);
+        let ends = ends(entered, inode.ino, &rec);
+        let delta = self.touch(entered, inode, st, promise);
         if ends {
             delta.bury();
             st.dead = true;
         } else if rec.nlink == 0 {
-            self.unlinked.insert(inode.ino);
+            entered.live().unlinked.insert(inode.ino);
         }
         st.rec = rec;
         st.unlogged = false;

@@ -16,14 +16,13 @@
 //! an outdated tree asks the set.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_base::Ino;
 
 use crate::overlay::cx::Cx;
 use crate::overlay::inode::alive;
 use crate::overlay::reservation::Promise;
-use crate::overlay::volume::Volume;
+use crate::overlay::volume::{Live, Volume};
 use crate::types::Stop;
 
 /// Keeps an inode, also without a name, for as long as this lives.
@@ -41,7 +40,11 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if self.volume.unlinked.unpin(self.ino) {
+        let Some(live) = self.volume.as_live() else {
+            // What is in a snapshot stays anyway.
+            return;
+        };
+        if live.unlinked.unpin(self.ino) {
             self.volume.core.schedule.note_changed(self.volume.id);
         }
     }
@@ -57,7 +60,9 @@ impl Volume {
         let inode = self.inode(cx, ino)?;
         let st = inode.state.read();
         alive(&st)?;
-        self.unlinked.pin(ino, st.rec.nlink > 0)?;
+        if let Some(live) = self.as_live() {
+            live.unlinked.pin(ino, st.rec.nlink > 0)?;
+        }
         Ok(Pin {
             volume: Arc::clone(self),
             ino,
@@ -66,12 +71,12 @@ impl Volume {
 
     /// Ends the inodes that have no name and that nobody has open. Called while the gate is closed, before the
     /// changed inodes are taken; answers those of which the tree has everything.
-    pub(crate) fn end_unlinked(&self) -> Vec<Ino> {
-        if self.core.in_grace() || self.protected.load(Ordering::Acquire) {
+    pub(crate) fn end_unlinked(&self, live: &Live) -> Vec<Ino> {
+        if self.core.in_grace() || self.protected() {
             return Vec::new();
         }
         let mut stored = Vec::new();
-        for ino in self.unlinked.take() {
+        for ino in live.unlinked.take() {
             let Some(inode) = self.table.get(ino) else {
                 stored.push(ino);
                 continue;
@@ -84,7 +89,7 @@ impl Volume {
                 continue;
             }
             let mut promise = Promise::if_possible(&self.core.agg, 2);
-            let delta = self.touch_closed(&inode, st, &mut promise);
+            let delta = self.touch_closed(live, &inode, st, &mut promise);
             delta.bury();
             delta.unlinked = true;
         }

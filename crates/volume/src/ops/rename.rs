@@ -17,7 +17,7 @@ use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
 use crate::ops::admission::SMALL_OP;
 use crate::ops::directory::{Free, Search, check_name, is_dots};
-use crate::ops::names::{NAME_BLOCKS, removable, unlinked};
+use crate::ops::names::{NAME_BLOCKS, log_unlinked, removable, unlinked};
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
@@ -44,7 +44,7 @@ impl Volume {
         to_dir: Ino,
         to: &[u8],
     ) -> Result<Done<Renamed>, Stop> {
-        self.writable()?;
+        let live = self.writable()?;
         if is_dots(from) || is_dots(to) {
             return Err(FsError::Invalid.into());
         }
@@ -79,7 +79,7 @@ impl Volume {
                 },
             };
             let moves_dir = hit.kind == FileKind::Directory && from_dir != to_dir;
-            let _exclusive = moves_dir.then(|| self.renames.lock());
+            let _exclusive = moves_dir.then(|| live.renames.lock());
             if moves_dir {
                 self.check_not_below(cx, hit.ino, to_dir)?;
             }
@@ -186,7 +186,7 @@ impl Volume {
             edits.put_entry(to_dir, place.cookie, entry);
             edits.inode(hit.ino, &rec);
             if let Some((ino, rec)) = &victim_rec {
-                self.log_unlinked(&mut edits, *ino, rec);
+                log_unlinked(&pass, &mut edits, *ino, rec);
             }
             edits.inode(from_dir, &from_rec);
             if !same_dir {

@@ -126,6 +126,14 @@ pub(crate) struct TakenBatch {
 }
 
 impl Receiving {
+    /// As it is stored.
+    pub(crate) fn new(rec: Option<MirrorRec>) -> Receiving {
+        Receiving {
+            rec,
+            ..Receiving::default()
+        }
+    }
+
     /// Refuses what cannot be while somebody receives.
     pub(crate) fn idle(&self) -> Result<(), FsError> {
         match self.running {

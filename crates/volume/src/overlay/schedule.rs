@@ -485,7 +485,7 @@ mod tests {
         })
         .unwrap();
         engine.cp_now().unwrap();
-        vol.catalog.lock().rec.used -= 1;
+        vol.live().unwrap().catalog.lock().rec.used -= 1;
         vol.drive_blocking(&mut cx(), |cx| vol.remove(cx, vol.root(), name))
             .unwrap();
         assert_eq!(engine.cp_now(), Err(FsError::ReadOnly));

@@ -1,32 +1,37 @@
-//! One volume: its tree, the inodes in memory, and what all operations share.
+//! One volume, or a view of one of its snapshots: its tree, the inodes in memory, and what all operations share.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
-use weir_base::{BLOCK_SIZE, Ino, VolumeId, invariant};
+use weir_base::{Ino, VolumeId};
 use weir_store::RootLife;
 use weir_store::node::Key;
 use weir_store::tree::{self, TreeRoot, Value};
 
-use crate::format::catalog::{Catalog, Origin, VolumeRec};
+use crate::format::catalog::{Catalog, VolumeRec};
 use crate::format::hash::KeyCell;
 use crate::format::record::{InodeRec, ROOT_INO, kind};
 use crate::overlay::core::Core;
+use crate::overlay::counters::Counters;
 use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
 use crate::overlay::gate::Pass;
-use crate::overlay::inode::{Inode, Inodes, State, malformed};
+use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
 use crate::overlay::receiving::Receiving;
 use crate::overlay::reservation::Promise;
+use crate::overlay::role::{Ancestry, Standing, State, Writers};
 use crate::overlay::root::RootState;
-use crate::overlay::snapshots::{Sealed, Shown, Snaps};
+use crate::overlay::segments::Segments;
+use crate::overlay::snapshots::{Shown, Snaps};
+use crate::overlay::space::Space;
 use crate::overlay::unlinked::Unlinked;
 use crate::types::{Attr, FsError, Pressure, Stop};
 
-/// A volume. See the crate's head for how operations run.
+/// A volume, or a view of a snapshot. See the crate's head for how operations run.
 pub struct Volume {
     pub(crate) core: Arc<Core>,
     pub(crate) id: VolumeId,
@@ -34,36 +39,31 @@ pub struct Volume {
     pub(crate) key: KeyCell,
     pub(crate) root: ArcSwap<RootState>,
     pub(crate) table: Inodes,
-    /// Inodes with changes of the current segment.
-    pub(crate) dirty: Mutex<Vec<Arc<Inode>>>,
-    /// The number of the current segment: it changes while the gate is closed.
-    pub(crate) segment: AtomicU64,
-    /// Segments that a snapshot has ended, for the next consistency point.
-    pub(crate) sealed: Mutex<Vec<Sealed>>,
+    pub(crate) space: Space,
+    pub(crate) counters: Counters,
+    role: Role,
+}
+
+/// What a volume is for as long as it lives.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "operations on a volume should not follow one pointer more; views are few"
+)]
+enum Role {
+    Live(Live),
+    View(View),
+}
+
+/// What only a volume of the aggregate has, which is changed and has snapshots.
+pub(crate) struct Live {
+    pub(crate) standing: Standing,
+    pub(crate) segments: Segments,
     /// The snapshots, as users see them.
     pub(crate) snaps: Mutex<Snaps<Volume>>,
     /// Held by whoever changes the volume as a whole, or its snapshots.
     pub(crate) admin: Mutex<()>,
-    /// 0: operations may change the volume; [`GONE`]: it is deleted; [`CLOSED`]: the engine
-    /// has been shut down; otherwise they wait for this consistency point, which reverts it.
-    pub(crate) hold: AtomicU64,
-    pub(crate) next_ino: AtomicU64,
-    /// Capacity in bytes; 0: no limit.
-    pub(crate) limit: AtomicU64,
     /// What the control plane has stored with it; empty: nothing. The next consistency point stores it.
     pub(crate) annotation: Mutex<Arc<str>>,
-    /// Bytes of it that are kept for what only snapshots hold.
-    pub(crate) reserve: AtomicU64,
-    /// Data blocks that the committed tree uses; its nodes are not counted.
-    pub(crate) used: AtomicU64,
-    /// Blocks that overlays of this volume may come to need.
-    pub(crate) charged: AtomicU64,
-    /// Blocks that only snapshots refer to.
-    pub(crate) dead_blocks: AtomicU64,
-    /// Added to each inode's change counter: see [`crate::checkpoint::change`].
-    pub(crate) change_base: AtomicU64,
-    /// No counter has been higher, as of the last consistency point and of what was replayed.
-    pub(crate) change_top: AtomicU64,
     /// What is stored of the volume beside its tree; locked by consistency points.
     pub(crate) catalog: Mutex<Catalog>,
     /// Inodes that are open, and those without a name.
@@ -71,83 +71,149 @@ pub struct Volume {
     /// Held by renames that move a directory to another parent, so that no two
     /// of them can make a cycle together.
     pub(crate) renames: Mutex<()>,
-    /// What it is a clone of.
-    pub(crate) origin: Mutex<Option<Origin>>,
-    /// A clone that is being split from its origin.
-    pub(crate) splitting: AtomicBool,
-    /// A revert is being published: nothing may be loaded.
-    pub(crate) swapping: AtomicBool,
-    /// A snapshot's view: nothing can be changed.
-    pub(crate) read_only: bool,
-    /// The snapshot's identity; 0: the volume itself.
-    pub(crate) snapshot: u32,
-    /// The snapshot whose file-system identity clients see; 0: the volume's own.
-    pub(crate) shown_as: u32,
+    pub(crate) ancestry: Mutex<Ancestry>,
     /// What it is as the destination of a replication.
-    pub(crate) mirror: Mutex<Receiving>,
-    /// It is one: clients change nothing, and do not see what is in it.
-    pub(crate) protected: AtomicBool,
-    /// But this view of a snapshot.
+    pub(crate) receiving: Mutex<Receiving>,
+    /// What clients of a destination see.
     pub(crate) exported: ArcSwapOption<Volume>,
 }
 
-/// See [`Volume::hold`].
-pub(crate) const GONE: u64 = u64::MAX;
+/// What only a view of a snapshot has.
+struct View {
+    snapshot: u32,
+    shown: Shown,
+    /// The snapshot is deleted.
+    ended: AtomicBool,
+}
 
-/// See [`Volume::hold`].
-pub(crate) const CLOSED: u64 = u64::MAX - 1;
+/// A volume of the aggregate, which is no view: the only thing that the volume table lists, consistency points merge, and
+/// transfers write to.
+#[derive(Clone)]
+pub(crate) struct LiveVolume(Arc<Volume>);
 
-impl Volume {
+impl Deref for LiveVolume {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.0
+    }
+}
+
+impl LiveVolume {
     /// A volume with nothing in memory.
-    pub(crate) fn new(core: Arc<Core>, id: VolumeId, rec: VolumeRec) -> Volume {
-        Volume {
+    pub(crate) fn new(core: Arc<Core>, id: VolumeId, rec: VolumeRec) -> LiveVolume {
+        let writers = match rec.mirror {
+            Some(_) => Writers::Transfers,
+            None => Writers::Clients,
+        };
+        let mut snaps = Snaps::new(rec.next_snapshot, (core.agg.id(), id));
+        let exported = rec.mirror.map(|mirror| mirror.exported);
+        snaps.export(exported.filter(|id| *id != 0));
+        LiveVolume(Arc::new(Volume {
             id,
             name: rec.name.clone(),
             key: KeyCell::new(rec.key),
             root: ArcSwap::new(RootState::new(rec.root)),
             table: core.inodes.inodes(),
-            dirty: Mutex::default(),
-            segment: AtomicU64::new(1),
-            sealed: Mutex::default(),
-            snaps: Mutex::new(Snaps::new(rec.next_snapshot, (core.agg.id(), id))),
-            admin: Mutex::new(()),
-            hold: AtomicU64::new(0),
-            dead_blocks: AtomicU64::new(rec.dead_blocks),
-            change_base: AtomicU64::new(rec.change_base),
-            change_top: AtomicU64::new(rec.change_top),
-            origin: Mutex::new(rec.origin),
-            splitting: AtomicBool::new(false),
-            swapping: AtomicBool::new(false),
-            snapshot: 0,
-            shown_as: 0,
-            mirror: Mutex::default(),
-            protected: AtomicBool::new(false),
-            exported: ArcSwapOption::empty(),
-            next_ino: AtomicU64::new(rec.next_ino),
-            limit: AtomicU64::new(rec.limit),
-            annotation: Mutex::default(),
-            reserve: AtomicU64::new(0),
-            used: AtomicU64::new(rec.used),
-            charged: AtomicU64::new(0),
-            catalog: Mutex::new(Catalog {
-                rec,
-                stored: false,
-                snapshots: BTreeMap::new(),
-                orphans: Vec::new(),
-                annotation: Arc::default(),
+            space: Space::new(rec.limit, rec.used, rec.dead_blocks),
+            counters: Counters::new(rec.change_base, rec.change_top, rec.next_ino),
+            role: Role::Live(Live {
+                standing: Standing::new(writers),
+                segments: Segments::new(),
+                snaps: Mutex::new(snaps),
+                admin: Mutex::new(()),
+                annotation: Mutex::default(),
+                ancestry: Mutex::new(Ancestry::new(rec.origin)),
+                receiving: Mutex::new(Receiving::new(rec.mirror)),
+                exported: ArcSwapOption::empty(),
+                catalog: Mutex::new(Catalog {
+                    rec,
+                    stored: false,
+                    snapshots: BTreeMap::new(),
+                    orphans: Vec::new(),
+                    annotation: Arc::default(),
+                }),
+                unlinked: Unlinked::default(),
+                renames: Mutex::new(()),
             }),
-            unlinked: Unlinked::default(),
-            renames: Mutex::new(()),
-            read_only: false,
             core,
+        }))
+    }
+
+    /// What a view does not have.
+    pub(crate) fn live(&self) -> &Live {
+        match &self.0.role {
+            Role::Live(live) => live,
+            Role::View(_) => unreachable!("the constructors make no other"),
         }
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
+        &self.0
+    }
+}
+
+/// Permission to change a volume: the gate is open, and the volume is no view. What is changed under it is in one consistency
+/// point.
+pub(crate) struct Entered<'a> {
+    pass: Pass<'a>,
+    live: &'a Live,
+}
+
+impl<'a> Entered<'a> {
+    /// For whoever asks for nobody's permission: recovery, and who makes the volume.
+    pub(crate) fn with(pass: Pass<'a>, vol: &'a LiveVolume) -> Entered<'a> {
+        let live = vol.live();
+        Entered { pass, live }
+    }
+
+    /// The epoch that everything done under it belongs to.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.pass.epoch()
+    }
+
+    pub(crate) fn live(&self) -> &'a Live {
+        self.live
+    }
+}
+
+impl Volume {
+    /// The volume itself, if this is no view.
+    pub(crate) fn to_live(self: &Arc<Self>) -> Result<LiveVolume, FsError> {
+        self.live().map(|_| LiveVolume(Arc::clone(self)))
+    }
+
+    /// What a view does not have.
+    ///
+    /// # Errors
+    /// `ReadOnly` if this is a view.
+    pub(crate) fn live(&self) -> Result<&Live, FsError> {
+        self.as_live().ok_or(FsError::ReadOnly)
+    }
+
+    /// As [`Volume::live`], where a view has nothing to say.
+    pub(crate) fn as_live(&self) -> Option<&Live> {
+        match &self.role {
+            Role::Live(live) => Some(live),
+            Role::View(_) => None,
+        }
+    }
+
+    /// What is being done with the volume as a whole; `None` for a view of a snapshot.
+    pub fn state(&self) -> Option<State> {
+        self.as_live().map(|live| live.standing.state())
+    }
+
+    /// Whether it is the destination of a replication: clients change nothing, and see what [`Volume::serving`] says.
+    pub fn protected(&self) -> bool {
+        self.state().and_then(State::writers) == Some(Writers::Transfers)
     }
 
     /// A snapshot as a volume that cannot be changed; `exported`: shown as the volume itself.
     pub(crate) fn view_as(&self, id: u32, exported: bool) -> Result<Arc<Volume>, Stop> {
-        let mut snaps = self.snaps.lock();
+        let mut snaps = self.live()?.snaps.lock();
         let change_base = match exported {
-            true => self.change_base.load(Ordering::Acquire),
+            true => self.counters.base(),
             false => 0,
         };
         let shown = match exported {
@@ -160,34 +226,32 @@ impl Volume {
         let Some(stored) = snaps.stored(id)? else {
             return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
         };
-        let rec = VolumeRec {
+        let view = Arc::new(Volume {
+            core: Arc::clone(&self.core),
+            id: self.id,
             name: self.name.clone(),
-            root: stored.root,
-            key: self.key.get(),
-            next_ino: 0,
-            limit: 0,
-            used: stored.used,
-            next_snapshot: 0,
-            dead: TreeRoot::EMPTY,
-            dead_blocks: 0,
-            change_base,
-            change_top: 0,
-            origin: None,
-            mirror: None,
-        };
-        let mut view = Volume::new(Arc::clone(&self.core), self.id, rec);
-        view.read_only = true;
-        view.snapshot = id;
-        view.shown_as = if exported { 0 } else { id };
-        let view = Arc::new(view);
+            key: KeyCell::new(self.key.get()),
+            root: ArcSwap::new(RootState::new(stored.root)),
+            table: self.core.inodes.inodes(),
+            space: Space::new(0, stored.used, 0),
+            counters: Counters::new(change_base, 0, 0),
+            role: Role::View(View {
+                snapshot: id,
+                shown,
+                ended: AtomicBool::new(false),
+            }),
+        });
         snaps.keep_view(id, shown, &view);
         Ok(view)
     }
 
-    /// Nothing leads to this view's or volume's root any more; `life` is of the last
+    /// Nothing leads to this view's root any more; `life` is of the last
     /// consistency point that had it. What is still being read keeps its blocks.
     pub(crate) fn retire(&self, life: &Arc<RootLife>) {
-        self.hold.store(GONE, Ordering::SeqCst);
+        let Role::View(view) = &self.role else {
+            unreachable!("a volume ends by its state");
+        };
+        view.ended.store(true, Ordering::SeqCst);
         self.table.retire(true);
         self.root.load().supersede(Arc::clone(life));
         self.root.store(RootState::new(TreeRoot::EMPTY));
@@ -205,7 +269,10 @@ impl Volume {
 
     /// What [`crate::Engine::annotate`] has stored with it; empty: nothing.
     pub fn annotation(&self) -> Arc<str> {
-        Arc::clone(&self.annotation.lock())
+        let stored = self
+            .as_live()
+            .map(|live| Arc::clone(&live.annotation.lock()));
+        stored.unwrap_or_default()
     }
 
     /// The root directory.
@@ -215,15 +282,22 @@ impl Volume {
 
     /// The snapshot that this is a view of; `None` for the volume itself.
     pub fn snapshot_id(&self) -> Option<u32> {
-        (self.snapshot != 0).then_some(self.snapshot)
+        match &self.role {
+            Role::Live(_) => None,
+            Role::View(view) => Some(view.snapshot),
+        }
     }
 
     /// Identifies the volume, or the snapshot, to clients: from the aggregate's
     /// identity and the volume's and the snapshot's number, so that it survives
     /// restarts.
     pub fn fsid(&self) -> u64 {
+        let shown_as = match &self.role {
+            Role::View(view) if view.shown == Shown::AsSnapshot => view.snapshot,
+            Role::View(_) | Role::Live(_) => 0,
+        };
         // Odd, so that no two snapshots of a volume have one.
-        let snapshot = u64::from(self.shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let snapshot = u64::from(shown_as).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.core.fsid_base() ^ self.id.0 ^ snapshot
     }
 
@@ -234,60 +308,32 @@ impl Volume {
         self.core.verifier().to_be_bytes()
     }
 
-    pub(crate) fn attr_of(&self, ino: Ino, st: &State) -> Attr {
-        let base = self.change_base.load(Ordering::Relaxed);
-        st.attr(ino, self.fsid(), base)
+    pub(crate) fn attr_of(&self, ino: Ino, st: &InodeState) -> Attr {
+        st.attr(ino, self.fsid(), self.counters.base())
     }
 
     /// Whether changes are possible at all.
-    pub(crate) fn writable(&self) -> Result<(), Stop> {
-        if self.read_only || self.core.is_poisoned() {
+    pub(crate) fn writable(&self) -> Result<&Live, Stop> {
+        if self.core.is_poisoned() {
             return Err(Stop::Fail(FsError::ReadOnly));
         }
-        Ok(())
+        Ok(self.live()?)
     }
 
     /// Passes the gate to change something.
-    pub(crate) fn enter(&self) -> Result<Pass<'_>, Stop> {
-        let pass = self.enter_as_admin()?;
-        match self.protected.load(Ordering::Relaxed) {
-            false => Ok(pass),
-            true => Err(Stop::Fail(FsError::ReadOnly)),
-        }
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, Stop> {
+        let live = self.live()?;
+        let pass = self.core.gate().enter();
+        live.standing.admits_clients()?;
+        Ok(Entered { pass, live })
     }
 
     /// As [`Volume::enter`], also if clients may change nothing.
-    pub(crate) fn enter_as_admin(&self) -> Result<Pass<'_>, Stop> {
+    pub(crate) fn enter_as_admin(&self) -> Result<Entered<'_>, Stop> {
+        let live = self.live()?;
         let pass = self.core.gate().enter();
-        match self.hold.load(Ordering::Relaxed) {
-            0 => Ok(pass),
-            GONE => Err(Stop::Fail(FsError::Stale)),
-            CLOSED => Err(Stop::Fail(FsError::Delay)),
-            epoch => Err(Stop::Wait(Pressure::Epoch(epoch))),
-        }
-    }
-
-    /// Blocks that count towards [`Volume::room`]: its data, what overlays may come to
-    /// need, and what only its snapshots hold beyond what is kept for that.
-    pub(crate) fn blocks_used(&self) -> u64 {
-        let kept = self.reserve.load(Ordering::Relaxed) / BLOCK_SIZE as u64;
-        let dead = self.dead_blocks.load(Ordering::Relaxed);
-        self.used.load(Ordering::Relaxed)
-            + self.charged.load(Ordering::Relaxed)
-            // Saturates: more may be kept than is held.
-            + dead.saturating_sub(kept)
-    }
-
-    /// Bytes of the capacity that are not kept for snapshots; 0: no limit.
-    pub(crate) fn room(&self) -> u64 {
-        let limit = self.limit.load(Ordering::Relaxed);
-        match limit {
-            0 => 0,
-            limit => limit
-                // Saturates: likewise.
-                .saturating_sub(self.reserve.load(Ordering::Relaxed))
-                .max(1),
-        }
+        live.standing.admits_admin()?;
+        Ok(Entered { pass, live })
     }
 
     /// Turns the store's stop into ours.
@@ -315,6 +361,24 @@ impl Volume {
         tree::get(&src, &root.root, key).map_err(|s| self.stop(cx, &root, s))
     }
 
+    /// Whether inodes may be loaded from the current root.
+    fn loadable(&self) -> Result<(), Stop> {
+        let state = match &self.role {
+            Role::Live(live) => live.standing.state(),
+            Role::View(view) if view.ended.load(Ordering::SeqCst) => State::Deleted,
+            Role::View(_) => return Ok(()),
+        };
+        match state {
+            State::Deleted => Err(FsError::Stale.into()),
+            State::Turning {
+                until,
+                swapping: true,
+                ..
+            } => Err(Stop::Wait(Pressure::Epoch(until))),
+            State::Serving(_) | State::Turning { .. } | State::Closed(_) => Ok(()),
+        }
+    }
+
     /// The inode's object, loaded from the tree if need be.
     pub(crate) fn inode(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
         match self.table.get(ino) {
@@ -326,13 +390,7 @@ impl Volume {
     #[cold]
     fn load(&self, cx: &mut Cx, ino: Ino) -> Result<Arc<Inode>, Stop> {
         loop {
-            match self.hold.load(Ordering::Acquire) {
-                GONE => return Err(Stop::Fail(FsError::Stale)),
-                epoch if epoch > 0 && self.swapping.load(Ordering::Acquire) => {
-                    return Err(Stop::Wait(Pressure::Epoch(epoch)));
-                }
-                _ => {}
-            }
+            self.loadable()?;
             let root = self.root.load_full();
             let src = Source {
                 cache: self.core.agg.cache(),
@@ -340,11 +398,7 @@ impl Volume {
             };
             let key = Key::new(ino.0, kind::INODE, 0);
             let value = tree::get(&src, &root.root, &key).map_err(|s| self.stop(cx, &root, s))?;
-            let current = || {
-                Arc::ptr_eq(&root, &self.root.load())
-                    && !self.swapping.load(Ordering::SeqCst)
-                    && self.hold.load(Ordering::SeqCst) != GONE
-            };
+            let current = || Arc::ptr_eq(&root, &self.root.load()) && self.loadable().is_ok();
             let Some(value) = value else {
                 // Absent from an outdated tree means nothing.
                 if let Some(inode) = self.table.get(ino) {
@@ -357,7 +411,11 @@ impl Volume {
             };
             let rec = InodeRec::decode(&value).ok_or_else(|| malformed(self.id, ino, "inode"))?;
             // Without links it is on its way out, unless the volume knows of it.
-            let stays = || rec.nlink > 0 || self.read_only || self.unlinked.contains(ino);
+            let unlinked = || {
+                self.as_live()
+                    .is_none_or(|live| live.unlinked.contains(ino))
+            };
+            let stays = || rec.nlink > 0 || unlinked();
             if let Some(inode) = self.table.insert_loaded(ino, rec, || current() && stays()) {
                 return Ok(inode);
             }
@@ -367,35 +425,32 @@ impl Volume {
         }
     }
 
-    /// The active overlay for a change under `pass`. Must be called before
+    /// The active overlay for a change. Must be called before
     /// `st.rec` is changed: it may freeze what an ended segment left behind.
     pub(crate) fn touch<'s>(
         &self,
-        _pass: &Pass<'_>,
+        entered: &Entered<'_>,
         inode: &Arc<Inode>,
-        st: &'s mut State,
+        st: &'s mut InodeState,
         promise: &mut Promise<'_>,
     ) -> &'s mut Delta {
-        self.touch_closed(inode, st, promise)
+        self.touch_closed(entered.live, inode, st, promise)
     }
 
     /// As [`Volume::touch`], for whoever has closed the gate.
     pub(crate) fn touch_closed<'s>(
         &self,
+        live: &Live,
         inode: &Arc<Inode>,
-        st: &'s mut State,
+        st: &'s mut InodeState,
         promise: &mut Promise<'_>,
     ) -> &'s mut Delta {
-        let segment = self.segment.load(Ordering::Relaxed);
+        let segment = live.segments.current();
         if st.active.as_ref().is_some_and(|d| d.segment != segment) {
             st.freeze();
         }
-        if st.active.is_none() {
-            let mut dirty = self.dirty.lock();
-            if dirty.is_empty() {
-                self.core.schedule.note_changed(self.id);
-            }
-            dirty.push(Arc::clone(inode));
+        if st.active.is_none() && live.segments.add_dirty(inode) {
+            self.core.schedule.note_changed(self.id);
         }
 
         (st.active.get_or_insert_with(|| {
@@ -455,16 +510,15 @@ impl Volume {
         delta.charge.placed += charge.placed;
         delta.charge.pages += charge.pages;
         delta.charge.heap += charge.heap;
-        self.charged
-            .fetch_add(charge.blocks + charge.placed, Ordering::Relaxed);
+        self.space.charge(charge.blocks + charge.placed);
         self.core.totals().add(charge);
     }
 
     /// Takes back what `delta` was charged, once it is dropped.
     pub(crate) fn discharge(&self, delta: &Delta) {
         let taken = delta.charge.blocks + delta.charge.placed;
-        let charged = self.charged.fetch_sub(taken, Ordering::Relaxed);
-        invariant!(self.core.agg.guard() => charged >= taken, "an overlay is discharged of {taken} blocks, of {charged} of its volume");
+        self.space
+            .discharge(self.core.agg.guard(), taken, "an overlay");
         self.core.totals().sub(delta.charge);
         self.core.agg.space().fulfil(delta.charge.blocks);
     }

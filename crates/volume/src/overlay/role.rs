@@ -1,0 +1,386 @@
+//! What a volume is, and what is being done with it as a whole.
+//!
+//! A volume of the aggregate is always in one [`State`]. That is one word of memory, so an operation that changes something
+//! knows with one load that it may, and no two states can be mixed up in between: there is no volume that is deleted and being
+//! reverted, none whose root is exchanged while nothing waits for that, none that was closed and opens again. All transitions are
+//! here, and each of them says from where it leads.
+//!
+//! ```text
+//!              protect                 begin_turn               begin_swap
+//! Serving(Clients) ─→ Serving(Transfers)   Serving ─→ Turning ─→ Turning { swapping }
+//!                                             ↑──────────┴─ turned ──┘
+//! Serving ─ close ─→ Closed                any ─ delete ─→ Deleted
+//! ```
+//!
+//! A snapshot's view has no state: nothing is ever done with it but reading. When the snapshot is deleted the view ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::format::catalog::Origin;
+use crate::types::{FsError, Pressure, Stop};
+
+/// Who changes what is in a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Writers {
+    /// Clients.
+    Clients,
+    /// Transfers: it is the destination of a replication. Clients change nothing, and see the last snapshot that arrived.
+    Transfers,
+}
+
+/// What is being done with a volume as a whole.
+///
+/// Nothing else can be written down. A deleted volume waits for no checkpoint, and has nobody who changes it:
+///
+/// ```compile_fail,E0559
+/// let wrong = weir_volume::State::Deleted { until: 7 };
+/// ```
+///
+/// A volume whose root is being exchanged is one that turns into something, at a checkpoint that is known:
+///
+/// ```compile_fail,E0063
+/// use weir_volume::{State, Writers};
+/// let wrong = State::Turning { writers: Writers::Clients, swapping: true };
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It can be changed by those who change it.
+    Serving(Writers),
+    /// It becomes what it was at a snapshot, or empty. Changes wait for it.
+    Turning {
+        /// Who changes it then.
+        writers: Writers,
+        /// The epoch of the checkpoint that does it.
+        until: u64,
+        /// The new root is being published: nothing may be loaded.
+        swapping: bool,
+    },
+    /// The engine has been shut down.
+    Closed(Writers),
+    /// It is deleted, or will be by the next checkpoint.
+    Deleted,
+}
+
+const TURNING: u64 = 1;
+const CLOSED: u64 = 2;
+const DELETED: u64 = 3;
+const TAG: u64 = 3;
+const TRANSFERS: u64 = 4;
+const SWAPPING: u64 = 8;
+const EPOCH_SHIFT: u32 = 4;
+
+impl Writers {
+    fn bit(self) -> u64 {
+        match self {
+            Writers::Clients => 0,
+            Writers::Transfers => TRANSFERS,
+        }
+    }
+}
+
+impl State {
+    fn pack(self) -> u64 {
+        match self {
+            State::Serving(writers) => writers.bit(),
+            State::Turning {
+                writers,
+                until,
+                swapping,
+            } => {
+                let swapping = if swapping { SWAPPING } else { 0 };
+                TURNING | writers.bit() | swapping | until << EPOCH_SHIFT
+            }
+            State::Closed(writers) => CLOSED | writers.bit(),
+            State::Deleted => DELETED,
+        }
+    }
+
+    fn unpack(word: u64) -> State {
+        let writers = match word & TRANSFERS {
+            0 => Writers::Clients,
+            _ => Writers::Transfers,
+        };
+        match word & TAG {
+            TURNING => State::Turning {
+                writers,
+                until: word >> EPOCH_SHIFT,
+                swapping: word & SWAPPING != 0,
+            },
+            CLOSED => State::Closed(writers),
+            DELETED => State::Deleted,
+            _ => State::Serving(writers),
+        }
+    }
+
+    /// Who changes it; nobody if it is deleted.
+    pub fn writers(self) -> Option<Writers> {
+        match self {
+            State::Serving(writers) | State::Turning { writers, .. } | State::Closed(writers) => {
+                Some(writers)
+            }
+            State::Deleted => None,
+        }
+    }
+
+    /// Whether what it stands for can be changed now, by those who change it.
+    fn admits(self) -> Result<Writers, Stop> {
+        match self {
+            State::Serving(writers) => Ok(writers),
+            State::Turning { until, .. } => Err(Stop::Wait(Pressure::Epoch(until))),
+            State::Closed(_) => Err(FsError::Delay.into()),
+            State::Deleted => Err(FsError::Stale.into()),
+        }
+    }
+
+    /// As [`State::admits`], for what does not wait.
+    fn free(self) -> Result<Writers, FsError> {
+        match self.admits() {
+            Err(Stop::Wait(_)) => Err(FsError::Busy),
+            admits => admits.map_err(Stop::refusal),
+        }
+    }
+}
+
+/// The state of a volume.
+pub(crate) struct Standing(AtomicU64);
+
+impl Standing {
+    pub(crate) fn new(writers: Writers) -> Standing {
+        Standing(AtomicU64::new(State::Serving(writers).pack()))
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State::unpack(self.0.load(Ordering::SeqCst))
+    }
+
+    /// Whether clients may change it now.
+    pub(crate) fn admits_clients(&self) -> Result<(), Stop> {
+        // Whoever changes the state closes the gate, which orders this load.
+        let word = self.0.load(Ordering::Relaxed);
+        if word == 0 {
+            return Ok(());
+        }
+        match State::unpack(word).admits()? {
+            Writers::Clients => Ok(()),
+            Writers::Transfers => Err(FsError::ReadOnly.into()),
+        }
+    }
+
+    /// Whether anything may be changed now, be it only the list of snapshots.
+    pub(crate) fn admits_admin(&self) -> Result<(), Stop> {
+        State::unpack(self.0.load(Ordering::Relaxed))
+            .admits()
+            .map(drop)
+    }
+
+    /// Whether a turn, or becoming a destination, can begin now.
+    ///
+    /// # Errors
+    /// `Stale` if it is deleted; `Delay` if the engine is shut down; `Busy` if it is turning already.
+    pub(crate) fn free(&self) -> Result<(), FsError> {
+        self.state().free().map(drop)
+    }
+
+    fn change<E>(&self, to: impl Fn(State) -> Result<State, E>) -> Result<State, E> {
+        let mut word = self.0.load(Ordering::SeqCst);
+        loop {
+            let next = to(State::unpack(word))?.pack();
+            let swapped = self
+                .0
+                .compare_exchange(word, next, Ordering::SeqCst, Ordering::SeqCst);
+            match swapped {
+                Ok(before) => return Ok(State::unpack(before)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// It is a destination from now on.
+    ///
+    /// # Errors
+    /// As [`Standing::free`].
+    pub(crate) fn protect(&self) -> Result<(), FsError> {
+        let protected = |_| State::Serving(Writers::Transfers);
+        self.change(|state| state.free().map(protected)).map(drop)
+    }
+
+    /// The checkpoint `until` makes it what it was, or empty; then it is `writers`' (`None`: as now).
+    ///
+    /// # Errors
+    /// As [`Standing::free`].
+    pub(crate) fn begin_turn(&self, until: u64, writers: Option<Writers>) -> Result<(), FsError> {
+        let turning = |now: Writers| State::Turning {
+            writers: writers.unwrap_or(now),
+            until,
+            swapping: false,
+        };
+        self.change(|state| state.free().map(turning)).map(drop)
+    }
+
+    /// The new root of a volume that turns is about to be published.
+    pub(crate) fn begin_swap(&self) {
+        self.turning(|writers, until| State::Turning {
+            writers,
+            until,
+            swapping: true,
+        });
+    }
+
+    /// It has become what it was to become.
+    pub(crate) fn turned(&self) {
+        self.turning(|writers, _| State::Serving(writers));
+    }
+
+    /// A destination that turns is clients' when it has turned.
+    pub(crate) fn release(&self) {
+        // What is swapped stays so until it has turned.
+        let release = |state| match state {
+            State::Turning {
+                until, swapping, ..
+            } => Ok(State::Turning {
+                writers: Writers::Clients,
+                until,
+                swapping,
+            }),
+            _ => Err(()),
+        };
+        // Deleted meanwhile.
+        let _ = self.change(release);
+    }
+
+    fn turning(&self, to: impl Fn(Writers, u64) -> State) {
+        let next = |state| match state {
+            State::Turning { writers, until, .. } => Ok(to(writers, until)),
+            // Deleted meanwhile.
+            State::Deleted => Err(()),
+            State::Serving(_) | State::Closed(_) => {
+                unreachable!("a volume is turned that nobody has asked for it: {state:?}")
+            }
+        };
+        let _ = self.change(next);
+    }
+
+    /// The engine is shut down; what turns is left to turn.
+    pub(crate) fn close(&self) {
+        let _ = self.change(|state| match state {
+            State::Serving(writers) => Ok(State::Closed(writers)),
+            _ => Err(()),
+        });
+    }
+
+    /// It is deleted; whether it was not before.
+    pub(crate) fn delete(&self) -> bool {
+        let deleted: Result<State, ()> = self.change(|_| Ok(State::Deleted));
+        deleted != Ok(State::Deleted)
+    }
+}
+
+/// Where a volume's blocks come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ancestry {
+    /// All are its own.
+    Own,
+    /// It is a clone.
+    Clone(Origin),
+    /// It is a clone that is being split from its origin.
+    Splitting(Origin),
+}
+
+impl Ancestry {
+    pub(crate) fn new(origin: Option<Origin>) -> Ancestry {
+        origin.map_or(Ancestry::Own, Ancestry::Clone)
+    }
+
+    pub(crate) fn origin(self) -> Option<Origin> {
+        match self {
+            Ancestry::Own => None,
+            Ancestry::Clone(origin) | Ancestry::Splitting(origin) => Some(origin),
+        }
+    }
+
+    /// Begins to split a clone.
+    pub(crate) fn begin_split(&mut self) {
+        if let Ancestry::Clone(origin) = *self {
+            *self = Ancestry::Splitting(origin);
+        }
+    }
+
+    /// Splitting has failed.
+    pub(crate) fn stay(&mut self) {
+        if let Ancestry::Splitting(origin) = *self {
+            *self = Ancestry::Clone(origin);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<State> {
+        let mut all = vec![State::Deleted];
+        for writers in [Writers::Clients, Writers::Transfers] {
+            all.extend([State::Serving(writers), State::Closed(writers)]);
+            all.extend([false, true].map(|swapping| State::Turning {
+                writers,
+                until: 1 << 59,
+                swapping,
+            }));
+        }
+        all
+    }
+
+    #[test]
+    fn states_are_told_apart() {
+        let words: Vec<u64> = all().into_iter().map(State::pack).collect();
+        for (state, word) in all().into_iter().zip(&words) {
+            assert_eq!(State::unpack(*word), state);
+            assert_eq!(words.iter().filter(|w| *w == word).count(), 1);
+        }
+        assert_eq!(State::Serving(Writers::Clients).pack(), 0);
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_last_states() {
+        for last in [State::Deleted, State::Closed(Writers::Clients)] {
+            let at = || Standing(AtomicU64::new(last.pack()));
+            let refused = match last {
+                State::Deleted => FsError::Stale,
+                _ => FsError::Delay,
+            };
+            assert_eq!(at().protect(), Err(refused));
+            assert_eq!(at().begin_turn(3, None), Err(refused));
+            assert_eq!(at().admits_clients(), Err(refused.into()));
+            let standing = at();
+            standing.release();
+            standing.close();
+            assert_eq!(standing.state(), last);
+            assert_eq!(standing.delete(), last != State::Deleted);
+        }
+    }
+
+    #[test]
+    fn a_turn_keeps_everybody_out_until_it_is_over() {
+        let standing = Standing::new(Writers::Clients);
+        standing.begin_turn(7, Some(Writers::Transfers)).unwrap();
+        let waits = Err(Stop::Wait(Pressure::Epoch(7)));
+        assert_eq!(standing.admits_admin(), waits);
+        assert_eq!(standing.begin_turn(8, None), Err(FsError::Busy));
+        standing.close();
+        standing.begin_swap();
+        assert_eq!(standing.admits_clients(), waits);
+        standing.turned();
+        assert_eq!(standing.admits_admin(), Ok(()));
+        assert_eq!(standing.admits_clients(), Err(FsError::ReadOnly.into()));
+        standing.begin_turn(9, None).unwrap();
+        standing.release();
+        standing.turned();
+        assert_eq!(standing.state(), State::Serving(Writers::Clients));
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody has asked")]
+    fn a_volume_that_serves_is_not_swapped() {
+        Standing::new(Writers::Clients).begin_swap();
+    }
+}
