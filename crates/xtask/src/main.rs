@@ -4,6 +4,7 @@
 //! files stay short enough to read, and that no defect is absorbed by a count that saturates.
 
 mod absorbed;
+mod held;
 mod layers;
 mod length;
 mod modules;
@@ -59,6 +60,7 @@ fn tidy() -> Result<()> {
             "{DRAWING} has no layers of {source}"
         );
     }
+    faults.extend(held::faults(root, &drawing)?);
     faults.extend(length::faults(root, files.iter().copied())?);
     faults.extend(absorbed::faults(root, files.iter().copied())?);
     if !faults.is_empty() {
