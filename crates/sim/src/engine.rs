@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use weir_base::{Ino, Time};
 use weir_volume::{
     Attr, Change, CreateHow, Cx, Done, FileKind, FsError, Pin, ReadDirLimit, SetAttr, SetHow,
-    SetTime, Stability, Stop, Volume,
+    SetIds, SetTime, Stability, Stop, Volume,
 };
 
 use crate::machine::Running;
@@ -318,6 +318,19 @@ impl EngineSubject<'_> {
                 len,
             } => {
                 let done = self.drive(cx, |cx| vol.punch(cx, ino(*object), *offset, *len))?;
+                answer.changed = vec![around(&done.value)];
+                answer.lsn = lsn(&done);
+            }
+            Op::Clone {
+                source,
+                from,
+                object,
+                to,
+                len,
+            } => {
+                let (from, to) = ((ino(*source), *from), (ino(*object), *to));
+                let done =
+                    self.drive(cx, |cx| vol.clone_range(SetIds::Keep, cx, from, to, *len))?;
                 answer.changed = vec![around(&done.value)];
                 answer.lsn = lsn(&done);
             }

@@ -7,7 +7,9 @@
 use weir_base::Time;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_NAME, MAX_SYMLINK};
 
-use crate::model::{Body, Data, Guard, How, Kind, Model, Name, Op, ROOT, Set, SetTo, Slot, Stable};
+use crate::model::{
+    Body, Data, Guard, How, Kind, Model, Name, Op, PAGE, ROOT, Set, SetTo, Slot, Stable,
+};
 use crate::rand::Choices;
 
 /// What a generator favours.
@@ -27,7 +29,7 @@ pub struct Profile {
     pub unstable: u64,
 }
 
-const CHOICES: usize = 19;
+const CHOICES: usize = 20;
 
 /// Kinds of operations, as indexes of [`Profile::weights`].
 #[derive(Clone, Copy)]
@@ -49,6 +51,7 @@ enum Choice {
     Link,
     Readdir,
     Punch,
+    Clone,
     SetXattr,
     Open,
 }
@@ -71,6 +74,7 @@ const ALL: [Choice; CHOICES] = [
     Choice::Link,
     Choice::Readdir,
     Choice::Punch,
+    Choice::Clone,
     Choice::SetXattr,
     Choice::Open,
 ];
@@ -80,7 +84,9 @@ impl Profile {
     #[must_use]
     pub fn mixed() -> Profile {
         Profile {
-            weights: [5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4, 4, 4, 2],
+            weights: [
+                5, 4, 8, 2, 10, 22, 4, 10, 5, 3, 2, 7, 4, 8, 4, 4, 4, 4, 4, 2,
+            ],
             objects: 40,
             longest: 300_000,
             huge: true,
@@ -93,7 +99,9 @@ impl Profile {
     #[must_use]
     pub fn names() -> Profile {
         Profile {
-            weights: [4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6, 0, 3, 4],
+            weights: [
+                4, 2, 4, 1, 1, 2, 1, 14, 10, 3, 3, 12, 8, 20, 8, 6, 0, 1, 3, 4,
+            ],
             objects: 60,
             longest: 5000,
             huge: false,
@@ -106,7 +114,9 @@ impl Profile {
     #[must_use]
     pub fn data() -> Profile {
         Profile {
-            weights: [1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1, 10, 1, 1],
+            weights: [
+                1, 1, 10, 0, 14, 50, 8, 4, 1, 0, 0, 2, 1, 2, 1, 1, 10, 15, 1, 1,
+            ],
             objects: 8,
             longest: 600_000,
             huge: true,
@@ -118,8 +128,8 @@ impl Profile {
     /// The same, as far as NFSv3 has operations for it.
     #[must_use]
     pub fn over_nfs3(mut self) -> Profile {
-        let [.., punch, xattr, open] = &mut self.weights;
-        (*punch, *xattr, *open) = (0, 0, 0);
+        let [.., punch, clone, xattr, open] = &mut self.weights;
+        (*punch, *clone, *xattr, *open) = (0, 0, 0, 0);
         self
     }
 
@@ -135,7 +145,9 @@ impl Profile {
     #[must_use]
     pub fn mutations() -> Profile {
         Profile {
-            weights: [0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0, 6, 4, 2],
+            weights: [
+                0, 0, 8, 0, 1, 30, 8, 12, 6, 3, 2, 8, 4, 12, 5, 0, 6, 8, 4, 2,
+            ],
             objects: 30,
             longest: 200_000,
             huge: true,
@@ -358,6 +370,7 @@ impl Generator {
                     },
                 }
             }
+            Choice::Clone => self.clone_range(model),
             Choice::SetXattr => {
                 self.pattern += 1;
                 let data = Data {
@@ -375,6 +388,32 @@ impl Generator {
             }
             Choice::Open => Op::Open {
                 object: self.file(model),
+            },
+        }
+    }
+
+    /// A clone of whole pages, mostly, that both files have room for.
+    fn clone_range(&self, model: &Model) -> Op {
+        let (source, object) = (self.file(model), self.file(model));
+        let size = |slot| model.node(slot).map_or(0, |node| node.moved.size);
+        let to_end = self.choices.chance(1, 3);
+        let exact = self.choices.chance(19, 20);
+        let page = |at: u64| if exact { at / PAGE * PAGE } else { at };
+        let from = page(self.choices.below(size(source) + 1));
+        let rest = size(source) - from;
+        Op::Clone {
+            source,
+            from,
+            object,
+            to: match to_end && self.choices.chance(3, 4) {
+                // What ends within a page goes to the end.
+                // Saturates: it may be shorter than what it gets.
+                true => size(object).saturating_sub(rest).next_multiple_of(PAGE),
+                false => page(self.offset(model, object)),
+            },
+            len: match to_end {
+                true => 0,
+                false => page(rest.min(u64::from(self.length(self.profile.longest)))),
             },
         }
     }

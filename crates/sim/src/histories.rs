@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use weir_base::Ino;
 use weir_volume::{
-    CreateHow, Cx, DirEntry, Engine, FsError, ReadDirLimit, SetAttr, Stability, Stop, Volume,
+    CreateHow, Cx, DirEntry, Engine, FsError, ReadDirLimit, SetAttr, SetIds, Stability, Stop,
+    Volume,
 };
 
 use crate::machine::{Machine, Sizes, VOLUME};
@@ -331,6 +332,9 @@ impl Steps<'_> {
             let what = format!("punch {volume}/{name} {at}+{len}");
             return (what, self.judge(result, None, after));
         }
+        if choices.chance(1, 3) {
+            return self.clone_range(vol, name, after);
+        }
         let byte = choices.between(1, 255) as u8;
         blocks.resize(blocks.len().max(at + len), 0);
         blocks[at..at + len].fill(byte);
@@ -346,6 +350,39 @@ impl Steps<'_> {
             format!("write {volume}/{name} {at}+{len}"),
             self.judge(result, None, after),
         )
+    }
+}
+
+impl Steps<'_> {
+    /// Clones blocks of a file to another, or elsewhere in itself.
+    fn clone_range(&self, vol: &Arc<Volume>, from: &str, mut after: State) -> (String, Outcome) {
+        let choices = self.choices;
+        let volume = vol.name();
+        let files = after.get_mut(volume).map(|branch| &mut branch.files);
+        let Some((source, files)) = files.and_then(|f| Some((f.get(from)?.clone(), f))) else {
+            return ("clone range".into(), Outcome::Nothing);
+        };
+        let names: Vec<String> = files.keys().cloned().collect();
+        let to = choices.pick(&names).clone();
+        let blocks = files.entry(to.clone()).or_default();
+        let first = choices.index(source.len() + 1);
+        let len = choices.index(source.len() - first + 1);
+        let at = choices.index(blocks.len() + 3);
+        if len == 0 || to == from && first.abs_diff(at) < len {
+            return ("clone range".into(), Outcome::Nothing);
+        }
+        blocks.resize(blocks.len().max(at + len), 0);
+        blocks[at..at + len].copy_from_slice(&source[first..first + len]);
+        let result = find(vol, from).and_then(|source| {
+            let from = (source, (first * BLOCK) as u64);
+            let to = (find(vol, &to)?, (at * BLOCK) as u64);
+            let done = run(vol, |cx| {
+                vol.clone_range(SetIds::Keep, cx, from, to, (len * BLOCK) as u64)
+            })?;
+            self.engine.wait_durable(done.lsn)
+        });
+        let what = format!("clone {volume}/{from} {first}+{len} to {to} {at}");
+        (what, self.judge(result, None, after))
     }
 }
 

@@ -18,7 +18,9 @@ use weir_replica::pipe::{Pipe, Ran};
 use weir_replica::plan;
 use weir_replica::send::SendOptions;
 use weir_replica::transfer::TransferError;
-use weir_volume::{CreateHow, Cx, Engine, FsError, SetAttr, SetHow, Stability, Stop, Volume};
+use weir_volume::{
+    CreateHow, Cx, Engine, FsError, SetAttr, SetHow, SetIds, Stability, Stop, Volume,
+};
 
 use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
 use crate::machine::{Machine, Running, Sizes, VOLUME};
@@ -346,6 +348,22 @@ impl Story<'_> {
                 blocks[at..end].fill(0);
                 let (off, len) = ((at * BLOCK) as u64, (len * BLOCK) as u64);
                 run(&vol, |cx| vol.punch(cx, ino, off, len)).map_err(failed)?;
+            }
+            if choices.chance(1, 2) {
+                // Within the file, so that its attribute stays all that says what is in it.
+                let first = choices.index(blocks.len());
+                let len = choices.between(1, 40) as usize;
+                let len = len.min(blocks.len() - first);
+                let at = choices.index(blocks.len() + 20);
+                if first.abs_diff(at) >= len {
+                    let piece = blocks[first..first + len].to_vec();
+                    blocks.resize(blocks.len().max(at + len), 0);
+                    blocks[at..at + len].copy_from_slice(&piece);
+                    let from = (ino, (first * BLOCK) as u64);
+                    let (to, len) = ((ino, (at * BLOCK) as u64), (len * BLOCK) as u64);
+                    let clone = |cx: &mut Cx| vol.clone_range(SetIds::Keep, cx, from, to, len);
+                    run(&vol, clone).map_err(failed)?;
+                }
             }
             run(&vol, |cx| {
                 vol.set_xattr(cx, ino, ATTRIBUTE, Some(&**blocks), SetHow::Either)

@@ -609,6 +609,46 @@ impl<A: AccessModel> Operand<'_, A> {
         Ok(done)
     }
 
+    /// Has `len` bytes from `to` on share the blocks that `source`, which was charged with this file, has from `from` on; no
+    /// bytes at all: up to the source's end ([`weir_volume::Volume::clone_range`]). It moves no data, so it is charged as a change of metadata;
+    /// what it does to the file it may do who may write it, and read the source. As a write it takes the set-user-ID and
+    /// set-group-ID bits away.
+    pub fn clone_range(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        to: u64,
+        (source, from): (&Operand<'_, A>, u64),
+        len: u64,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            let one_volume = source.export.volume.id() == self.export.volume.id();
+            if !one_volume || source.file.namespace != self.file.namespace {
+                return Err(Error::CrossDevice.into());
+            }
+            let (giver, taker) = (source.attr(cx)?, self.attr(cx)?);
+            for attr in [&giver, &taker] {
+                match attr.kind {
+                    FileKind::Regular => {}
+                    FileKind::Directory => return Err(Error::IsDir.into()),
+                    _ => return Err(Error::Invalid.into()),
+                }
+            }
+            source.may_read(&giver)?;
+            self.may_write(&taker)?;
+            let all = (len > 0).then_some(len);
+            source.pass_io(false, from, all)?;
+            self.pass_io(true, to, all)?;
+            let set_ids = match self.who.unix.is_root() {
+                true => SetIds::Keep,
+                false => SetIds::Clear,
+            };
+            let (from, to) = ((source.file.ino, from), (self.file.ino, to));
+            Ok(self.volume().clone_range(set_ids, cx, from, to, len)?)
+        })
+    }
+
     /// Creates a regular file. UNCHECKED on a file that exists is an open: it
     /// needs no write permission on the directory, but does need it on the file
     /// if the file is to be cut.

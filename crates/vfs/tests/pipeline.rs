@@ -208,6 +208,59 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// A clone needs the source to be readable and the target to be writable, which the session says of each; it is charged as
+/// metadata, once, with the target.
+#[test]
+fn a_range_is_cloned_by_who_may_read_and_write() {
+    let server = Server::new();
+    let (source, target) = (
+        server.create(b"source", 10, 0o000),
+        server.create(b"target", 10, 0o4755),
+    );
+    server.write(source, &[7; 8192]);
+    let clone = |reads: bool, writes: bool, len: u64| {
+        let (who, table) = (user(11), server.vfs.exports());
+        let admissions = Admissions::default();
+        let origin = IpAddr::from([10, 0, 0, 1]);
+        let admit = |file, access| {
+            let session = Session {
+                origin,
+                protocol: Protocol::Nfsv3,
+                flavour: Flavour::Sys,
+                identity: Some(&who),
+                access,
+                client: origin.into(),
+                admitted: &admissions,
+            };
+            server
+                .vfs
+                .admit(&table, &server.vfs.handle_of(file), &session)
+        };
+        let (read, write) = (reads, writes);
+        let giver = admit(source, Granted { read, write: false })?;
+        let taker = admit(target, Granted { read: false, write })?;
+        let mut cx = cx();
+        let (taker, charged) = taker.charge(&server.vfs, &mut cx, Changes)?;
+        let giver = taker.beside(giver);
+        taker.clone_range(&mut cx, charged, 4096, (&giver, 0), len)
+    };
+    assert_eq!(failed(clone(false, true, 0)), Error::Access);
+    assert_eq!(failed(clone(true, false, 0)), Error::Access);
+    assert_eq!(failed(clone(true, true, 4095)), Error::Invalid);
+    assert_eq!(server.attr(target).size, 0);
+    assert_eq!(server.attr(target).mode & 0o7777, 0o4755);
+    let change = finished(clone(true, true, 0)).value;
+    assert_eq!((change.before.size, change.after.size), (0, 12_288));
+    assert_eq!(server.attr(target).mode & 0o7777, 0o755, "as by a write");
+    let got = server.run(&mut cx(), (&root(), EACH), target, Reads(20_000), {
+        |cx, file, charged| file.read(cx, charged, 0)
+    });
+    assert_eq!(
+        finished(got).to_vec(),
+        [[0; 4096], [7; 4096], [7; 4096]].concat()
+    );
+}
+
 /// What was granted when a file was opened counts for its content, whatever the mode says by now; and nothing more.
 #[test]
 fn contents_are_checked_as_the_session_says() {

@@ -94,6 +94,26 @@ impl Content {
         }
     }
 
+    /// What these pages have now, but for holes, by their place in the range.
+    #[must_use]
+    pub fn range(&self, first: u64, count: u64) -> Vec<(u64, Version)> {
+        let pages = self.pages.range(first..first + count);
+        let filled = pages.filter(|(_, page)| page.now.is_some());
+        filled
+            .map(|(index, page)| (index - first, page.now.clone()))
+            .collect()
+    }
+
+    /// These pages have contents of a [`Content::range`], stable at once.
+    pub fn put_range(&mut self, first: u64, count: u64, contents: Vec<(u64, Version)>) {
+        let mut behind = self.pages.split_off(&first);
+        self.pages.append(&mut behind.split_off(&(first + count)));
+        for (index, now) in contents {
+            let unsettled = Vec::new();
+            self.pages.insert(first + index, Page { now, unsettled });
+        }
+    }
+
     /// Everything in `[offset, end)` is stable from now on (COMMIT).
     pub fn settle(&mut self, offset: u64, end: u64) {
         if offset >= end {

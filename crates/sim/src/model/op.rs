@@ -241,6 +241,14 @@ pub enum Op {
         offset: u64,
         len: u64,
     },
+    /// Gives a range of one file the contents of a range of another; no length: up to the source's end.
+    Clone {
+        source: Slot,
+        from: u64,
+        object: Slot,
+        to: u64,
+        len: u64,
+    },
     /// Sets an extended attribute, or removes it.
     SetXattr {
         object: Slot,
@@ -318,6 +326,7 @@ impl Op {
                 from_dir, to_dir, ..
             } => [Some(*from_dir), Some(*to_dir)],
             Op::Link { object, dir, .. } => [Some(*object), Some(*dir)],
+            Op::Clone { source, object, .. } => [Some(*source), Some(*object)],
         }
     }
 }

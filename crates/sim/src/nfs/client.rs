@@ -210,7 +210,11 @@ pub fn put_args(
     guard: Option<Time>,
 ) -> u32 {
     match op {
-        Op::Punch { .. } | Op::SetXattr { .. } | Op::Xattrs { .. } | Op::Open { .. } => {
+        Op::Punch { .. }
+        | Op::Clone { .. }
+        | Op::SetXattr { .. }
+        | Op::Xattrs { .. }
+        | Op::Open { .. } => {
             unreachable!("NFSv3 has no such operation: {op:?}")
         }
         Op::Getattr { object } => {
@@ -428,7 +432,11 @@ pub fn get_results(op: &Op, mut reader: In<'_>) -> Result<Result<Answer, Errno>,
         return Ok(Err(errno(status)));
     }
     match op {
-        Op::Punch { .. } | Op::SetXattr { .. } | Op::Xattrs { .. } | Op::Open { .. } => {
+        Op::Punch { .. }
+        | Op::Clone { .. }
+        | Op::SetXattr { .. }
+        | Op::Xattrs { .. }
+        | Op::Open { .. } => {
             return Err(Malformed("NFSv3 has no such operation"));
         }
         Op::Getattr { .. } => answer.attr = Some(get_attr(reader)?),

@@ -17,6 +17,7 @@ use super::{Fault, Report};
 use crate::checkpoint::dead::{self, Sum, born_of};
 use crate::format::catalog::{Job, Places, SnapshotRec};
 use crate::format::record::{Window, kind};
+use crate::format::shared_runs::{Group, SharedRuns};
 
 /// A volume's dead blocks, as its dead tree has them.
 #[derive(Default)]
@@ -152,6 +153,8 @@ impl Claims<'_> {
                 let mut visitor = ReapVisitor {
                     claims: self,
                     since: *since,
+                    tree: (&src, root),
+                    shared: SharedRuns::default(),
                 };
                 tree::walk_from(&src, root, *from, &mut visitor);
             }
@@ -230,6 +233,16 @@ impl Visitor for DeadVisitor<'_, '_> {
 struct ReapVisitor<'v, 'a> {
     claims: &'v mut Claims<'a>,
     since: Generation,
+    tree: (&'v Reader<'v>, &'v TreeRoot),
+    shared: SharedRuns,
+}
+
+impl ReapVisitor<'_, '_> {
+    fn claim(&mut self, run: Run) {
+        if run.birth > self.since {
+            self.claims.claim(run);
+        }
+    }
 }
 
 impl Visitor for ReapVisitor<'_, '_> {
@@ -242,16 +255,22 @@ impl Visitor for ReapVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
-        if key.kind != kind::EXTENT {
+        // Blocks of what is malformed stay unclaimed, and are reported as leaked.
+        if key.kind == kind::SHARED {
+            let group = Group::decode(value);
+            let runs = group.iter().flat_map(|group| group.runs(key.sub));
+            runs.for_each(|run| self.claim(run));
             return;
         }
-        let Some(window) = Window::decode(value) else {
-            // Its blocks stay unclaimed, and are reported as leaked.
-            return;
+        let window = match key.kind {
+            kind::EXTENT => Window::decode(value),
+            _ => None,
         };
-        for stored in window.blocks.iter().flatten() {
-            if stored.birth > self.since {
-                self.claims.claim(Run {
+        let (src, root) = self.tree;
+        for stored in window.iter().flat_map(|window| window.blocks).flatten() {
+            // Once, by its count.
+            if let Ok(false) = self.shared.is_shared(src, root, stored) {
+                self.claim(Run {
                     addr: stored.addr,
                     count: 1,
                     birth: stored.birth,

@@ -12,19 +12,20 @@
 //! fault is damage or a defect, never the trace of a crash.
 //!
 //! **Repair** does only what loses nothing: a damaged copy of the superblock is
-//! written anew from the other, and an allocation map that is damaged or that
-//! disagrees with the trees is rebuilt from them, if all of them can be read. The
+//! written anew from the other, and an allocation map, or a count of references to a shared block, that
+//! disagrees with the trees is made anew from them, if all of them can be read. The
 //! rest is reported and left as it is.
 
 mod dead;
 mod repair;
+mod shared;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use weir_base::{BlockAddr, Ino, VolumeId};
+use weir_base::{BlockAddr, Generation, Ino, VolumeId};
 use weir_store::aggregate::{Aggregate, Env, Inspection, Location};
 use weir_store::block::page_crc;
 use weir_store::cache::Cache;
@@ -94,6 +95,21 @@ pub enum Fault {
         /// How.
         what: String,
     },
+    /// A block that several places of a volume's files share is referred to more or less often than is recorded.
+    References {
+        /// The volume.
+        volume: VolumeId,
+        /// It is the volume's own tree, and not a snapshot's.
+        live: bool,
+        /// The block.
+        addr: BlockAddr,
+        /// The consistency point that wrote it.
+        birth: Generation,
+        /// References according to the record.
+        recorded: u64,
+        /// References found.
+        found: u64,
+    },
     /// Blocks that two owners refer to.
     TwoOwners {
         /// The tree that came second.
@@ -146,6 +162,20 @@ impl fmt::Display for Fault {
             ),
             Fault::Inode { volume, ino, what } => {
                 write!(f, "volume {volume}, inode {ino}: {what}")
+            }
+            Fault::References {
+                volume,
+                live,
+                addr,
+                recorded,
+                found,
+                ..
+            } => {
+                let of = if *live { "" } else { ", a snapshot" };
+                write!(
+                    f,
+                    "volume {volume}{of}: block {addr} is referred to {found} times, not {recorded}"
+                )
             }
             Fault::TwoOwners { tree, addr, count } => write!(
                 f,

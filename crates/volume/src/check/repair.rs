@@ -7,13 +7,18 @@ use weir_store::aggregate::{Aggregate, Env, Replay};
 use weir_store::space::Usage;
 
 use super::{Fault, Report};
+use crate::checkpoint::cp::Checkpointer;
 use crate::lifecycle::engine::{Engine, EngineOptions};
 
 /// Faults that repair takes care of.
 fn mendable(fault: &Fault) -> bool {
     matches!(
         fault,
-        Fault::Superblock(_) | Fault::Map(_) | Fault::Leak { .. } | Fault::NotAllocated { .. }
+        Fault::Superblock(_)
+            | Fault::Map(_)
+            | Fault::Leak { .. }
+            | Fault::NotAllocated { .. }
+            | Fault::References { live: true, .. }
     )
 }
 
@@ -61,7 +66,12 @@ pub(super) fn run(
         background: false,
         ..EngineOptions::default()
     };
-    let engine = Engine::open(agg, replay, &*env.rng, options)?;
+    // Before the log is applied: a consistency point on the way may drop references.
+    let engine = Engine::open_prepared(agg, replay, &*env.rng, options, |cp| {
+        if correct(cp, report) {
+            done.push("counts of references made anew from the trees".to_owned());
+        }
+    })?;
     // The second one writes the other superblock slot.
     for _ in 0..2 {
         engine
@@ -72,4 +82,30 @@ pub(super) fn run(
         .shutdown()
         .map_err(|e| StoreError::Format(format!("repair: {e}").into()))?;
     Ok(done)
+}
+
+/// Has the next consistency point set the counts that are wrong; whether there are any.
+fn correct(cp: &Checkpointer, report: &Report) -> bool {
+    let mut any = false;
+    for fault in &report.faults {
+        let Fault::References {
+            volume,
+            live: true,
+            addr,
+            birth,
+            found,
+            ..
+        } = fault
+        else {
+            // Not about the volume's own counts.
+            continue;
+        };
+        if let Some(vol) = cp.table().get(*volume) {
+            let mut catalog = vol.live().catalog.lock();
+            catalog.corrections.push(((*addr, *birth), *found));
+            cp.core().schedule.note_changed(*volume);
+            any = true;
+        }
+    }
+    any
 }

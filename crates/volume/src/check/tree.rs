@@ -11,12 +11,14 @@ use weir_store::tree::{self, NodeSource, Stop, TreeRoot, Visitor};
 use weir_store::verify::{Sweep, Verifier};
 use weir_store::{BlockPtr, Frame, StoreError};
 
+use super::shared::References;
 use super::{Fault, Report, VolumeEntry, Volumes, volume_of};
 use crate::format::catalog::{self, AggregateRec, Job, SnapshotRec, VolumeRec};
 use crate::format::hash::{HashKey, VARIANTS, first_cookie, hash_of};
 use crate::format::record::{
     DirentRef, InodeRec, ROOT_INO, SYMLINK_PIECE, Stored, Window, blocks_of, flag, kind,
 };
+use crate::format::shared_runs::{self, Group};
 use crate::format::side::{self, Collected};
 use crate::types::FileKind;
 
@@ -53,6 +55,8 @@ pub(super) struct TreeCheck<'a> {
     sweep: Option<Sweep<'a, (Ino, u64)>>,
     /// What was born until then belongs to the volume that this one is a clone of.
     foreign: Generation,
+    /// To blocks that files share.
+    references: References,
 }
 
 impl<'a> TreeCheck<'a> {
@@ -75,6 +79,7 @@ impl<'a> TreeCheck<'a> {
             total,
             sweep: data.map(Verifier::sweep),
             foreign: Generation(0),
+            references: References::default(),
         }
     }
 
@@ -92,6 +97,7 @@ impl<'a> TreeCheck<'a> {
     ) -> Option<u64> {
         let src = Reader(self.cache);
         self.foreign = rec.foreign();
+        self.references = References::read(&src, root);
         let mut visitor = VolumeVisitor {
             check: self,
             key: rec.key,
@@ -111,6 +117,11 @@ impl<'a> TreeCheck<'a> {
         visitor.finish_inode();
         visitor.finish();
         let used = (!visitor.lost).then_some(visitor.used);
+        let references = std::mem::take(&mut self.references);
+        if used.is_some() {
+            let faults = references.faults(self.tree, live);
+            self.report.faults.extend(faults);
+        }
         if let Some(sweep) = self.sweep.take() {
             sweep.finish(&mut data_fault(self.tree, &mut self.report.faults));
         }
@@ -171,13 +182,18 @@ impl<'a> TreeCheck<'a> {
         });
     }
 
-    fn data_block(&mut self, ino: u64, block: u64, stored: Stored) {
+    /// Notes a data block; whether another place of this tree's files shares it and came first.
+    fn data_block(&mut self, ino: u64, block: u64, stored: Stored) -> bool {
+        if self.references.note(&stored) {
+            return true;
+        }
         let new = self.claim(stored.addr, stored.birth);
         self.report.blocks += u64::from(new);
         if let (true, Some(sweep)) = (new, &mut self.sweep) {
             let mut fault = data_fault(self.tree, &mut self.report.faults);
             sweep.push(stored.ptr(), (Ino(ino), block), &mut fault);
         }
+        false
     }
 }
 
@@ -324,6 +340,13 @@ impl Visitor for VolumeVisitor<'_, '_> {
     }
 
     fn record(&mut self, key: Key, value: &[u8]) {
+        if key.kind == kind::SHARED && key.ino == shared_runs::INO {
+            if Group::decode(value).is_none() {
+                let what = "malformed record of shared blocks";
+                self.check.inode_fault(0, what);
+            }
+            return;
+        }
         if self.current.as_ref().is_none_or(|c| c.ino != key.ino) {
             self.finish_inode();
             self.current = Some(Current {
@@ -360,10 +383,10 @@ impl Visitor for VolumeVisitor<'_, '_> {
                     if key.sub % crate::format::record::WINDOW == 0 && !window.is_empty() =>
                 {
                     current.blocks += window.stored();
-                    self.used += window.stored();
                     for (block, slot) in (key.sub..).zip(&window.blocks) {
                         if let Some(stored) = slot {
-                            self.check.data_block(key.ino, block, *stored);
+                            let again = self.check.data_block(key.ino, block, *stored);
+                            self.used += u64::from(!again);
                         }
                     }
                     None

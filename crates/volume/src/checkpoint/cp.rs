@@ -440,7 +440,9 @@ fn merge(
         parts: Vec::new(),
         segment: last.segment,
         known: HashMap::new(),
+        first_target: None,
     };
+    volume.correct()?;
     for s in sealed {
         volume.part(Part {
             segment: s.segment,
@@ -454,6 +456,9 @@ fn merge(
     volume.part(last)?;
     volume.received(&mut received)?;
     let (parts, segment) = (volume.parts, volume.segment);
+    if let Some(first) = volume.first_target {
+        jobs.split_again(vol.id, first, edits);
+    }
     catalog.rec.next_ino = next_ino;
     catalog.rec.mirror = received.rec;
     catalog.rec.key = vol.key.get();
@@ -571,6 +576,8 @@ struct Merging<'a> {
     segment: u64,
     /// Data blocks of the inodes merged so far, if there are several segments.
     known: HashMap<Ino, u64>,
+    /// The first window into which something was cloned.
+    first_target: Option<Key>,
 }
 
 impl Merging<'_> {
@@ -601,6 +608,18 @@ impl Merging<'_> {
         Ok(())
     }
 
+    /// Sets the counts of references that a repair knows better.
+    fn correct(&mut self) -> Result<(), StoreError> {
+        let counts = std::mem::take(&mut self.catalog.corrections);
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let orphans = std::mem::take(&mut self.catalog.orphans);
+        self.merge(|merge| merge.correct(&counts))?;
+        self.catalog.orphans = orphans;
+        Ok(())
+    }
+
     /// Has `how` make the volume's next tree; answers the blocks of inodes.
     fn merge(
         &mut self,
@@ -621,6 +640,11 @@ impl Merging<'_> {
         rec.used = guard.changed(rec.used, merged.blocks, "data blocks of a volume");
         rec.change_top = rec.change_top.max(merged.change_top);
         self.catalog.orphans = merged.orphans;
+        self.first_target = self
+            .first_target
+            .into_iter()
+            .chain(merged.first_target)
+            .min();
         let mut buried = self.catalog.bury(self.src, retained)?;
         if !buried.is_empty() {
             buried.sort_unstable_by_key(Edit::key);

@@ -29,6 +29,7 @@ use crate::checkpoint::table::VolumeTable;
 use crate::format::catalog::{Catalog, Job, Places, SnapshotRec, VolumeRec, annotation_key};
 use crate::format::reading::{after, scan};
 use crate::format::record::{Window, kind};
+use crate::format::shared_runs::{Group, SharedRuns};
 use crate::overlay::core::Core;
 use crate::overlay::volume::LiveVolume;
 
@@ -111,6 +112,16 @@ impl Jobs {
         edits: &mut Edits,
     ) {
         self.set((id, number), from.map(|from| Job::Split { from }), edits);
+    }
+
+    /// Something was cloned within a clone that is being split, into this window first: perhaps blocks of its origin, behind the
+    /// splitting's back.
+    pub(crate) fn split_again(&mut self, id: VolumeId, first: Key, edits: &mut Edits) {
+        if let Some((number, from)) = self.split_of(id)
+            && first < from
+        {
+            self.set_split(id, number, Some(first), edits);
+        }
     }
 
     /// Clones that are being split.
@@ -350,6 +361,8 @@ fn step(
                 since,
                 dead: None,
                 allowance,
+                tree: (src, &root),
+                shared: SharedRuns::default(),
             };
             tree::reap(src, &root, since, from, &mut reaper).map(|from| Job::Reap {
                 root,
@@ -364,6 +377,8 @@ fn step(
                 since: Generation(0),
                 dead: Some(&spared),
                 allowance,
+                tree: (src, &root),
+                shared: SharedRuns::default(),
             };
             let rest = tree::reap(src, &root, Generation(0), from, &mut reaper);
             rest.map(|from| Job::ReapDead { root, from, spared })
@@ -379,16 +394,20 @@ fn step(
 }
 
 /// Gives a tree's blocks back.
-struct Giving<'a> {
+struct Giving<'a, S> {
     core: &'a Core,
     cp: &'a mut CpWriter,
     since: Generation,
     /// The tree is one of dead blocks, and these are not.
     dead: Option<&'a [Places]>,
     allowance: &'a mut Allowance,
+    /// The tree itself.
+    tree: (&'a S, &'a TreeRoot),
+    /// What its files share is given up with the counts, which come last.
+    shared: SharedRuns,
 }
 
-impl Giving<'_> {
+impl<S: NodeSource> Giving<'_, S> {
     fn give(&mut self, run: Run) {
         self.core.agg.cache().forget(run.addr, u64::from(run.count));
         self.cp.release(run);
@@ -396,7 +415,7 @@ impl Giving<'_> {
     }
 }
 
-impl Reaper for Giving<'_> {
+impl<S: NodeSource> Reaper for Giving<'_, S> {
     fn node(&mut self, ptr: &BlockPtr) {
         self.allowance.node();
         self.give(Run {
@@ -416,13 +435,32 @@ impl Reaper for Giving<'_> {
                     );
                     return;
                 };
+                let (src, root) = self.tree;
                 for stored in window.blocks.iter().flatten() {
-                    if stored.birth > self.since {
-                        self.give(Run {
+                    if stored.birth <= self.since {
+                        continue;
+                    }
+                    match self.shared.is_shared(src, root, *stored) {
+                        Ok(false) => self.give(Run {
                             addr: stored.addr,
                             count: 1,
                             birth: stored.birth,
-                        });
+                        }),
+                        Ok(true) => {}
+                        Err(error) => {
+                            tracing::error!(block = %stored.addr, %error, "it may be shared, and stays allocated");
+                        }
+                    }
+                }
+            }
+            None if key.kind == kind::SHARED => {
+                let Some(group) = Group::decode(value) else {
+                    tracing::error!("malformed count of references; its blocks stay allocated");
+                    return;
+                };
+                for run in group.runs(key.sub) {
+                    if run.birth > self.since {
+                        self.give(run);
                     }
                 }
             }

@@ -25,10 +25,13 @@ use weir_store::{BlockPtr, CpWriter, StoreError};
 
 use crate::format::reading::{after, get, scan};
 use crate::format::record::{Dirent, InodeRec, SYMLINK_PIECE, Stored, WINDOW, Window, kind};
+use crate::format::shared_runs::{Counted, SharedRuns};
 use crate::overlay::delta::{Delta, FileDelta};
 use crate::overlay::direct::LONGEST_WRITE;
 use crate::overlay::receiving::{Batch, Changed};
 use crate::overlay::volume::Volume;
+
+mod shares;
 
 /// Bytes of edits that are collected before they are applied.
 const BATCH_BYTES: usize = 8 << 20;
@@ -57,6 +60,8 @@ pub(crate) struct Merged {
     pub(crate) orphans: Vec<Ino>,
     /// The highest change counter met.
     pub(crate) change_top: u64,
+    /// The first window into which something was cloned.
+    pub(crate) first_target: Option<Key>,
 }
 
 /// One volume's merge. `S` reads the old tree, blocking.
@@ -65,8 +70,13 @@ pub(crate) struct Merge<'a, S> {
     cp: &'a mut CpWriter,
     src: &'a S,
     root: TreeRoot,
-    /// The tree that the volume had: all old records are read from it.
+    /// The tree that the volume had, and what was cloned in it: all old records are read from it.
     old: TreeRoot,
+    /// Counts of references, of the newest tree.
+    shared: SharedRuns,
+    /// Change of the number of blocks of inodes into which something was cloned.
+    cloned: HashMap<Ino, i64>,
+    first_target: Option<Key>,
     edits: Vec<Edit>,
     bytes: usize,
     budget: u64,
@@ -100,6 +110,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             src,
             root: old,
             old,
+            shared: SharedRuns::default(),
+            cloned: HashMap::new(),
+            first_target: None,
             edits: Vec::new(),
             bytes: 0,
             budget: REAP_WINDOWS,
@@ -129,6 +142,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         orphans: &[Ino],
         deltas: &[(Ino, Arc<Delta>)],
     ) -> Result<Merged, StoreError> {
+        self.clones(deltas)?;
         for ino in orphans {
             // One that was open until now has everything still.
             self.del(Key::new(ino.0, kind::INODE, 0));
@@ -159,7 +173,17 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             inode_blocks,
             orphans: self.orphans,
             change_top: self.change_top,
+            first_target: self.first_target,
         })
+    }
+
+    /// Sets counts of references that a check has found to be wrong.
+    pub(crate) fn correct(mut self, counts: &[(Counted, u64)]) -> Result<Merged, StoreError> {
+        for (block, references) in counts {
+            self.shared
+                .correct(self.src, &self.root, *block, *references)?;
+        }
+        self.run(&[], &[])
     }
 
     /// Merges what was received: records as they are, pages into their windows.
@@ -195,6 +219,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             inode_blocks: Vec::new(),
             orphans: Vec::new(),
             change_top: self.change_top,
+            first_target: None,
         })
     }
 
@@ -245,7 +270,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         self.blocks += window.stored() as i64 - before;
-        self.free_blocks(gone.into_iter());
+        self.free_blocks(gone.into_iter())?;
         if !window.is_empty() {
             let mut value = Vec::with_capacity(64);
             window.encode(&mut value);
@@ -269,6 +294,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
 
     fn apply(&mut self) -> Result<(), StoreError> {
         let mut edits = std::mem::take(&mut self.edits);
+        self.shared.flush(&mut edits);
         self.bytes = 0;
         if edits.is_empty() {
             return Ok(());
@@ -318,6 +344,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         if let Some(data) = &delta.data {
             let change = self.file(ino, delta.fresh, data)?;
             self.blocks += change;
+            let change = change + self.cloned.get(&ino).copied().unwrap_or(0);
             let guard = self.vol.core.agg.guard();
             rec.blocks = guard.changed(rec.blocks, change, "data blocks of an inode");
             result = Some(rec.blocks);
@@ -403,7 +430,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             for (key, window) in &keys {
                 if let Some(window) = window {
                     self.blocks -= window.stored() as i64;
-                    self.free_blocks(window.blocks.iter().flatten().copied());
+                    self.free_blocks(window.blocks.iter().flatten().copied())?;
                 }
                 self.del(*key);
             }
@@ -422,9 +449,12 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Notes that the tree no longer refers to these blocks.
-    fn free_blocks(&mut self, blocks: impl Iterator<Item = Stored>) {
+    /// Notes that a file no longer refers to these blocks.
+    fn free_blocks(&mut self, blocks: impl Iterator<Item = Stored>) -> Result<(), StoreError> {
         for b in blocks {
+            if self.drop_reference(b)? {
+                continue;
+            }
             self.vol.core.agg.cache().forget(b.addr, 1);
             self.cp.freed_run(Run {
                 addr: b.addr,
@@ -432,6 +462,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 birth: b.birth,
             });
         }
+        Ok(())
     }
 
     /// Merges a file's data; answers the change of its number of blocks.
@@ -464,8 +495,9 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 split = None;
             }
             let key = Key::new(ino.0, kind::EXTENT, start);
+            let cloned = data.shares().within(start..start + WINDOW).next();
             let old = match cut {
-                Some(cut) if start >= cut => None,
+                Some(cut) if start >= cut && cloned.is_none() => None,
                 _ => match get(self.src, &self.old, &key)? {
                     Some(value) => Some(Window::decode(&value).ok_or_else(|| damaged(key))?),
                     None => None,
@@ -489,7 +521,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                     }
                 }
             }
-            self.free_blocks(gone.into_iter());
+            self.free_blocks(gone.into_iter())?;
             change += window.stored() as i64 - before;
             if window.is_empty() {
                 if had {
@@ -540,14 +572,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                     }
                 }
                 freed += gone.len() as i64;
-                self.free_blocks(gone.into_iter());
-                if window.is_empty() {
-                    self.del(key);
-                } else {
-                    let mut value = Vec::new();
-                    window.encode(&mut value);
-                    self.put(key, value);
-                }
+                self.put_rest(key, window, gone)?;
             }
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
@@ -557,6 +582,23 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 None => return Ok(freed),
             }
         }
+    }
+
+    /// Frees blocks that were taken out of a window, and puts what is left of it.
+    fn put_rest(&mut self, key: Key, window: Window, gone: Vec<Stored>) -> Result<(), StoreError> {
+        if gone.is_empty() {
+            // All of it was cloned there since.
+            return Ok(());
+        }
+        self.free_blocks(gone.into_iter())?;
+        if window.is_empty() {
+            self.del(key);
+        } else {
+            let mut value = Vec::new();
+            window.encode(&mut value);
+            self.put(key, value);
+        }
+        Ok(())
     }
 
     /// Some of the old tree's windows between two keys, in order, and the key to go on from if there may be more.
@@ -585,14 +627,26 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         let mut freed = 0;
         loop {
             let (found, next) = self.windows(from, to)?;
-            for (key, window) in &found {
-                freed += window.stored() as i64;
-                self.free_blocks(window.blocks.iter().flatten().copied());
-                // A window that has pages again is put, which is its one edit.
+            for (key, mut window) in found {
                 // Saturates: a number from the disk.
-                let range = key.sub..=key.sub.saturating_add(WINDOW - 1);
-                if data.pages().range(range).next().is_none() {
-                    self.del(*key);
+                let behind = key.sub.saturating_add(WINDOW);
+                let with_pages = data.pages().range(key.sub..=behind - 1).next().is_some();
+                if data.shares().within(key.sub..behind).next().is_some() {
+                    // What was cloned there since stays.
+                    if !with_pages {
+                        let slots = (key.sub..).zip(&mut window.blocks);
+                        let hidden = slots.filter(|(block, _)| data.hides(*block));
+                        let gone: Vec<Stored> = hidden.filter_map(|(_, s)| s.take()).collect();
+                        freed += gone.len() as i64;
+                        self.put_rest(key, window, gone)?;
+                    }
+                    continue;
+                }
+                freed += window.stored() as i64;
+                self.free_blocks(window.blocks.iter().flatten().copied())?;
+                // A window that has pages again is put, which is its one edit.
+                if !with_pages {
+                    self.del(key);
                 }
             }
             if self.bytes > BATCH_BYTES {

@@ -5,12 +5,15 @@
 //! belong to the origin are copied to blocks of the clone's own, and of each leaf that
 //! belongs to the origin a record is written again, which makes the leaf and the nodes
 //! above it the clone's own. Behind the last leaf nothing is shared any more, because
-//! whatever the clone has changed meanwhile is its own anyway.
+//! whatever the clone has changed meanwhile is its own anyway. If a range of a file is cloned meanwhile, from what has not been
+//! copied yet to what has, the walk goes back there.
+
+use std::collections::BTreeSet;
 
 use weir_base::{BlockAddr, Generation};
 use weir_store::cp::Run;
 use weir_store::node::Key;
-use weir_store::tree::{self, Edit, NodeSource, Visitor};
+use weir_store::tree::{self, Edit, NodeSource, TreeRoot, Visitor};
 use weir_store::{BlockPtr, CpWriter, StoreError};
 
 use crate::checkpoint::edits::Edits;
@@ -18,6 +21,7 @@ use crate::checkpoint::job::Jobs;
 use crate::format::catalog::{Catalog, Origin};
 use crate::format::reading::after;
 use crate::format::record::{Stored, Window, kind};
+use crate::format::shared_runs::SharedRuns;
 use crate::overlay::volume::Volume;
 
 /// Blocks that one consistency point copies: 32 MiB, which a device takes in some tens
@@ -123,9 +127,15 @@ impl Jobs {
         if let Some(error) = &shared.failed {
             return Ok(self.give_up(vol, number, error, edits));
         }
+        // What files share is copied for each of them.
+        let root = catalog.rec.root;
+        let (mut counts, more_used) = match unshare(src, &root, &shared) {
+            Ok(unshared) => unshared,
+            Err(error) => return Ok(self.give_up(vol, number, &error, edits)),
+        };
         // Copies need room, which requests may be using up: then later.
         let space = vol.core.agg.space();
-        let need = (shared.blocks + shared.leaves * 2) as u64;
+        let need = (shared.blocks + shared.leaves * 2 + counts.len()) as u64;
         if !space.promise(need) {
             tracing::debug!(volume = %vol.id, "no room to split a clone; later");
             return Ok(Split::None);
@@ -134,13 +144,19 @@ impl Jobs {
         let last = shared.last;
         let copied = copy(vol, cp, shared);
         space.fulfil(need);
-        let changed = match copied {
+        let mut changed = match copied {
             Ok(changed) => changed,
             Err(Copying::Reading(error)) => {
                 return Ok(self.give_up(vol, number, &error, edits));
             }
             Err(Copying::Writing(error)) => return Err(error),
         };
+        // A leaf of counts may be written again as it is, too.
+        let counted: BTreeSet<Key> = counts.iter().map(Edit::key).collect();
+        changed.retain(|edit| !counted.contains(&edit.key()));
+        changed.append(&mut counts);
+        changed.sort_unstable_by_key(Edit::key);
+        catalog.rec.used += more_used;
         if !changed.is_empty() {
             cp.foreign(origin.generation);
             let rec = &mut catalog.rec;
@@ -166,6 +182,25 @@ impl Jobs {
         self.set_split(vol.id, number, None, edits);
         Split::Failed
     }
+}
+
+/// What dropping the references of these windows makes of the counts, and how many blocks the volume refers to elsewhere still.
+fn unshare(
+    src: &impl NodeSource,
+    root: &TreeRoot,
+    shared: &Shared,
+) -> Result<(Vec<Edit>, u64), StoreError> {
+    let mut references = SharedRuns::default();
+    let mut elsewhere = 0;
+    for (_, window) in &shared.windows {
+        let slots = window.blocks.iter().flatten();
+        for stored in slots.filter(|stored| stored.birth <= shared.until) {
+            elsewhere += u64::from(references.release(src, root, *stored)?);
+        }
+    }
+    let mut counts = Vec::new();
+    references.flush(&mut counts);
+    Ok((counts, elsewhere))
 }
 
 enum Copying {

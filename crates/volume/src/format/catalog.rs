@@ -15,6 +15,7 @@ use crate::format::codec::{Put, Reader};
 use crate::format::content::ContentHash;
 use crate::format::hash::HashKey;
 use crate::format::identity::SnapshotIdentity;
+use crate::format::shared_runs::Counted;
 use crate::types::FsError;
 
 /// The name under which the aggregate's own tree marks its nodes.
@@ -600,6 +601,8 @@ pub(crate) struct Catalog {
     pub(crate) orphans: Vec<Ino>,
     /// The volume's annotation as stored last; empty: none is.
     pub(crate) annotation: Arc<str>,
+    /// Counts of references that a repair sets with the next consistency point.
+    pub(crate) corrections: Vec<(Counted, u64)>,
 }
 
 impl Catalog {

@@ -140,8 +140,12 @@ impl Keyed {
         Keyed(hasher)
     }
 
-    /// `None` for a record that counts for nothing: a window in which nothing is stored. `Err`: it is malformed.
+    /// `None` for a record that counts for nothing: a window in which nothing is stored, and how often blocks are
+    /// referred to, which a copy need not share. `Err`: it is malformed.
     pub(crate) fn element(&self, key: &Key, value: &[u8]) -> Result<Option<[u64; 4]>, ()> {
+        if key.kind == kind::SHARED {
+            return Ok(None);
+        }
         let mut hasher = self.0.clone();
         hasher.update(key.encode());
         if key.kind == kind::EXTENT {

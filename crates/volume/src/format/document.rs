@@ -16,6 +16,7 @@ use crate::format::identity::SnapshotIdentity;
 use crate::format::record::{
     DOS_ATTRIBUTES, FIRST_INO, InodeRec, ROOT_INO, SYMLINK_PIECE, WINDOW, flag, kind,
 };
+use crate::format::shared_runs;
 use crate::types::FileKind;
 
 use self::tables::{check_offsets, table};
@@ -91,11 +92,14 @@ fn volumes_trees() {
         (kind::XATTR, "Extended attribute"),
         (kind::ACL, "Access control list"),
         (kind::STREAM, "Stream"),
+        (kind::SHARED, "Shared blocks"),
     ];
     assert_eq!(kinds(&rows, 2), BTreeSet::from(want));
     says(&format!("root directory is inode {ROOT_INO}"));
     says(&format!("numbered from {FIRST_INO} on"));
     says(&format!("of a window of {WINDOW} file blocks"));
+    says(&format!("a block div {}", shared_runs::GROUP));
+    says(&format!("among these {} blocks", shared_runs::GROUP));
     says(&format!("bytes {SYMLINK_PIECE} × piece and following"));
     says(&format!(
         "the upper {} bits of the 64-bit SipHash",

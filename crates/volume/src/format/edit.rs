@@ -8,10 +8,11 @@
 //! which of them a consistency point has already taken in, and may itself be
 //! interrupted and started again.
 //!
-//! The one edit that computes is [`Edit::Cut`], truncation: it zeroes the rest of
+//! Two edits compute. [`Edit::Cut`], truncation, zeroes the rest of
 //! the last block of whatever is there. Its after-image would be that block's
 //! contents, which for a file written without stability need not be durable at
-//! all; cutting is idempotent as it is.
+//! all; cutting is idempotent as it is. [`Edit::Share`] finds the blocks of another range, which
+//! are the same each time ([`crate::ops::clone_range`]).
 
 use smallvec::SmallVec;
 use weir_base::limits::MAX_VALUE;
@@ -48,6 +49,7 @@ mod tag {
     pub(super) const CLIENT: u8 = 18;
     pub(super) const NO_CLIENT: u8 = 19;
     pub(super) const PUNCH: u8 = 20;
+    pub(super) const SHARE: u8 = 21;
 
     /// All of them.
     #[cfg(test)]
@@ -72,6 +74,7 @@ mod tag {
         CLIENT,
         NO_CLIENT,
         PUNCH,
+        SHARE,
     ];
 }
 
@@ -107,6 +110,13 @@ pub(crate) enum Edit<'a> {
     Cut { ino: Ino, size: u64 },
     /// These file blocks, at least one, are holes.
     Punch { ino: Ino, first: u64, blocks: u64 },
+    /// These file blocks, at least one, are those that the source has from this block on.
+    Share {
+        ino: Ino,
+        first: u64,
+        blocks: u64,
+        source: (Ino, u64),
+    },
     /// The record's volume exists, if it did not before: the first edit of its record.
     VolumeMade { key: HashKey, name: &'a str },
     /// The record is what this call did, whose reply names `ino`. Changes nothing.
@@ -239,6 +249,15 @@ impl Edits {
         self.meta.put_u64(ino.0);
         self.meta.put_u64(first);
         self.meta.put_u64(blocks);
+    }
+
+    pub(crate) fn share(&mut self, ino: Ino, first: u64, blocks: u64, source: (Ino, u64)) {
+        self.meta.put_u8(tag::SHARE);
+        self.meta.put_u64(ino.0);
+        self.meta.put_u64(first);
+        self.meta.put_u64(blocks);
+        self.meta.put_u64(source.0.0);
+        self.meta.put_u64(source.1);
     }
 
     pub(crate) fn call(&mut self, ino: Ino, key: &CallKey, secs: i64) {
@@ -475,6 +494,18 @@ fn decode_one<'a>(r: &mut Reader<'a>) -> Option<Edit<'a>> {
             first.checked_add(blocks)?;
             Edit::Punch { ino, first, blocks }
         }
+        tag::SHARE => {
+            let (first, blocks) = (r.u64()?, r.u64().filter(|blocks| *blocks > 0)?);
+            let source = (Ino(r.u64()?), r.u64()?);
+            first.checked_add(blocks)?;
+            source.1.checked_add(blocks)?;
+            Edit::Share {
+                ino,
+                first,
+                blocks,
+                source,
+            }
+        }
         tag::CALL => Edit::Call {
             ino,
             key: CallKey(r.array()?),
@@ -598,6 +629,7 @@ mod tests {
         e.pages(Ino(9), [(4, &z), (5, &z), (9, &z)].into_iter());
         e.cut(Ino(9), 12345);
         e.punch(Ino(9), 3, 1 << 40);
+        e.share(Ino(9), 3, 1 << 30, (Ino(8), 7));
         e.volume_made(HashKey(11, 12), "v-1");
         e.call(Ino(9), &CallKey([7; CallKey::LEN]), -5);
         e.opened();
@@ -657,6 +689,12 @@ mod tests {
                     ino: Ino(9),
                     first: 3,
                     blocks: 1 << 40
+                },
+                Edit::Share {
+                    ino: Ino(9),
+                    first: 3,
+                    blocks: 1 << 30,
+                    source: (Ino(8), 7)
                 },
                 Edit::VolumeMade {
                     key: HashKey(11, 12),
@@ -725,7 +763,7 @@ mod tests {
                 *b = VERSION;
             }
             if let Some(b) = bytes.get_mut(9) {
-                *b %= 22;
+                *b %= 23;
             }
             let _ = verify_record(&bytes, 0);
         }

@@ -13,4 +13,5 @@ pub(crate) mod hash;
 pub(crate) mod identity;
 pub(crate) mod reading;
 pub(crate) mod record;
+pub(crate) mod shared_runs;
 pub(crate) mod side;

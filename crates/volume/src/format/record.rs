@@ -35,6 +35,8 @@ pub(crate) mod kind {
     pub(crate) const ACL: u8 = 7;
     /// A named stream (sub = cookie): an entry that leads to the stream's inode.
     pub(crate) const STREAM: u8 = 8;
+    /// Counts of references to blocks that files share ([`crate::format::shared_runs`]).
+    pub(crate) const SHARED: u8 = 9;
 
     /// Kinds that an inode may have beside what its own kind brings, and that nothing but their owner interprets.
     pub(crate) const SIDE: [u8; 3] = [XATTR, ACL, STREAM];

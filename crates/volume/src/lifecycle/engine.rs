@@ -84,6 +84,17 @@ impl Engine {
         rng: &dyn Rng,
         options: EngineOptions,
     ) -> Result<Engine, StoreError> {
+        Engine::open_prepared(agg, replay, rng, options, |_| {})
+    }
+
+    /// As [`Engine::open`]; `prepare` has its turn before the log is applied.
+    pub(crate) fn open_prepared(
+        agg: Arc<Aggregate>,
+        replay: Replay,
+        rng: &dyn Rng,
+        options: EngineOptions,
+        prepare: impl FnOnce(&Checkpointer),
+    ) -> Result<Engine, StoreError> {
         let parts = CoreOptions {
             background: options.background,
             inodes: options.inodes,
@@ -95,6 +106,7 @@ impl Engine {
         let maker: Arc<dyn MakeCheckpoint> = Arc::clone(&cp) as _;
         core.schedule.made_by(Arc::downgrade(&maker));
         restore(&cp)?;
+        prepare(&cp);
         let recovered = recovery::replay(&cp, replay.records)?;
         if core.clients.is_empty() {
             core.end_grace();

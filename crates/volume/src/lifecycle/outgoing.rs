@@ -3,7 +3,8 @@
 //! Two roots of a volume share all that was not changed between them, so their difference is found at a cost that is
 //! proportional to it ([`weir_store::tree::Diff`]), in the order of keys, and from any key on. Of a file's window of
 //! blocks those are sent that are not the very same block on the device: what was written again with the same contents
-//! is sent again, but nothing has to be compared or even read to find out.
+//! is sent again, but nothing has to be compared or even read to find out. What files share is sent for each of them, and the
+//! copy stores it as often: a window can be received by itself, in whatever order and after whatever break.
 //!
 //! Both snapshots are held, so they cannot be deleted meanwhile, and their roots, so that nothing of them is reused even
 //! if the whole volume is.
@@ -209,6 +210,10 @@ impl Outgoing {
                 return Ok(None);
             };
             let key = found.key;
+            if key.kind == kind::SHARED {
+                // The copy gets contents, and shares no blocks.
+                continue;
+            }
             if key.kind != kind::EXTENT {
                 return Ok(Some(match found.new {
                     Some(value) => Sent::Put { at: at(key), value },

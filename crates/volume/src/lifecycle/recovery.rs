@@ -20,6 +20,7 @@ use crate::checkpoint::cp::Checkpointer;
 use crate::format::calls::DoneCall;
 use crate::format::edit::{self, Crcs, Edit};
 use crate::format::record::{InodeRec, Placed, blocks_of};
+use crate::ops::clone_range::Contents;
 use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, RANGE_BYTES};
@@ -185,6 +186,7 @@ impl LiveVolume {
         | Edit::Placed { ino, .. }
         | Edit::Side { ino, .. }
         | Edit::Punch { ino, .. }
+        | Edit::Share { ino, .. }
         | Edit::Cut { ino, .. }) = edit
         else {
             return Ok(());
@@ -212,6 +214,15 @@ impl LiveVolume {
                 }
                 return Ok(());
             }
+        };
+        let cloned = match &edit {
+            Edit::Share {
+                first,
+                blocks,
+                source,
+                ..
+            } => self.cloned(*source, *blocks, *first)?,
+            _ => Contents::default(),
         };
         let mut st = inode.state.write();
         let st = &mut *st;
@@ -275,6 +286,19 @@ impl LiveVolume {
                 let charge = promise.take(2);
                 self.charge(delta, charge, RANGE_BYTES);
             }
+            Edit::Share { .. } => {
+                let delta = self.touch(&pass, &inode, st, &mut promise);
+                for (first, share) in cloned.shares {
+                    delta.file().share(first, share);
+                    let charge = promise.take(2);
+                    self.charge(delta, charge, 2 * RANGE_BYTES);
+                }
+                for (block, frame) in cloned.pages {
+                    if let Some(frame) = frame {
+                        self.put_recovered(delta, block, Page::logged(frame));
+                    }
+                }
+            }
             Edit::Side {
                 kind, sub, value, ..
             } => {
@@ -308,6 +332,17 @@ impl LiveVolume {
             }
         }
         Ok(())
+    }
+
+    /// What a clone finds at its source, by the target's blocks.
+    fn cloned(&self, from: (Ino, u64), blocks: u64, to: u64) -> Result<Contents, StoreError> {
+        match self.existing(from.0)? {
+            Some(source) => self.replayed_contents(&source, from.1, blocks, to),
+            None => {
+                tracing::error!(volume = %self.id, inode = %from.0, "the log clones an unknown inode");
+                Ok(Contents::default())
+            }
+        }
     }
 
     fn put_recovered(&self, delta: &mut Delta, block: u64, page: Page) {

@@ -17,6 +17,7 @@ use crate::overlay::delta::{Charge, Delta, Layer, Page, Put};
 use crate::overlay::direct::{self, Direct, LARGE, Sent};
 use crate::overlay::inode::{Inode, State, alive, malformed, stamped};
 use crate::overlay::readahead::Plan;
+use crate::overlay::shares::Seen;
 use crate::overlay::volume::Volume;
 use crate::types::{
     Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, SetIds, Stability, Stop, Written,
@@ -37,6 +38,8 @@ enum Overlay {
     Page(Base),
     /// A page that is on the device only.
     Away(BlockPtr),
+    /// What this block was.
+    Shared(Seen),
     Hole,
     Tree,
 }
@@ -54,6 +57,7 @@ fn overlay(st: &State, block: u64) -> Overlay {
                     (None, None) => unreachable!("a page is somewhere"),
                 };
             }
+            Layer::Shared(seen) => return Overlay::Shared(seen),
             Layer::Hole => return Overlay::Hole,
             Layer::Below => {}
         }
@@ -66,7 +70,7 @@ fn has_data(delta: &Delta) -> bool {
 }
 
 /// Only regular files have data; directories are told apart because protocols do.
-fn regular(st: &State) -> Result<(), Stop> {
+pub(crate) fn regular(st: &State) -> Result<(), Stop> {
     alive(st)?;
     match st.rec.kind {
         FileKind::Regular => Ok(()),
@@ -108,6 +112,13 @@ impl Volume {
             Overlay::Page(base) => return Ok(Some(base)),
             Overlay::Hole => return Ok(None),
             Overlay::Away(ptr) => ptr,
+            Overlay::Shared(seen) => {
+                let frame = self.seen(cx, &seen)?;
+                return Ok(frame.map(|frame| Base {
+                    frame,
+                    durable: true,
+                }));
+            }
             Overlay::Tree => match self.stored(cx, ino, block)? {
                 Some(stored) => stored.ptr(),
                 None => return Ok(None),
@@ -235,6 +246,21 @@ impl Volume {
                         } else {
                             // What stands before it is the reply.
                             break;
+                        }
+                        block += 1;
+                        continue;
+                    }
+                    Overlay::Shared(seen) => {
+                        match self.seen(cx, &seen) {
+                            Ok(frame) => pages.push(frame.unwrap_or_else(Frame::zero)),
+                            Err(Stop::Fetch(ptrs)) => {
+                                let new = ptrs.into_iter().filter(|ptr| !missing.contains(ptr));
+                                let new: SmallVec<[BlockPtr; 4]> = new.collect();
+                                missing.extend(new);
+                                pages.push(Frame::zero());
+                            }
+                            Err(_) if !pages.is_empty() && missing.is_empty() => break,
+                            Err(stop) => return Err(stop),
                         }
                         block += 1;
                         continue;

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod attr;
+pub(crate) mod clone_range;
 pub(crate) mod commit;
 pub(crate) mod data;
 pub(crate) mod directory;

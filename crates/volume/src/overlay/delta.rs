@@ -10,16 +10,18 @@
 //! File data is a map from block number to page. A truncation is one number, the
 //! first block from which on everything *below* this layer is hidden, and what was
 //! punched out before it are ranges in which it is; what is written there later stands in the
-//! map again.
+//! map again. So are ranges that share the blocks of others ([`crate::overlay::shares`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_base::BlockAddr;
 use weir_store::Frame;
 
 use crate::format::record::{Dirent, InodeRec, Placed};
+use crate::overlay::shares::{Seen, Share, Shares};
 
 /// Estimated bytes that a delta takes in memory besides names and pages.
 pub(crate) const DELTA_BYTES: u64 = 640;
@@ -169,6 +171,8 @@ pub(crate) struct FileDelta {
     /// So are those in these ranges, by their first block; the end is behind the last one. They are before the cut, apart
     /// from one another, and in order.
     punched: BTreeMap<u64, u64>,
+    /// Ranges that have the blocks of others, whatever is hidden; a page at a block counts more.
+    shares: Shares,
     /// Number of pages that the log does not have.
     unlogged: AtomicU64,
     /// Reserved blocks of pages that are in this layer no more.
@@ -191,25 +195,110 @@ pub(crate) enum Put {
 pub(crate) enum Layer<'a> {
     /// Its contents.
     Page(&'a Page),
+    /// That it is what this block was, which may be a hole.
+    Shared(Seen),
     /// That it is a hole.
     Hole,
     /// Nothing: ask the layer below.
     Below,
 }
 
+/// What a layer says about a part of a range. Of holes it says nothing.
+pub(crate) enum Piece<'a> {
+    /// The contents of a block.
+    Page(u64, &'a Page),
+    /// From this block on, it has the blocks of another range.
+    Shared(u64, Share),
+    /// Nothing: ask the layer below.
+    Below(Range<u64>),
+}
+
 impl FileDelta {
     pub(crate) fn get(&self, block: u64) -> Layer<'_> {
         match self.pages.get(block) {
             Some(page) => Layer::Page(page),
-            None if self.hides(block) => Layer::Hole,
-            None => Layer::Below,
+            None => match self.shares.get(block) {
+                Some(seen) => Layer::Shared(seen),
+                None if self.hides(block) => Layer::Hole,
+                None => Layer::Below,
+            },
         }
     }
 
-    /// Whether what the layers below have of a block is hidden.
+    /// Whether what the layers below have of a block is hidden, and no share is in its place.
     pub(crate) fn hides(&self, block: u64) -> bool {
         let punched = || self.punched.range(..=block).next_back();
-        self.cut.is_some_and(|cut| block >= cut) || punched().is_some_and(|(_, end)| block < *end)
+        let hidden = self.cut.is_some_and(|cut| block >= cut)
+            || punched().is_some_and(|(_, end)| block < *end);
+        hidden && !self.shares.has(block)
+    }
+
+    /// The ranges that have the blocks of others.
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// Gives a range that was punched out just now, wholly or with more, the blocks of another one.
+    pub(crate) fn share(&mut self, first: u64, share: Share) {
+        self.shares.insert(first, share);
+    }
+
+    /// What this layer says about a range, piece by piece, until `each` breaks. Pages come in order.
+    pub(crate) fn pieces(
+        &self,
+        range: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut at = range.start;
+        if range.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        for (block, page) in self.pages.range(range.start..=range.end - 1) {
+            self.without_pages(at..block, each)?;
+            each(Piece::Page(block, page))?;
+            at = block + 1;
+        }
+        self.without_pages(at..range.end, each)
+    }
+
+    fn without_pages(
+        &self,
+        range: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut at = range.start;
+        for (first, share) in self.shares.within(range.clone()) {
+            let (from, end) = (first.max(range.start), share.end.min(range.end));
+            self.not_shared(at..from, each)?;
+            let mut part = share.behind(from - first);
+            part.end = end;
+            each(Piece::Shared(from, part))?;
+            at = end;
+        }
+        self.not_shared(at..range.end, each)
+    }
+
+    fn not_shared(
+        &self,
+        range: Range<u64>,
+        each: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        // Holes are what is left out.
+        let end = self.cut.map_or(range.end, |cut| cut.min(range.end));
+        let mut at = range.start;
+        let before = self.punched.range(..at).next_back();
+        let inside = (at < end).then(|| self.punched.range(at..end));
+        let punched = before.into_iter().chain(inside.into_iter().flatten());
+        for (first, behind) in punched {
+            if at < *first {
+                each(Piece::Below(at..*first))?;
+            }
+            at = at.max(*behind);
+        }
+        match at < end {
+            true => each(Piece::Below(at..end)),
+            false => ControlFlow::Continue(()),
+        }
     }
 
     /// The ranges that were punched out, in order: first block, and the one behind the last.
@@ -225,6 +314,7 @@ impl FileDelta {
             self.forget(page);
         }
         self.pages.append(behind);
+        self.shares.remove(first, end);
         let end = self.cut.map_or(end, |cut| end.min(cut));
         if first >= end {
             return;
@@ -302,6 +392,7 @@ impl FileDelta {
         for (_, page) in dropped.iter() {
             self.forget(page);
         }
+        self.shares.remove(first, u64::MAX);
         self.cut = Some(self.cut.map_or(first, |c| c.min(first)));
         self.punched.split_off(&first);
         if let Some(mut last) = self.punched.last_entry() {
@@ -523,7 +614,8 @@ impl Delta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_base::{Rng, SeededRng};
+    use weir_base::{Ino, Rng, SeededRng};
+    use weir_store::tree::TreeRoot;
 
     fn page() -> Page {
         Page::unlogged(Frame::zero())
@@ -554,11 +646,11 @@ mod tests {
         const BLOCKS: u64 = 40;
         for _ in 0..2000 {
             let mut d = FileDelta::default();
-            // 0: below, 1: a hole, 2: a page.
+            // 0: below, 1: a hole, 2: a page, 3: shared.
             let mut plain = [0u8; BLOCKS as usize];
             for _ in 0..rng.below(12) {
                 let (a, b) = (rng.below(BLOCKS), rng.below(BLOCKS));
-                match rng.below(6) {
+                match rng.below(8) {
                     0 => {
                         d.cut(a);
                         plain[a as usize..].fill(1);
@@ -567,6 +659,27 @@ mod tests {
                         let (first, end) = (a.min(b), a.max(b) + 1);
                         d.punch(first, end);
                         plain[first as usize..end as usize].fill(1);
+                    }
+                    3 | 4 => {
+                        let (first, end) = (a.min(b), a.max(b) + 1);
+                        d.punch(first, end);
+                        let seen = Seen {
+                            root: crate::overlay::root::RootState::new(TreeRoot::EMPTY),
+                            ino: Ino(7),
+                            block: first + 100,
+                        };
+                        let merged = (Ino(7), first + 100);
+                        let stored = 0;
+                        d.share(
+                            first,
+                            Share {
+                                end,
+                                seen,
+                                merged,
+                                stored,
+                            },
+                        );
+                        plain[first as usize..end as usize].fill(3);
                     }
                     _ => {
                         d.put(a, page());
@@ -579,9 +692,35 @@ mod tests {
                     Layer::Below => 0,
                     Layer::Hole => 1,
                     Layer::Page(_) => 2,
+                    Layer::Shared(seen) => {
+                        assert_eq!(seen.block, block + 100);
+                        3
+                    }
                 };
                 assert_eq!(found, what, "block {block} of {d:?}");
             }
+            let (a, b) = (rng.below(BLOCKS), rng.below(BLOCKS));
+            let range = a.min(b)..a.max(b);
+            let mut said = [1u8; BLOCKS as usize];
+            let all = d.pieces(range.clone(), &mut |piece| {
+                match piece {
+                    Piece::Page(block, _) => said[block as usize] = 2,
+                    Piece::Shared(first, share) => {
+                        assert!(first < share.end);
+                        assert_eq!(share.merged.1, first + 100);
+                        said[first as usize..share.end as usize].fill(3);
+                    }
+                    Piece::Below(range) => {
+                        assert!(!range.is_empty());
+                        said[range.start as usize..range.end as usize].fill(0);
+                    }
+                }
+                ControlFlow::Continue(())
+            });
+            assert!(all.is_continue());
+            let within = range.start as usize..range.end as usize;
+            assert_eq!(said[within.clone()], plain[within], "{range:?} of {d:?}");
+            assert!(said[range.end as usize..].iter().all(|what| *what == 1));
             let pages = plain.iter().filter(|what| **what == 2).count();
             assert_eq!(d.pages().len(), pages);
             assert_eq!(d.unlogged_in(0..=BLOCKS).count(), pages);
@@ -636,7 +775,7 @@ mod tests {
     #[test]
     fn names_over_nothing_leave_no_tombstone() {
         let entry = || Dirent {
-            ino: weir_base::Ino(9),
+            ino: Ino(9),
             kind: crate::types::FileKind::Regular,
             name: b"n"[..].into(),
         };

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 
 use crate::format::record::{InodeRec, blocks_of};
-use crate::overlay::delta::Delta;
+use crate::overlay::delta::{Delta, FileDelta};
 use crate::overlay::readahead::FileId;
 use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
 
@@ -78,10 +78,11 @@ impl State {
         }
     }
 
-    /// Bytes of storage: what the tree has plus the pages that will be added, of
+    /// Bytes of storage: what the tree has plus the blocks that will be added, of
     /// which some replace blocks; so never more than the file's length.
-    fn used(&self) -> u64 {
-        let pages = |d: &Delta| d.data.as_ref().map_or(0, |f| f.pages().len() as u64);
+    pub(crate) fn used(&self) -> u64 {
+        let of = |f: &FileDelta| f.pages().len() as u64 + f.shares().stored();
+        let pages = |d: &Delta| d.data.as_deref().map_or(0, of);
         let dirty: u64 = self.layers().map(pages).sum();
         let blocks = (self.rec.blocks + dirty).min(blocks_of(self.rec.size));
         blocks * BLOCK_SIZE as u64

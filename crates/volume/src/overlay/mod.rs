@@ -18,6 +18,7 @@ pub(crate) mod role;
 pub(crate) mod root;
 pub(crate) mod schedule;
 pub(crate) mod segments;
+pub(crate) mod shares;
 pub(crate) mod snapshots;
 pub(crate) mod space;
 pub(crate) mod unlinked;

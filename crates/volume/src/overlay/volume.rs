@@ -132,6 +132,7 @@ impl LiveVolume {
                     snapshots: BTreeMap::new(),
                     orphans: Vec::new(),
                     annotation: Arc::default(),
+                    corrections: Vec::new(),
                 }),
                 unlinked: Unlinked::default(),
                 renames: Mutex::new(()),

@@ -4,11 +4,101 @@ use weir_base::Time;
 use weir_base::limits::MAX_FILE_SIZE;
 
 use super::{Body, Expect, Model};
+use crate::model::content::PAGE;
 use crate::model::errors::{Answer, TOO_BIG, none_of, not_a_file};
-use crate::model::op::{Data, Errno, Errors, Name, Slot};
+use crate::model::op::{Data, Errno, Errors, Name, Op, Slot};
 
 impl Model {
-    pub(super) fn punch(&mut self, slot: Slot, offset: u64, len: u64, now: Time) -> Answer<Expect> {
+    /// Performs one of these operations.
+    pub(super) fn beyond(&mut self, op: &Op, now: Time) -> Answer<Expect> {
+        match op {
+            Op::Punch {
+                object,
+                offset,
+                len,
+            } => self.punch(*object, *offset, *len, now),
+            Op::Clone {
+                source,
+                from,
+                object,
+                to,
+                len,
+            } => self.clone_range((*source, *from), (*object, *to), *len, now),
+            Op::SetXattr {
+                object,
+                name,
+                value,
+            } => self.set_xattr(*object, name, *value, now),
+            Op::Xattrs { object } => {
+                let all = &self.live(*object)?.xattrs;
+                let all = all.iter().map(|(name, value)| (&*name.0, value.bytes()));
+                Ok(Expect {
+                    data: Some(listed_xattrs(all)),
+                    ..Expect::default()
+                })
+            }
+            Op::Open { object } => {
+                self.live(*object)?;
+                self.node_mut(*object).open = true;
+                Ok(Expect::default())
+            }
+            _ => unreachable!("NFSv3 has {op:?}"),
+        }
+    }
+
+    fn clone_range(
+        &mut self,
+        (source, from): (Slot, u64),
+        (object, to): (Slot, u64),
+        len: u64,
+        now: Time,
+    ) -> Answer<Expect> {
+        let (giver, taker) = (self.live(source), self.live(object));
+        none_of(&[
+            giver.as_ref().err().copied(),
+            taker.as_ref().err().copied(),
+            giver.as_ref().ok().and_then(|node| not_a_file(node)),
+            taker.as_ref().ok().and_then(|node| not_a_file(node)),
+        ])?;
+        let (size, target) = (giver?.moved.size, taker?.moved.size);
+        let end = match len {
+            0 => Some(size),
+            len => from.checked_add(len),
+        };
+        let range = end.filter(|end| from <= *end && *end <= size);
+        let len = range.map_or(0, |end| end - from);
+        let to_end = to.checked_add(len).filter(|end| *end <= MAX_FILE_SIZE);
+        let at_end = range == Some(size) && to_end.is_some_and(|end| end >= target);
+        let aligned = [from, to].iter().all(|at| at % PAGE == 0) && (len % PAGE == 0 || at_end);
+        let overlap = source == object && from.abs_diff(to) < len.next_multiple_of(PAGE);
+        let bad = range.is_none() || !aligned || overlap;
+        none_of(&[
+            bad.then(|| Errors::of(&[Errno::Invalid])),
+            to_end.is_none().then_some(TOO_BIG),
+        ])?;
+        let expect = Expect {
+            changed: vec![object],
+            ..Expect::default()
+        };
+        if len == 0 {
+            return Ok(expect);
+        }
+        let Body::File(content) = &self.live(source)?.body else {
+            unreachable!("it is a file");
+        };
+        let count = len.div_ceil(PAGE);
+        let pages = content.range(from / PAGE, count);
+        let node = self.node_mut(object);
+        node.touch(now);
+        node.settle();
+        node.moved.size = target.max(to_end.unwrap_or(0));
+        if let Body::File(content) = &mut node.body {
+            content.put_range(to / PAGE, count, pages);
+        }
+        Ok(expect)
+    }
+
+    fn punch(&mut self, slot: Slot, offset: u64, len: u64, now: Time) -> Answer<Expect> {
         let end = offset.checked_add(len).filter(|end| *end <= MAX_FILE_SIZE);
         none_of(&[
             self.live(slot).err(),
@@ -31,7 +121,7 @@ impl Model {
         })
     }
 
-    pub(super) fn set_xattr(
+    fn set_xattr(
         &mut self,
         slot: Slot,
         name: &Name,

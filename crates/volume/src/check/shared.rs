@@ -1,0 +1,166 @@
+//! Checking how often blocks are referred to that several places of a volume's files share.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use weir_base::{BlockAddr, VolumeId};
+use weir_store::tree::{self, NodeSource, TreeRoot};
+
+use super::Fault;
+use crate::format::record::Stored;
+use crate::format::shared_runs::{self, Count, Group};
+
+/// The references to shared blocks of one tree: as recorded, and as found.
+#[derive(Default)]
+pub(super) struct References(HashMap<BlockAddr, (Count, u64)>);
+
+impl References {
+    /// What a tree has recorded. What cannot be read is left out: walking the tree reports it.
+    pub(super) fn read(src: &impl NodeSource, root: &TreeRoot) -> References {
+        let mut found = HashMap::new();
+        let (from, to) = (shared_runs::key(0), shared_runs::key(u64::MAX));
+        let _ = tree::scan(src, root, from, to, &mut |key, value| {
+            let group = Group::decode(value);
+            for (addr, count) in group.iter().flat_map(|group| group.blocks(key.sub)) {
+                found.insert(addr, (count, 0));
+            }
+            ControlFlow::Continue(())
+        });
+        References(found)
+    }
+
+    /// Counts a place that refers to a block; whether another one did before, and may.
+    pub(super) fn note(&mut self, block: &Stored) -> bool {
+        match self.0.get_mut(&block.addr) {
+            Some((count, found)) if count.birth == block.birth => {
+                *found += 1;
+                *found > 1
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports the counts that are wrong, in the order of the blocks.
+    pub(super) fn faults(self, volume: VolumeId, live: bool) -> Vec<Fault> {
+        let wrong = self.0.into_iter();
+        let wrong = wrong.filter(|(_, (count, found))| count.references != *found);
+        let mut wrong: Vec<(BlockAddr, (Count, u64))> = wrong.collect();
+        wrong.sort_unstable_by_key(|(addr, _)| *addr);
+        let fault = |(addr, (count, found)): (BlockAddr, (Count, u64))| Fault::References {
+            volume,
+            live,
+            addr,
+            birth: count.birth,
+            recorded: count.references,
+            found,
+        };
+        wrong.into_iter().map(fault).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use weir_base::{ManualClock, Rng, SeededRng, Time};
+    use weir_store::aggregate::{Aggregate, Env};
+    use weir_store::{Device, FramePool, MemDevice};
+
+    use crate::check::{CheckOptions, Report, check_on, repair_on};
+    use crate::lifecycle::engine::{Engine, EngineOptions};
+    use crate::overlay::cx::Cx;
+    use crate::types::{CreateHow, SetAttr, SetIds, Stability};
+
+    /// A volume with a file, the clone of its second half, and a count of references in each state that is wrong.
+    #[test]
+    fn wrong_counts_are_found_and_made_right() {
+        for wrong in [0, 3, 100] {
+            let rng = Arc::new(SeededRng::new(5));
+            let env = Env {
+                pool: FramePool::new(4096).unwrap(),
+                clock: Arc::new(ManualClock::default()),
+                rng: Arc::clone(&rng) as Arc<dyn Rng>,
+            };
+            let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 8));
+            let log: Arc<dyn Device> = Arc::new(MemDevice::new(4 << 8));
+            let (agg, replay) =
+                Aggregate::create_on(Arc::clone(&device), Arc::clone(&log), env.clone()).unwrap();
+            let options = EngineOptions {
+                background: false,
+                ..EngineOptions::default()
+            };
+            let engine = Engine::open(agg, replay, &*rng, options).unwrap();
+            let vol = engine
+                .create_volume("vol", (0, 0), 0o755, Time::EPOCH, &*rng)
+                .unwrap();
+            let cx = || Cx::new(Time::EPOCH);
+            let [a, b] = [&b"a"[..], b"b"].map(|name| {
+                let set = SetAttr::default();
+                let make = |cx: &mut Cx| vol.create(cx, vol.root(), name, CreateHow::Guarded, &set);
+                vol.drive_blocking(&mut cx(), make).unwrap().value.ino
+            });
+            let data = [7; 80 * 4096];
+            let write = |cx: &mut Cx| vol.write(cx, a, 0, &data, Stability::Unstable);
+            vol.drive_blocking(&mut cx(), write).unwrap();
+            engine.cp_now().unwrap();
+            let clone = |cx: &mut Cx| vol.clone_range(SetIds::Keep, cx, (a, 40 * 4096), (b, 0), 0);
+            vol.drive_blocking(&mut cx(), clone).unwrap();
+            engine.cp_now().unwrap();
+
+            let root = vol.root.load().root;
+            let found = References::read(&vol.core.agg.source(), &root);
+            assert_eq!(found.0.len(), 40);
+            let (addr, (count, _)) = found.0.into_iter().min_by_key(|(at, _)| *at).unwrap();
+            assert_eq!(count.references, 2);
+            let block = (addr, count.birth);
+            vol.live()
+                .unwrap()
+                .catalog
+                .lock()
+                .corrections
+                .push((block, wrong));
+            vol.core.schedule.note_changed(vol.id);
+            engine.cp_now().unwrap();
+            drop((vol, engine));
+
+            let check = || -> Report {
+                check_on(
+                    Arc::clone(&device),
+                    Arc::clone(&log),
+                    &env.pool,
+                    CheckOptions::default(),
+                )
+                .unwrap()
+            };
+            let report = check();
+            if wrong == 0 {
+                // Without a count the two are two owners, and which is the right one nobody knows.
+                assert!(matches!(
+                    &report.faults[..],
+                    [Fault::TwoOwners { count: 1, .. }, ..]
+                ));
+                continue;
+            }
+            let fault = Fault::References {
+                volume: VolumeId(1),
+                live: true,
+                addr,
+                birth: count.birth,
+                recorded: wrong,
+                found: 2,
+            };
+            assert_eq!(report.faults, [fault]);
+            let again = repair_on(
+                Arc::clone(&device),
+                Arc::clone(&log),
+                &env,
+                CheckOptions::default(),
+            );
+            let again = again.unwrap();
+            assert!(again.clean(), "{again}");
+            assert_eq!(again.repaired.len(), 1);
+            assert!(check().clean());
+        }
+    }
+}

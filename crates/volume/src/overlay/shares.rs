@@ -1,0 +1,189 @@
+//! Ranges of a file in an overlay that are to share the blocks of other ranges: what [`crate::ops::clone_range`] leaves until the
+//! next consistency point.
+//!
+//! The blocks are not listed, however many they are: where they stand can be looked up in a tree that does not change. Two
+//! trees are needed, because a clone outlives the one at hand. It is *read* in the tree that was committed when it was made,
+//! which is held meanwhile. And it is *merged* from the tree that the volume has when its segment is merged: there the same
+//! blocks stand at the place that was cloned, since whatever changes them later is of this segment, or a later one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_base::{Ino, invariant};
+
+use crate::overlay::root::RootState;
+
+/// A block of a file in a committed tree.
+#[derive(Clone)]
+pub(crate) struct Seen {
+    pub(crate) root: Arc<RootState>,
+    pub(crate) ino: Ino,
+    pub(crate) block: u64,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {} of inode {}", self.block, self.ino)
+    }
+}
+
+/// Where the blocks of a range come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    /// Behind the last block of the range.
+    pub(crate) end: u64,
+    /// The first one as it is read until the next consistency point.
+    pub(crate) seen: Seen,
+    /// The first one in the tree that the volume has before this segment is merged.
+    pub(crate) merged: (Ino, u64),
+    /// Those of them that are stored and no holes, at most.
+    pub(crate) stored: u64,
+}
+
+impl Share {
+    /// The part of it that begins `skip` blocks later.
+    pub(crate) fn behind(&self, skip: u64) -> Share {
+        let mut rest = self.clone();
+        rest.seen.block += skip;
+        rest.merged.1 += skip;
+        rest
+    }
+}
+
+/// Ranges by their first block, apart from one another.
+#[derive(Default, Debug)]
+pub(crate) struct Shares(BTreeMap<u64, Share>);
+
+impl Shares {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Blocks in all ranges that are stored, at most.
+    pub(crate) fn stored(&self) -> u64 {
+        let of = |(first, share): (u64, &Share)| share.stored.min(share.end - first);
+        self.iter().map(of).sum()
+    }
+
+    /// In order, with their first blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Share)> {
+        self.0.iter().map(|(first, share)| (*first, share))
+    }
+
+    /// Those that have blocks in `range`, in order; the first and the last may reach beyond it.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &Share)> {
+        let before = self.0.range(..range.start).next_back();
+        let before = before.filter(|(_, share)| share.end > range.start);
+        let some = !range.is_empty();
+        let inside = some.then(|| self.0.range(range));
+        let all = before.into_iter().filter(move |_| some);
+        let all = all.chain(inside.into_iter().flatten());
+        all.map(|(first, share)| (*first, share))
+    }
+
+    /// Whether this block is in one of them.
+    pub(crate) fn has(&self, block: u64) -> bool {
+        let last = self.0.range(..=block).next_back();
+        last.is_some_and(|(_, share)| block < share.end)
+    }
+
+    /// Where a block is read.
+    pub(crate) fn get(&self, block: u64) -> Option<Seen> {
+        let (first, share) = self.0.range(..=block).next_back()?;
+        (block < share.end).then(|| share.behind(block - first).seen)
+    }
+
+    /// Takes these blocks out.
+    pub(crate) fn remove(&mut self, first: u64, end: u64) {
+        let touched: Vec<u64> = self.within(first..end).map(|(at, _)| at).collect();
+        for at in touched {
+            let Some(share) = self.0.remove(&at) else {
+                unreachable!("it was there");
+            };
+            if share.end > end {
+                self.0.insert(end, share.behind(end - at));
+            }
+            if at < first {
+                self.0.insert(
+                    at,
+                    Share {
+                        end: first,
+                        ..share
+                    },
+                );
+            }
+        }
+    }
+
+    /// Puts a range in the place of whatever there is.
+    pub(crate) fn insert(&mut self, first: u64, share: Share) {
+        invariant!(
+            first < share.end,
+            "no blocks from {first} on are shared: {share:?}"
+        );
+        self.remove(first, share.end);
+        self.0.insert(first, share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_base::{Rng, SeededRng};
+    use weir_store::tree::TreeRoot;
+
+    /// Against a list in which each block stands for itself.
+    #[test]
+    fn ranges_over_ranges() {
+        const BLOCKS: u64 = 40;
+        let root = RootState::new(TreeRoot::EMPTY);
+        let rng = SeededRng::new(2);
+        for _ in 0..2000 {
+            let mut shares = Shares::default();
+            let mut plain = [None; BLOCKS as usize];
+            for _ in 0..rng.below(10) {
+                let (a, b) = (rng.below(BLOCKS), rng.below(BLOCKS));
+                let (first, end) = (a.min(b), a.max(b) + 1);
+                if rng.below(3) == 0 {
+                    shares.remove(first, end);
+                    plain[first as usize..end as usize].fill(None);
+                    continue;
+                }
+                let (ino, block) = (Ino(20 + rng.below(5)), rng.below(1000));
+                let seen = Seen {
+                    root: Arc::clone(&root),
+                    ino,
+                    block,
+                };
+                let merged = (ino, block + 7);
+                let stored = BLOCKS;
+                shares.insert(
+                    first,
+                    Share {
+                        end,
+                        seen,
+                        merged,
+                        stored,
+                    },
+                );
+                for at in first..end {
+                    plain[at as usize] = Some((ino, block + at - first));
+                }
+            }
+            for (at, want) in (0..).zip(plain) {
+                let seen = shares.get(at).map(|seen| (seen.ino, seen.block));
+                assert_eq!(seen, want, "block {at} of {shares:?}");
+                assert_eq!(shares.has(at), want.is_some());
+                let mut one = shares.within(at..at + 1);
+                let merged = one.next().map(|(first, share)| share.behind(at - first));
+                let merged = merged.map(|share| share.merged);
+                assert_eq!(merged, want.map(|(ino, block)| (ino, block + 7)));
+                assert!(one.next().is_none());
+                assert!(shares.within(at..at).next().is_none(), "no blocks at all");
+            }
+            assert_eq!(shares.stored(), plain.iter().flatten().count() as u64);
+        }
+    }
+}
