@@ -7,11 +7,13 @@ mod support;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use support::{Server, X};
+use weir_base::Clock;
 use weir_vfs::FileId;
 use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
     Verdict, Who,
 };
+use weir_vfs::grace::{Bound, Claimant};
 
 const OK: u32 = 0;
 const ACCES: u32 = 13;
@@ -245,4 +247,52 @@ fn a_cached_directory_is_broken_by_changes_of_its_entries() {
     // Elsewhere nobody waits.
     other.cache(&s, Caching::READ_HANDLE);
     s.create(&root, b"elsewhere", 0o644);
+}
+
+#[test]
+fn nothing_is_done_that_could_conflict_with_what_may_be_claimed_again() {
+    let s = Server::new();
+    let root = s.root();
+    let dir = s.mkdir(&root, b"dir", 0o755);
+    let file = s.create(&root, b"file", 0o644);
+    let claimant = |name: &[u8]| Claimant {
+        service: ServiceId(2),
+        name: Arc::from(name),
+    };
+    let two = |dir: &[u8], from: &[u8], to: &[u8]| X::new().o(dir).o(from).o(dir).o(to);
+    let create = |name: &[u8], size| X::new().o(&root).o(name).u(0).sattr(None, size);
+    let make = |name: &[u8]| X::new().o(&root).o(name).sattr(None, None);
+    let calls = || {
+        [
+            read(&s, &file, 0, 1),
+            write(&s, &file, 0),
+            cut(&s, &file, 1),
+            s.status(8, &create(b"file", Some(0))),
+            s.status(8, &create(b"new", None)),
+            s.status(9, &make(b"made")),
+            s.status(10, &make(b"link").o(b"target")),
+            s.status(15, &X::new().o(&file).o(&dir).o(b"linked")),
+            s.status(14, &two(&dir, b"linked", b"renamed")),
+            s.status(12, &X::new().o(&dir).o(b"renamed")),
+            s.status(13, &X::new().o(&root).o(b"made")),
+        ]
+    };
+    let now = s.clock.monotonic();
+    let here = Bound::within([s.volume.id()]);
+    let elsewhere = Bound::within([weir_base::VolumeId(s.volume.id().0 + 1)]);
+    let expected = [
+        (claimant(b"one"), here),
+        (claimant(b"two"), elsewhere),
+        (claimant(b"three"), Bound::NOWHERE),
+    ];
+    s.vfs.grace.begin_bound(expected, now, support::GRACE);
+    let mut all = calls();
+    // What is renamed and removed is not there yet.
+    all[8..].iter_mut().for_each(|status| *status = JUKEBOX);
+    assert_eq!(all, [JUKEBOX; 11]);
+    assert_eq!(s.getattr(&file).size, 0);
+    assert_eq!(s.status(3, &X::new().o(&root).o(b"new")), 2, "not made");
+    s.vfs.grace.finished(&claimant(b"one"));
+    assert!(s.vfs.grace.runs(now));
+    assert_eq!(calls(), [OK; 11]);
 }

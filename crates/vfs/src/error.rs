@@ -6,6 +6,7 @@
 //! **Waiting.** An operation that suspends has changed nothing and says what it waits for. Once that has come it is run
 //! again from its start with the same [`OpContext`](crate::OpContext). One that changes something runs to its end.
 
+use crate::claims::Ticket;
 use crate::grace::Records;
 use crate::names::Wait;
 use crate::throttle::Held;
@@ -60,12 +61,17 @@ pub enum Error {
     Perm,
     /// Permission denied.
     Access,
+    /// Another client's open or lock forbids it.
+    Locked,
     /// Not supported on this kind of object.
     NotSupported,
     /// Try again later.
     Delay,
     /// Something else depends on it.
     Busy,
+    /// It could conflict with what a client may claim again that had it before the start: not until the grace period is
+    /// over.
+    Grace,
 }
 
 /// What is wrong with a name.
@@ -120,6 +126,9 @@ pub enum Suspend {
     Limit(Box<Held>),
     /// The name of its client, on which an export rule depends.
     NameService(Wait),
+    /// Another client, which has been asked to give up what it caches. It does, or loses it after
+    /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait.
+    Recall(Ticket),
 }
 
 /// See [`Suspend::Device`].
@@ -182,6 +191,9 @@ pub type Outcome<T> = Result<T, Unfinished>;
 pub(crate) enum Halt {
     Failed(Error),
     Stopped(Stop),
+    /// Others have claims that were not asked about, or have changed since: to be asked about, at once.
+    Claimed,
+    Recall(Ticket),
 }
 
 impl From<Error> for Halt {
@@ -221,6 +233,8 @@ impl Halt {
                 stop,
                 volume: Arc::clone(volume),
             })),
+            Halt::Recall(ticket) => Unfinished::Suspended(Suspend::Recall(ticket)),
+            Halt::Claimed => unreachable!("whoever reads the hints asks the table"),
         }
     }
 }

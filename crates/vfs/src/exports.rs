@@ -10,6 +10,7 @@
 //! path, and a new table shares the parts that did not change.
 
 use crate::Volume;
+use crate::claims::Style;
 use crate::clients::{Clients, Match};
 use crate::identity::{Groups, Identity};
 use crate::names::{Names, Wait};
@@ -151,6 +152,8 @@ pub struct Export {
     pub read_only: bool,
     /// Whether clients see the directory of snapshots.
     pub snapshot_directory: bool,
+    /// Whether NFS respects that an open of SMB denies deletion.
+    pub style: Style,
 }
 
 impl Export {
@@ -163,6 +166,7 @@ impl Export {
             rules,
             read_only: false,
             snapshot_directory: false,
+            style: Style::Unix,
         }
     }
 

@@ -9,10 +9,12 @@
 //! busiest paths. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
+use crate::claims::{Event, Heard};
 use crate::error::{BadName, Error, Halt, Outcome};
 use crate::exports::{Export, Rule};
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
+use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Exempt, Looks, OpContext, Operand, Reads, Writes};
 use crate::session::{AccessModel, ClientKey};
 use crate::snapdir::{self, FileRef, Reading};
@@ -95,9 +97,9 @@ fn check_times(set: &SetAttr) -> std::result::Result<(), Error> {
     }
 }
 
-impl<'t, A> Operand<'t, A> {
+impl<'t, A: AccessModel> Operand<'t, A> {
     /// The volume itself, for changes: [`Operand::writable`] was checked.
-    fn volume(&self) -> &'t Volume {
+    pub(crate) fn volume(&self) -> &'t Volume {
         &self.export.volume
     }
 
@@ -114,7 +116,7 @@ impl<'t, A> Operand<'t, A> {
             || self.export.volume.protected()
     }
 
-    fn writable(&self) -> std::result::Result<(), Error> {
+    pub(crate) fn writable(&self) -> std::result::Result<(), Error> {
         if self.read_only() {
             Err(Error::ReadOnly)
         } else {
@@ -246,8 +248,14 @@ impl<'t, A> Operand<'t, A> {
         })
     }
 
-    /// Checks the making of `name`; returns the attributes to make it with.
-    fn making(&self, cx: &mut Cx, name: &[u8], kind: FileKind, attrs: &SetAttr) -> Result<SetAttr> {
+    /// Checks the making of `name`; returns the attributes to make it with, and what was heard of claims.
+    fn making(
+        &self,
+        cx: &mut Cx,
+        name: &[u8],
+        kind: FileKind,
+        attrs: &SetAttr,
+    ) -> Result<(SetAttr, Heard)> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
@@ -264,8 +272,15 @@ impl<'t, A> Operand<'t, A> {
             }
             return Err(e.into());
         }
-        self.pass_names(cx, &[(parent.ino, None)])?;
-        Ok(access::for_creation(&parent, &self.who.unix, kind, attrs))
+        let heard = self.pass_names(cx, &[(parent.ino, None)], None)?;
+        let attrs = access::for_creation(&parent, &self.who.unix, kind, attrs);
+        Ok((attrs, heard))
+    }
+
+    /// Something was made in this directory.
+    fn made(&self, heard: Heard, done: Done<Created>) -> Done<Created> {
+        self.names_changed(heard, [(Some(self.file.ino), Event::Entries)]);
+        done
     }
 
     /// Creates a directory.
@@ -277,8 +292,9 @@ impl<'t, A> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
         self.run(cx, |cx| {
-            let attrs = self.making(cx, name, FileKind::Directory, attrs)?;
-            Ok(self.volume().mkdir(cx, self.file.ino, name, &attrs)?)
+            let (attrs, heard) = self.making(cx, name, FileKind::Directory, attrs)?;
+            let done = self.volume().mkdir(cx, self.file.ino, name, &attrs)?;
+            Ok(self.made(heard, done))
         })
     }
 
@@ -292,7 +308,7 @@ impl<'t, A> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
         self.run(cx, |cx| {
-            let attrs = self.making(cx, name, FileKind::Symlink, attrs)?;
+            let (attrs, heard) = self.making(cx, name, FileKind::Symlink, attrs)?;
             if target.len() > MAX_SYMLINK {
                 return Err(Error::NameTooLong.into());
             }
@@ -300,7 +316,8 @@ impl<'t, A> Operand<'t, A> {
                 return Err(Error::Invalid.into());
             }
             let dir = self.file.ino;
-            Ok(self.volume().symlink(cx, dir, name, target, &attrs)?)
+            let done = self.volume().symlink(cx, dir, name, target, &attrs)?;
+            Ok(self.made(heard, done))
         })
     }
 
@@ -315,12 +332,13 @@ impl<'t, A> Operand<'t, A> {
         attrs: &SetAttr,
     ) -> Outcome<Done<Created>> {
         self.run(cx, |cx| {
-            let attrs = self.making(cx, name, kind, attrs)?;
+            let (attrs, heard) = self.making(cx, name, kind, attrs)?;
             if matches!(kind, FileKind::Block | FileKind::Char) && !self.who.unix.is_root() {
                 return Err(Error::Perm.into());
             }
             let dir = self.file.ino;
-            Ok(self.volume().mknod(cx, dir, name, kind, rdev, &attrs)?)
+            let done = self.volume().mknod(cx, dir, name, kind, rdev, &attrs)?;
+            Ok(self.made(heard, done))
         })
     }
 
@@ -336,13 +354,21 @@ impl<'t, A> Operand<'t, A> {
     }
 
     /// The checks of REMOVE and RMDIR.
-    fn removing(&self, cx: &mut Cx, name: &[u8]) -> Result<()> {
+    fn removing(&self, cx: &mut Cx, name: &[u8]) -> Result<Heard> {
         self.writable()?;
         let parent = self.directory(cx)?;
         check_own_name(name)?;
         self.not_reserved(name, Error::ReadOnly)?;
         self.unlinking(cx, &parent, name)?;
-        self.pass_names(cx, &[(parent.ino, Some(name))])
+        self.pass_names(cx, &[(parent.ino, Some(name))], None)
+    }
+
+    /// A name was removed from this directory.
+    fn removed(&self, heard: Heard, done: Done<Removed>) -> Done<Removed> {
+        let (dir, child) = (self.file.ino, done.value.child.ino);
+        let changed = [(Some(dir), Event::Entries), (Some(child), Event::Name)];
+        self.names_changed(heard, changed);
+        done
     }
 
     /// Removes a name of anything but a directory.
@@ -353,8 +379,9 @@ impl<'t, A> Operand<'t, A> {
         name: &[u8],
     ) -> Outcome<Done<Removed>> {
         self.run(cx, |cx| {
-            self.removing(cx, name)?;
-            Ok(self.volume().remove(cx, self.file.ino, name)?)
+            let heard = self.removing(cx, name)?;
+            let done = self.volume().remove(cx, self.file.ino, name)?;
+            Ok(self.removed(heard, done))
         })
     }
 
@@ -366,8 +393,9 @@ impl<'t, A> Operand<'t, A> {
         name: &[u8],
     ) -> Outcome<Done<Removed>> {
         self.run(cx, |cx| {
-            self.removing(cx, name)?;
-            Ok(self.volume().rmdir(cx, self.file.ino, name)?)
+            let heard = self.removing(cx, name)?;
+            let done = self.volume().rmdir(cx, self.file.ino, name)?;
+            Ok(self.removed(heard, done))
         })
     }
 
@@ -404,8 +432,17 @@ impl<'t, A> Operand<'t, A> {
                 self.renaming(cx, &source_dir, from, &target_dir, to)?;
             }
             let (from_dir, to_dir) = (self.file.ino, target.file.ino);
-            self.pass_names(cx, &[(from_dir, Some(from)), (to_dir, Some(to))])?;
-            Ok(self.volume().rename(cx, from_dir, from, to_dir, to)?)
+            let both = [(from_dir, Some(from)), (to_dir, Some(to))];
+            let heard = self.pass_names(cx, &both, None)?;
+            let done = self.volume().rename(cx, from_dir, from, to_dir, to)?;
+            let changed = [
+                (Some(from_dir), Event::Entries),
+                (Some(to_dir), Event::Entries),
+                (Some(done.value.moved), Event::Name),
+                (done.value.replaced, Event::Name),
+            ];
+            self.names_changed(heard, changed);
+            Ok(done)
         })
     }
 
@@ -461,9 +498,11 @@ impl<'t, A> Operand<'t, A> {
             self.not_reserved(name, Error::Exists)?;
             access::require(&parent, &self.who.unix, W | X)?;
             let (file, dir) = (self.file.ino, dir.file.ino);
-            self.pass_names(cx, &[(dir, None)])?;
-            self.pass_attributes()?;
-            Ok(self.volume().link(cx, file, dir, name)?)
+            let heard = self.pass_names(cx, &[(dir, None)], Some(file))?;
+            let done = self.volume().link(cx, file, dir, name)?;
+            let changed = [(Some(dir), Event::Entries), (Some(file), Event::Attributes)];
+            self.names_changed(heard, changed);
+            Ok(done)
         })
     }
 
@@ -496,11 +535,11 @@ impl<'t, A> Operand<'t, A> {
 }
 
 impl<A: AccessModel> Operand<'_, A> {
-    fn may_read(&self, attr: &Attr) -> std::result::Result<(), Error> {
+    pub(crate) fn may_read(&self, attr: &Attr) -> std::result::Result<(), Error> {
         self.access.may_read(attr, &self.who)
     }
 
-    fn may_write(&self, attr: &Attr) -> std::result::Result<(), Error> {
+    pub(crate) fn may_write(&self, attr: &Attr) -> std::result::Result<(), Error> {
         self.access.may_write(attr, &self.who)
     }
 
@@ -545,11 +584,18 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             let may_write = || self.may_write(&attr);
             let set = access::check_setattr(&attr, &self.who.unix, set, may_write)?;
-            self.pass_attributes()?;
-            if let Some(size) = set.size {
-                self.pass_io(true, size.min(attr.size), None)?;
-            }
-            Ok(self.volume().setattr(cx, self.file.ino, &set, guard)?)
+            let (volume, ino) = (self.volume(), self.file.ino);
+            passage::heard(
+                cx,
+                |cx, heard| volume.setattr_if(cx, ino, &set, guard, || self.holds(ino, heard)),
+                |_| {
+                    let heard = self.ask_attributes()?;
+                    if let Some(size) = set.size {
+                        self.ask_io(Io::cut(ino, size.min(attr.size)))?;
+                    }
+                    Ok(heard)
+                },
+            )
         })
     }
 
@@ -565,11 +611,18 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::IsDir.into());
             }
             let (reading, len) = (self.reading()?, charged.bytes());
-            let allowed = |attr: &Attr| {
-                self.may_read(attr)?;
-                Ok(self.pass_io(false, offset, Some(len as u64))?)
-            };
-            reading.read_if(cx, self.file.ino, offset, len, allowed)
+            let ino = self.file.ino;
+            passage::heard(
+                cx,
+                |cx, heard| {
+                    let allowed = |attr: &Attr| {
+                        self.may_read(attr)?;
+                        self.holds(ino, heard)
+                    };
+                    reading.read_if(cx, ino, offset, len, allowed)
+                },
+                |_| self.ask_io(Io::read(ino, offset, len)),
+            )
         })?;
         cx.set_moved(out.len);
         Ok(out)
@@ -597,13 +650,19 @@ impl<A: AccessModel> Operand<'_, A> {
                 return Err(Error::Invalid.into());
             }
             self.may_write(&attr)?;
-            self.pass_io(true, offset, Some(data.len() as u64))?;
             let set_ids = match self.who.unix.is_root() {
                 true => SetIds::Keep,
                 false => SetIds::Clear,
             };
             let volume = self.volume();
-            Ok(volume.write_by(set_ids, cx, ino, offset, data, how)?)
+            passage::heard(
+                cx,
+                |cx, heard| {
+                    let allowed = || self.holds(ino, heard);
+                    volume.write_if(set_ids, cx, ino, offset, data, how, allowed)
+                },
+                |_| self.ask_io(Io::write(ino, offset, data.len())),
+            )
         })?;
         cx.set_moved(done.value.len);
         Ok(done)
@@ -637,15 +696,30 @@ impl<A: AccessModel> Operand<'_, A> {
             }
             source.may_read(&giver)?;
             self.may_write(&taker)?;
-            let all = (len > 0).then_some(len);
-            source.pass_io(false, from, all)?;
-            self.pass_io(true, to, all)?;
             let set_ids = match self.who.unix.is_root() {
                 true => SetIds::Keep,
                 false => SetIds::Clear,
             };
             let (from, to) = ((source.file.ino, from), (self.file.ino, to));
-            Ok(self.volume().clone_range(set_ids, cx, from, to, len)?)
+            let io = |write, (ino, offset)| Io {
+                ino,
+                write,
+                offset,
+                len: (len > 0).then_some(len),
+            };
+            passage::heard(
+                cx,
+                |cx, heard| {
+                    let (read, written) = heard.unzip();
+                    let allowed = || {
+                        source.holds(from.0, read)?;
+                        self.holds(to.0, written)
+                    };
+                    let volume = self.volume();
+                    volume.clone_range_if(set_ids, cx, from, to, len, allowed)
+                },
+                |_| Ok((source.ask_io(io(false, from))?, self.ask_io(io(true, to))?)),
+            )
         })
     }
 
@@ -684,15 +758,29 @@ impl<A: AccessModel> Operand<'_, A> {
                 Some(_) => return Err(Error::Exists.into()),
                 None => access::require(&parent, &self.who.unix, W)?,
             }
-            match (existing, attrs.size) {
-                (Some(file), Some(size)) => {
-                    self.pass_io_of(file.ino, true, size.min(file.size), None)?;
-                }
-                (Some(_), None) => {}
-                (None, _) => self.pass_names(cx, &[(dir, None)])?,
-            }
+            let made = match existing {
+                Some(_) => None,
+                None => Some(self.pass_names(cx, &[(dir, None)], None)?),
+            };
             let attrs = access::for_creation(&parent, &self.who.unix, FileKind::Regular, attrs);
-            Ok(self.volume().create(cx, dir, name, how, &attrs)?)
+            let volume = self.volume();
+            let done = passage::heard(
+                cx,
+                |cx, heard| {
+                    let allowed = |ino| self.holds(ino, heard);
+                    volume.create_if(cx, dir, name, how, &attrs, allowed)
+                },
+                |cx| {
+                    let found = volume.lookup(cx, dir, name)?;
+                    // Unchanged: it is about to be made that long.
+                    let size = attrs.size.unwrap_or(found.attr.size);
+                    self.ask_io(Io::cut(found.ino, size.min(found.attr.size)))
+                },
+            )?;
+            Ok(match made {
+                Some(heard) => self.made(heard, done),
+                None => done,
+            })
         })
     }
 }
@@ -715,6 +803,7 @@ impl Vfs {
             access: (),
             client: ClientKey::OTHERS,
             claims: &self.claims,
+            grace: &self.grace,
         };
         for name in path.split('/').filter(|n| !n.is_empty() && *n != ".") {
             if name == ".." {

@@ -1,30 +1,64 @@
-//! Where operations ask the table of claims: reads, writes and cuts in [`Operand::pass_io`], names and attributes in
-//! [`Operand::pass_names`] and [`Operand::pass_attributes`]. NFSv3 has no opens, so it asks as nobody.
+//! Where operations ask what others claim: of data that are read, written and cut and of attributes ([`heard`]), and of names
+//! ([`Operand::pass_names`]).
 //!
-//! They are asked after permissions and before the volume is, which logs nothing before they have passed. On files and
-//! volumes without claims that bind others that is one relaxed load.
+//! They are asked after permissions, and nothing is logged before they have passed. On files and volumes without claims
+//! that bind others that is one relaxed load (`claims::hints`, also for why it is taken under the file's lock), and one more that says that no client may claim
+//! anything binding again.
+//!
+//! **While clients may claim again** what they had before a start (`grace`), operations of those who have claimed nothing could
+//! conflict with it, and fail with [`Error::Grace`], if one of these clients may have had something binding. Whoever has claimed has what does
+//! not conflict with what the others had.
 
 use crate::Cx;
-use crate::claims::{Actor, Event, Passage, Range, Style};
+use crate::claims::{Actor, Event, Heard, Passage, Range};
 use crate::error::{Error, Halt};
 use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
+use crate::session::AccessModel;
 use weir_base::Ino;
 use weir_volume::{FsError, Stop};
 
 /// A name in a directory that is about to change, and whether something has it that goes or moves.
 pub(crate) type Change<'a> = (Ino, Option<&'a [u8]>);
 
-/// What NFSv3 replies: ACCES where another client forbids it, JUKEBOX while one answers a break.
-fn result(passage: Passage) -> Result<(), Error> {
-    match passage {
-        Passage::Free => Ok(()),
-        Passage::Denied | Passage::Locked => Err(Error::Access),
-        Passage::Breaking(_) => Err(Error::Delay),
+/// Bytes of a file that are about to be read or written; `None`: all behind the offset.
+#[derive(Clone, Copy)]
+pub(crate) struct Io {
+    pub(crate) ino: Ino,
+    pub(crate) write: bool,
+    pub(crate) offset: u64,
+    pub(crate) len: Option<u64>,
+}
+
+impl Io {
+    pub(crate) fn read(ino: Ino, offset: u64, len: usize) -> Io {
+        Io {
+            ino,
+            write: false,
+            offset,
+            len: Some(len as u64),
+        }
+    }
+
+    pub(crate) fn write(ino: Ino, offset: u64, len: usize) -> Io {
+        Io {
+            write: true,
+            ..Io::read(ino, offset, len)
+        }
+    }
+
+    /// All behind what is left of the file.
+    pub(crate) fn cut(ino: Ino, size: u64) -> Io {
+        Io {
+            ino,
+            write: true,
+            offset: size,
+            len: None,
+        }
     }
 }
 
-impl<A> Operand<'_, A> {
+impl<A: AccessModel> Operand<'_, A> {
     fn claimed(&self, ino: Ino) -> FileId {
         FileId {
             volume: self.export.volume.id(),
@@ -33,65 +67,124 @@ impl<A> Operand<'_, A> {
         }
     }
 
-    /// Whether others let `len` bytes from `offset` be read or written; `None`: all behind it.
-    pub(crate) fn pass_io(&self, write: bool, offset: u64, len: Option<u64>) -> Result<(), Error> {
-        self.pass_io_of(self.file.ino, write, offset, len)
+    /// What is read or written need not wait for those who may claim again what they had.
+    fn need_not_wait(&self) -> bool {
+        !self.grace.binds(self.export.volume.id())
+            || !matches!(self.access.actor(), Actor::Stateless)
     }
 
-    /// As [`Operand::pass_io`], of another file of the volume.
-    pub(crate) fn pass_io_of(
-        &self,
-        ino: Ino,
-        write: bool,
-        offset: u64,
-        len: Option<u64>,
-    ) -> Result<(), Error> {
-        let file = self.claimed(ino);
+    /// Whether what the table said when `heard` was read still holds; without `heard`, whether it need not be asked. To
+    /// be called under the file's lock, before anything is done.
+    pub(crate) fn holds(&self, ino: Ino, heard: Option<Heard>) -> Result<(), Halt> {
         // What is in a snapshot does not change.
-        if self.file.namespace != Namespace::Live || self.claims.unclaimed(file) {
+        if self.file.namespace != Namespace::Live {
             return Ok(());
+        }
+        let now = self.claims.heard(self.claimed(ino));
+        match (now.none() && self.need_not_wait()) || Some(now) == heard {
+            true => Ok(()),
+            false => Err(Halt::Claimed),
+        }
+    }
+
+    /// Asks the table whether others let bytes be read or written.
+    pub(crate) fn ask_io(&self, io: Io) -> Result<Heard, Halt> {
+        let file = self.claimed(io.ino);
+        let heard = self.claims.heard(file);
+        if !self.need_not_wait() {
+            return Err(Error::Grace.into());
         }
         let behind = Range {
-            start: offset,
+            start: io.offset,
             last: u64::MAX,
         };
-        let range = len.and_then(|len| Range::exact(offset, len));
+        let range = io.len.and_then(|len| Range::exact(io.offset, len));
         let range = range.unwrap_or(behind);
-        result(self.claims.io(file, Actor::Stateless, write, range))
+        result(self.claims.io(file, self.access.actor(), io.write, range))?;
+        Ok(heard)
     }
 
-    /// Whether others let attributes of a file be changed, or another name be given to it.
-    pub(crate) fn pass_attributes(&self) -> Result<(), Error> {
-        self.pass(self.file.ino, Event::Attributes)
+    /// Asks the table whether others let attributes of a file be changed, or another name be given to it.
+    pub(crate) fn ask_attributes(&self) -> Result<Heard, Halt> {
+        let heard = self.claims.heard(self.claimed(self.file.ino));
+        self.ask(self.file.ino, Event::Attributes)?;
+        Ok(heard)
     }
 
-    fn pass(&self, ino: Ino, event: Event) -> Result<(), Error> {
-        let file = self.claimed(ino);
-        if self.claims.unclaimed(file) {
-            return Ok(());
+    fn ask(&self, ino: Ino, event: Event) -> Result<(), Halt> {
+        if !self.need_not_wait() {
+            return Err(Error::Grace.into());
         }
-        // Security styles come with SMB.
-        let style = Style::Unix;
-        result(self.claims.names(file, Actor::Stateless, event, style))
+        let (file, actor) = (self.claimed(ino), self.access.actor());
+        result(self.claims.names(file, actor, event, self.export.style))
     }
 
-    /// Whether others let these names be changed.
-    pub(crate) fn pass_names(&self, cx: &mut Cx, changes: &[Change<'_>]) -> Result<(), Halt> {
-        if self.claims.unclaimed_volume(self.export.volume.id()) {
-            return Ok(());
+    /// Whether others let these names be changed; with `linked`, also that this file gets another one.
+    pub(crate) fn pass_names(
+        &self,
+        cx: &mut Cx,
+        changes: &[Change<'_>],
+        linked: Option<Ino>,
+    ) -> Result<Heard, Halt> {
+        let heard = self.claims.heard_in(self.export.volume.id());
+        if heard.none() && self.need_not_wait() {
+            return Ok(heard);
         }
         for (dir, name) in changes {
-            self.pass(*dir, Event::Entries)?;
+            self.ask(*dir, Event::Entries)?;
             let Some(name) = name else {
                 // Only the directory changes.
                 continue;
             };
             match self.export.volume.lookup(cx, *dir, name) {
-                Ok(found) => self.pass(found.ino, Event::Name)?,
+                Ok(found) => self.ask(found.ino, Event::Name)?,
                 Err(Stop::Fail(FsError::NotFound)) => {}
                 Err(stop) => return Err(stop.into()),
             }
         }
-        Ok(())
+        linked.map_or(Ok(()), |ino| self.ask(ino, Event::Attributes))?;
+        Ok(heard)
+    }
+
+    /// Names have been changed. Has caches broken that were granted since `heard`, for which the change did not wait.
+    pub(crate) fn names_changed<const N: usize>(
+        &self,
+        heard: Heard,
+        changed: [(Option<Ino>, Event); N],
+    ) {
+        if self.claims.heard_in(self.export.volume.id()) == heard {
+            return;
+        }
+        for (ino, event) in changed {
+            if let Some(ino) = ino {
+                let (file, actor) = (self.claimed(ino), self.access.actor());
+                // The change is made: whatever this says.
+                let _ = self.claims.names(file, actor, event, self.export.style);
+            }
+        }
+    }
+}
+
+/// Runs `operation`, which calls [`Operand::holds`] with what it is given before it does anything; has the table asked when
+/// there are claims, and runs it again.
+pub(crate) fn heard<C, H: Copy, T>(
+    cx: &mut C,
+    mut operation: impl FnMut(&mut C, Option<H>) -> Result<T, Halt>,
+    mut ask: impl FnMut(&mut C) -> Result<H, Halt>,
+) -> Result<T, Halt> {
+    let mut heard = None;
+    loop {
+        match operation(cx, heard) {
+            Err(Halt::Claimed) => heard = Some(ask(cx)?),
+            done => return done,
+        }
+    }
+}
+
+fn result(passage: Passage) -> Result<(), Halt> {
+    match passage {
+        Passage::Free => Ok(()),
+        Passage::Denied | Passage::Locked => Err(Error::Locked.into()),
+        Passage::Breaking(ticket) => Err(Halt::Recall(ticket)),
     }
 }

@@ -49,6 +49,7 @@ use crate::Vfs;
 use crate::claims::Claims;
 use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::exports::{Export, Rule};
+use crate::grace::Grace;
 use crate::handle::FileId;
 use crate::identity::Identity;
 use crate::session::ClientKey;
@@ -131,6 +132,10 @@ impl OpContext {
             }
             Suspend::NameService(wait) => {
                 vfs.names.news(wait).await;
+                Ok(())
+            }
+            Suspend::Recall(ticket) => {
+                ticket.over().await;
                 Ok(())
             }
         }
@@ -233,6 +238,8 @@ pub struct Operand<'t, A> {
     pub(crate) client: ClientKey,
     /// What others have open, locked and cached.
     pub(crate) claims: &'t Claims,
+    /// What others may claim again.
+    pub(crate) grace: &'t Grace,
 }
 
 impl<A> Operand<'_, A> {

@@ -1,6 +1,7 @@
 //! A session: on whose behalf operations are run, from where, over what security, and by which rules they are checked.
 
 use crate::admission::Admissions;
+use crate::claims::Actor;
 use crate::error::Error;
 use crate::exports::Protocol;
 use crate::identity::Identity;
@@ -71,6 +72,22 @@ pub trait AccessModel: Copy {
     /// # Errors
     /// [`Error::Access`].
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
+
+    /// As whom others' claims bind it: protocols without an open, and calls outside of one, have none of their own.
+    fn actor(&self) -> Actor<'_> {
+        Actor::Stateless
+    }
+}
+
+/// The server's own walks.
+impl AccessModel for () {
+    fn may_read(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_write(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// What was granted when the file was opened: permissions that change later take nothing away (POSIX open(2); RFC 8881

@@ -20,6 +20,7 @@ use crate::access::{self, X};
 use crate::error::{Error, Halt};
 use crate::handle::Namespace;
 use crate::pipeline::Operand;
+use crate::session::AccessModel;
 use crate::{Cx, Volume};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Deref for Reading<'_> {
     }
 }
 
-impl<A> Operand<'_, A> {
+impl<A: AccessModel> Operand<'_, A> {
     /// The file of another inode of the same volume or snapshot.
     pub fn near(&self, ino: Ino) -> FileRef {
         FileRef {
@@ -98,7 +99,7 @@ impl<A> Operand<'_, A> {
     }
 
     /// Whether this directory is the volume's root, in the volume as it is now.
-    pub(crate) fn is_live_root(&self) -> bool {
+    pub fn is_live_root(&self) -> bool {
         self.file == FileRef::live(self.export.volume.root())
     }
 

@@ -142,6 +142,7 @@ impl Vfs {
             access: session.access,
             client: session.client,
             claims: &self.claims,
+            grace: &self.grace,
         }))
     }
 }

@@ -277,6 +277,10 @@ pub struct Renamed {
     pub from: Change,
     /// The target directory's; equal to `from` if it is the same directory.
     pub to: Change,
+    /// What was renamed.
+    pub moved: Ino,
+    /// What had the new name before and has lost it.
+    pub replaced: Option<Ino>,
 }
 
 /// Result of making a hard link.

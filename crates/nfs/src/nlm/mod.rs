@@ -38,7 +38,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weir_base::{Clock, Reservation, Rng};
 use weir_vfs::claims::{Client, Full, Grant, Notice, Owner, Range, ServiceId, Sink};
-use weir_vfs::grace::Records;
+use weir_vfs::grace::{Bound, Records};
 use weir_vfs::names::Wait;
 use weir_vfs::{Clients, FileId, Vfs};
 
@@ -135,8 +135,9 @@ impl LockService {
     /// Only hosts at addresses that had some may claim locks for a while, if there are any.
     fn begin_grace(&self, now: Duration) {
         let state = self.state.lock();
-        let expected = state.hosts.recovering().map(|(addr, _)| claimant(addr));
-        self.vfs.grace.begin(expected, now, self.grace);
+        let recovering = state.hosts.recovering();
+        let expected = recovering.map(|(addr, _)| (claimant(addr), Bound::NOWHERE));
+        self.vfs.grace.begin_bound(expected, now, self.grace);
     }
 
     /// Notifies everyone who held locks, and the lock managers of this machine

@@ -174,6 +174,8 @@ impl<'a> Op<'a> {
 fn failed(why: Unfinished) -> Result<Error, Suspend> {
     match why {
         Unfinished::Failed(e) => Ok(e),
+        // Clients come back by themselves, and a call that waits for another client would wait for up to 35 s.
+        Unfinished::Suspended(Suspend::Recall(_)) => Ok(Error::Delay),
         Unfinished::Suspended(suspend) => Err(suspend),
     }
 }

@@ -5,26 +5,50 @@
 //! that is not sends its callers to the table, also those of other files with its hash, which costs them a mutex and
 //! nothing else.
 //!
-//! A claim counts before its holder learns that it has it. An operation that read the counter just before then goes on,
-//! and runs to its end in the same turn of its thread: it can change a file some microseconds after another client was
-//! granted a cache of it, without a break. Today nothing grants caches; before the first protocol does, writes have to
-//! read the counter again after they were made, and to break what was granted between.
+//! **An operation that passes while a claim is made.** A claim counts before its holder learns that it has it, but an
+//! operation may have read the counter just before. So data are read, written and cut only after the counter was read *under
+//! the file's lock* in the volume. Whoever was granted a cache fills it by reads, under the same lock. If such a read is
+//! before the operation, then by the order of the lock the operation sees the claim, and begins anew with the table; if it is after it, the
+//! cache has what the operation did. Either way no cache has what is no longer so, though both loads are relaxed.
+//!
+//! An operation on a file with claims asks the table first, outside of the file's lock (the table notifies services). That
+//! its answer still holds is seen by the same load: besides the count, the word has a number that moves with every change of
+//! the claims of a file that has some ([`Heard`]).
+//!
+//! Changes of names concern up to four files, and ask before they are made. Afterwards they read the volume's word once more, and have
+//! caches broken that were granted meanwhile; then nobody waits for the answers.
 
 use crate::handle::FileId;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_base::VolumeId;
 
-/// Counters of files. 16 KiB.
+/// Words of files. 32 KiB.
 const FILES: usize = 4096;
-/// Counters of volumes.
+/// Words of volumes.
 const VOLUMES: usize = 256;
 
 const _: () = assert!(FILES.is_power_of_two() && VOLUMES.is_power_of_two());
 
+/// The count, in the low half of a word.
+const COUNT: u64 = 0xffff_ffff;
+/// One in the number, in the high half, which wraps around.
+const CHANGE: u64 = 1 << 32;
+
+/// What was read of the claims of a file or a volume: until they change, what the table said afterwards holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard(u64);
+
+impl Heard {
+    /// Certainly there are none.
+    pub fn none(self) -> bool {
+        self.0 & COUNT == 0
+    }
+}
+
 /// See the module's head.
 pub(super) struct Hints {
-    files: Box<[AtomicU32]>,
-    volumes: Box<[AtomicU32]>,
+    files: Box<[AtomicU64]>,
+    volumes: Box<[AtomicU64]>,
 }
 
 /// Spreads neighbouring numbers (Fibonacci hashing, Knuth 6.4).
@@ -34,40 +58,42 @@ fn spread(number: u64, buckets: usize) -> usize {
 
 impl Hints {
     pub(super) fn new() -> Hints {
-        let zeros = |n| (0..n).map(|_| AtomicU32::new(0)).collect();
+        let zeros = |n| (0..n).map(|_| AtomicU64::new(0)).collect();
         Hints {
             files: zeros(FILES),
             volumes: zeros(VOLUMES),
         }
     }
 
-    fn of_file(&self, file: FileId) -> &AtomicU32 {
+    fn of_file(&self, file: FileId) -> &AtomicU64 {
         let number = file.ino.0 ^ file.volume.0 << 40;
         &self.files[spread(number, FILES)]
     }
 
-    fn of_volume(&self, volume: VolumeId) -> &AtomicU32 {
+    fn of_volume(&self, volume: VolumeId) -> &AtomicU64 {
         &self.volumes[spread(volume.0, VOLUMES)]
     }
 
-    /// Whether certainly nothing of the file binds others.
-    pub(super) fn none(&self, file: FileId) -> bool {
-        self.of_file(file).load(Ordering::Relaxed) == 0
+    pub(super) fn heard(&self, file: FileId) -> Heard {
+        Heard(self.of_file(file).load(Ordering::Relaxed))
     }
 
-    /// Likewise of all files of the volume.
-    pub(super) fn none_in(&self, volume: VolumeId) -> bool {
-        self.of_volume(volume).load(Ordering::Relaxed) == 0
+    pub(super) fn heard_in(&self, volume: VolumeId) -> Heard {
+        Heard(self.of_volume(volume).load(Ordering::Relaxed))
     }
 
-    /// Counts a file, or ends that. Under the lock of its shard.
-    pub(super) fn count(&self, file: FileId, add: bool) {
-        for counter in [self.of_file(file), self.of_volume(file.volume)] {
-            let before = match add {
-                true => counter.fetch_add(1, Ordering::Relaxed),
-                false => counter.fetch_sub(1, Ordering::Relaxed),
-            };
-            assert!(add || before > 0, "a hint below zero");
+    /// Counts a file, or ends that; or only says that what it has is another thing now. Under the lock of its shard.
+    pub(super) fn change(&self, file: FileId, had: bool, has: bool) {
+        // The number also moves when the count falls: it is then another word than before.
+        let by = match (had, has) {
+            (false, false) => return,
+            (false, true) => CHANGE + 1,
+            (true, true) => CHANGE,
+            (true, false) => CHANGE - 1,
+        };
+        for word in [self.of_file(file), self.of_volume(file.volume)] {
+            let before = word.fetch_add(by, Ordering::Relaxed);
+            assert!(!had || before & COUNT > 0, "a hint below zero");
         }
     }
 }

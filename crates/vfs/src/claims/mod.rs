@@ -71,6 +71,7 @@ mod parking;
 pub mod rules;
 mod types;
 
+pub use hints::Heard;
 pub use rules::{Event, Kind, Style};
 pub use types::{
     Actor, Caching, Client, Full, Grant, Lock, Modes, Notice, OpenRequest, Opened, Owner, Passage,
@@ -294,10 +295,8 @@ impl Claims {
         }
         f.tidy();
         let binds = f.binds_others();
-        if binds != f.hinted {
-            f.hinted = binds;
-            self.hints.count(file, binds);
-        }
+        self.hints.change(file, f.hinted, binds);
+        f.hinted = binds;
         if f.is_empty() {
             shard.remove(&file);
             ledger::shrink(shard);
@@ -627,14 +626,14 @@ impl Claims {
         }
     }
 
-    /// Whether certainly nothing of the file binds others: one relaxed load.
-    pub fn unclaimed(&self, file: FileId) -> bool {
-        self.hints.none(file)
+    /// What is known without asking of what binds others in a file: one relaxed load.
+    pub fn heard(&self, file: FileId) -> Heard {
+        self.hints.heard(file)
     }
 
     /// Likewise of all files of the volume.
-    pub fn unclaimed_volume(&self, volume: VolumeId) -> bool {
-        self.hints.none_in(volume)
+    pub fn heard_in(&self, volume: VolumeId) -> Heard {
+        self.hints.heard_in(volume)
     }
 }
 

@@ -106,7 +106,7 @@ impl Claims {
         last
     }
 
-    /// Whether bytes of a file may be read or written. [`Claims::unclaimed`] first spares this call.
+    /// Whether bytes of a file may be read or written. [`Claims::heard`] first spares this call.
     pub fn io(&self, file: FileId, actor: Actor<'_>, write: bool, range: Range) -> Passage {
         self.in_shard(file, |shard, effects| {
             self.try_io(shard, file, actor, write, range, effects)

@@ -29,6 +29,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weir_base::VolumeId;
 
 /// How long after its last sign of life a client keeps its claims against all others (lease, RFC 8881 §8.3).
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -61,11 +62,66 @@ pub enum Refused {
     NotExpected,
 }
 
-#[derive(Default)]
+/// In which volumes a client may have had something that binds others' reads, writes and changes of names: denials,
+/// mandatory ranges, caches. A set by hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound(u64);
+
+impl Bound {
+    /// In none: advisory locks bind nobody.
+    pub const NOWHERE: Bound = Bound(0);
+    /// In any.
+    pub const ANYWHERE: Bound = Bound(u64::MAX);
+
+    /// In these.
+    pub fn within(volumes: impl IntoIterator<Item = VolumeId>) -> Bound {
+        let bits = volumes.into_iter().map(|volume| 1 << (volume.0 % 64));
+        Bound(bits.fold(0, |all, bit: u64| all | bit))
+    }
+}
+
+struct Expected {
+    bound: Bound,
+    finished: bool,
+}
+
 struct State {
-    /// Clients that had claims, and whether they have finished.
-    expected: HashMap<Claimant, bool>,
+    /// Clients that had claims.
+    expected: HashMap<Claimant, Expected>,
+    /// Those that have not finished.
     unfinished: usize,
+    /// Of them, those that may have had something binding, by the bit of the volume.
+    binding: [usize; 64],
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            expected: HashMap::new(),
+            unfinished: 0,
+            binding: [0; 64],
+        }
+    }
+}
+
+impl State {
+    fn count(&mut self, bound: Bound, finished: bool) {
+        let by = |count: &mut usize| match finished {
+            true => *count -= 1,
+            false => *count += 1,
+        };
+        by(&mut self.unfinished);
+        for (bit, count) in self.binding.iter_mut().enumerate() {
+            if bound.0 >> bit & 1 != 0 {
+                by(count);
+            }
+        }
+    }
+
+    fn bound(&self) -> u64 {
+        let bits = self.binding.iter().enumerate();
+        bits.fold(0, |all, (bit, count)| all | u64::from(*count > 0) << bit)
+    }
 }
 
 /// See the module's head.
@@ -73,22 +129,42 @@ struct State {
 pub struct Grace {
     /// The period's end on the monotonic clock in nanoseconds; 0: none.
     until: AtomicU64,
+    /// While the period runs, the volumes in which clients that have not finished may have had something binding ([`Bound`]).
+    bound: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Grace {
-    /// Begins a period for these clients, beside those that are expected already. To be called before anyone is served.
+    /// Begins a period for these clients, beside those that are expected already, all of which may have had anything. To be
+    /// called before anyone is served.
     pub fn begin(
         &self,
         expected: impl IntoIterator<Item = Claimant>,
         now: Duration,
         period: Duration,
     ) {
+        let expected = expected.into_iter().map(|c| (c, Bound::ANYWHERE));
+        self.begin_bound(expected, now, period);
+    }
+
+    /// As [`Grace::begin`], of clients of which it is known where they may have had something binding.
+    pub fn begin_bound(
+        &self,
+        expected: impl IntoIterator<Item = (Claimant, Bound)>,
+        now: Duration,
+        period: Duration,
+    ) {
         let mut state = self.state.lock();
-        for claimant in expected {
-            state.expected.insert(claimant, false);
+        for (claimant, bound) in expected {
+            let finished = false;
+            let new = Expected { bound, finished };
+            let old = state.expected.insert(claimant, new);
+            if let Some(old) = old.filter(|old| !old.finished) {
+                state.count(old.bound, true);
+            }
+            state.count(bound, false);
         }
-        state.unfinished = state.expected.values().filter(|done| !**done).count();
+        self.bound.store(state.bound(), Ordering::Relaxed);
         if state.unfinished > 0 {
             // Saturates: a period from a test may be for ever.
             let until = now.saturating_add(period).as_nanos();
@@ -102,6 +178,12 @@ impl Grace {
         now.as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
+    /// Whether reads, writes and changes of names in a volume could conflict with something that a client may claim again: one
+    /// relaxed load. Ends with the first [`Grace::settle`] after the period, within a second.
+    pub fn binds(&self, volume: VolumeId) -> bool {
+        self.bound.load(Ordering::Relaxed) >> (volume.0 % 64) & 1 != 0
+    }
+
     /// Whether a claim fits the time.
     ///
     /// # Errors
@@ -112,8 +194,8 @@ impl Grace {
             (false, true) => Err(Refused::NoGrace),
             (false, false) => Ok(()),
             (true, true) => match self.state.lock().expected.get(claimant) {
-                Some(false) => Ok(()),
-                Some(true) | None => Err(Refused::NotExpected),
+                Some(expected) if !expected.finished => Ok(()),
+                Some(_) | None => Err(Refused::NotExpected),
             },
         }
     }
@@ -121,12 +203,15 @@ impl Grace {
     /// A client has claimed all that it had. If it was the last one, the period is over.
     pub fn finished(&self, claimant: &Claimant) {
         let mut state = self.state.lock();
-        let Some(done) = state.expected.get_mut(claimant) else {
+        let state = &mut *state;
+        let Some(expected) = state.expected.get_mut(claimant) else {
             // It is not one that the period waits for.
             return;
         };
-        if !std::mem::replace(done, true) {
-            state.unfinished -= 1;
+        if !std::mem::replace(&mut expected.finished, true) {
+            let bound = expected.bound;
+            state.count(bound, true);
+            self.bound.store(state.bound(), Ordering::Relaxed);
         }
         if state.unfinished == 0 {
             self.until.store(0, Ordering::Relaxed);
@@ -139,8 +224,8 @@ impl Grace {
             return false;
         }
         let mut state = self.state.lock();
-        state.expected = HashMap::new();
-        state.unfinished = 0;
+        *state = State::default();
+        self.bound.store(0, Ordering::Relaxed);
         true
     }
 }
@@ -206,5 +291,34 @@ mod tests {
         assert!(g.settle(START));
         g.begin([claimant(1)], START, GRACE);
         assert!(g.runs(START) && g.admit(&claimant(1), true, START).is_ok());
+    }
+
+    #[test]
+    fn a_volume_is_bound_until_those_have_finished_who_may_have_had_something_there() {
+        let g = Grace::default();
+        let (one, two) = (VolumeId(1), VolumeId(2));
+        let bound = |g: &Grace| [one, two].map(|volume| g.binds(volume));
+        g.begin_bound([(claimant(1), Bound::NOWHERE)], START, GRACE);
+        assert_eq!(bound(&g), [false; 2]);
+        let three = [
+            (claimant(2), Bound::within([one])),
+            (claimant(3), Bound::within([one, two])),
+            (claimant(4), Bound::within([])),
+        ];
+        g.begin_bound(three, START, GRACE);
+        assert_eq!(bound(&g), [true; 2]);
+        g.finished(&claimant(3));
+        g.finished(&claimant(3));
+        assert_eq!(bound(&g), [true, false]);
+        g.finished(&claimant(2));
+        assert!(bound(&g) == [false; 2] && g.runs(START), "for the locks");
+        // Of whom nothing is known, and who is expected twice.
+        g.begin([claimant(5)], START, GRACE);
+        g.begin([claimant(5)], START, GRACE);
+        assert!(!g.settle(START) && bound(&g) == [true; 2]);
+        g.finished(&claimant(5));
+        assert_eq!(bound(&g), [false; 2]);
+        g.begin([claimant(5)], START, GRACE);
+        assert!(g.settle(START + GRACE) && bound(&g) == [false; 2]);
     }
 }

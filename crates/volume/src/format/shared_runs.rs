@@ -114,7 +114,7 @@ impl Group {
                 references: r.u64().filter(|references| *references >= 2)?,
                 birth: Generation(r.u64()?),
             };
-            let one = first == next && last.replace(count) == Some(count);
+            let one = last.replace(count) == Some(count) && first == next;
             if first < next || blocks == 0 || one {
                 return None;
             }

@@ -67,6 +67,22 @@ impl Volume {
         set: &SetAttr,
         guard: Option<Time>,
     ) -> Result<Done<Change>, Stop> {
+        self.setattr_if(cx, ino, set, guard, || Ok(()))
+    }
+
+    /// As [`Volume::setattr`], if that is allowed at the moment at which it is done: asked under the inode's lock, where reads
+    /// are before it or after it. It must not wait for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn setattr_if<E: From<Stop> + From<FsError>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        set: &SetAttr,
+        guard: Option<Time>,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Change>, E> {
         self.writable()?;
         let given = |t| match t {
             SetTime::Client(t) => Some(t),
@@ -90,6 +106,7 @@ impl Volume {
         let mut st = inode.state.write();
         let st = &mut *st;
         alive(st)?;
+        allowed()?;
         let before = self.attr_of(ino, st);
         if guard.is_some_and(|g| g != before.ctime) {
             return Err(FsError::NotSync.into());

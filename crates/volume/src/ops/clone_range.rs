@@ -79,6 +79,23 @@ impl Volume {
         to: (Ino, u64),
         len: u64,
     ) -> Result<Done<Change>, Stop> {
+        self.clone_range_if(set_ids, cx, from, to, len, || Ok(()))
+    }
+
+    /// As [`Volume::clone_range`], if that is allowed at the moment at which it is done: asked under the locks of both files. It
+    /// must not wait for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn clone_range_if<E: From<Stop> + From<FsError>>(
+        &self,
+        set_ids: SetIds,
+        cx: &mut Cx,
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Change>, E> {
         self.writable()?;
         let source = self.inode(cx, from.0)?;
         let target = self.inode(cx, to.0)?;
@@ -90,6 +107,7 @@ impl Volume {
         let pass = self.enter()?;
         let mut locked = Locked::new(&[&source, &target]);
         let plan = plan(&locked, cx, set_ids, from, to, len)?;
+        allowed()?;
         let st = locked.get(to.0)?;
         let before = self.attr_of(to.0, st);
         let Some(plan) = plan else {
@@ -108,7 +126,7 @@ impl Volume {
                 .collect()
         });
         let (Some(contents), Some(pages)) = (contents, pages) else {
-            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
+            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())).into());
         };
 
         let mut edits = Edits::new(self.id, 64 * contents.shares.len() + 2 * InodeRec::LEN);

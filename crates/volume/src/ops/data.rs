@@ -377,6 +377,25 @@ impl Volume {
         data: &[u8],
         stability: Stability,
     ) -> Result<Done<Written>, Stop> {
+        self.write_if(set_ids, cx, ino, off, data, stability, || Ok(()))
+    }
+
+    /// As [`Volume::write_by`], if that is allowed at the moment at which it is done: asked under the file's lock, where
+    /// reads are before it or after it. It must not wait for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    #[allow(clippy::too_many_arguments)] // Of a write, and when.
+    pub fn write_if<E: From<Stop> + From<FsError>>(
+        &self,
+        set_ids: SetIds,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        data: &[u8],
+        stability: Stability,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Written>, E> {
         self.writable()?;
         if data.len() > MAX_IO {
             return Err(FsError::Invalid.into());
@@ -388,6 +407,7 @@ impl Volume {
         if data.is_empty() {
             let st = inode.state.read();
             regular(&st)?;
+            allowed()?;
             let attr = self.attr_of(ino, &st);
             let change = Change {
                 before: attr,
@@ -399,7 +419,7 @@ impl Volume {
             && cx.direct.is_none()
             && self.send(cx, &inode, off, data)?
         {
-            return Err(Stop::Land);
+            return Err(Stop::Land.into());
         }
         let mut direct = cx.direct.take();
         let data = match (stability, &direct) {
@@ -410,7 +430,16 @@ impl Volume {
                 data.get(..most as usize).unwrap_or(data)
             }
         };
-        let result = self.write_in(set_ids, cx, &inode, off, data, stability, &mut direct);
+        let result = self.write_in(
+            set_ids,
+            cx,
+            &inode,
+            off,
+            data,
+            stability,
+            &mut direct,
+            allowed,
+        );
         cx.direct = direct;
         result
     }
@@ -447,7 +476,7 @@ impl Volume {
 
     /// Writes; what `direct` has is at its place already, and is taken from it.
     #[allow(clippy::too_many_arguments)] // Of one caller, which has them all.
-    fn write_in(
+    fn write_in<E: From<Stop> + From<FsError>>(
         &self,
         set_ids: SetIds,
         cx: &mut Cx,
@@ -456,7 +485,8 @@ impl Volume {
         data: &[u8],
         stability: Stability,
         direct: &mut Option<Direct>,
-    ) -> Result<Done<Written>, Stop> {
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Written>, E> {
         let ino = inode.ino;
         let stable = stability != Stability::Unstable;
         let end = off + data.len() as u64;
@@ -484,6 +514,7 @@ impl Volume {
         let mut st = inode.state.write();
         let st = &mut *st;
         regular(st)?;
+        allowed()?;
         self.merge_edges(cx, ino, st, off, end, &mut frames)?;
         let before = self.attr_of(ino, st);
         let mut rec = stamped(st.rec, cx.now, true);

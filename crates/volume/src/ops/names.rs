@@ -129,6 +129,22 @@ impl Volume {
         how: CreateHow,
         attrs: &SetAttr,
     ) -> Result<Done<Created>, Stop> {
+        self.create_if(cx, dir, name, how, attrs, |_| Ok(()))
+    }
+
+    /// As [`Volume::create`]; an existing file is only cut if that is allowed, as in [`Volume::setattr_if`].
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn create_if<E: From<Stop> + From<FsError>>(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+        how: CreateHow,
+        attrs: &SetAttr,
+        allowed: impl FnOnce(Ino) -> Result<(), E>,
+    ) -> Result<Done<Created>, E> {
         let mut rec = InodeRec::new(FileKind::Regular, attrs.mode.unwrap_or(0), cx.now);
         rec = with_attrs(rec, attrs, cx.now);
         rec.size = attrs.size.unwrap_or(0);
@@ -140,21 +156,22 @@ impl Volume {
         }
         match self.make(cx, dir, name, NewInode { rec, target: None }) {
             Err(Stop::Fail(FsError::Exists)) if how != CreateHow::Guarded => {
-                self.open_existing(cx, dir, name, how, attrs)
+                self.open_existing(cx, dir, name, how, attrs, allowed)
             }
-            other => other,
+            other => Ok(other?),
         }
     }
 
     /// The answer to a create whose name exists.
-    fn open_existing(
+    fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut Cx,
         dir: Ino,
         name: &[u8],
         how: CreateHow,
         attrs: &SetAttr,
-    ) -> Result<Done<Created>, Stop> {
+        allowed: impl FnOnce(Ino) -> Result<(), E>,
+    ) -> Result<Done<Created>, E> {
         let found = self.lookup(cx, dir, name)?;
         let unchanged = Change {
             before: found.dir,
@@ -196,7 +213,8 @@ impl Volume {
                 if attrs.size.is_none() {
                     return answer(found.attr, self.core.log.last_appended());
                 }
-                let done = self.setattr(cx, found.ino, &truncate, None)?;
+                let allowed = || allowed(found.ino);
+                let done = self.setattr_if(cx, found.ino, &truncate, None, allowed)?;
                 answer(done.value.after, done.lsn)
             }
         }

@@ -126,6 +126,8 @@ impl Volume {
                     value: Renamed {
                         from: same(before.0),
                         to: same(before.1),
+                        moved: hit.ino,
+                        replaced: None,
                     },
                     lsn,
                 });
@@ -236,6 +238,8 @@ impl Volume {
                         before: before.1,
                         after: self.attr_of(to_dir, locked.get(to_dir)?),
                     },
+                    moved: hit.ino,
+                    replaced: over.map(|over| over.ino),
                 },
                 lsn: Some(lsn),
             });

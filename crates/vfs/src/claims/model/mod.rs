@@ -206,7 +206,7 @@ fn compare(t: &Claims, model: &Model, at: &str) {
             .any(|o| o.file == f && o.enforced && !o.deny.is_none())
             || model.mandatory.iter().any(|l| l.0 == f)
             || model.grants.iter().any(|g| g.file == f);
-        assert_eq!(t.unclaimed(file(f)), !binds, "{at}: hint of {f}");
+        assert_eq!(t.heard(file(f)).none(), !binds, "{at}: hint of {f}");
     }
     let totals = t.totals();
     assert_eq!(
@@ -486,7 +486,7 @@ fn run(seed: u64) {
     }
     assert_eq!(t.totals(), Totals::default(), "seed {seed}");
     assert!(t.graph.lock().is_empty(), "seed {seed}");
-    assert!((0..FILES).all(|f| t.unclaimed(file(f))) && t.unclaimed_volume(VolumeId(1)));
+    assert!((0..FILES).all(|f| t.heard(file(f)).none()) && t.heard_in(VolumeId(1)).none());
 }
 
 #[test]

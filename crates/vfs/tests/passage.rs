@@ -1,0 +1,250 @@
+//! Operations against caches that are granted while they run.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests fail loudly.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir_base::{Clock, ManualClock, SeededRng, Time};
+use weir_store::aggregate::{Aggregate, Env};
+use weir_store::{FramePool, MemDevice};
+use weir_vfs::claims::{Caching, Client, Kind, Notice, Owner, ServiceId, Sink, Who};
+use weir_vfs::volume::{CreateHow, SetAttr, Stability};
+use weir_vfs::{
+    AccessModel, Admissions, Cx, Error, Export, FileId, Flavour, Groups, HandleKey, Identity,
+    Namespace, OpContext, Outcome, Protocol, Rule, Session, Squash, Suspend, Unfinished, Vfs,
+    Volume, Writes,
+};
+use weir_volume::{Attr, Engine, EngineOptions};
+
+fn now() -> Time {
+    ManualClock::default().now()
+}
+
+/// Everybody may everything.
+#[derive(Clone, Copy)]
+struct Open;
+
+impl AccessModel for Open {
+    fn may_read(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        Ok(())
+    }
+    fn may_write(&self, _: &Attr, _: &Identity) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+struct Server {
+    _engine: Engine,
+    volume: Arc<Volume>,
+    vfs: Arc<Vfs>,
+    file: FileId,
+}
+
+impl Server {
+    fn new() -> Server {
+        let env = Env {
+            pool: FramePool::new(8192).unwrap(),
+            clock: Arc::new(ManualClock::default()),
+            rng: Arc::new(SeededRng::new(43)),
+        };
+        let device = Arc::new(MemDevice::new(64 << 8));
+        let log = Arc::new(MemDevice::new(16 << 8));
+        let (agg, replay) = Aggregate::create_on(device, log, env).unwrap();
+        let rng = SeededRng::new(42);
+        let engine = Engine::open(agg, replay, &rng, EngineOptions::default()).unwrap();
+        let volume = engine.create_volume("vol1", (0, 0), 0o777, now(), &rng);
+        let volume = volume.unwrap();
+        let vfs = Vfs::new(HandleKey::new([9; 16], [9; 16]));
+        let rules = vec![Rule::open(Squash::None)];
+        vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
+        let made = volume.drive_blocking(&mut Cx::new(now()), |cx| {
+            let attrs = SetAttr::default();
+            volume.create(cx, volume.root(), b"file", CreateHow::Guarded, &attrs)
+        });
+        let file = FileId {
+            volume: volume.id(),
+            ino: made.unwrap().value.ino,
+            namespace: Namespace::Live,
+        };
+        Server {
+            _engine: engine,
+            volume,
+            vfs,
+            file,
+        }
+    }
+
+    /// A WRITE of `len` bytes from the beginning, once.
+    fn write(&self, cx: &mut OpContext, byte: u8, len: usize) -> Outcome<()> {
+        let table = self.vfs.exports();
+        let admitted = Admissions::default();
+        let who = Identity::unix(0, 0, Groups::default());
+        let session = self.session(&admitted, &who);
+        let handle = self.vfs.handle_of(self.file);
+        let file = self.vfs.admit(&table, &handle, &session)?;
+        let (file, charged) = file.charge(&self.vfs, cx, Writes(len))?;
+        let data = vec![byte; len];
+        file.write(cx, charged, 0, &data, Stability::Unstable)?;
+        Ok(())
+    }
+
+    fn session<'s>(&self, admitted: &'s Admissions, who: &'s Identity) -> Session<'s, Open> {
+        let origin = IpAddr::from([10, 0, 0, 1]);
+        Session {
+            origin,
+            protocol: Protocol::Nfsv3,
+            flavour: Flavour::Sys,
+            identity: Some(who),
+            access: Open,
+            client: origin.into(),
+            admitted,
+        }
+    }
+
+    /// The first byte, as whoever caches the file reads it.
+    fn first(&self) -> Option<u8> {
+        let mut cx = Cx::new(now());
+        let read = |cx: &mut Cx| self.volume.read(cx, self.file.ino, 0, 1);
+        let out = self.volume.drive_blocking(&mut cx, read).unwrap();
+        out.slices().next().and_then(|bytes| bytes.first().copied())
+    }
+}
+
+#[derive(Default)]
+struct Breaks(AtomicUsize);
+
+impl Sink for Breaks {
+    fn notify(&self, notice: Notice) {
+        assert!(matches!(notice, Notice::Break { .. }), "{notice:?}");
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn holder() -> Owner {
+    Owner {
+        client: Client {
+            service: ServiceId(2),
+            address: IpAddr::from([10, 0, 0, 7]),
+            name: Arc::from(&b"guid"[..]),
+        },
+        who: Who::key(1),
+        shown: Arc::default(),
+    }
+}
+
+fn attached(s: &Server) -> Arc<Breaks> {
+    let breaks = Arc::new(Breaks::default());
+    let sink: Weak<dyn Sink> = Arc::downgrade(&(breaks.clone() as Arc<dyn Sink>));
+    s.vfs.claims.attach(ServiceId(2), sink);
+    breaks
+}
+
+/// One thread writes, another is granted caches of what it reads: it must not read another thing later without a break
+/// having begun.
+#[test]
+fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
+    const WRITES: usize = 3000;
+    let s = Server::new();
+    let breaks = attached(&s);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 0..WRITES {
+                let mut cx = OpContext::new(now(), 1, None);
+                // A cache of reads alone is forgotten without an answer.
+                loop {
+                    match s.write(&mut cx, n as u8, 256 << 10) {
+                        Ok(()) => break,
+                        Err(Unfinished::Suspended(suspend)) => {
+                            block_on(cx.resume(&s.vfs, suspend)).unwrap();
+                        }
+                        Err(Unfinished::Failed(error)) => panic!("{error:?}"),
+                    }
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        let owner = holder();
+        let (mut granted, mut broken) = (0, 0);
+        while !done.load(Ordering::SeqCst) {
+            let before = breaks.0.load(Ordering::SeqCst);
+            let given = s
+                .vfs
+                .claims
+                .grant(s.file, &owner, Kind::Lease, Caching::READ);
+            assert_eq!(given, Caching::READ);
+            granted += 1;
+            let cached = s.first();
+            while !done.load(Ordering::SeqCst) {
+                let now = s.first();
+                let asked = breaks.0.load(Ordering::SeqCst) > before;
+                assert!(now == cached || asked, "{cached:?} is now {now:?}");
+                if asked {
+                    broken += 1;
+                    break;
+                }
+            }
+        }
+        writer.join().unwrap();
+        assert!(granted > 20 && broken > 20, "{granted} {broken}");
+    });
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a future waits.
+fn waits<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
+    future
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
+}
+
+#[test]
+fn an_operation_waits_for_a_recall_and_has_done_nothing() {
+    let s = Server::new();
+    let breaks = attached(&s);
+    let owner = holder();
+    let claims = &s.vfs.claims;
+    for timeout in [false, true] {
+        let all = Caching::READ | Caching::WRITE;
+        assert_eq!(claims.grant(s.file, &owner, Kind::Lease, all), all);
+        let before = s.first();
+        let mut cx = OpContext::new(now(), 1, None);
+        let Err(Unfinished::Suspended(suspend)) = s.write(&mut cx, 7 + u8::from(timeout), 9) else {
+            panic!("nothing to wait for");
+        };
+        assert!(matches!(suspend, Suspend::Recall(_)));
+        assert_eq!(breaks.0.swap(0, Ordering::SeqCst), 1);
+        assert_eq!(s.first(), before, "nothing was done");
+        {
+            let mut resumed = std::pin::pin!(cx.resume(&s.vfs, suspend));
+            assert!(waits(resumed.as_mut()));
+            match timeout {
+                false => assert!(claims.acknowledge(s.file, &owner, Caching::NONE)),
+                true => {
+                    // Nobody hears of the end, but who asked.
+                    claims.attach(ServiceId(2), Weak::<Breaks>::new());
+                    claims.tick(Duration::from_secs(1));
+                    assert!(waits(resumed.as_mut()));
+                    claims.tick(Duration::from_secs(36));
+                }
+            }
+            block_on(resumed).unwrap();
+        }
+        s.write(&mut cx, 7 + u8::from(timeout), 9).ok().unwrap();
+        assert_eq!(s.first(), Some(7 + u8::from(timeout)));
+    }
+}
