@@ -196,7 +196,7 @@ impl Asked<'_> {
     fn found(&self) -> ApiResult<Arc<Operation>> {
         let op = self.app.control().operation(&self.name()?);
         let op = op.map_err(ApiError::refused)?;
-        match self.surface.is_none_or(|surface| surface == op.surface) {
+        match self.surface.is_none_or(|surface| surface == op.surface()) {
             true => Ok(op),
             false => Err(ApiError::not_found(&op.full_name())),
         }
@@ -509,7 +509,7 @@ impl Asked<'_> {
         };
         // Clients of one API cannot read the other's (Python raises at metadata of a type that it does not have).
         let surface = self.surface.unwrap_or(Surface::Netapp);
-        let all = view.operations(&within).filter(|o| o.surface == surface);
+        let all = view.operations(&within).filter(|o| o.surface() == surface);
         let (items, next) = objects(q.page(
             all.map(|o| (key(&o.name), o)),
             |(k, _)| k,

@@ -57,7 +57,7 @@ const HERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// An operation on the wire.
 pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
-    let metadata_type = match op.surface {
+    let metadata_type = match op.surface() {
         Surface::Netapp => "type.googleapis.com/google.cloud.netapp.v1.OperationMetadata",
         Surface::Filestore => "type.googleapis.com/google.cloud.common.OperationMetadata",
     };
@@ -66,8 +66,8 @@ pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
         .set("@type", metadata_type)
         .set("createTime", op.created.rfc3339())
         .set("endTime", op.ended.map(|e| e.rfc3339()))
-        .set("target", op.target.to_string())
-        .set("verb", &*op.verb)
+        .set("target", op.target().to_string())
+        .set("verb", op.verb())
         .set("apiVersion", "v1");
     let metadata = metadata.all();
     let mut out = Object::new();
@@ -77,7 +77,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
         Some(Outcome::Failed(refusal)) => {
             let mut e = ApiError::refused(refusal.clone());
             let number = e.status.grpc();
-            e.domain = domain(op.surface);
+            e.domain = domain(op.surface());
             out.insert(
                 "error".to_owned(),
                 json!({"code": number, "message": e.message, "details": e.details()}),
@@ -90,7 +90,7 @@ pub fn operation(op: &Operation, enums: EnumsAs, nfs: SocketAddr) -> Object {
             // There is none for what went away in the moment in which the operation ended.
             let kept = op.response.as_deref();
             let kept = kept.and_then(|text| serde_json::from_str::<Object>(text).ok());
-            let response = kept.map_or_else(empty, |kept| response(&op.target, kept, enums, nfs));
+            let response = kept.map_or_else(empty, |kept| response(&op.target(), kept, enums, nfs));
             out.insert("response".to_owned(), response);
         }
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_control::{
-    Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, Status, Target, View,
+    Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, ReplicationVerb,
+    Status, View,
 };
 use weir_ontap::cluster::Volume;
 use weir_ontap::{Change, Cluster, Failure, Reason};
@@ -360,22 +361,22 @@ impl Asked<'_> {
     /// An operation that has ended: the cluster has done, or queued, what was asked.
     async fn recorded(
         &self,
-        verb: &'static str,
+        verb: ReplicationVerb,
         id: &str,
         outcome: Outcome,
         response: Option<String>,
     ) -> ApiResult<Object> {
-        let target = Target::Replication(ReplicationName {
+        let name = ReplicationName {
             volume: self.volume.clone(),
             id: id.into(),
-        });
+        };
         let control = self.app.control();
-        let recorded = control.record(target, verb, outcome, response, &self.actor);
+        let recorded = control.record(name, verb, outcome, response, &self.actor);
         let operation = recorded.await.map_err(ApiError::refused)?;
         Ok(lro::operation(&operation, self.enums, self.nfs))
     }
 
-    async fn done(&self, verb: &'static str, id: &str) -> ApiResult<Value> {
+    async fn done(&self, verb: ReplicationVerb, id: &str) -> ApiResult<Value> {
         let response = Value::Object(self.get(id).await?).to_string();
         let operation = self.recorded(verb, id, Outcome::Done, Some(response));
         Ok(Value::Object(operation.await?))
@@ -459,7 +460,7 @@ impl Asked<'_> {
             drop(self.make(Mutation::DeleteVolume { name, force }).await);
             return Err(refusal);
         }
-        self.done("create", &id).await
+        self.done(ReplicationVerb::Create, &id).await
     }
 
     /// The volume to copy into: its name and its fields.
@@ -577,7 +578,7 @@ impl Asked<'_> {
             annotation: Some(note.text()),
         };
         self.change(change).await?;
-        self.done("update", id).await
+        self.done(ReplicationVerb::Update, id).await
     }
 
     /// Ends it, a running transfer first; both volumes stay, the copy becomes writable if it is not yet and has something
@@ -591,7 +592,9 @@ impl Asked<'_> {
         self.stop(id, true).await?;
         self.change(Change::Delete(destination.clone())).await?;
         self.release(&source, &destination).await?;
-        let operation = self.recorded("delete", id, Outcome::Deleted, None).await?;
+        let operation = self
+            .recorded(ReplicationVerb::Delete, id, Outcome::Deleted, None)
+            .await?;
         Ok(Value::Object(operation))
     }
 
@@ -625,7 +628,7 @@ impl Asked<'_> {
             Verb::Stop => {
                 let force = body.get("force").and_then(Value::as_bool) == Some(true);
                 self.stop(id, force).await?;
-                "stop"
+                ReplicationVerb::Stop
             }
             Verb::Resume => {
                 if r.status == Doing::Quiesced {
@@ -633,7 +636,7 @@ impl Asked<'_> {
                 }
                 let change = match (r.state, r.status) {
                     (MirrorState::Snapmirrored, Doing::Quiesced) => {
-                        return self.done("resume", id).await;
+                        return self.done(ReplicationVerb::Resume, id).await;
                     }
                     (MirrorState::Uninitialized, _) => Change::Initialize {
                         destination,
@@ -650,7 +653,7 @@ impl Asked<'_> {
                     }
                 };
                 self.change(change).await?;
-                "resume"
+                ReplicationVerb::Resume
             }
             Verb::Sync => {
                 let change = Change::Update {
@@ -659,11 +662,11 @@ impl Asked<'_> {
                     throttle: None,
                 };
                 self.change(change).await?;
-                "sync"
+                ReplicationVerb::Sync
             }
             Verb::Reverse => {
                 self.reverse(&seen).await?;
-                "reverseDirection"
+                ReplicationVerb::Reverse
             }
         };
         self.done(word, id).await

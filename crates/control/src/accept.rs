@@ -1,10 +1,10 @@
 //! From what is asked for to intended state, an operation, and a job.
 //!
-//! The operation is the job: what it has to do follows from its verb and target, so that a job cut short is begun again
-//! from the catalog alone.
+//! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
 use crate::backend::Capacity;
 use crate::holder::Holder;
+use crate::job::{Container, Job};
 use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
@@ -16,16 +16,6 @@ use crate::rules::{self, replication};
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
-
-/// Argument of an update that sets the engine's capacity.
-pub(crate) const CAPACITY: &str = "capacity";
-/// Argument of an update that sets the root's permission bits.
-pub(crate) const MODE: &str = "mode";
-/// Argument of an update that sets both.
-pub(crate) const BOTH: &str = "capacity,mode";
-
-/// Argument of an update that gives a snapshot another label for replication.
-pub(crate) const LABEL: &str = "label";
 
 /// What [`apply`] needs to know that is not in the view.
 pub(crate) struct Facts {
@@ -69,15 +59,11 @@ pub(crate) fn apply(
     if let Some(hold) = replication::hold(&draft.view, mutation) {
         return Err(hold.refusal());
     }
-    let (lane, argument, ends) = intend(draft, mutation, &target, facts)?;
-    let verb = mutation.verb();
-    let seq = draft.audit(actor, verb, target.to_string(), "started");
+    let (lane, job, ends) = intend(draft, mutation, &target, facts)?;
+    let seq = draft.audit(actor, mutation.verb(), target.to_string(), "started");
     let mut operation = Operation {
         name: operation,
-        surface: mutation.surface(),
-        target,
-        verb: verb.into(),
-        argument: argument.map(Into::into),
+        job,
         quiet: facts.quiet,
         audit: Some(seq),
         created: draft.now,
@@ -101,8 +87,8 @@ pub(crate) fn apply(
     Ok(Accepted { operation, lane })
 }
 
-/// The lane, the operation's argument, and whether that is all there is to do.
-type Intent = (u64, Option<String>, bool);
+/// The lane, the job, and whether that is all there is to do.
+type Intent = (u64, Job, bool);
 
 fn intend(
     draft: &mut Draft<'_>,
@@ -114,7 +100,7 @@ fn intend(
         Mutation::CreatePool(name, new) => {
             let pool = rules::pool::create(&draft.view, name, new, facts.id, draft.now)?;
             draft.put_pool(pool);
-            Ok((facts.id, None, false))
+            Ok((facts.id, Job::CreatePool(name.clone()), false))
         }
         Mutation::UpdatePool(name, change) => {
             let pool = draft.view.pool(name).cloned();
@@ -124,24 +110,25 @@ fn intend(
             for volume in volumes {
                 draft.put_volume(volume);
             }
-            Ok((pool.id, None, false))
+            Ok((pool.id, Job::UpdatePool(name.clone()), false))
         }
         Mutation::DeletePool(name) => {
             let pool = draft.view.pool(name).cloned();
             let pool = pool.ok_or_else(|| missing(target))?;
             rules::pool::delete(&draft.view, &pool)?;
             draft.remove_pool(&pool);
-            Ok((pool.id, None, false))
+            Ok((pool.id, Job::DeletePool(name.clone()), false))
         }
         Mutation::SwitchPool(name) => match draft.view.pool(name) {
-            Some(pool) => Ok((pool.id, None, true)),
+            Some(pool) => Ok((pool.id, Job::SwitchPool(name.clone()), true)),
             None => Err(missing(target)),
         },
         Mutation::CreateVolume(name, new) => {
             let mut volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
             policy::follow(&mut volume, &policy::Rules::new(), draft.now.secs());
             draft.put_volume(volume);
-            Ok((facts.id, None, false))
+            let job = Job::Create(Container::Volume(name.clone()));
+            Ok((facts.id, job, false))
         }
         Mutation::UpdateVolume(name, change) => {
             let volume = draft.view.volume(name).cloned();
@@ -154,15 +141,17 @@ fn intend(
             let mode = change.unix_permissions.is_some();
             let before = draft.view.clone();
             draft.put_volume(next.clone());
-            let intent = touch(draft, target, capacity, mode)?;
+            let of = Container::Volume(name.clone());
+            let (lane, job, touched) = touch(draft, of, capacity, mode)?;
             // Labels, descriptions and the like are in force once they are written.
-            let words = intent.1.is_none() && alike((&before, &volume), (&draft.view, &next));
-            Ok((intent.0, intent.1, words))
+            let words = !touched && alike((&before, &volume), (&draft.view, &next));
+            Ok((lane, job, words))
         }
         Mutation::CreateInstance(name, new) => {
             let instance = rules::instance::create(&draft.view, name, new, facts.id, draft.now)?;
             draft.put_instance(instance);
-            Ok((facts.id, None, false))
+            let job = Job::Create(Container::Instance(name.clone()));
+            Ok((facts.id, job, false))
         }
         Mutation::UpdateInstance(name, change) => {
             let instance = draft.view.instance(name).cloned();
@@ -172,7 +161,9 @@ fn intend(
             let capacity = before.capacity(&draft.view);
             let next = rules::instance::update(&draft.view, &instance, change, facts.used)?;
             draft.put_instance(next);
-            Ok(touch(draft, target, capacity, false)?)
+            let of = Container::Instance(name.clone());
+            let (lane, job, _) = touch(draft, of, capacity, false)?;
+            Ok((lane, job, false))
         }
         Mutation::DeleteVolume { force, .. } | Mutation::DeleteInstance { force, .. } => {
             let going = holder(&draft.view, target)?;
@@ -182,7 +173,7 @@ fn intend(
                 Holder::Instance(it) => rules::instance::delete(&draft.view, it, *force)?,
             }
             going.put(draft, State::Deleting, "", None);
-            Ok((going.id(), None, false))
+            Ok((going.id(), Job::Delete(going.container()), false))
         }
         Mutation::RevertVolume { snapshot, .. } | Mutation::RevertInstance { snapshot, .. } => {
             let back = holder(&draft.view, target)?;
@@ -190,7 +181,11 @@ fn intend(
             rules::snapshot::whole(&back)?;
             rules::snapshot::revert(&draft.view, &back.name().snapshot(back.of(), snapshot))?;
             back.put(draft, State::Restoring, "", None);
-            Ok((back.id(), Some(snapshot.clone()), false))
+            let job = Job::Revert {
+                of: back.container(),
+                snapshot: snapshot.as_str().into(),
+            };
+            Ok((back.id(), job, false))
         }
         Mutation::CreateSnapshot(name, new) => {
             let parent = parent(&draft.view, name)?;
@@ -202,7 +197,7 @@ fn intend(
                 policy::ran(&mut volume, period, draft.now.secs());
                 draft.note_volume(volume);
             }
-            Ok((parent.id(), None, false))
+            Ok((parent.id(), Job::TakeSnapshot(name.clone()), false))
         }
         Mutation::UpdateSnapshot(name, change) => {
             let parent = parent(&draft.view, name)?;
@@ -211,13 +206,18 @@ fn intend(
             let next = rules::snapshot::update(&snapshot, change)?;
             let label = next.snapmirror_label() != snapshot.snapmirror_label();
             draft.put_snapshot(next);
-            Ok((parent.id(), label.then(|| LABEL.to_owned()), !label))
+            let name = name.clone();
+            Ok((parent.id(), Job::UpdateSnapshot { name, label }, !label))
         }
         Mutation::RenameSnapshot { name, to } => {
             let parent = parent(&draft.view, name)?;
             let next = rules::snapshot::rename(&draft.view, name, to)?;
+            let job = Job::RenameSnapshot {
+                name: next.name.clone(),
+                from: Arc::clone(&name.id),
+            };
             rename(draft, name, next);
-            Ok((parent.id(), Some(name.id.to_string()), false))
+            Ok((parent.id(), job, false))
         }
         Mutation::SplitVolume(name) => {
             let volume = draft.view.volume(name).cloned();
@@ -228,12 +228,17 @@ fn intend(
             next.splitting = true;
             next.revision += 1;
             draft.put_volume(next);
-            Ok((split_lane(volume.id), None, false))
+            Ok((split_lane(volume.id), Job::Split(name.clone()), false))
         }
         Mutation::Replicate { verb, facts } => {
             let edits = replication::change(&draft.view, verb, facts, draft.now.secs())?;
             draft.replicate(edits);
-            Ok((0, None, true))
+            let (command, target) = verb.subject();
+            let job = Job::Relation {
+                command: command.into(),
+                target: target.into(),
+            };
+            Ok((0, job, true))
         }
         Mutation::DeleteSnapshot(name) => {
             let parent = parent(&draft.view, name)?;
@@ -250,7 +255,7 @@ fn intend(
             }
             going.state = State::Deleting;
             draft.put_snapshot(going);
-            Ok((parent.id(), None, false))
+            Ok((parent.id(), Job::DeleteSnapshot(name.clone()), false))
         }
     }
 }
@@ -286,22 +291,18 @@ fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
     Ok(parent)
 }
 
-/// Marks what was updated if the engine has to be told.
+/// Marks what was updated if the engine has to be told; whether it has.
 fn touch(
     draft: &mut Draft<'_>,
-    target: &Target,
-    capacity: Capacity,
+    of: Container,
+    before: Capacity,
     mode: bool,
 ) -> Result<Intent, Refusal> {
-    let after = holder(&draft.view, target)?;
-    let argument = match (after.capacity(&draft.view) != capacity, mode) {
-        (true, true) => Some(BOTH),
-        (true, false) => Some(CAPACITY),
-        (false, true) => Some(MODE),
-        (false, false) => None,
-    };
-    if argument.is_some() {
+    let after = holder(&draft.view, &of.target())?;
+    let capacity = after.capacity(&draft.view) != before;
+    if capacity || mode {
         after.put(draft, State::Updating, "", None);
     }
-    Ok((after.id(), argument.map(str::to_owned), false))
+    let job = Job::Update { of, capacity, mode };
+    Ok((after.id(), job, capacity || mode))
 }

@@ -1,6 +1,7 @@
 //! What has a volume of the engine behind it: a NetApp volume or a Filestore instance.
 
 use crate::backend::{Capacity, VolumeSpec};
+use crate::job::Container;
 use crate::model::{Instance, State, Volume};
 use crate::name::{Name, SnapshotOf, Target};
 use crate::refusal::{Refusal, Status};
@@ -81,9 +82,13 @@ impl Holder {
     }
 
     pub fn target(&self) -> Target {
+        self.container().target()
+    }
+
+    pub fn container(&self) -> Container {
         match self {
-            Holder::Volume(volume) => Target::Volume(volume.name.clone()),
-            Holder::Instance(instance) => Target::Instance(instance.name.clone()),
+            Holder::Volume(volume) => Container::Volume(volume.name.clone()),
+            Holder::Instance(instance) => Container::Instance(instance.name.clone()),
         }
     }
 

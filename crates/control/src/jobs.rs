@@ -29,11 +29,12 @@
 //! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
 //! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
 
-use crate::accept::{self, BOTH, CAPACITY, LABEL, MODE, split_lane};
+use crate::accept::{self, split_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
 use crate::holder::Holder;
+use crate::job::{Container, Job};
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
-use crate::name::{Name, Target};
+use crate::name::{Name, SnapshotName, Target};
 use crate::outside::Render;
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
@@ -242,10 +243,10 @@ impl Works {
         label: String,
         place: &Place,
     ) -> Option<Early> {
-        let Target::Snapshot(name) = &operation.target else {
+        let Job::TakeSnapshot(name) = &operation.job else {
             return None;
         };
-        let parent = place.is_first().then(|| self.holder(&operation.target));
+        let parent = place.is_first().then(|| self.holder(&operation.target()));
         let (key, id) = (parent?.ok()?.key().to_string(), name.id.to_string());
         let works = Arc::clone(self);
         Some(tokio::spawn(async move {
@@ -257,49 +258,55 @@ impl Works {
 
     /// Deletes a snapshot that was taken early, when the catalog will not have it. One that had been there before stays.
     pub async fn untake(&self, operation: &Operation, early: Early) {
-        let Target::Snapshot(name) = &operation.target else {
+        let Job::TakeSnapshot(name) = &operation.job else {
             return;
         };
         let made = matches!(early.await, Ok(Ok(taken)) if !taken.found);
-        let Some(Ok(parent)) = made.then(|| self.holder(&operation.target)) else {
+        let Some(Ok(parent)) = made.then(|| self.holder(&operation.target())) else {
             return;
         };
         let (key, id) = (parent.key().to_string(), name.id.to_string());
         if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
-            tracing::warn!(snapshot = %operation.target, %error, "taken, but not in the catalog");
+            tracing::warn!(snapshot = %name, %error, "taken, but not in the catalog");
         }
     }
 
     /// Carries an operation out, and ends it. Ends early only when the server stops. A snapshot may have been begun.
     pub async fn run(&self, operation: Operation, mut place: Place, early: Option<Early>) {
         place.begin().await;
-        let result = match (&*operation.verb, &operation.target) {
-            (_, Target::Pool(_)) => self.in_force(self.store.view().generation).await,
-            ("create", Target::Snapshot(_)) => self.take(&operation, early).await,
-            ("update", Target::Snapshot(_)) => self.label(&operation).await,
-            ("rename", Target::Snapshot(_)) => self.rename(&operation).await,
-            ("delete", Target::Snapshot(_)) => self.drop_snapshot(&operation).await,
-            ("split", _) => self.split(&operation).await,
-            ("create", _) => self.make(&operation).await,
-            ("update", _) => self.adjust(&operation).await,
-            ("delete", _) => self.delete(&operation).await,
-            ("revert", _) => self.revert(&operation).await,
-            _ => Ok(()),
+        let job = &operation.job;
+        let result = match job {
+            Job::CreatePool(_) | Job::UpdatePool(_) | Job::DeletePool(_) | Job::SwitchPool(_) => {
+                self.in_force(self.store.view().generation).await
+            }
+            Job::Create(of) => self.make(&of.target()).await,
+            Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
+            Job::Delete(of) => self.delete(&of.target()).await,
+            Job::Revert { of, snapshot } => self.revert(&of.target(), snapshot).await,
+            Job::Split(name) => self.split(name).await,
+            Job::TakeSnapshot(name) => self.take(name, early).await,
+            Job::UpdateSnapshot { name, label } => match label {
+                true => self.label(name).await,
+                false => Ok(()),
+            },
+            Job::RenameSnapshot { name, from } => self.rename(name, from).await,
+            Job::DeleteSnapshot(name) => self.drop_snapshot(name).await,
+            Job::Replicate { .. } | Job::Relation { .. } => Err(never_pending(job)),
         };
         let outcome = match result {
-            Ok(()) if &*operation.verb == "delete" => Outcome::Deleted,
+            Ok(()) if job.deletes() => Outcome::Deleted,
             Ok(()) => Outcome::Done,
             Err(refusal) => {
-                tracing::warn!(target = %operation.target, verb = %operation.verb, %refusal, "operation failed");
+                tracing::warn!(target = %job.target(), verb = job.verb(), %refusal, "operation failed");
                 Outcome::Failed(refusal)
             }
         };
         let ended = self.store.insist(|draft| {
-            if repeatable(&operation) {
+            if job.repeatable() {
                 draft.repeatable();
             }
             let gone = match outcome == Outcome::Deleted {
-                true => forget(draft, &operation.target),
+                true => forget(draft, &job.target()),
                 false => None,
             };
             let response = self.response(draft, &operation, &outcome);
@@ -328,15 +335,15 @@ impl Works {
         Holder::find(&self.store.view(), target).ok_or_else(|| gone(target))
     }
 
-    async fn make(&self, operation: &Operation) -> Result<(), Refusal> {
-        let wanted = self.holder(&operation.target)?;
+    async fn make(&self, target: &Target) -> Result<(), Refusal> {
+        let wanted = self.holder(target)?;
         let spec = wanted.spec(&self.store.view());
         let made = self.persist(move |node| node.create_volume(&spec)).await;
         match made {
             Ok(state) => {
                 let ready = self.store.insist(|draft| {
                     draft.repeatable();
-                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                    if let Some(now) = Holder::find(&draft.view, target) {
                         now.put(draft, State::Ready, "", Some(state.number));
                     }
                 });
@@ -347,7 +354,7 @@ impl Works {
                 // Half of it may be there.
                 let key = Arc::clone(wanted.key());
                 let undone = self.store.insist(|draft| {
-                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                    if let Some(now) = Holder::find(&draft.view, target) {
                         draft.doom(&key);
                         now.remove(draft);
                     }
@@ -401,15 +408,19 @@ impl Works {
         }
     }
 
-    async fn adjust(&self, operation: &Operation) -> Result<(), Refusal> {
-        let argument = operation.argument.as_deref();
-        let capacity = matches!(argument, Some(CAPACITY | BOTH));
-        let mode = matches!(argument, Some(MODE | BOTH));
+    async fn adjust(
+        &self,
+        job: &Job,
+        of: &Container,
+        capacity: bool,
+        mode: bool,
+    ) -> Result<(), Refusal> {
+        let target = &of.target();
         if capacity || mode {
-            if let Err(error) = self.fit(&operation.target, capacity, mode).await {
+            if let Err(error) = self.fit(target, capacity, mode).await {
                 let words = error.to_string();
                 let marked = self.store.insist(|draft| {
-                    if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                    if let Some(now) = Holder::find(&draft.view, target) {
                         if matches!(now.state(), State::Updating | State::Error) {
                             now.put(draft, State::Error, &words, None);
                         }
@@ -419,10 +430,10 @@ impl Works {
                 return Err(failure(&error));
             }
             let ready = self.store.insist(|draft| {
-                if repeatable(operation) {
+                if job.repeatable() {
                     draft.repeatable();
                 }
-                if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                if let Some(now) = Holder::find(&draft.view, target) {
                     if matches!(now.state(), State::Updating | State::Error) {
                         now.put(draft, State::Ready, "", None);
                     }
@@ -463,8 +474,8 @@ impl Works {
         .await
     }
 
-    async fn delete(&self, operation: &Operation) -> Result<(), Refusal> {
-        let going = self.holder(&operation.target)?;
+    async fn delete(&self, target: &Target) -> Result<(), Refusal> {
+        let going = self.holder(target)?;
         let out = self.in_force(self.store.view().generation).await;
         let key = going.key().to_string();
         let deleted = match out {
@@ -481,7 +492,7 @@ impl Works {
             // It stays, and is served again.
             let words = format!("deletion failed: {}", refusal.message);
             let back = self.store.insist(|draft| {
-                if let Some(now) = Holder::find(&draft.view, &operation.target) {
+                if let Some(now) = Holder::find(&draft.view, target) {
                     let state = match now.number() {
                         Some(_) => State::Ready,
                         None => State::Error,
@@ -497,15 +508,13 @@ impl Works {
         Ok(())
     }
 
-    async fn take(&self, operation: &Operation, early: Option<Early>) -> Result<(), Refusal> {
-        let Target::Snapshot(name) = &operation.target else {
-            return Ok(());
-        };
+    async fn take(&self, name: &SnapshotName, early: Option<Early>) -> Result<(), Refusal> {
+        let target = &Target::Snapshot(name.clone());
         let early = match early {
             Some(early) => early.await.ok().and_then(Result::ok),
             None => None,
         };
-        let taken = match (early, self.holder(&operation.target)) {
+        let taken = match (early, self.holder(target)) {
             (Some(taken), _) => Ok(taken),
             (None, Ok(parent)) => {
                 let (key, id) = (parent.key().to_string(), name.id.to_string());
@@ -540,16 +549,12 @@ impl Works {
         taken.map(|_| ())
     }
 
-    async fn label(&self, operation: &Operation) -> Result<(), Refusal> {
-        let (Target::Snapshot(name), Some(LABEL)) =
-            (&operation.target, operation.argument.as_deref())
-        else {
-            return Ok(());
-        };
-        let parent = self.holder(&operation.target)?;
+    async fn label(&self, name: &SnapshotName) -> Result<(), Refusal> {
+        let target = &Target::Snapshot(name.clone());
+        let parent = self.holder(target)?;
         let view = self.store.view();
         let Some(snapshot) = view.snapshot(name) else {
-            return Err(gone(&operation.target));
+            return Err(gone(target));
         };
         let (key, id) = (parent.key().to_string(), name.id.to_string());
         let label = snapshot.snapmirror_label().to_owned();
@@ -558,13 +563,9 @@ impl Works {
             .map_err(|error| failure(&error))
     }
 
-    async fn rename(&self, operation: &Operation) -> Result<(), Refusal> {
-        let (Target::Snapshot(name), Some(from)) =
-            (&operation.target, operation.argument.as_deref())
-        else {
-            return Ok(());
-        };
-        let parent = self.holder(&operation.target)?;
+    async fn rename(&self, name: &SnapshotName, from: &str) -> Result<(), Refusal> {
+        let target = &Target::Snapshot(name.clone());
+        let parent = self.holder(target)?;
         let (key, old, new) = (
             parent.key().to_string(),
             from.to_owned(),
@@ -593,11 +594,8 @@ impl Works {
         renamed.map_err(|error| failure(&error))
     }
 
-    async fn split(&self, operation: &Operation) -> Result<(), Refusal> {
-        let Target::Volume(name) = &operation.target else {
-            return Ok(());
-        };
-        let result = self.split_until_done(&operation.target).await;
+    async fn split(&self, name: &Name) -> Result<(), Refusal> {
+        let result = self.split_until_done(&Target::Volume(name.clone())).await;
         let written = self.store.insist(|draft| {
             if let Some(volume) = draft.view.volume(name).cloned() {
                 let mut volume = Volume::clone(&volume);
@@ -636,11 +634,9 @@ impl Works {
         }
     }
 
-    async fn drop_snapshot(&self, operation: &Operation) -> Result<(), Refusal> {
-        let Target::Snapshot(name) = &operation.target else {
-            return Ok(());
-        };
-        let parent = self.holder(&operation.target)?;
+    async fn drop_snapshot(&self, name: &SnapshotName) -> Result<(), Refusal> {
+        let target = &Target::Snapshot(name.clone());
+        let parent = self.holder(target)?;
         let (key, id) = (parent.key().to_string(), name.id.to_string());
         let dropped = self
             .persist(move |node| match node.snapshot_delete(&key, &id) {
@@ -664,9 +660,9 @@ impl Works {
         Ok(())
     }
 
-    async fn revert(&self, operation: &Operation) -> Result<(), Refusal> {
-        let back = self.holder(&operation.target)?;
-        let to = operation.argument.as_deref().unwrap_or_default().to_owned();
+    async fn revert(&self, target: &Target, to: &Arc<str>) -> Result<(), Refusal> {
+        let back = self.holder(target)?;
+        let to = Arc::clone(to);
         let key = back.key().to_string();
         let reverted = self
             .persist(move |node| {
@@ -675,7 +671,7 @@ impl Works {
             })
             .await;
         let written = self.store.insist(|draft| {
-            let Some(now) = Holder::find(&draft.view, &operation.target) else {
+            let Some(now) = Holder::find(&draft.view, target) else {
                 return;
             };
             match &reverted {
@@ -702,14 +698,14 @@ impl Works {
     }
 }
 
-/// Whether running it once more, when it was done and answered long ago, changes nothing. A second revert would take away
-/// what was written after the first, and a mode set again what a client made of it.
-fn repeatable(operation: &Operation) -> bool {
-    match &*operation.verb {
-        "create" | "delete" => true,
-        "update" => !matches!(operation.argument.as_deref(), Some(MODE | BOTH)),
-        _ => false,
-    }
+/// What a catalog of ours does not hold: such jobs have ended when they are accepted.
+fn never_pending(job: &Job) -> Refusal {
+    let text = format!(
+        "{} {}: there is nothing to go on with",
+        job.verb(),
+        job.target()
+    );
+    Refusal::new(Status::Internal, "JOB_IMPOSSIBLE", text)
 }
 
 /// Takes what was deleted out of the catalog; answers the key of the engine volume that is doomed with it.
@@ -727,15 +723,15 @@ fn forget(draft: &mut Draft<'_>, target: &Target) -> Option<Arc<str>> {
 
 /// The lane of an operation that is begun again.
 pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
-    match &operation.target {
+    match &operation.target() {
         Target::Pool(name) => view.pool(name).map_or(0, |pool| pool.id),
         Target::Snapshot(name) => {
             Holder::parent(view, name.of, &name.parent).map_or(0, |parent| parent.id())
         }
         other => {
             let id = Holder::find(view, other).map_or(0, |holder| holder.id());
-            match &*operation.verb {
-                "split" => split_lane(id),
+            match operation.job {
+                Job::Split(_) => split_lane(id),
                 _ => id,
             }
         }

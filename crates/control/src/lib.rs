@@ -6,6 +6,7 @@ pub mod backend;
 mod catalog;
 mod control;
 mod holder;
+pub mod job;
 mod jobs;
 pub mod levels;
 pub mod model;
@@ -29,6 +30,7 @@ mod view;
 
 pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
 pub use control::{Control, OpenError, Options};
+pub use job::{Container, Job, ReplicationVerb};
 pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;

@@ -4,13 +4,14 @@
 //! they were sent. What follows from other fields (a pool's available throughput, a volume's service level) is not
 //! stored but computed: see [`crate::rules`] and [`crate::View`].
 
-use crate::backend::SnapshotIdentity;
-use crate::name::{Collection, Name, SnapshotName, Target};
+use crate::job::Job;
+use crate::name::{Collection, Name, SnapshotName, SnapshotOf, Target};
 use crate::refusal::Refusal;
 use crate::stamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_volume::SnapshotIdentity;
 
 /// Labels of a resource.
 pub type Labels = BTreeMap<String, String>;
@@ -385,7 +386,7 @@ impl Instance {
 }
 
 /// Which surface an operation was asked for through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
     /// NetApp Volumes.
     Netapp,
@@ -409,14 +410,8 @@ pub enum Outcome {
 pub struct Operation {
     /// Its name.
     pub name: Name,
-    /// Which surface it belongs to.
-    pub surface: Surface,
-    /// What it changes.
-    pub target: Target,
-    /// `create`, `update`, `delete`, `revert`, …
-    pub verb: Arc<str>,
-    /// What the verb needs besides the target: the snapshot of a revert; what of the engine's volume an update touches.
-    pub argument: Option<Arc<str>>,
+    /// What it does.
+    pub job: Job,
     /// A schedule's: once it has succeeded it is forgotten, so that the users' own stay to be seen.
     #[serde(default)]
     pub quiet: bool,
@@ -434,6 +429,25 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// What it changes.
+    pub fn target(&self) -> Target {
+        self.job.target()
+    }
+
+    /// What it does to that.
+    pub fn verb(&self) -> &str {
+        self.job.verb()
+    }
+
+    /// Which surface it belongs to.
+    pub fn surface(&self) -> Surface {
+        match self.target() {
+            Target::Instance(_) => Surface::Filestore,
+            Target::Snapshot(name) if name.of == SnapshotOf::Instance => Surface::Filestore,
+            _ => Surface::Netapp,
+        }
+    }
+
     /// Whether it has ended.
     pub fn done(&self) -> bool {
         self.outcome.is_some()

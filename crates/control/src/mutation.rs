@@ -2,7 +2,6 @@
 //!
 //! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
 
-use crate::model::Surface;
 use crate::model::{ExportRule, Extra, Labels, Performance, Period, Protocol, QosType, Role};
 use crate::name::{Name, SnapshotName, Target};
 use weir_replica::manager::{Facts, Verb};
@@ -321,17 +320,6 @@ impl Mutation {
                 ..
             } => Role::Admin,
             _ => Role::Editor,
-        }
-    }
-
-    /// Which surface such a thing belongs to.
-    pub fn surface(&self) -> Surface {
-        match self.target() {
-            Target::Instance(_) => Surface::Filestore,
-            Target::Snapshot(name) if name.of == crate::name::SnapshotOf::Instance => {
-                Surface::Filestore
-            }
-            _ => Surface::Netapp,
         }
     }
 }

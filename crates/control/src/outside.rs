@@ -6,9 +6,10 @@
 //! stands in one audit log all the same ([`Control::audited`]); and clients poll operations by name ([`Control::record`]).
 
 use crate::control::{Control, may_change, operation_on};
+use crate::job::{Job, ReplicationVerb};
 use crate::jobs::Works;
-use crate::model::{Actor, Operation, Outcome, Surface};
-use crate::name::Target;
+use crate::model::{Actor, Operation, Outcome};
+use crate::name::{ReplicationName, Target};
 use crate::refusal::Refusal;
 use crate::store::Draft;
 use crate::view::View;
@@ -33,7 +34,7 @@ impl Works {
         outcome: &Outcome,
     ) -> Option<Arc<str>> {
         let render = self.render.get().filter(|_| *outcome == Outcome::Done)?;
-        render(&draft.view, &operation.target).map(Into::into)
+        render(&draft.view, &operation.target()).map(Into::into)
     }
 }
 
@@ -93,29 +94,27 @@ impl Control {
         }
     }
 
-    /// An operation on something beside the catalog that has been done: clients may ask for it by its name like for any
+    /// An operation on a replication that has been done: clients may ask for it by its name like for any
     /// other. `Outcome::Failed` is a refusal and no operation.
     ///
     /// # Errors
     /// That the catalog cannot be written.
     pub async fn record(
         &self,
-        target: Target,
-        verb: &'static str,
+        name: ReplicationName,
+        verb: ReplicationVerb,
         outcome: Outcome,
         response: Option<String>,
         actor: &Actor,
     ) -> Result<Arc<Operation>, Refusal> {
         let response: Option<Arc<str>> = response.map(Into::into);
-        let name = operation_on(&*self.clock, &*self.rng, &target);
+        let job = Job::Replicate { name, verb };
+        let name = operation_on(&*self.clock, &*self.rng, &job.target());
         let (operation, ticket) = self.works.store.change(|draft| {
-            let audit = draft.audit(actor, verb, target.to_string(), "done");
+            let audit = draft.audit(actor, job.verb(), job.target().to_string(), "done");
             let operation = Operation {
                 name,
-                surface: Surface::Netapp,
-                target,
-                verb: verb.into(),
-                argument: None,
+                job,
                 quiet: false,
                 audit: Some(audit),
                 created: draft.now,

@@ -13,9 +13,10 @@ use crate::backend::{Capacity, VolumeState};
 use crate::catalog::Loaded;
 use crate::control::OpenError;
 use crate::holder::Holder;
+use crate::job::{Container, Job};
 use crate::jobs::{Works, is_keyed, lane_of};
 use crate::model::{Operation, Outcome, Pool, Protocol, QosType, Runs, State, Volume};
-use crate::name::{Place, Target};
+use crate::name::Place;
 use crate::publish;
 use crate::rebuild::{self, Rebuilt};
 use crate::stamp::Stamp;
@@ -121,10 +122,10 @@ pub(crate) async fn resume(works: &Arc<Works>) {
     for operation in pending {
         let lane = lane_of(&view, &operation);
         if let Some(place) = works.lanes.enter(lane, &operation.name) {
-            tracing::info!(operation = %operation.full_name(), verb = %operation.verb, target = %operation.target, "going on with");
+            tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "going on with");
             let works = Arc::clone(works);
             // Splitting goes on for as long as there are data, and nobody has to wait for it.
-            let aside = &*operation.verb == "split";
+            let aside = matches!(operation.job, Job::Split(_));
             let run = async move { works.run(Operation::clone(&operation), place, None).await };
             match aside {
                 true => drop(tokio::spawn(run)),
@@ -259,10 +260,7 @@ async fn first_start(
             draft.put_volume(volume);
             draft.put_operation(Operation {
                 name: place.name(&format!("operation-first-{volume_id:016x}")),
-                surface: crate::model::Surface::Netapp,
-                target: Target::Volume(place.name(VOLUME)),
-                verb: "create".into(),
-                argument: None,
+                job: Job::Create(Container::Volume(place.name(VOLUME))),
                 quiet: false,
                 audit: None,
                 created: now,

@@ -237,7 +237,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
     );
     said("cluster peer create", "far", "done");
     let operations = bench.control.view();
-    let replicating = |o: &crate::Operation| matches!(o.target, crate::Target::Relation(_));
+    let replicating = |o: &crate::Operation| matches!(o.job, crate::Job::Relation { .. });
     assert!(!operations.operations.values().any(|o| replicating(o)));
 }
 

@@ -141,7 +141,7 @@ async fn an_hourly_schedule() {
         let operations = view.operations.values();
         assert_eq!(
             operations
-                .filter(|o| o.verb.as_ref() == "create" && o.quiet)
+                .filter(|o| o.verb() == "create" && o.quiet)
                 .count(),
             0
         );

@@ -1,0 +1,224 @@
+//! What operations do.
+//!
+//! A job has all that it takes as fields, its target among them, so that a job that was cut short is begun again from its row
+//! alone. What cannot be cannot be written; a row that says anything else is damaged, and is not read as a job that is done.
+
+use crate::name::{Name, ReplicationName, SnapshotName, Target};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What has a volume of the engine behind it, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Container {
+    /// A NetApp volume.
+    Volume(Name),
+    /// A Filestore instance.
+    Instance(Name),
+}
+
+impl Container {
+    /// As an operation's target.
+    pub fn target(&self) -> Target {
+        match self {
+            Container::Volume(name) => Target::Volume(name.clone()),
+            Container::Instance(name) => Target::Instance(name.clone()),
+        }
+    }
+}
+
+/// See the module's head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Job {
+    /// Has the data path take over a pool.
+    CreatePool(Name),
+    /// Has the data path take over what was changed of a pool.
+    UpdatePool(Name),
+    /// Has the data path forget a pool.
+    DeletePool(Name),
+    /// Nothing: there is one machine.
+    SwitchPool(Name),
+    /// Makes it on the node.
+    Create(Container),
+    /// Has the node and the data path take over what was changed of it.
+    Update {
+        /// Which.
+        of: Container,
+        /// The engine's capacity is another.
+        capacity: bool,
+        /// The root's permission bits were given.
+        mode: bool,
+    },
+    /// Deletes it on the node, with its snapshots.
+    Delete(Container),
+    /// Makes it what it was.
+    Revert {
+        /// Which.
+        of: Container,
+        /// The snapshot's bare id.
+        snapshot: Arc<str>,
+    },
+    /// Copies what a clone shares.
+    Split(Name),
+    /// Takes a snapshot.
+    TakeSnapshot(SnapshotName),
+    /// Has the node take over what was changed of a snapshot.
+    UpdateSnapshot {
+        /// Which.
+        name: SnapshotName,
+        /// Its label for replication is another.
+        label: bool,
+    },
+    /// Renames a snapshot on the node.
+    RenameSnapshot {
+        /// What it is called now.
+        name: SnapshotName,
+        /// The bare id that it had.
+        from: Arc<str>,
+    },
+    /// Deletes a snapshot on the node.
+    DeleteSnapshot(SnapshotName),
+    /// Nothing: a relationship's rows have been changed, and what goes on is the relationship's own.
+    Replicate {
+        /// As NetApp Volumes calls it.
+        name: ReplicationName,
+        /// What was done.
+        verb: ReplicationVerb,
+    },
+    /// The same, asked for in ONTAP's words: these are no operations, and in no catalog.
+    Relation {
+        /// `snapmirror create`
+        command: Arc<str>,
+        /// The one thing that it is about.
+        target: Arc<str>,
+    },
+}
+
+/// What NetApp Volumes does to replications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplicationVerb {
+    /// Make it, with the volume that it copies into.
+    Create,
+    /// Change its description, labels or schedule.
+    Update,
+    /// End it; both volumes stay.
+    Delete,
+    /// Make the destination writable.
+    Stop,
+    /// Make the destination a copy again.
+    Resume,
+    /// Copy in the other direction.
+    Reverse,
+    /// Copy now.
+    Sync,
+}
+
+impl ReplicationVerb {
+    /// The API's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReplicationVerb::Create => "create",
+            ReplicationVerb::Update => "update",
+            ReplicationVerb::Delete => "delete",
+            ReplicationVerb::Stop => "stop",
+            ReplicationVerb::Resume => "resume",
+            ReplicationVerb::Reverse => "reverseDirection",
+            ReplicationVerb::Sync => "sync",
+        }
+    }
+}
+
+impl Job {
+    /// What it changes.
+    pub fn target(&self) -> Target {
+        match self {
+            Job::CreatePool(name)
+            | Job::UpdatePool(name)
+            | Job::DeletePool(name)
+            | Job::SwitchPool(name) => Target::Pool(name.clone()),
+            Job::Create(of) | Job::Update { of, .. } | Job::Delete(of) | Job::Revert { of, .. } => {
+                of.target()
+            }
+            Job::Split(name) => Target::Volume(name.clone()),
+            Job::TakeSnapshot(name)
+            | Job::UpdateSnapshot { name, .. }
+            | Job::RenameSnapshot { name, .. }
+            | Job::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
+            Job::Replicate { name, .. } => Target::Replication(name.clone()),
+            Job::Relation { target, .. } => Target::Relation(Arc::clone(target)),
+        }
+    }
+
+    /// What it does to that, in the API's word.
+    pub fn verb(&self) -> &str {
+        match self {
+            Job::CreatePool(_) | Job::Create(_) | Job::TakeSnapshot(_) => "create",
+            Job::UpdatePool(_) | Job::Update { .. } | Job::UpdateSnapshot { .. } => "update",
+            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_) => "delete",
+            Job::SwitchPool(_) => "switch",
+            Job::Revert { .. } => "revert",
+            Job::Split(_) => "split",
+            Job::RenameSnapshot { .. } => "rename",
+            Job::Replicate { verb, .. } => verb.as_str(),
+            Job::Relation { command, .. } => command,
+        }
+    }
+
+    /// Its target goes.
+    pub(crate) fn deletes(&self) -> bool {
+        matches!(
+            self,
+            Job::DeletePool(_) | Job::Delete(_) | Job::DeleteSnapshot(_)
+        )
+    }
+
+    /// Whether running it once more, when it was done and answered long ago, changes nothing. A second revert would take
+    /// away what was written after the first, and a mode set again what a client made of it.
+    pub(crate) fn repeatable(&self) -> bool {
+        match self {
+            Job::CreatePool(_)
+            | Job::UpdatePool(_)
+            | Job::DeletePool(_)
+            | Job::Create(_)
+            | Job::Update { mode: false, .. }
+            | Job::Delete(_)
+            | Job::TakeSnapshot(_)
+            | Job::UpdateSnapshot { .. }
+            | Job::DeleteSnapshot(_) => true,
+            Job::Update { mode: true, .. }
+            | Job::SwitchPool(_)
+            | Job::Revert { .. }
+            | Job::Split(_)
+            | Job::RenameSnapshot { .. }
+            | Job::Replicate { .. }
+            | Job::Relation { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Place;
+
+    #[test]
+    fn what_is_no_job_is_not_read_as_one() {
+        let name = Place::new("p", "l").name("v");
+        let job = Job::Update {
+            of: Container::Volume(name),
+            capacity: true,
+            mode: false,
+        };
+        let text = serde_json::to_string(&job).unwrap();
+        assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
+        for (from, to) in [
+            ("Update", "Shrink"),
+            ("capacity", "size"),
+            ("true", "\"capacity,mode\""),
+            ("Volume", "Pool"),
+        ] {
+            let other = text.replacen(from, to, 1);
+            assert_ne!(other, text);
+            assert!(serde_json::from_str::<Job>(&other).is_err(), "{other}");
+        }
+    }
+}
