@@ -1,5 +1,5 @@
-//! What the constants of frame pool, cache, log and device stand on: prints what
-//! each costs on this machine.
+//! What the constants of frame pool, cache, log and device are derived from: prints what each
+//! costs on this machine.
 //!
 //! `cargo bench -p weir-store --bench io -- [FOLDER] [NAME...]`: FOLDER (default:
 //! the system's temporary folder) decides which disk is measured; the names are

@@ -14,17 +14,17 @@
 //! A crash before the end of step 4 leaves the consistency point before, and the
 //! log from *its* cut on; a crash after it leaves this one. Log space and blocks
 //! that it released are handed out only after step 4, the blocks only when in
-//! addition nobody reads through an older root ([`RootLife`]).
+//! addition no reader uses an older root ([`RootLife`]).
 //!
 //! Because slot and mirror are never being written at the same time, a crash
 //! tears at most one of them. Both of a slot being damaged is therefore proof of
 //! damage at rest, and opening says so: what it falls back to may lack
 //! acknowledged data that was not in the log.
 //!
-//! **Poisoning.** After a failed write or flush nobody knows what the device
-//! holds, and after a violated invariant nobody knows what memory does. The aggregate
-//! then writes no further record of the log and no superblock before a restart, which
-//! begins at the last superblock that really is on the device.
+//! **Poisoning.** After a failed write or flush the contents of the device are unknown, and
+//! after a violated invariant those of memory are. The aggregate then writes no further record
+//! of the log and no superblock before a restart, which begins at the last superblock that
+//! really is on the device.
 
 mod files;
 mod open;
@@ -58,11 +58,11 @@ pub use open::{Finding, Inspection, Replay};
 /// What an aggregate needs from its surroundings.
 #[derive(Clone)]
 pub struct Env {
-    /// Page frames.
+    /// The pool that cache, log and consistency points take page frames from.
     pub pool: Arc<FramePool>,
-    /// Time.
+    /// The source of time; a simulated one in tests.
     pub clock: Arc<dyn Clock>,
-    /// Randomness, for identities.
+    /// Source of the random identities of aggregate and log.
     pub rng: Arc<dyn Rng>,
 }
 
@@ -75,7 +75,7 @@ struct Current {
     next: Generation,
 }
 
-/// An open aggregate.
+/// An open aggregate: device, intent log, block cache and allocator.
 pub struct Aggregate {
     id: AggregateId,
     log_id: LogId,
@@ -92,7 +92,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// The aggregate's identity.
+    /// The identity that the aggregate was given at random when it was created.
     pub fn id(&self) -> AggregateId {
         self.id
     }
@@ -102,27 +102,27 @@ impl Aggregate {
         &self.device
     }
 
-    /// The intent log.
+    /// The intent log, open for appending.
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
 
-    /// The block cache.
+    /// The cache of the device's blocks.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// The page frames.
+    /// The pool of [`Env`] that page frames come from.
     pub fn pool(&self) -> &Arc<FramePool> {
         &self.env.pool
     }
 
-    /// The allocator.
+    /// The allocator of the device's blocks.
     pub fn space(&self) -> &Arc<Space> {
         &self.space
     }
 
-    /// The clock.
+    /// The clock of [`Env`], simulated in tests.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.env.clock
     }
@@ -178,7 +178,7 @@ impl Aggregate {
 
     /// Makes a consistency point durable: `root` is the aggregate's tree, and the
     /// log's records before `cut` are contained in it. Blocks until it is done,
-    /// and answers what readers of the new roots have to hold.
+    /// and returns what readers of the new roots have to hold.
     ///
     /// # Errors
     /// Any failure poisons the aggregate. The consistency point may or may not be
@@ -316,7 +316,7 @@ impl Aggregate {
     }
 }
 
-/// See [`Aggregate::source`].
+/// Reads nodes and waits for the device: see [`Aggregate::source`].
 #[derive(Clone, Copy)]
 pub struct Blocking<'a>(&'a Cache);
 

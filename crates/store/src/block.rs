@@ -1,10 +1,10 @@
 //! The pointer to a block: where it is, which consistency point wrote it, and
 //! what its contents must add up to.
 //!
-//! The checksum stands in the pointer, not in the block, so a block that was
-//! written to the wrong place, or not at all, is noticed as surely as one whose
-//! bits rotted. The birth number tells two blocks at the same address apart
-//! (addresses are reused) and bounds what a snapshot shares.
+//! The checksum is stored in the pointer, not in the block, so a block that was written to
+//! the wrong place, or not at all, is detected as surely as one whose bits rotted. The
+//! birth number tells two blocks at the same address apart (addresses are reused) and
+//! bounds what a snapshot shares.
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Generation};
 

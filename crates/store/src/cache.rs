@@ -1,14 +1,13 @@
 //! The block cache: what was read from or written to the device, by address.
 //!
-//! **Identity.** Addresses are reused, so a page answers only to the pointer that
-//! names both its address and its birth. A lookup by an old pointer misses.
+//! **Identity.** Addresses are reused, so a lookup finds a page only by a pointer that names both
+//! its address and its birth. A lookup by an old pointer misses.
 //!
 //! **Memory.** The cache has no size of its own: it keeps what it is given for as
-//! long as the frame pool has room, and gives clean pages back when somebody
-//! needs a frame ([`Cache::alloc`]). So dirty pages of the overlay and cached
-//! pages share one budget without a division between them that would have to be
-//! guessed. A page that anybody else holds (a reply being sent, an operation
-//! about to be retried) is not evicted, since that would free nothing.
+//! long as the frame pool has room, and frees clean pages when a caller needs a frame
+//! ([`Cache::alloc`]). So dirty pages of the overlay and cached pages share one budget without a
+//! division between them that would have to be guessed. A page that has another holder (a reply
+//! being sent, an operation about to be retried) is not evicted, since that would free nothing.
 //!
 //! **Replacement** is S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all
 //! you need for cache eviction", SOSP 2023): new pages pass through a small queue
@@ -21,14 +20,13 @@
 //! takes a lock once a group.
 //!
 //! **Reading.** [`Cache::fetch`] joins neighbouring blocks into one device read,
-//! and waits for a read in flight instead of repeating it. Whoever started a read
-//! may be cancelled (its connection closed); those who joined then try
-//! themselves. Every block is verified when it was read, and a failed read of
-//! several blocks is repeated block by block, so that one bad block does not take
-//! its neighbours with it.
+//! and waits for a read in flight instead of repeating it. The task that started a read may be
+//! cancelled (its connection closed); the tasks that joined it then read the block themselves.
+//! Every block is verified when it was read, and a failed read of several blocks is repeated block
+//! by block, so that one bad block does not take its neighbours with it.
 //!
-//! **Reading ahead.** [`Cache::read_ahead`] fetches blocks that nobody has asked for yet,
-//! within a share of the memory (see `cache/ahead.rs`).
+//! **Reading ahead.** [`Cache::read_ahead`] fetches blocks before a request asks for them, within a
+//! share of the memory (see `cache/ahead.rs`).
 
 mod ahead;
 mod load;
@@ -58,14 +56,14 @@ const SHARDS: usize = 64;
 /// 64 KiB.
 const GROUP_BITS: u32 = 4;
 
-/// Most pages given back at a time: the next allocations then need no search.
+/// Most pages evicted at a time: the next allocations then need no search.
 const EVICT_BATCH: usize = 32;
 
 /// But no more than one page in this many of a shard, or a small shard would be
 /// emptied whatever its pages are worth.
 const EVICT_SHARE: usize = 16;
 
-/// Queue entries looked at under one lock.
+/// Queue entries examined under one lock.
 const SEARCH: usize = 256;
 
 #[repr(align(64))]
@@ -88,9 +86,9 @@ pub struct CacheStats {
     pub hits: u64,
     /// Lookups that did not.
     pub misses: u64,
-    /// Pages held.
+    /// Pages in memory now.
     pub pages: usize,
-    /// Blocks read ahead of requests.
+    /// Blocks that read-ahead has fetched.
     pub ahead: u64,
     /// Of those, how many were dropped without having been asked for.
     pub ahead_wasted: u64,
@@ -144,8 +142,8 @@ impl Cache {
 
     /// The pages of `count` blocks that follow one another from `first` on and were
     /// born together, in order: as [`Cache::get`] for each, at a fraction of the
-    /// cost. `each` is called under a lock and must not come back to the cache. Returns how
-    /// many of them were read ahead and are looked up for the first time.
+    /// cost. `each` is called under a lock and must not come back to the cache. Returns how many of
+    /// them were read ahead and are found for the first time.
     pub fn get_run(
         &self,
         first: BlockAddr,
@@ -183,14 +181,14 @@ impl Cache {
                 return Some(frame);
             }
             if self.evict() == 0 {
-                // Somebody may have returned a frame during the search.
+                // Another thread may have returned a frame during the search.
                 return self.pool.alloc(class);
             }
         }
     }
 
-    /// Gives some clean pages back to the pool; answers how many. 0 only if no
-    /// page can be given back.
+    /// Returns the frames of some clean pages to the pool, and how many as the result: 0 only if no
+    /// page can be evicted.
     fn evict(&self) -> usize {
         let mut victims = Vec::with_capacity(EVICT_BATCH);
         // First by merit, for as long as two visits to each shard; then whatever
@@ -213,7 +211,7 @@ impl Cache {
 
     /// Drops the pages of `count` blocks from `addr` on: their contents are void.
     pub fn forget(&self, addr: BlockAddr, count: u64) {
-        // Saturates: likewise.
+        // Saturates: an address from the disk.
         for n in addr.0..addr.0.saturating_add(count) {
             let page = self.shard(BlockAddr(n)).lock().remove(n);
             drop(page);

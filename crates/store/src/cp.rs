@@ -9,9 +9,8 @@
 //! and it writes to no block that the last durable consistency point refers to.
 //! So at any moment a crash leaves that one intact.
 //!
-//! A consistency point that fails cannot be taken back: the allocator already
-//! counts it as written. It poisons the aggregate, and the next start begins at
-//! the last durable one.
+//! A consistency point that fails cannot be undone: the allocator already counts it as written. It
+//! poisons the aggregate, and the next start begins at the last durable one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +42,7 @@ const MEMORY_SHARE: usize = 64;
 pub struct Run {
     /// The first of them.
     pub addr: BlockAddr,
-    /// How many.
+    /// Number of consecutive blocks, all with this birth.
     pub count: u32,
     /// The consistency point that wrote them.
     pub birth: Generation,
@@ -55,10 +54,10 @@ pub struct CpWriter {
     generation: Generation,
     /// Reserved for nodes: the next block and how many are left.
     node_space: (BlockAddr, u32),
-    /// Nodes that stand next to each other and are not being written yet.
+    /// Nodes with consecutive blocks that are not being written yet.
     node_run: Option<(BlockAddr, Vec<Frame>)>,
-    /// The same of other blocks. Small files are given their blocks behind one another: a
-    /// write for each would cost more than everything else that is done for it.
+    /// The same of other blocks. Small files get consecutive blocks: a write for each would cost
+    /// more than everything else that is done for it.
     data_run: Option<(BlockAddr, Vec<Frame>)>,
     flight: VecDeque<(Io<()>, usize)>,
     in_flight: usize,
@@ -105,9 +104,9 @@ impl CpWriter {
         self.generation
     }
 
-    /// Ends a part of the consistency point whose roots are to be told from what
-    /// follows by the birth of their blocks: a snapshot was made here. What is written
-    /// from now on has a later birth. The parity stays: it chooses the superblock's slot.
+    /// Ends a part of the consistency point whose roots are to be distinguished from what follows
+    /// by the birth of their blocks: a snapshot was made here. What is written from now on has a
+    /// later birth. The parity stays: it chooses the superblock's slot.
     ///
     /// # Errors
     /// [`StoreError::Format`] if there are no more numbers.
@@ -166,9 +165,9 @@ impl CpWriter {
         self.unused.push((addr, count));
     }
 
-    /// Writes `frames` to blocks that [`CpWriter::alloc`] answered, sooner or later: what
-    /// stands next to each other is written together. Waits while too much is in flight; the
-    /// data is durable when the consistency point is.
+    /// Queues `frames` for blocks that [`CpWriter::alloc`] returned: consecutive blocks
+    /// are written together. Waits while too much is in flight; the data is durable when
+    /// the consistency point is.
     ///
     /// # Errors
     /// That of an earlier write; the consistency point has failed then.
@@ -217,8 +216,7 @@ impl CpWriter {
         self.retain = newest;
     }
 
-    /// What was replaced but is still referred to by a snapshot: for its dead
-    /// list.
+    /// What was replaced but is still referred to by a snapshot: for its deadlist.
     pub fn take_retained(&mut self) -> Vec<Run> {
         std::mem::take(&mut self.retained)
     }
@@ -245,7 +243,7 @@ impl CpWriter {
         }
     }
 
-    /// Frees blocks whatever their birth: those of a dead list.
+    /// Frees blocks whatever their birth: those of a deadlist.
     pub fn release(&mut self, run: Run) {
         let retain = self.retain.take();
         let foreign = std::mem::replace(&mut self.foreign, Generation(0));
@@ -278,8 +276,8 @@ impl CpWriter {
         Ok(())
     }
 
-    /// Nothing is allocated any more: gives back what was taken too much, and
-    /// takes what became free out of the image. Answers the latter.
+    /// Ends allocation: releases the blocks that were reserved but not used, takes the freed ones
+    /// out of the image, and returns the latter.
     pub(crate) fn close_allocation(&mut self) -> Result<Vec<(BlockAddr, u32)>, StoreError> {
         let (addr, left) = std::mem::take(&mut self.node_space);
         if left > 0 {
@@ -294,7 +292,7 @@ impl CpWriter {
         Ok(ripening)
     }
 
-    /// It has become durable, or has failed and is answered for.
+    /// It has become durable, or its failure has poisoned the aggregate.
     pub(crate) fn done(mut self) {
         let left = self.retained.len();
         invariant!(self.agg.guard() => left == 0, "{left} runs of dead blocks are noted nowhere");

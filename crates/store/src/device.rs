@@ -20,10 +20,10 @@ use crate::frame::{Frame, FrameMut};
 
 /// A device of 4 KiB blocks.
 ///
-/// Every call starts the operation and answers a handle at once; operations in
-/// flight at the same time may complete, and become durable, in any order. The
-/// buffers belong to the device until the operation is complete, whether or not
-/// the handle still exists; it has let go of them when the operation completes.
+/// Every call starts the operation and returns a handle at once; operations in flight at the
+/// same time may complete, and become durable, in any order. The buffers belong to the device
+/// until the operation is complete, whether or not the handle still exists; it has released them
+/// when the operation completes.
 pub trait Device: Send + Sync {
     /// Reads as many blocks as `into` has frames, from `addr` on. The frames come
     /// back filled; on an error they are gone.
@@ -42,15 +42,15 @@ pub trait Device: Send + Sync {
     /// nothing: the caller must not try again.
     fn flush(&self) -> Io<()>;
 
-    /// Tells the device that `count` blocks from `addr` on are not needed. Their
+    /// Discards `count` blocks from `addr` on, which are not needed. Their
     /// contents are undefined afterwards.
     fn discard(&self, addr: BlockAddr, count: u64) -> Io<()>;
 
     /// Blocks that can be used now.
     fn length(&self) -> u64;
 
-    /// Provisions blocks until at least `blocks` can be used, and answers the new
-    /// length. Does nothing if there are as many already.
+    /// Provisions blocks until at least `blocks` can be used, and returns the new length in blocks.
+    /// Does nothing if there are as many already.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] if the host has no space or the device's

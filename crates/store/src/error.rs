@@ -9,13 +9,13 @@ use weir_base::BlockAddr;
 /// What a device was asked to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoKind {
-    /// [`crate::Device::read`]
+    /// A read: [`crate::Device::read`].
     Read,
-    /// [`crate::Device::write`]
+    /// A write: [`crate::Device::write`].
     Write,
-    /// [`crate::Device::flush`]
+    /// A flush: [`crate::Device::flush`].
     Flush,
-    /// [`crate::Device::discard`]
+    /// A discard: [`crate::Device::discard`].
     Discard,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for IoKind {
 /// several waiters.
 #[derive(Clone, Debug)]
 pub struct IoError {
-    /// The call.
+    /// The call that failed.
     pub kind: IoKind,
     /// First block of the range; 0 for a flush.
     pub addr: BlockAddr,
@@ -80,11 +80,11 @@ impl std::error::Error for IoError {
 /// An error of the store.
 #[derive(Clone, Debug)]
 pub enum StoreError {
-    /// The device failed.
+    /// The device failed: its call and the host's reason.
     Io(IoError),
     /// A block is not what its pointer says.
     Corrupt {
-        /// The block.
+        /// Where the block is on the device.
         addr: BlockAddr,
         /// What is wrong with it.
         what: &'static str,

@@ -1,5 +1,5 @@
-//! The folder that holds an aggregate: which files, whose they are, and who may
-//! use them.
+//! The folder that holds an aggregate: which files it has, which aggregate they belong to, and
+//! which process may use them.
 //!
 //! ```text
 //! DIR/weir.json       what this is: {"magic":"weir-aggregate","format":1,"id":…}
@@ -11,9 +11,9 @@
 //!
 //! A folder is only ever touched if it is Weir's or empty. While an aggregate is
 //! being made the description is called `weir.json.new`; it gets its name last,
-//! so a creation that was interrupted can be told from an aggregate, and begun
-//! again. The identity in both descriptions and in the superblock must be the
-//! same: a log that belongs to another aggregate would be replayed into this one.
+//! so a creation that was interrupted can be distinguished from an aggregate, and begun again. The
+//! identity in both descriptions and in the superblock must be the same: a log that belongs to
+//! another aggregate would be replayed into this one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -37,7 +37,7 @@ const LOG: &str = "log";
 /// What the root of a fresh ext file system contains.
 const LOST_FOUND: &str = "lost+found";
 
-/// What stands in the description files.
+/// What the description files say.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 struct Identity {
     magic: String,
@@ -53,9 +53,9 @@ struct Identity {
 pub enum FileRole {
     /// The description of the folder.
     Identity,
-    /// The aggregate's device.
+    /// The file of the aggregate's device.
     Device,
-    /// The intent log.
+    /// The file of the intent log.
     Log,
     /// The lock of the data folder.
     Lock,
@@ -66,7 +66,7 @@ pub struct Folder {
     data: PathBuf,
     log: PathBuf,
     id: AggregateId,
-    /// Closing them unlocks.
+    /// The lock files of the folders; closing them unlocks.
     _locks: Vec<File>,
 }
 
@@ -78,7 +78,7 @@ impl Folder {
     /// Whether an aggregate has been made in this folder.
     ///
     /// # Errors
-    /// [`StoreError::Format`] if the folder cannot be looked at.
+    /// [`StoreError::Format`] if the folder cannot be read.
     pub fn exists(data: &Path) -> Result<bool, StoreError> {
         let path = data.join(IDENTITY);
         path.try_exists().map_err(|e| refuse(&path, e))

@@ -7,10 +7,9 @@
 //! [`Frame::try_into_mut`], which succeeds for the only holder.
 //!
 //! The arena is one anonymous mapping, reserved up front and touched lazily, so
-//! an idle server is small and a busy one cannot grow past its budget. Beside it
-//! stands one word of bookkeeping a frame: its reference count, which becomes
-//! its link in a free list while nobody holds it. So neither taking, sharing nor
-//! returning a frame allocates.
+//! an idle server is small and a busy one cannot grow past its budget. Beside it is one word of
+//! bookkeeping a frame: its reference count, which becomes its link in a free list while it is
+//! free. So neither taking, sharing nor returning a frame allocates.
 //!
 //! Free lists are sharded by thread, as magazines (Bonwick and Adams: "Magazines
 //! and Vmem", USENIX 2001): a thread takes and returns frames in two short lists of
@@ -24,15 +23,14 @@
 //! several GiB, and half its processor time was the kernel clearing pages.)
 //!
 //! A count of all free frames is kept beside the lists, decremented *before* a list
-//! is searched and incremented *after* a frame was pushed: whoever is admitted by
-//! the count is certain to find a frame, and the share kept back for consistency
-//! points is exact.
+//! is searched and incremented *after* a frame was pushed: a thread that the count admits is
+//! certain to find a frame, and the share kept back for consistency points is exact.
 //!
 //! **Lifetime.** A [`Frame`] is two words: its page and its pool. It holds no
 //! counted reference to the pool (that would be one more contended atomic for
 //! each clone). Instead, dropping the pool closes every list under its lock and
 //! counts what is still out; each late return decrements that number, and
-//! whoever brings it to zero unmaps the arena.
+//! the one that brings it to zero unmaps the arena.
 
 mod ahead;
 
@@ -119,7 +117,7 @@ impl FreshFrames {
 struct FreeList {
     /// Takes and gives; may have any length up to [`MAGAZINE`].
     loaded: Magazine,
-    /// Full or empty.
+    /// Holds [`MAGAZINE`] frames or none.
     spare: Magazine,
     fresh: FreshFrames,
     /// The pool was dropped: returning a frame must be counted.
@@ -209,7 +207,7 @@ impl FramePool {
         // SAFETY: the mapping is HUGE bytes longer than the frames, and `skip` < HUGE.
         let base = unsafe { map.add(skip) };
         #[cfg(target_os = "linux")]
-        // SAFETY: the range lies in the mapping. A refusal of the advice is no error.
+        // SAFETY: the range is inside the mapping. A refusal of the advice is no error.
         unsafe {
             libc::madvise(
                 base.as_ptr().cast(),
@@ -281,8 +279,8 @@ impl FramePool {
             {
                 return Some(inner.hand_out(self.inner, index));
             }
-            // The count promised a frame. It may have been pushed to a list that
-            // this search had passed, never to none.
+            // The count guarantees a frame. It may have been pushed to a list that this search had
+            // passed, never to none.
             at += 1;
         }
     }
@@ -299,7 +297,7 @@ impl FramePool {
         self.inner().total as usize
     }
 
-    /// Frames that nobody holds.
+    /// Frames without a holder.
     pub fn free(&self) -> usize {
         self.inner().free.0.load(Ordering::Relaxed)
     }
@@ -318,7 +316,7 @@ impl Drop for FramePool {
             lists + full + depot.fresh.len() as usize
         };
         let out = inner.total as usize - free;
-        // One more than are out, so that nobody frees the arena under this guard.
+        // One more than are out, so that no return frees the arena under this guard.
         inner.orphans.store(out + 1, Ordering::Relaxed);
         for list in &mut lists {
             list.closed = true;
@@ -384,7 +382,7 @@ impl Inner {
         if let Some(word) = self.words.get(index as usize) {
             word.store(1, Ordering::Relaxed);
         }
-        // SAFETY: `index` is below `total`, so the page lies in the mapping.
+        // SAFETY: `index` is below `total`, so the page is inside the mapping.
         let page = unsafe { self.base.add(index as usize * BLOCK_SIZE) }.cast::<Page>();
         FrameMut { page, pool }
     }
@@ -401,7 +399,7 @@ impl Inner {
         unsafe { self.words.get_unchecked(index) }
     }
 
-    /// Puts a frame that nobody holds back into a list.
+    /// Puts a frame without a holder back into a list.
     ///
     /// # Safety
     /// `pool` is the pool of `page`, the caller held the last reference to the
@@ -445,15 +443,15 @@ impl Inner {
     /// The pool was dropped and the caller owns one of the counted references.
     unsafe fn orphan_returned(pool: NonNull<Inner>) {
         // SAFETY: the count is not zero before this call, so `Inner` is alive.
-        // As with `Arc`, release orders this thread's uses before the end and the
-        // fence orders the end after everybody's.
+        // As with `Arc`, release orders this thread's uses before the end and the fence orders the
+        // end after every thread's.
         if unsafe { pool.as_ref() }
             .orphans
             .fetch_sub(1, Ordering::Release)
             == 1
         {
             fence(Ordering::Acquire);
-            // SAFETY: it came from `Box::leak`, and nobody else refers to it.
+            // SAFETY: it came from `Box::leak`, and nothing else refers to it.
             drop(unsafe { Box::from_raw(pool.as_ptr()) });
         }
     }
@@ -556,15 +554,15 @@ impl Frame {
             .map(|pool| unsafe { pool.as_ref() }.word(self.page))
     }
 
-    /// Whether nobody else holds this frame. Only a `true` lasts, and only for
-    /// an owner who does not hand the frame out meanwhile.
+    /// Whether this is the frame's only holder. Only a `true` lasts, and only for an owner that
+    /// does not hand the frame out meanwhile.
     pub fn is_unique(&self) -> bool {
         // Acquire: what the last other holder read happened before a write that
-        // relies on this answer.
+        // relies on this result.
         self.count().is_some_and(|n| n.load(Ordering::Acquire) == 1)
     }
 
-    /// The frame to write again, if nobody else holds it.
+    /// The frame to write again, if this is its only holder.
     ///
     /// # Errors
     /// The frame itself when it is shared.
@@ -600,8 +598,8 @@ impl Frame {
             let start = run.first()?.page.as_ptr().cast::<u8>();
             // SAFETY: all pages of `run` follow one another in the mapping of one
             // pool, from which the pointer to the first one derives too; `frames`
-            // is borrowed for as long as the slice, so none of them is given back
-            // or written.
+            // is borrowed for as long as the slice, so none of them is returned to
+            // the pool or written.
             Some(unsafe { std::slice::from_raw_parts(start, count * BLOCK_SIZE) })
         })
     }
@@ -617,8 +615,8 @@ impl Clone for Frame {
         if let Some(count) = self.count() {
             // Relaxed, as with `Arc`: the holder cloned from keeps it alive.
             if count.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-                // Two thousand million leaked handles: the count is about to lie,
-                // and going on would be unsound.
+                // Two thousand million leaked handles: the count is about to overflow, and going
+                // on would be unsound.
                 std::process::abort();
             }
         }

@@ -1,11 +1,10 @@
-//! Where the fixed structures of an aggregate stand on its device.
+//! Where the fixed structures of an aggregate are on its device.
 //!
 //! The device is divided into chunks of 128 MiB: as many blocks as one 4 KiB
-//! bitmap has bits. The allocation map and its index stand at fixed places, so
-//! that writing them allocates nothing: a map that had to record its own
-//! allocation would have to be written until nothing changes any more. Each has
-//! two slots and is written to them in turn, because a write that is torn must
-//! not touch what the newest superblock refers to.
+//! bitmap has bits. The allocation map and its index have fixed addresses, so that writing them
+//! allocates nothing: a map that had to record its own allocation would have to be written until
+//! nothing changes any more. Each has two slots and is written to them alternately, because a write
+//! that is torn must not touch what the newest superblock refers to.
 //!
 //! ```text
 //! chunk 0:   0 superblock A   16 superblock B   32 map ×2   34 index ×2   36 …
@@ -39,15 +38,15 @@ const _: () = assert!(MIRROR_AT as u64 + (2 * SUPER_BLOCKS) as u64 <= MIN_BLOCKS
 /// Which of two slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Slot {
-    /// The first.
+    /// The first of two; superblocks of even generations.
     #[default]
     A,
-    /// The second.
+    /// The second of two; superblocks of odd generations.
     B,
 }
 
 impl Slot {
-    /// Both.
+    /// Both slots, `A` first.
     pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
 
     /// The one that is not this.
@@ -59,7 +58,7 @@ impl Slot {
         }
     }
 
-    /// 0 or 1.
+    /// 0 for `A`, 1 for `B`.
     pub fn index(self) -> u32 {
         match self {
             Slot::A => 0,

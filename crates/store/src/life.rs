@@ -1,10 +1,9 @@
 //! How long freed blocks must wait.
 //!
-//! A consistency point frees blocks that the roots before it still refer to. It
-//! may be durable, and yet somebody may be reading through one of those roots.
-//! So each consistency point has a [`RootLife`], which everybody holds who reads
-//! through its roots, and the blocks that the *next* one frees hang on it: they
-//! are given back when the last holder is gone.
+//! A consistency point frees blocks that the roots before it still refer to. It may be durable
+//! while a reader still uses one of those roots. So each consistency point has a [`RootLife`],
+//! which every reader of its roots holds, and the blocks that the *next* one frees belong to it:
+//! they are freed when the last holder drops it.
 //!
 //! A block that consistency point 7 frees can be reached from the roots of 6, and
 //! if it is older, of 5 and 4. So a life also keeps its successor alive: the
@@ -16,8 +15,8 @@ use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::space::Space;
 
-/// The time in which somebody may read through the roots of a consistency point.
-/// Holding it keeps every block that they refer to from being given to others.
+/// The time in which the roots of a consistency point may be read. Holding it keeps every block
+/// that they refer to from being allocated again.
 pub struct RootLife {
     generation: Generation,
     next: OnceLock<Successor>,

@@ -14,10 +14,9 @@
 //! checksums them and writes them. Payload pages are passed by reference all the
 //! way into the device's vectored write.
 //!
-//! **One batch in flight at a time.** That gives up nothing (the next batch
-//! collects meanwhile) and makes recovery exact: at any crash everything before
-//! the last submitted batch is durable, that batch is in any mixture of old and
-//! new sectors, and nothing behind it was ever written.
+//! **One batch in flight at a time.** That costs nothing (the next batch collects meanwhile) and
+//! makes recovery exact: at any crash everything before the last submitted batch is durable, that
+//! batch is in any mixture of old and new sectors, and nothing behind it was ever written.
 //!
 //! **Positions** count blocks since the log's creation and never wrap; the slot
 //! in the ring is the position modulo its size. Each batch's head names its own
@@ -31,25 +30,23 @@
 //! segment reached is a head: how recovery finds later batches without reading
 //! the whole ring.
 //!
-//! **End or damage?** Recovery stops at the first batch that is not whole. By
-//! the rule of one in flight that is the end, unless a head exists whose
-//! predecessor *ended beyond* the place where recovery stopped: such a batch was
-//! only submitted after everything up to there was durable, so acknowledged
-//! data was damaged, and recovery says so instead of dropping it silently.
-//! (A damaged *last* batch cannot be told from a torn one by anybody.)
+//! **End or damage?** Recovery stops at the first batch that is not whole. By the rule of one in
+//! flight this is the end, unless a head exists whose predecessor *ended beyond* the place where
+//! recovery stopped: such a batch was only submitted after everything up to there was durable, so
+//! acknowledged data was damaged, and recovery says so instead of dropping it silently. (A damaged
+//! *last* batch cannot be distinguished from a torn one.)
 //!
 //! **Dead branches.** A torn batch leaves a head and pages behind that a later
 //! crash could, by overwriting just the right sectors with the same data, make
-//! whole again, and with it operations of a dead server whose reserved blocks
-//! have new owners. So each recovery first writes an empty batch at the end, and
-//! the log is usable only when that is durable: it overwrites the torn head, or,
-//! if that stands at the next segment's start, moves the end away from where it
-//! claims to continue.
+//! whole again, and with it operations of a dead server whose reserved blocks have new owners by
+//! then. So each recovery first writes an empty batch at the end, and the log is usable only when
+//! that is durable: it overwrites the torn head, or, if that is at the next segment's start, moves
+//! the end away from where it claims to continue.
 //!
 //! **Failure.** A failed write poisons the log: nothing further is accepted or
-//! acknowledged, and the write is never tried again, because nobody knows what
-//! the device did with it. So does an invariant of the aggregate that does not hold: no
-//! batch is written any more, and what is queued was never acknowledged.
+//! acknowledged, and the write is never tried again, because it is unknown what the device did with
+//! it. So does an invariant of the aggregate that does not hold: no batch is written any more, and
+//! what is queued was never acknowledged.
 
 mod format;
 mod prepare;
@@ -98,8 +95,8 @@ const _: () = assert!(
     HEAD + RECORD_HEAD + MAX_RECORD_META + 1024 * PAGE_SUM <= MAX_META_BLOCKS as usize * BLOCK_SIZE
 );
 
-/// Identity of a log: 128 random bits that no client knows, so that a payload
-/// page cannot be made to look like a batch.
+/// Identity of a log: 128 random bits that no client knows, so that a client cannot forge a batch
+/// in a payload page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub [u8; 16]);
 
@@ -119,10 +116,10 @@ impl fmt::Display for LogPos {
     }
 }
 
-/// A boundary between batches: records before `next` lie before `pos`.
+/// A boundary between batches: records before `next` are stored before `pos`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LogCut {
-    /// Where replay begins.
+    /// The position at which replay begins.
     pub pos: LogPos,
     /// The LSN of the first record there.
     pub next: Lsn,
@@ -213,11 +210,11 @@ pub enum LogError {
         /// A batch that was written after it was durable.
         later: LogPos,
     },
-    /// The log contradicts itself or the place that recovery was told.
+    /// The log contradicts itself or the cut that recovery was given.
     Inconsistent {
-        /// Where.
+        /// The position of the contradiction.
         at: LogPos,
-        /// How.
+        /// The contradiction, as a message.
         what: &'static str,
     },
     /// No page frame was free to read into.
@@ -267,9 +264,9 @@ impl From<LogError> for StoreError {
 
 /// Records that go out in one write, laid out as they are written but for the head.
 ///
-/// Whoever appends lays its record out and computes the checksums of its pages: the
-/// log's thread is one, and while it computes nothing is being written. What was
-/// allocated for a record is given back by the thread that allocated it.
+/// The appending thread lays its record out and computes the checksums of its pages: there is one
+/// log thread, and while it computes nothing is being written. Memory that was allocated for a
+/// record is freed by the thread that allocated it.
 #[derive(Default)]
 struct Batch {
     pos: LogPos,
@@ -278,7 +275,7 @@ struct Batch {
     records: u32,
     /// Of each record its lengths and its meta.
     body: Vec<u8>,
-    /// The pages' checksums, which stand behind that.
+    /// The pages' checksums, which follow the body.
     sums: Vec<u8>,
     frames: Vec<Frame>,
 }
@@ -377,7 +374,7 @@ thread_local! {
     static GATHERING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-/// See [`Log::gather`].
+/// Defers the log thread's wake-up until it is dropped: see [`Log::gather`].
 #[must_use = "records are gathered only while it lives"]
 pub struct Gather<'a> {
     log: &'a Log,
@@ -534,7 +531,7 @@ impl Log {
         Ok(Arc::new(log))
     }
 
-    /// Queues a record and answers its LSN. Never waits for the device.
+    /// Queues a record and returns its LSN. Never waits for the device.
     ///
     /// # Errors
     /// See [`AppendError`]; the record is dropped then.
@@ -646,7 +643,7 @@ impl Log {
     }
 
     /// Puts a boundary between all records appended so far and all later ones.
-    /// The caller sees to it that nobody appends meanwhile what belongs before.
+    /// The caller makes sure that no other thread meanwhile appends what belongs before it.
     pub fn cut(&self) -> LogCut {
         let mut q = self.shared.queue.lock();
         q.close();
@@ -692,8 +689,8 @@ impl Log {
         self.shared.progress.poisoned().is_some()
     }
 
-    /// What stops the log when it is set, at once for who appends, and before the next
-    /// batch for who waits.
+    /// What stops the log when it is set: appending threads at once, waiting ones
+    /// before the next batch.
     pub fn guard(&self) -> &Arc<Poison> {
         self.shared.progress.guard()
     }

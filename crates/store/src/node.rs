@@ -2,11 +2,10 @@
 //!
 //! A node is read far more often than it is written, and read in place: the
 //! search runs over the bytes as they came from the device, with no decoding
-//! and no allocation. So keys have one fixed width and stand in a sorted array
-//! of slots at the front; what varies in length (a leaf's values) grows from
-//! the back of the block. Prefix compression would raise the fan-out of
-//! interior nodes from 110 to perhaps 160, which saves no level at the sizes
-//! this is made for, and would cost a decoding step a comparison.
+//! and no allocation. So keys have one fixed width and are stored in a sorted array of slots at the
+//! front; what varies in length (a leaf's values) grows from the back of the block. Prefix
+//! compression would raise the fan-out of interior nodes from 110 to perhaps 160, which saves no
+//! level at the sizes this is made for, and would cost a decoding step a comparison.
 //!
 //! ```text
 //! 0   magic "WNOD"            8   tree u64
@@ -45,26 +44,26 @@ pub const NODE_CAPACITY: usize = BLOCK_SIZE - HEADER;
 // Splitting in halves needs room for at least three of the largest records.
 const _: () = assert!(3 * (LEAF_SLOT + MAX_VALUE) <= NODE_CAPACITY);
 
-/// The key of a record: an inode's number, the kind of record, and a number
-/// whose meaning depends on the kind. Ordered in that order.
+/// The key of a record: an inode's number, the kind of record, and a number that means something
+/// else for each kind. Ordered by ino, kind, sub.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key {
     /// Inode number, or 0 for what belongs to the tree as a whole.
     pub ino: u64,
-    /// Kind of record.
+    /// Kind of record, defined by the tree's user.
     pub kind: u8,
     /// Directory cookie, file block, …
     pub sub: u64,
 }
 
 impl Key {
-    /// The least key.
+    /// The least key: all parts 0.
     pub const MIN: Key = Key {
         ino: 0,
         kind: 0,
         sub: 0,
     };
-    /// The greatest key.
+    /// The greatest key: all parts at their maximum.
     pub const MAX: Key = Key {
         ino: u64::MAX,
         kind: u8::MAX,
@@ -105,9 +104,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// A view of a node's bytes whose header has been checked: the slots lie inside
-/// the block. Values and order are checked where they are used, or all at once
-/// by [`NodeView::validate`].
+/// A view of a node's bytes, its header checked: the slots are inside the block. Values and order
+/// are checked where they are used, or all at once by [`NodeView::validate`].
 #[derive(Clone, Copy)]
 pub struct NodeView<'a> {
     bytes: &'a [u8; BLOCK_SIZE],
@@ -156,7 +154,7 @@ impl<'a> NodeView<'a> {
         self.level
     }
 
-    /// Number of slots.
+    /// Number of slots in use.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
@@ -184,7 +182,7 @@ impl<'a> NodeView<'a> {
         Key::decode(&take(self.bytes, self.slot_at(index)))
     }
 
-    /// Number of slots whose key is not greater than `key`.
+    /// Number of slots with a key not greater than `key`.
     #[inline]
     pub fn rank(&self, key: &Key) -> usize {
         // The number of rounds depends on the count alone, and each round's
@@ -216,7 +214,7 @@ impl<'a> NodeView<'a> {
         )))
     }
 
-    /// Where in the block the value of a leaf's slot lies.
+    /// Where in the block the value of a leaf's slot is stored.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] if this is no leaf, has no such slot, or the value

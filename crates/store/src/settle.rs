@@ -2,12 +2,12 @@
 //!
 //! A flush takes about as long for one write as for a hundred, and one at a time is in
 //! flight in the device anyway. So a thread takes whatever has gathered, writes it, and
-//! flushes once for all of it; what comes meanwhile is the next turn's, and its writing
-//! begins while the flush runs. The thread does this and nothing else, so that no flush
-//! waits for an event loop to come round: under load that takes milliseconds.
+//! flushes once for all of it; what comes meanwhile belongs to the next flush, and its writing
+//! begins while this one runs. The thread does this and nothing else, so that no flush waits for an
+//! event loop to come round: under load that takes milliseconds.
 //!
 //! What is in flight is bounded as for a consistency point: the device moves no more with
-//! more of it, and writes of the intent log, for which everybody waits, queue up behind.
+//! more of it, and writes of the intent log, for which clients wait, queue up behind.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,7 +46,7 @@ struct Queue {
     stop: bool,
 }
 
-/// What one request has to write, and who is told when it is durable.
+/// What one request has to write, and the handle that is completed when it is durable.
 struct Job {
     pieces: VecDeque<Piece>,
     result: Result<(), IoError>,
@@ -112,7 +112,7 @@ impl Turn {
 }
 
 impl Settler {
-    /// Starts the thread.
+    /// Starts the thread that writes and flushes.
     ///
     /// # Errors
     /// If the system gives none.
@@ -136,8 +136,8 @@ impl Settler {
         })
     }
 
-    /// Writes these pieces. What is answered is complete when they are durable; if one of
-    /// them fails, or the flush, nothing is known about any.
+    /// Writes these pieces. The handle is complete when they are durable; if one of them fails, or
+    /// the flush, nothing is known about any.
     pub fn settle(&self, pieces: VecDeque<Piece>) -> Io<()> {
         let (done, io) = Io::pair();
         self.shared.queue.lock().waiting.push(Job {
@@ -155,10 +155,10 @@ impl Drop for Settler {
         self.shared.queue.lock().stop = true;
         self.shared.work.notify_one();
         if let Some(thread) = self.thread.take() {
-            // Whoever is told may have held the last reference: the thread cannot wait
-            // for itself.
+            // The notified waiter may have held the last reference: the thread
+            // cannot wait for itself.
             if thread.thread().id() != std::thread::current().id() {
-                // A panic there has ended the process, or told everybody of an error.
+                // A panic there has ended the process, or completed every handle with an error.
                 let _ = thread.join();
             }
         }

@@ -13,12 +13,11 @@
 //!
 //! and nothing on the way depends on when a map page is written.
 //!
-//! Map pages and the index over them stand at fixed places with two slots each
-//! ([`crate::layout`]), and their checksums in the index and the superblock: one
-//! chain from the superblock down. They are loaded when first needed: start-up
-//! reads the index only, a block for each 31 GiB. A map takes 8 KiB of memory
-//! (640 MiB for 10 TiB, were all kept), so beyond [`KEPT_MAPS`] a checkpoint drops
-//! those that the last one has not used and that say no more than their page does.
+//! Map pages and the index over them have fixed addresses with two slots each ([`crate::layout`]),
+//! and their checksums in the index and the superblock: one chain from the superblock down. They
+//! are loaded when first needed: start-up reads the index only, a block for each 31 GiB. A map
+//! takes 8 KiB of memory (640 MiB for 10 TiB, were all kept), so beyond [`KEPT_MAPS`] a checkpoint
+//! drops those that the last one has not used and that say no more than their page does.
 //!
 //! **Where to allocate** follows WAFL ("File System Design for an NFS File
 //! Server Appliance", 1994, and "Algorithms and Data Structures for Efficient
@@ -29,12 +28,11 @@
 //! on the device.
 //!
 //! **Admission.** Blocks are allocated when a consistency point is written, long
-//! after the write was accepted. So the overlay *promises* itself what it is
-//! going to need; foreground promises and reservations leave a floor of free
-//! blocks, which consistency points (deletions, above all, need blocks to free
-//! blocks) may use. All of this counts provisioned blocks only: the host's disk
-//! being full shows as "no space" at admission, not as a failed consistency
-//! point.
+//! after the write was accepted. So the overlay reserves what it is going to need, as a number of
+//! blocks without addresses (a *promise*); foreground promises and reserved blocks leave a floor of
+//! free blocks, which consistency points (deletions, above all, need blocks to free blocks) may
+//! use. All of this counts provisioned blocks only: the host's disk being full shows as "no space"
+//! at admission, not as a failed consistency point.
 
 mod bitmap;
 mod check;
@@ -62,14 +60,14 @@ use index::Entry;
 pub use check::{Mismatch, Usage};
 
 /// Shorter runs than this are passed over while there are longer ones: 32 KiB.
-/// Eyeballed; extents hold 32 blocks, and short runs fragment them.
+/// Estimated; extents hold 32 blocks, and short runs fragment them.
 const LEAST_RUN: u32 = 8;
 /// The device grows by an eighth, but by no less than this (128 MiB) …
 const LEAST_STEP: u64 = 32_768;
 /// … and no more than this (1 GiB): fallocate takes milliseconds for it.
 const MOST_STEP: u64 = 262_144;
-/// How long who must not wait tries for the allocator's lock: it is held for a few
-/// microseconds, but while a map page is read.
+/// How long a caller that must not wait tries for the allocator's lock: it is held for a few
+/// microseconds, except while a map page is read.
 const BRIEFLY: Duration = Duration::from_micros(100);
 /// The smallest step worth growing by when a larger one is refused: 1 MiB.
 const LEAST_GROWTH: u64 = 256;
@@ -81,20 +79,20 @@ const KEPT_MAPS: usize = if cfg!(test) { 0 } else { 1024 };
 /// What blocks are for; each has its own place on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
-    /// File contents.
+    /// Contents of files, in the data cursor's chunk.
     Data,
-    /// Tree nodes.
+    /// Tree nodes, in the node cursor's chunk.
     Meta,
 }
 
 /// How full the device is, in blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Provisioned now.
+    /// Blocks that the device has now.
     pub total: u64,
     /// Provisioned and not busy.
     pub free: u64,
-    /// Promised to the overlay.
+    /// Reserved for the overlay, without addresses: [`Space::promise`].
     pub promised: u64,
     /// Kept for consistency points.
     pub floor: u64,
@@ -271,9 +269,9 @@ impl Space {
     }
 
     /// Takes `want` blocks for file data, in at most `most` runs, out of as many that the
-    /// caller has had [promised](Space::promise): all of them or none. For who must not
-    /// wait: `None` if a map page would have to be read first, if the allocator is busy, or
-    /// if what is free is too scattered.
+    /// caller has had [promised](Space::promise): all of them or none. For callers that must not
+    /// wait: `None` if a map page would have to be read first, if the allocator is busy, or if what
+    /// is free is too scattered.
     pub fn reserve_promised(&self, want: u32, most: usize) -> Option<Vec<(BlockAddr, u32)>> {
         let state = &mut *self.state.try_lock_for(BRIEFLY)?;
         let mut runs = Vec::with_capacity(1);
@@ -335,9 +333,9 @@ impl Space {
         }
     }
 
-    /// Reads map pages ahead of need, of the emptiest chunks first, until `blocks` free
-    /// ones can be [reserved](Space::reserve_promised) without reading. A page that cannot be
-    /// read is found again when it is needed.
+    /// Reads map pages before they are needed, of the emptiest chunks first, until `blocks` free
+    /// ones can be [reserved](Space::reserve_promised) without reading. A page that cannot be read
+    /// is found again when it is needed.
     fn load_ahead(&self, blocks: u64) {
         let mut order: Vec<(u32, u32)> = {
             let state = self.state.lock();
@@ -355,7 +353,7 @@ impl Space {
             if ahead >= blocks || free < LEAST_RUN {
                 return;
             }
-            // One at a time, so that nobody waits for more than one read.
+            // One at a time, so that no thread waits for more than one read.
             if matches!(self.load(&mut self.state.lock(), number), Ok(true)) {
                 ahead += u64::from(free);
             }
@@ -452,9 +450,9 @@ impl Space {
         Some((address(chunk, bit), len))
     }
 
-    /// Runs `change` on the maps of the chunks that the blocks lie in. Blocks
-    /// whose map is damaged are passed over: nothing is allocated there any more,
-    /// so nothing that is referred to can be handed out.
+    /// Runs `change` on the maps of the chunks that hold the blocks. Blocks with a damaged map
+    /// are passed over: nothing is allocated there any more, so nothing that is referred to
+    /// can be handed out.
     fn change(
         &self,
         addr: BlockAddr,
@@ -512,8 +510,7 @@ impl Space {
         })
     }
 
-    /// Gives back reserved blocks that have not become part of a consistency
-    /// point.
+    /// Releases reserved blocks that have not become part of a consistency point.
     pub fn unreserve(&self, addr: BlockAddr, count: u32) {
         self.give_back(addr, count, "unreserve");
     }
@@ -534,7 +531,7 @@ impl Space {
     }
 
     /// Makes freed blocks available: the consistency point that freed them is
-    /// durable, and nobody reads through older roots.
+    /// durable, and no reader uses older roots.
     pub fn reuse(&self, addr: BlockAddr, count: u32) {
         self.give_back(addr, count, "reuse");
     }
@@ -560,12 +557,12 @@ impl Space {
     }
 
     /// Reserves blocks that a record of the log refers to, when it is found after a
-    /// crash; again changes nothing. Answers how many of them the trees refer to, which
-    /// only follows from damage: an older superblock serves than the one that the record
-    /// was written after.
+    /// crash; a second call changes nothing. Returns how many of them the trees refer to,
+    /// which only follows from damage: an older superblock serves than the one that the
+    /// record was written after.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if they lie beyond the device.
+    /// [`StoreError::Corrupt`] if they are beyond the device.
     pub fn mark_recovered(&self, addr: BlockAddr, count: u32) -> Result<u32, StoreError> {
         let mut owned = 0;
         self.change(addr, count, |map, bit, len| {
@@ -577,8 +574,8 @@ impl Space {
         Ok(owned)
     }
 
-    /// Promises `blocks` to the overlay, all or none; `false` if there are not so
-    /// many.
+    /// Reserves `blocks` for the overlay, without addresses, all or none; `false` if there
+    /// are not so many.
     #[must_use]
     pub fn promise(&self, blocks: u64) -> bool {
         let enough = |promised: u64| {
@@ -593,8 +590,7 @@ impl Space {
         attempt() || (self.reclaim() && attempt()) || (self.grow() && attempt())
     }
 
-    /// As [`Space::promise`], but fewer if there are not so many; answers how
-    /// many.
+    /// As [`Space::promise`], but fewer if there are not so many; returns how many.
     fn promise_up_to(&self, blocks: u64) -> u64 {
         let short = || self.left(self.promised.load(Ordering::Acquire)) < blocks;
         if short() && (!self.reclaim() || short()) {
@@ -620,8 +616,8 @@ impl Space {
         self.free.load(Ordering::Relaxed).saturating_sub(kept)
     }
 
-    /// Takes blocks to [reuse](Space::reuse) when it suits: whoever drops the last
-    /// reference to an old root may be a request, and there may be many blocks.
+    /// Queues blocks for a later [reuse](Space::reuse): a request may drop the last reference to an
+    /// old root, and there may be many blocks.
     pub fn ripen(&self, runs: Vec<(BlockAddr, u32)>) {
         let blocks: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
         let mut ripe = self.ripe.lock();
@@ -629,7 +625,7 @@ impl Space {
         self.ripe_blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
-    /// Makes available what has become ripe; `false` if nothing has.
+    /// Makes the queued blocks available; `false` if there are none.
     pub fn reclaim(&self) -> bool {
         let lists = std::mem::take(&mut *self.ripe.lock());
         for (addr, count) in lists.iter().flatten() {
@@ -642,7 +638,7 @@ impl Space {
         !lists.is_empty()
     }
 
-    /// Ends a promise of `blocks`: they were allocated, or are not needed.
+    /// Releases `blocks` that [`Space::promise`] reserved: they were allocated, or are not needed.
     pub fn fulfil(&self, blocks: u64) {
         let less = |promised: u64| promised.checked_sub(blocks);
         let ended = self
@@ -664,9 +660,9 @@ impl Space {
         }
     }
 
-    /// Grows the device ahead of need, so that requests seldom wait for it: one
-    /// step is kept ready, and the map of `ahead` free blocks. `host_free` is how many
-    /// blocks the host could still provide, if that is known.
+    /// Grows the device before it is full, so that requests seldom wait for that: one step is kept
+    /// ready, and the map of `ahead` free blocks. `host_free` is how many blocks the host could
+    /// still provide, if that is known.
     pub fn prepare(&self, host_free: Option<u64>, ahead: u64) {
         self.exhausted.store(false, Ordering::Relaxed);
         let ready = step(self.total.load(Ordering::Relaxed));
@@ -686,7 +682,7 @@ impl Space {
         let _one = self.growing.lock();
         let length = self.device.length();
         if self.total.load(Ordering::Relaxed) > before {
-            return true; // somebody else has just done it
+            return true; // another thread has just done it
         }
         let mut step = step(length);
         while step >= LEAST_GROWTH {

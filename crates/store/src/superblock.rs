@@ -1,9 +1,9 @@
 //! The superblock: the one place that is written over, and so what decides
 //! which consistency point is the current one.
 //!
-//! It is written to two slots in turn, after everything that it refers to is
-//! durable. A crash while it is written leaves the other slot, whose consistency
-//! point is intact because nothing that it refers to has been written over.
+//! It is written to two slots alternately, after everything that it refers to is durable. A crash
+//! while it is written leaves the other slot. The consistency point of that one is intact, because
+//! nothing that it refers to has been written over.
 //!
 //! Each slot also has a mirror elsewhere on the device. The two slots protect
 //! from torn writes; they are no help when the newest superblock is damaged
@@ -12,7 +12,7 @@
 //! without loss. Only if both copies are gone does the older slot serve, and
 //! then its user must say so loudly.
 //!
-//! The layout stands in `docs/format.md`. All numbers are little-endian.
+//! The layout is defined in `docs/format.md`. All numbers are little-endian.
 
 use std::fmt;
 
@@ -64,12 +64,12 @@ pub struct IndexRef {
 /// The contents of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
-    /// The aggregate.
+    /// Identity of the aggregate, in every copy.
     pub id: AggregateId,
     /// The consistency point that it completes.
     pub generation: Generation,
-    /// Identity of the intent log. Random and told to nobody, so that file data
-    /// cannot be made to look like a part of the log.
+    /// Identity of the intent log. Random and never disclosed, so that a client cannot forge a part
+    /// of the log in file data.
     pub log: LogId,
     /// Where in the intent log the records begin that have to be applied.
     pub cut: LogCut,
@@ -152,8 +152,7 @@ impl Superblock {
         Some(out)
     }
 
-    /// The inverse of [`Superblock::encode`]; what follows the superblock in
-    /// `bytes` is not looked at.
+    /// The inverse of [`Superblock::encode`]; what follows the superblock in `bytes` is not read.
     ///
     /// # Errors
     /// Why the bytes are not a superblock to go on with.
@@ -179,7 +178,7 @@ impl Superblock {
             return Err(Invalid::Damaged);
         }
         // Magic, version, length and checksum stay where they are in all formats,
-        // so that a newer one can be told from damage.
+        // so that a newer one can be distinguished from damage.
         if version != FORMAT_VERSION {
             return Err(Invalid::OtherFormat(version));
         }

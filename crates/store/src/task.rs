@@ -29,7 +29,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Nobody polls it.
+/// No thread polls it.
 const IDLE: u8 = 0;
 /// A thread polls it.
 const POLLED: u8 = 1;
@@ -44,9 +44,9 @@ struct Detached {
     work: Mutex<Option<Work>>,
 }
 
-/// Runs a future to its end, for nobody: first on this thread, then on each thread that wakes
-/// it, which is the one that completes what it waits for. It must not take long between two
-/// waits, nor block.
+/// Runs a future to its end without a waiter: first on this thread, then on each thread that
+/// wakes it, which is the one that completes what it waits for. It must not take long between
+/// two waits, nor block.
 pub fn detach(work: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Detached {
         state: AtomicU8::new(IDLE),
@@ -62,7 +62,7 @@ impl Wake for Detached {
             .state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, woken);
         if before != Ok(IDLE) {
-            // Whoever polls it does so once more.
+            // The thread that polls it does so once more.
             return;
         }
         let waker = Waker::from(Arc::clone(&self));

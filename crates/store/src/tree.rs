@@ -2,16 +2,14 @@
 //!
 //! A tree is never changed. [`apply`] merges a sorted batch of edits into it and
 //! yields the root of a new tree that shares every untouched node with the old
-//! one; the old root stays readable for as long as somebody keeps its blocks.
-//! So readers take no latch, a snapshot is a root that is kept, and the
-//! difference of two trees is found by skipping what they share
-//! ([`diff`]). Rodeh, "B-trees, Shadowing, and Clones" (2008) describes the
-//! idea; as the edits come in batches here, one merging pass in key order
-//! replaces his top-down splits, and each touched node is written once a batch.
+//! one; the old root stays readable for as long as its blocks are kept. So readers take no latch, a
+//! snapshot is a root that is kept, and the difference of two trees is found by skipping what they
+//! share ([`diff`]). Rodeh, "B-trees, Shadowing, and Clones" (2008) describes the idea; as the
+//! edits come in batches here, one merging pass in key order replaces the top-down splits described
+//! there, and each touched node is written once a batch.
 //!
-//! Functions that read take a [`NodeSource`]. In the foreground that is a look
-//! into the cache: a node that is not there ends the call with
-//! [`Stop::Fetch`], the caller awaits the block and calls again.
+//! Functions that read take a [`NodeSource`]. In the foreground that is the cache: a node that is
+//! not there ends the call with [`Stop::Fetch`], the caller awaits the block and calls again.
 
 mod apply;
 mod diff;
@@ -36,8 +34,8 @@ pub use walk::{Visitor, walk, walk_from};
 
 /// Leaves that a scan asks for at once when the next one is not in memory.
 ///
-/// Eyeballed: enough that a cold listing is not one device latency a leaf, few
-/// enough that a listing that stops early has not read for nothing.
+/// Estimated: enough that a cold listing is not one device latency a leaf, few enough that a
+/// listing that stops early has not read for nothing.
 const SCAN_AHEAD: usize = 8;
 
 /// What a foreground operation has run into: it has changed nothing and can be
@@ -217,8 +215,7 @@ pub fn last_le(
     }
 }
 
-/// Calls `each` with the records whose keys lie in `from ..= to`, in order, until
-/// it breaks off.
+/// Calls `each` with the records of keys `from ..= to`, in order, until it breaks off.
 ///
 /// # Errors
 /// As the source; [`StoreError::Corrupt`] for a damaged node. Records before the

@@ -8,14 +8,14 @@
 //! only for what was written once and never changed. Read in that order, one read after the
 //! other, 6 GiB took 4.5 times as long as the device needs for them. A [`Sweep`] therefore collects
 //! blocks, sorts each batch by address, joins neighbours, and keeps [`DEPTH`] reads in
-//! flight, while whoever walks the tree collects the next batch (OpenZFS's sorted scan,
+//! flight, while the thread that walks the tree collects the next batch (OpenZFS's sorted scan,
 //! `dsl_scan.c`, does the same with more memory).
 //!
 //! Only blocks of a durable consistency point may be verified, and only while its
 //! [`RootLife`](crate::RootLife) is held: others may still be on their way to the
-//! device, or have been given to somebody else. A scrub that is to take hours
-//! therefore goes in slices: hold the life, [walk](crate::tree::walk_from) on
-//! from the key where the last slice ended until enough has been read, let go.
+//! device, or have been allocated again. A scrub that is to take hours therefore goes in slices:
+//! hold the life, [walk](crate::tree::walk_from) on from the key where the last slice ended until
+//! enough has been read, drop the life.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -38,8 +38,8 @@ const DEPTH: usize = 16;
 const FRAMES: usize = DEPTH * RUN + RUN;
 /// Blocks that a sweep sorts at a time: 256 MiB.
 const BATCH: usize = 1 << 16;
-/// Blocks after which a sweep looks for completed reads: far less than the device reads in
-/// the time that they take to collect.
+/// Blocks after which a sweep polls for completed reads: far less than the device reads in the time
+/// that they take to collect.
 const LOOK: usize = 64;
 
 /// Reads blocks from the device and compares them with their pointers. For one
@@ -103,7 +103,7 @@ type Blocks<T> = Vec<(BlockPtr, T)>;
 /// Verifies many blocks, see the module's head.
 pub struct Sweep<'v, T> {
     verifier: &'v Verifier,
-    /// Not sorted yet.
+    /// Blocks that are not sorted yet.
     batch: Blocks<T>,
     /// In the order of addresses, not read yet.
     sorted: VecDeque<(BlockPtr, T)>,
@@ -297,7 +297,7 @@ mod tests {
         let (device, verifier) = device();
         device.disk.tamper(BlockAddr(170), |page| page[7] ^= 1);
         device.disk.tamper(BlockAddr(10), |page| page[7] ^= 1);
-        // The last one lies behind the device, and spoils the read of its neighbours.
+        // The last one is beyond the device, and fails the read of its neighbours.
         let found = bad(&verifier, (100..300).chain([10, 999, BLOCKS]));
         assert_eq!(found, [(10, 100), (170, 1700), (BLOCKS, 10 * BLOCKS)]);
         assert!(verifier.node(&ptr(100)).is_ok());

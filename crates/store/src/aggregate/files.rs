@@ -16,7 +16,7 @@ use crate::superblock::AggregateId;
 /// Where an aggregate's files are, and how large they are when they are made.
 #[derive(Clone, Debug)]
 pub struct Location {
-    /// The folder.
+    /// The folder of the device, and of the log unless `log` names another.
     pub data: PathBuf,
     /// The folder of the intent log, if it is another one.
     pub log: Option<PathBuf>,
@@ -102,9 +102,8 @@ impl Aggregate {
         }
     }
 
-    /// Opens the aggregate in a folder to look at it: nothing is changed, but the
-    /// folder is kept for as long as the second part of the answer exists. The
-    /// third is the log's device.
+    /// Opens the aggregate in a folder read-only. Nothing is changed. The folder stays locked for
+    /// as long as the returned [`Folder`] exists; the third value is the log's device.
     ///
     /// # Errors
     /// As [`Aggregate::open`].

@@ -39,14 +39,14 @@ pub enum Finding {
     CopyDamaged {
         /// The block where the damaged copy begins.
         at: u64,
-        /// The consistency point.
+        /// The consistency point whose superblock it is.
         generation: Generation,
     },
     /// Both copies of a slot are damaged. A crash does not do that. If they held
     /// the newest consistency point, its changes are in the log only, and
     /// unstable writes since the one that served are gone.
     SlotDamaged {
-        /// The slot.
+        /// The slot of the two damaged copies.
         slot: Slot,
         /// The consistency point that served instead.
         serving: Generation,
@@ -79,7 +79,7 @@ struct Chosen {
     heal: Vec<weir_base::BlockAddr>,
 }
 
-/// An aggregate opened to look at it: nothing is written to it.
+/// An aggregate opened read-only.
 pub struct Inspection {
     /// The superblock that serves.
     pub superblock: Superblock,
@@ -114,7 +114,7 @@ impl Aggregate {
         id: AggregateId,
     ) -> Result<(), StoreError> {
         let space = Space::open(Arc::clone(device), &[])?;
-        // The log first: without a superblock it is nobody's.
+        // The log first: without a superblock it belongs to no aggregate.
         let log_id = LogId(random(&*env.rng));
         Log::format(&**log_device, log_id).map_err(from_log)?;
         let superblock = Superblock {
@@ -216,7 +216,7 @@ impl Aggregate {
         Ok((aggregate, Replay { records, findings }))
     }
 
-    /// Opens an aggregate's device to look at it. The log is not touched.
+    /// Opens an aggregate's device read-only. The log is not touched.
     ///
     /// # Errors
     /// As [`Aggregate::open_on`].
@@ -327,7 +327,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
         let current = matches!(copy, Copy::Whole(s) if s.generation == superblock.generation);
         if *slot == serving && !current {
             heal.push(*at);
-            // A mirror that is one turn behind was not written yet: a crash.
+            // A mirror that is one consistency point behind was not written yet: a crash.
             if !matches!(copy, Copy::Whole(_) | Copy::Blank) {
                 let generation = superblock.generation;
                 findings.push(Finding::CopyDamaged {
@@ -361,7 +361,7 @@ fn choose(device: &dyn Device, pool: &Arc<FramePool>) -> Result<Chosen, StoreErr
 
 enum Copy {
     Whole(Superblock),
-    /// Never written.
+    /// All zeroes: no superblock was ever written here.
     Blank,
     Invalid(Invalid),
     Unreadable,

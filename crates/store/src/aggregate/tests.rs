@@ -23,8 +23,8 @@ use crate::tree::{self, Edit, Visitor};
 
 type Page = Box<[u8; BLOCK_SIZE]>;
 
-/// A device whose unflushed writes a crash drops, tears or keeps, each as chance
-/// has it, and which can be told to fail.
+/// A device whose unflushed writes a crash drops, tears or keeps, each at random, and which fails
+/// after a given number of calls.
 struct Volatile {
     stable: MemDevice,
     pending: Mutex<Vec<(u64, Page)>>,

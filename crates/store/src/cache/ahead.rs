@@ -1,16 +1,16 @@
-//! Reading what nobody has asked for yet.
+//! Read-ahead: fetching blocks before a request asks for them.
 //!
-//! Whoever foresees a read calls [`Cache::read_ahead`], and does not wait for it. The blocks
-//! come into the cache as pages that are the first to be evicted; a request that arrives
-//! while they are on their way joins the read. A failure concerns nobody: the request that
-//! needs the block repeats the read and reports what is wrong.
+//! A caller that foresees a read calls [`Cache::read_ahead`], and does not wait for it. The blocks
+//! come into the cache as pages that are the first to be evicted; a request that arrives while they
+//! are on their way joins the read. A failure is not reported: the request that needs the block
+//! repeats the read and reports what is wrong.
 //!
 //! **Bounds.** What was read ahead and not asked for yet takes up at most one part in
 //! [`SHARE`] of the page frames. The streams of requests share that by a dynamic threshold
 //! (Choudhury and Hahne: "Dynamic queue length thresholds in a shared-memory packet
-//! switch", 1998): each may have as much ahead as half of what is free
-//! ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth each,
-//! and a new one always finds room, without anybody counting streams.
+//! switch", 1998): each may have read ahead as much as half of what is free
+//! ([`Cache::ahead_room`]). So a single stream gets a third, sixteen get an eighteenth each, and a
+//! new one always finds room, and no stream has to be counted.
 //!
 //! **Dropping.** What is never asked for must not fill that share for ever. What was read
 //! ahead is remembered in order; once twice the share was read after it, or there is no room
@@ -33,8 +33,8 @@ use crate::task::detach;
 /// Most blocks in one device read: 512 KiB. A request that joins waits for the whole of it.
 const RUN: usize = 128;
 
-/// The part of the page frames that may be read ahead and unread. Less than the cache's small
-/// queue has (`cache/shard.rs`), or pages would be evicted before they are asked for.
+/// One part in this many of the page frames may be read ahead and unread. Less than the cache's
+/// small queue has (`cache/shard.rs`), or pages would be evicted before they are asked for.
 const SHARE: usize = 16;
 
 /// At most so many blocks (8 MiB), however much memory there is. With four times as many, sixteen
@@ -42,8 +42,8 @@ const SHARE: usize = 16;
 /// that its head was at for up to half a second while the others waited (p99 of 256 KiB 130 ms, not 35).
 const MOST: usize = 2048;
 
-/// The part of what may be unread that can be read ahead even if there is no room: what is old
-/// makes some.
+/// One part in this many of what may be unread can be read ahead even if there is no room: dropping
+/// the oldest makes some.
 const LEAST: usize = 32;
 
 /// Neighbouring blocks that were read ahead together.
@@ -133,7 +133,7 @@ impl Cache {
         let mut next = None;
         for ptr in ptrs {
             let Some(load) = self.claim_ahead(ptr) else {
-                // It is there, or somebody reads it.
+                // It is in memory, or being read.
                 continue;
             };
             if next != Some(ptr.addr) || run.len() >= RUN {
@@ -155,7 +155,7 @@ impl Cache {
         }
         let load = Load::new(*ptr, true);
         shard.loading.insert(ptr.addr.0, Arc::clone(&load));
-        // Counted before anybody can ask for it.
+        // Counted before a request can ask for it.
         self.ahead.begun(1);
         Some(load)
     }
@@ -176,7 +176,7 @@ impl Cache {
         let (cache, keep) = (Arc::clone(self), Arc::clone(keep));
         detach(async move {
             // From here on each of them is finished in any case, at the latest when dropped:
-            // whoever joined then reads for himself.
+            // a request that joined then reads the block itself.
             let duties: Vec<_> = run
                 .into_iter()
                 .map(|load| Duty::new(&cache, load, 0))
@@ -186,7 +186,7 @@ impl Cache {
                 return;
             };
             let Ok(frames) = read.await else {
-                // Whoever needs it reads it again, and reports it.
+                // The request that needs it reads it again, and reports the error.
                 return;
             };
             for (mut duty, frame) in duties.into_iter().zip(frames) {

@@ -19,17 +19,17 @@ use crate::task::block_on;
 /// Most blocks in one device read: 1 MiB.
 const RUN: usize = 256;
 
-/// A block being read, and who waits for it.
+/// A block being read, and the tasks and threads that wait for it.
 pub(super) struct Load {
     ptr: BlockPtr,
-    /// Nobody has asked for it yet.
+    /// No request has asked for it yet.
     ahead: AtomicBool,
     state: Mutex<State>,
 }
 
 enum State {
     Reading(Vec<Option<Waker>>),
-    /// `None`: whoever was reading gave up.
+    /// `None`: the reader was dropped before the read was complete.
     Done(Option<Result<Frame, StoreError>>),
 }
 
@@ -54,7 +54,7 @@ impl Load {
     }
 }
 
-/// Waits for somebody else's read.
+/// Waits for a read that another caller started.
 struct Join {
     load: Arc<Load>,
     place: Option<usize>,
@@ -118,8 +118,8 @@ impl<'a> Duty<'a> {
             }
             let ahead = load.ahead.load(Ordering::Relaxed);
             match &result {
-                // In the map before it is out of `loading`, under one lock: nobody
-                // can miss both.
+                // In the map before it is out of `loading`, under one lock: no
+                // caller can miss both.
                 Some(Ok(frame)) => {
                     let fresh = if ahead { Fresh::Ahead } else { Fresh::Asked };
                     shard.insert(load.ptr, frame.clone(), fresh)
@@ -147,8 +147,8 @@ enum Claim<'a> {
     Hit(Frame),
     Join(Join),
     Read(Duty<'a>),
-    /// A read of the same address with another birth is in flight: read, but let
-    /// nobody join.
+    /// A read of the same address with another birth is in flight: read, but
+    /// without letting others join.
     Alone,
 }
 
@@ -296,7 +296,7 @@ impl Cache {
     }
 }
 
-/// Verifies what was read and hands it to everybody who waits.
+/// Verifies what was read and hands it to every waiter.
 fn deliver(
     mut duty: Duty<'_>,
     read: Result<FrameMut, StoreError>,

@@ -1,20 +1,17 @@
 //! One shard: a map from groups of neighbouring addresses to their pages, and
 //! S3-FIFO's queues over the pages.
 //!
-//! A read asks for many blocks that lie behind one another. With an entry for
-//! each block in a map, every one of them costs three or four lines of memory in
-//! unrelated places: at 256 KiB a read spent a quarter of the server's time
-//! there, 180 ns a block. Hence the map leads to a *group*, the slots of
-//! [`GROUP`] consecutive addresses side by side: one probe and then a sequential
-//! walk, half a cache line a block. Identity and replacement remain the single
-//! page's.
+//! A read asks for many consecutive blocks. With an entry for each block in a map, every one of
+//! them costs three or four lines of memory in unrelated places: at 256 KiB a read spent a quarter
+//! of the server's time there, 180 ns a block. Hence the map leads to a *group*, the slots of
+//! [`GROUP`] consecutive addresses side by side: one probe and then a sequential walk, half a cache
+//! line a block. Identity and replacement remain the single page's.
 //!
 //! Groups live in a slab and the queues hold numbers of slots, so neither a hit
-//! nor an eviction allocates. A slot stands in one queue at most. A page that is
-//! removed leaves its empty slot in its queue, until the queue reaches it, or
-//! empty slots are the most and all are taken out: removing takes no search. A
-//! page inserted there meanwhile takes the place over as it is. A group is given
-//! back when none of its slots is queued, so the slab stays in proportion to the
+//! nor an eviction allocates. A slot is in one queue at most. A page that is removed leaves its
+//! empty slot in its queue, until the queue reaches it, or empty slots are the most and all are
+//! taken out: removing takes no search. A page inserted there meanwhile takes the place over as it
+//! is. A group is freed when none of its slots is queued, so the slab stays in proportion to the
 //! pages: 32 bytes a page if groups are full, 512 if each has one page only.
 
 use std::collections::{HashMap, VecDeque};
@@ -67,16 +64,15 @@ type AddrMap<V> = HashMap<u64, V, BuildHasherDefault<AddrHasher>>;
 /// Consecutive addresses in one group.
 const GROUP: usize = 1 << GROUP_BITS;
 
-/// Why a page is here that has not been looked up since.
+/// Why a page is in memory that no lookup has found since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Fresh {
-    /// It has been looked up, or was written.
+    /// A lookup has found it, or it was written.
     #[default]
     No,
-    /// It was read for a request, whose repetition is going to look it up: that is no
-    /// second use.
+    /// It was read for a request, which is repeated and then finds it: that is no second use.
     Asked,
-    /// It was read ahead of requests.
+    /// Read-ahead fetched it.
     Ahead,
 }
 
@@ -95,7 +91,7 @@ struct Slot {
 struct Group {
     /// Address of the first slot divided by [`GROUP`].
     key: u64,
-    /// Which slots stand in a queue, one bit each. Every page does.
+    /// Which slots are in a queue, one bit each. Every page is.
     queued: u16,
 }
 
@@ -118,7 +114,7 @@ pub(super) struct Shard {
     pub loading: AddrMap<Arc<Load>>,
     pub hits: u64,
     pub misses: u64,
-    /// What was read ahead, of all shards.
+    /// The account of read-ahead, shared by all shards.
     ahead: Arc<Ahead>,
 }
 
@@ -135,7 +131,7 @@ impl Slot {
         Some(frame)
     }
 
-    /// Whether this is the first lookup of a page that was read ahead.
+    /// Notes a lookup. Returns whether it is the first of a page that was read ahead.
     fn looked_up(&mut self) -> bool {
         self.fresh != Fresh::No && std::mem::take(&mut self.fresh) == Fresh::Ahead
     }
@@ -202,7 +198,7 @@ impl Shard {
     }
 
     /// [`Shard::get`] of the blocks `first ..= last` of one group, all of one birth. Returns
-    /// how many of them were read ahead and are looked up for the first time.
+    /// how many of them were read ahead and are found for the first time.
     pub fn get_run(
         &mut self,
         first: u64,
@@ -376,16 +372,15 @@ impl Shard {
         }
     }
 
-    /// Moves up to `want` pages that nobody else holds to `victims`, looking at no
-    /// more than `steps` slots, and in any case at each only once if
-    /// `ruthless`: then popularity does not protect.
+    /// Moves up to `want` pages without another holder to `victims`, examining no more than `steps`
+    /// slots, and each only once in any case if `ruthless`: then popularity does not protect.
     pub fn evict(&mut self, want: usize, steps: usize, ruthless: bool, victims: &mut Vec<Frame>) {
         let steps = if ruthless {
             steps.min(self.small.len() + self.main.len())
         } else {
             steps
         };
-        // Pages of the small queue that were passed over, and stand at its end.
+        // Pages of the small queue that were passed over, and are now at its end.
         let mut spared = 0;
         for _ in 0..steps {
             if victims.len() >= want {
@@ -399,7 +394,7 @@ impl Shard {
                 self.main.pop_front()
             };
             let Some(number) = next else {
-                // Nothing is left to look at.
+                // Both queues are empty.
                 return;
             };
             let Some(slot) = self.slot(number) else {
@@ -416,7 +411,8 @@ impl Shard {
             if !frame.is_unique() {
                 self.main.push_back(number);
             } else if slot.fresh == Fresh::Ahead && !ruthless {
-                // Its time is still to come. There are few of these (`cache/ahead.rs`).
+                // It was read ahead and not asked for yet. There are few of these
+                // (`cache/ahead.rs`).
                 spared += 1;
                 self.small.push_back(number);
             } else if from_small && slot.uses >= PROMOTE && !ruthless {

@@ -14,7 +14,7 @@ use crate::error::{IoError, IoKind, StoreError};
 
 type Held = (BlockAddr, Vec<FrameMut>, Completer<Vec<FrameMut>>);
 
-/// Counts reads, holds them back when told to, and fails bad blocks.
+/// Counts reads, delays them on request, and fails those of bad blocks.
 struct Slow {
     disk: MemDevice,
     reads: Lock<Vec<(u64, usize)>>,
@@ -264,7 +264,7 @@ fn pollster<F: Future>(f: F) -> F::Output {
 #[test]
 fn a_scan_does_not_displace_what_is_used() {
     let (_, cache) = setup(4096, 40_000);
-    // As a request does: what it fetched it looks up when it is repeated.
+    // As a request does: when it is repeated, it reads what it fetched from the cache.
     let request = |blocks: std::ops::Range<u64>| {
         let ptrs: Vec<_> = blocks.map(|n| ptr(n, 1)).collect();
         if ptrs.iter().any(|p| cache.get(p).is_none()) {
@@ -473,8 +473,8 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Against a plain map of what each block holds: whatever the cache answers is
-    /// the page that the pointer names, and what is held never changes.
+    /// Against a plain map of what each block holds: a page that the cache returns is the one that
+    /// the pointer names, and what is held never changes.
     #[test]
     fn agrees_with_a_plain_map(ops in proptest::collection::vec(op(), 1..150)) {
         let (device, cache) = setup(48, 128);
@@ -490,7 +490,7 @@ proptest! {
                     }
                     prop_assert!(cache.get(&ptr(a, next)).is_none());
                     // A run across groups, of whatever birth its first block has,
-                    // answers as its blocks one by one.
+                    // returns the same as its blocks one by one.
                     let (birth, count) = (births[&a], 1 + a % 40);
                     let mut run = vec![];
                     cache.get_run(BlockAddr(a), Generation(birth), count, |f| run.push(f));

@@ -133,7 +133,7 @@ impl<T> Future for Io<T> {
 }
 
 impl<T> Completer<T> {
-    /// Hands the result to whoever waits.
+    /// Hands the result to the waiter.
     pub fn complete(mut self, result: Result<T, IoError>) {
         self.finish(result);
     }

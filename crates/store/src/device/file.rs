@@ -2,11 +2,10 @@
 //!
 //! **How I/O is done.** Directly (O_DIRECT), so that memory is not spent on the
 //! kernel's page cache beside our own, and so that a write that failed is
-//! reported to the one who made it. Through io_uring where the system allows it,
-//! else on a few threads; buffered where the file system refuses direct I/O. The
-//! rates of both are alike; io_uring takes less of the processor for it (measured
-//! for reads of 4 KiB: 13 against 20 µs alone, 3.2 against 4.3 µs with 64 in
-//! flight; `benches/io.rs`).
+//! reported to the caller that made it. Through io_uring where the system allows it, else on a few
+//! threads; buffered where the file system refuses direct I/O. The rates of both are alike;
+//! io_uring takes less of the processor for it (measured for reads of 4 KiB: 13 against 20 µs
+//! alone, 3.2 against 4.3 µs with 64 in flight; `benches/io.rs`).
 //!
 //! **A durable device** (the intent log's) is opened O_DSYNC and carries each
 //! operation out on the calling thread: its one user writes one batch at a time
@@ -19,8 +18,8 @@
 //!
 //! **One owner.** The file is locked (flock(2)) on the descriptor that I/O goes
 //! through. The kernel keeps that descriptor open for as long as I/O of a killed
-//! process is in flight. So whoever gets the lock afterwards knows that no late
-//! write can land under it.
+//! process is in flight. So once a process has the lock, no late write of a predecessor
+//! can reach the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -100,7 +99,7 @@ impl FileOptions {
         }
     }
 
-    /// Nothing is changed.
+    /// Opens without writing, shared with other readers; the file is not created.
     #[must_use]
     pub fn read_only(self) -> FileOptions {
         FileOptions {
@@ -123,7 +122,7 @@ enum Engine {
 pub struct FileDevice {
     engine: Engine,
     file: Arc<File>,
-    /// Blocks.
+    /// Blocks that can be used now.
     length: AtomicU64,
     max_len: u64,
     block_device: bool,
@@ -236,8 +235,8 @@ impl FileDevice {
                     self.file.set_len(to)?;
                     break;
                 }
-                // What a failed call did reserve lies beyond our length, and
-                // may have changed the file's.
+                // What a failed call did reserve is beyond our length, and may
+                // have changed the file's.
                 Err(e) => {
                     self.file.set_len(from)?;
                     return Err(e.into());

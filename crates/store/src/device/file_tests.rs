@@ -247,7 +247,7 @@ fn has_one_owner() {
     let other = File::open(&path).unwrap();
     let refused = flock(&other, FlockOperation::NonBlockingLockShared);
     assert_eq!(refused, Err(Errno::WOULDBLOCK));
-    // Another opener waits for the first to let go.
+    // Another opener waits until the first closes the file.
     std::thread::scope(|s| {
         let second = s.spawn(|| FileDevice::open(&path, FileOptions::data(64)));
         drop(device);

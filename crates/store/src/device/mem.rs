@@ -1,6 +1,5 @@
-//! A device in memory: for tests of what stands on a device. It has no faults
-//! and is durable at once; the simulated device that loses and tears writes is
-//! a different one.
+//! A device in memory: for tests of the layers above a device. It has no faults and is durable at
+//! once; the simulated device that loses and tears writes is a different one.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,7 +34,7 @@ impl MemDevice {
         }
     }
 
-    /// Changes a block behind everybody's back, as a fault at rest would.
+    /// Changes a block past all callers, as a fault at rest would.
     pub fn tamper(&self, addr: BlockAddr, with: impl FnOnce(&mut [u8; BLOCK_SIZE])) {
         with(
             self.blocks

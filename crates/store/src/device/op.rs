@@ -1,5 +1,5 @@
-//! One operation on a file: what it transfers, how far it is, who waits for it.
-//! The same for every way of carrying it out.
+//! One operation on a file: what it transfers, how far it is, and its waiter. The same for every
+//! way of carrying it out.
 
 use std::io;
 
@@ -232,7 +232,7 @@ impl Op {
         }
     }
 
-    /// Tells whoever waits. A writer's frames are let go of before.
+    /// Completes the waiter's handle. A writer's frames are released before.
     pub fn complete(self, result: io::Result<()>) {
         let result = result.map_err(|e| IoError::new(self.kind, self.addr, self.count, e));
         match self.payload {

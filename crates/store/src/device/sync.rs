@@ -23,7 +23,7 @@ fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Carries `op` out and tells whoever waits for it.
+/// Carries `op` out and notifies its waiter.
 pub(super) fn run(file: &File, mut op: Op) {
     let result = loop {
         match op.advance(step(file, &op)) {

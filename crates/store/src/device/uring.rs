@@ -6,13 +6,12 @@
 //! threads, and cancels what a thread submitted when that thread ends.
 //!
 //! Callers push to a queue and, only if the thread sleeps, wake it through an
-//! eventfd that it always has a read pending on. Whatever has gathered meanwhile
-//! is submitted with one system call, the same that waits for completions.
+//! eventfd that it always has a read pending on. What has gathered meanwhile is submitted with one
+//! system call, the same that waits for completions.
 //!
 //! Sleeping without losing a wake-up: the thread announces that it will sleep,
-//! *then* looks at the queue once more; a caller pushes, *then* looks whether
-//! sleep was announced (both sequentially consistent, with the queue's lock
-//! between). One of them sees the other.
+//! *then* checks the queue once more; a caller pushes, *then* checks whether sleep was announced
+//! (both sequentially consistent, with the queue's lock between). One of them sees the other.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -47,7 +46,7 @@ struct Shared {
 
 impl Shared {
     fn ring_bell(&self) {
-        // It fails only if the counter is at its limit, and then the bell rings already.
+        // It fails only if the counter is at its limit, and then a wake-up is pending already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }

@@ -6,9 +6,8 @@
 //! that serves requests: with every new file a fault, every hundredth creation took
 //! ten times as long as the median. So a thread of its own keeps the next few
 //! megabytes of the arena populated (`MADV_POPULATE_WRITE`, which changes nothing
-//! of what a page holds and so needs no say in whose it is), ahead of what
-//! requests take. It has nothing to do once the arena has been gone through, as
-//! used frames come before fresh ones.
+//! of what a page holds and so is safe while others hold the page), ahead of what requests take. It
+//! has nothing to do once the whole arena is populated, as used frames are taken before fresh ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -49,7 +48,7 @@ impl Ahead {
     }
 }
 
-/// The thread that populates a pool ahead of use; ends when this is dropped.
+/// The thread that populates a pool before its frames are used; ends when this is dropped.
 pub struct Populator {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +67,7 @@ impl Populator {
             .spawn(move || {
                 weir_base::background();
                 let ahead = &pool.inner().ahead;
-                // Whoever was first stays the one who is woken.
+                // The thread that was first stays the one that is woken.
                 let _ = ahead.thread.set(std::thread::current());
                 while !stopped.load(Ordering::Relaxed) {
                     if !pool.populate_step() {
@@ -88,7 +87,7 @@ impl Drop for Populator {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic there has ended the process already, or concerns nobody.
+            // A panic there has ended the process already, or costs only the populating.
             let _ = thread.join();
         }
     }
@@ -102,7 +101,7 @@ impl FramePool {
         let from = ready.load(Ordering::Relaxed);
         let goal = taken
             .load(Ordering::Relaxed)
-            // Saturates: likewise.
+            // Saturates: a pool may have up to 2^32 frames.
             .saturating_add(READY.min(inner.total / SHARE))
             .min(inner.total);
         if from >= goal {
@@ -112,9 +111,9 @@ impl FramePool {
         let from = from.max(taken.load(Ordering::Relaxed) / STEP * STEP);
         let count = STEP.min(inner.total - from);
         #[cfg(target_os = "linux")]
-        // SAFETY: the range lies in the arena's mapping, and this advice leaves the
-        // contents of pages as they are. A kernel that does not know it refuses,
-        // and everything is as it would be without.
+        // SAFETY: the range is inside the arena's mapping, and this advice leaves the contents
+        // of pages as they are. A kernel that does not know it refuses, and everything is as
+        // it would be without.
         unsafe {
             libc::madvise(
                 inner.base.as_ptr().add(from as usize * BLOCK_SIZE).cast(),
@@ -132,8 +131,8 @@ mod tests {
     use super::*;
     use crate::frame::Class;
 
-    /// What is populated stays ahead of what is taken, to the arena's end, and
-    /// frames in use keep what they hold.
+    /// Populating keeps in front of what is taken, to the arena's end, and frames in use
+    /// keep what they hold.
     #[test]
     fn stays_ahead_and_changes_nothing() {
         let total = 5 * STEP + 100;

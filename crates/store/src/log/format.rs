@@ -33,9 +33,9 @@
 //! | 64 | 4 | checksum of bytes 0..64 |
 //! | 68 | 4 | zero |
 //!
-//! The head lies in one sector, so a torn write leaves it old or new, never
-//! mixed. The body is, for each record, its length of meta (4), its number of
-//! pages (4) and its meta; then the checksum (4) of each payload page.
+//! The head fits in one sector, so a torn write leaves it old or new, never mixed. The body is, for
+//! each record, its length of meta (4), its number of pages (4) and its meta; then the checksum (4)
+//! of each payload page.
 
 use weir_base::{BLOCK_SIZE, BlockAddr, Lsn};
 
@@ -223,8 +223,8 @@ impl Head {
         sound.then_some(head)
     }
 
-    /// As [`Head::parse`], if it also stands in the slot that its position says,
-    /// and describes a batch that fits there.
+    /// As [`Head::parse`], if it is also in the slot that its position says, and describes a
+    /// batch that fits there.
     pub fn decode(block: &[u8], id: LogId, ring: Ring, slot: BlockAddr) -> Option<Head> {
         Head::parse(block, id).filter(|head| {
             ring.addr(head.pos) == slot && head.blocks() <= ring.left_in_segment(head.pos)
@@ -282,7 +282,7 @@ pub(super) fn decode_body(head: &Head, body: &[u8]) -> Option<(Vec<BodyRecord>, 
 /// Head and body of a batch, taken apart without regard to its place: for tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedBatch {
-    /// Its position.
+    /// Position of the batch in the log.
     pub pos: LogPos,
     /// Where the batch before it ended.
     pub prev_end: LogPos,

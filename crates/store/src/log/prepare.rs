@@ -3,26 +3,26 @@
 //! A block that a host file system has only reserved is marked as such in the file's
 //! metadata. The first write to it changes that mark, and a durable write then waits
 //! for the file system's own journal. So the ring is written with zeroes in advance. For a
-//! ring of 2 GiB that takes seconds, and nobody wants to wait for it at the first start: only
-//! the beginning is written when the log is made, and a thread does the rest,
-//! block by block in ascending order, while the log is in its first lap.
+//! ring of 2 GiB that takes seconds, which is too long for a first start: only the beginning is
+//! written when the log is made, and a thread does the rest, block by block in ascending order,
+//! while the log is in its first lap.
 //!
-//! **Who may write where.** What lies before [`Prepared::upto`] is the log's, what lies behind
-//! is the preparing thread's; the bound only rises, after what it passes has been
-//! written. The log's thread waits before it writes a batch that ends behind it. So
-//! the two never meet, and zeroes never land on records.
+//! **Ranges.** Positions before [`Prepared::upto`] are the log's to write, those behind it are the
+//! preparing thread's; the bound only rises, after what it passes has been written. The log's
+//! thread waits before it writes a batch that ends behind it. So the two never meet, and zeroes
+//! never land on records.
 //!
-//! **While the log is in use**, the thread stays only [`AHEAD`] of it, and does the rest when
-//! nothing is logged for a while. Each of its writes keeps the device from the log's own for
-//! some milliseconds: a ring of 2 GiB prepared as fast as its rests allowed took a sixth of the
-//! device from the first six seconds of load, and every hundredth rename twelve times as
+//! **While the log is in use**, the thread prepares only the next [`AHEAD`] blocks, and does the
+//! rest when nothing is logged for a while. Each of its writes keeps the device from the log's
+//! own for some milliseconds: a ring of 2 GiB prepared as fast as its rests allowed took a sixth
+//! of the device from the first six seconds of load, and every hundredth rename twelve times as
 //! long as the median.
 //!
 //! **Recovery does not rely on it.** Whatever a block held before the log was made, it is
 //! no head of a batch, because those carry the log's random identity. A crash before
 //! the ring is whole costs the next start the rest again, from the end of the log on: in
-//! the first lap nothing behind that is in use. Whether the ring is whole stands in the
-//! log's header, and no batch is written behind the first lap before it does.
+//! the first lap nothing behind that is in use. Whether the ring is whole is stored in the log's
+//! header, and no batch is written behind the first lap before it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -94,14 +94,14 @@ impl Prepared {
         self.changed.notify_all();
     }
 
-    /// Ends the preparing thread, and lets go of whoever waits for it.
+    /// Ends the preparing thread, and wakes the log's thread if it waits for that.
     pub fn stop(&self) {
         let _held = self.lock.lock();
         self.stop.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
-    /// Rests, unless the log waits or is being dropped: then it answers `false`.
+    /// Rests, unless the log waits or is being dropped: then it returns `false`.
     fn rest(&self) -> bool {
         let mut lock = self.lock.lock();
         let may = || !self.wanted.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Zeroes {
         frames.map(Zeroes).ok_or(LogError::NoMemory)
     }
 
-    /// Writes some from `pos` on, in the first lap, not beyond `end`; answers where it stopped.
+    /// Writes some from `pos` on, in the first lap, not beyond `end`; returns where it stopped.
     fn write(
         &self,
         device: &dyn Device,
@@ -141,7 +141,7 @@ impl Zeroes {
     }
 }
 
-/// Prepares the beginning of a new ring; answers whether that is all of it.
+/// Prepares the beginning of a new ring; returns whether that is all of it.
 pub(super) fn begin(device: &dyn Device, ring: Ring, at_once: u64) -> Result<bool, LogError> {
     let end = ring.blocks.min(at_once);
     let zeroes = Zeroes::new(ring)?;

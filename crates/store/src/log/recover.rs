@@ -1,5 +1,5 @@
 //! Reading the log back: where it ends, whether that is the true end, and the
-//! records in it. The reasoning stands at the head of [`super`].
+//! records in it. The reasoning is at the head of [`super`].
 //!
 //! Two passes: the first checks every batch and finds the end, so that damage is
 //! known before anything is replayed; the second hands the records out one by
@@ -25,8 +25,8 @@ use crate::frame::{Class, Frame, FrameMut, FramePool};
 /// Blocks of the read window, if the pool has as many frames: 1 MiB.
 const WINDOW: usize = 256;
 
-/// Prepares the beginning of the ring, then writes the header; answers the ring and
-/// whether it is prepared to its end.
+/// Prepares the beginning of the ring, then writes the header; returns the ring and whether it is
+/// prepared to its end.
 pub(super) fn format(
     device: &dyn Device,
     id: LogId,
@@ -116,8 +116,7 @@ pub(super) fn survey(
     })
 }
 
-/// Closes off whatever a torn write left at the end with an empty batch; answers
-/// the new end.
+/// Closes off whatever a torn write left at the end with an empty batch; returns the new end.
 pub(super) fn mark_end(device: &dyn Device, id: LogId, found: &Found) -> Result<LogPos, LogError> {
     if found.end.0 >= found.from.0 + found.ring.blocks {
         // The ring is full to the last block: no batch can have been torn there.
@@ -183,8 +182,8 @@ impl Window {
         })
     }
 
-    /// The block at `addr`; if it has to be read, up to `ahead` blocks from there
-    /// on are read with it.
+    /// The block at `addr`; if it has to be read, up to `ahead` blocks from `addr` on
+    /// are read with it.
     fn block(&mut self, addr: BlockAddr, ahead: u64) -> Result<&[u8; BLOCK_SIZE], LogError> {
         let held = addr
             .0
@@ -288,7 +287,7 @@ impl Survey {
         Ok(Some(head))
     }
 
-    /// Looks for a batch that was written after something durable beyond `end`.
+    /// Searches for a batch that was written after something durable beyond `end`.
     ///
     /// Read are the rest of the segment of `end` and all of the next one, and of
     /// every other segment its first block, which is a head if the segment was
@@ -320,7 +319,7 @@ impl Survey {
 /// A record that was found in the log.
 #[derive(Debug)]
 pub struct Replayed {
-    /// Its number.
+    /// LSN of the record.
     pub lsn: Lsn,
     /// As it was appended.
     pub meta: Vec<u8>,
@@ -333,7 +332,7 @@ pub struct Replay {
     window: Window,
     ring: Ring,
     pool: Arc<FramePool>,
-    /// LSNs found.
+    /// LSNs found in the first pass.
     records: std::ops::Range<u64>,
     /// Behind the last batch whose records have all been handed out.
     behind: LogCut,

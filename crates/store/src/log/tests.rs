@@ -17,11 +17,11 @@ use crate::frame::{Class, FrameMut};
 const SECTOR: usize = 512;
 const ID: LogId = LogId([0x5A; 16]);
 
-/// Durable at once; the write that is told to fail is torn, all later ones fail.
+/// Durable at once; the write that is chosen to fail is torn, all later ones fail.
 struct Torn {
     disk: MemDevice,
     fate: Lock<Fate>,
-    /// Positions written since the last look: address and blocks.
+    /// Writes since the list was last taken: address and blocks.
     writes: Lock<Vec<(u64, u64)>>,
     gate: Lock<()>,
 }
@@ -166,7 +166,7 @@ fn lives(seed: u64, blocks: u64, lives: u64) {
     };
     for life in 0..lives {
         device.crash_after(rng.below(12) as usize, rng.next_u64());
-        // Sometimes every life appends alike, so that dead pages look alive.
+        // Sometimes every life appends alike, so that dead pages have the contents of live ones.
         let shape = if rng.below(2) == 0 {
             seed
         } else {
@@ -507,7 +507,7 @@ fn what_a_thread_gathers_wakes_a_sleeping_log_once() {
     drop(gather);
     log.wait_blocking(lsns[2]).unwrap();
     assert_eq!(device.writes.lock().len(), 1);
-    // Who waits for what it gathers would wait for ever.
+    // A thread that waits for a record it is gathering would wait for ever.
     asleep();
     let _gather = log.gather();
     let lsn = log.append(record(&pool, b"x", &[4])).unwrap();

@@ -1,9 +1,9 @@
-//! Waiting for the log: how far it is durable, and who wants to know.
+//! Waiting for the log: how far it is durable, and the waiters for that.
 //!
-//! The durable LSN is one atomic; whoever polls it (a server that holds many
-//! replies) takes no lock. Waiters register under a lock *and look again under
-//! it*; the log thread advances the atomic *before* it takes the lock to collect
-//! them. So either the waiter sees the advance or the thread sees the waiter.
+//! The durable LSN is one atomic; a thread that polls it (a server that holds many replies) takes
+//! no lock. Waiters register under a lock *and check again under it*; the log thread advances the
+//! atomic *before* it takes the lock to collect them. So either the waiter sees the advance or the
+//! thread sees the waiter.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,7 +23,7 @@ type Listener = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(super) struct Progress {
     durable: AtomicU64,
-    /// The aggregate's: it may be set by anybody, who then does not come by here.
+    /// The aggregate's: any thread may set it, and does not notify the waiters here.
     guard: Arc<Poison>,
     /// Nothing is being written any more, nor will be. Only then a record that is not durable never will be.
     ended: OnceLock<Poisoned>,

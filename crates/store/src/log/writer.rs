@@ -1,4 +1,4 @@
-//! The log's thread: takes what is queued, writes it as one batch, says so.
+//! The log's thread: takes what is queued, writes it as one batch, notifies the waiters.
 
 use std::cell::Cell;
 use std::io;
@@ -32,7 +32,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
         .map_err(failed)
 }
 
-/// However the thread ends, a panic included, nobody waits for it any longer.
+/// However the thread ends, a panic included, all waiters are woken.
 struct PoisonOnExit(Arc<Shared>);
 
 impl Drop for PoisonOnExit {
@@ -41,26 +41,26 @@ impl Drop for PoisonOnExit {
     }
 }
 
-/// Times that the thread looks for work, giving its core to whoever wants it in
-/// between, before it sleeps. Waking a thread on an idle core takes some 30 µs, as
-/// long as half a write; while it looks, nobody has to wake it. What that gives is small
-/// on two cores, where clients want the processor too: some percent for renames, within
-/// the spread of three runs, and nothing to be seen for 8 KiB FILE_SYNC writes.
+/// Times that the thread polls for work before it sleeps, yielding its core in between. Waking
+/// a thread on an idle core takes some 30 µs, as long as half a write; while it polls, no
+/// wake-up is needed. What that gives is small on two cores, where clients want the processor
+/// too: some percent for renames, within the spread of three runs, and nothing to be seen for
+/// 8 KiB FILE_SYNC writes.
 ///
-/// Where other programs keep the cores busy, each look gives one of them its slice:
-/// then the thread sleeps at once for the next [`SKIPS`] times. That is what matters
-/// there: looking on cost several times the rate in the one run that was made without.
-/// A client with one call in flight is not spared the polling: to sleep at once where all looks were in vain took
-/// 13 µs of 69 from this thread a stable write of 4 KiB, and added 6 to the 142 that it takes (a CREATE: 19 to 140).
+/// Where other programs keep the cores busy, each poll gives one of them its slice: then the thread sleeps at once
+/// for the next [`SKIPS`] times. That is what matters there: continued polling cost several times the rate in the one run
+/// that was made without. A client with one call in flight is not spared the polling: to sleep at once where all
+/// polls were in vain took 13 µs of 69 from this thread a stable write of 4 KiB, and added 6 to the 142 that it
+/// takes (a CREATE: 19 to 140).
 const LOOKS: u32 = 100;
 
-/// Times that the thread sleeps at once after a look took long.
+/// Times that the thread sleeps at once after a poll took long.
 const SKIPS: u32 = 256;
 
 struct Writer {
     guard: PoisonOnExit,
     pool: Arc<FramePool>,
-    /// Times that it is going to sleep at once.
+    /// Times that it still sleeps at once.
     skips: Cell<u32>,
 }
 
@@ -75,7 +75,7 @@ impl Writer {
             let progress = &self.guard.0.progress;
             let durable = progress.durable();
             invariant!(progress.guard() => batch.first == durable.next(), "record {} is written after {durable}", batch.first);
-            // Whoever finds that something is not as it must be does not come by here.
+            // A thread that finds an invariant violated sets the guard and does not wake this one.
             if progress.guard().is_set() {
                 return;
             }
@@ -116,7 +116,7 @@ impl Writer {
                 }
                 continue;
             }
-            // Saturates: it is 0 when the thread has looked often enough.
+            // Saturates: it is 0 when the thread has polled often enough.
             self.skips.set(skips.saturating_sub(1));
             q.idle = true;
             s.work.wait(&mut q);

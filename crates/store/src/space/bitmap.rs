@@ -33,7 +33,7 @@ impl Bitmap {
         }
     }
 
-    /// The words that `count` bits from `at` on lie in, each with its mask.
+    /// The words that hold the `count` bits from `at` on, each with its mask.
     fn masks(at: u32, count: u32) -> impl Iterator<Item = (usize, u64)> {
         let end = (at + count).min(CHUNK_BLOCKS);
         let mut next = at;

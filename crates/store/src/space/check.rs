@@ -17,14 +17,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Nothing yet.
+    /// Without any reference yet.
     pub fn new() -> Usage {
         Usage::default()
     }
 
-    /// Notes a reference to `count` blocks from `addr` on, and answers how many
-    /// of them had one already. Blocks beyond any device are not noted, and
-    /// count as referred to twice.
+    /// Notes a reference to `count` blocks from `addr` on, and returns how many of them had one
+    /// already. Blocks beyond any device are not noted, and count as referred to twice.
     pub fn claim(&mut self, addr: BlockAddr, count: u32) -> u32 {
         let mut twice = count;
         for (chunk, bit, len) in parts(addr, count) {

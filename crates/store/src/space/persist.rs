@@ -137,9 +137,8 @@ impl Space {
             .resize(chunks.div_ceil(GROUP_CHUNKS) as usize, Group::default());
         self.free.fetch_add(added, Ordering::Relaxed);
         self.total.store(length, Ordering::Relaxed);
-        // One part in 32, from 1 MiB to 256 MiB. Eyeballed: a consistency point
-        // rewrites a few thousand nodes unless it is large, and the blocks of a
-        // large one were promised.
+        // One part in 32, from 1 MiB to 256 MiB. Estimated: a consistency point rewrites a few
+        // thousand nodes unless it is large, and the blocks of a large one are reserved in advance.
         self.floor
             .store((length / 32).clamp(256, 65_536), Ordering::Relaxed);
         Ok(())
@@ -285,8 +284,7 @@ impl Space {
     }
 
     /// Hands the changed pages of map and index to `write`, each for the slot
-    /// that the newest superblock does not refer to, and answers what the next
-    /// one has to.
+    /// that the newest superblock does not refer to, and returns what the next one has to.
     ///
     /// From here on the pages count as written: a consistency point that fails
     /// afterwards must not be followed by another before a restart.
@@ -301,7 +299,7 @@ impl Space {
     ) -> Result<MapRoot, StoreError> {
         self.drop_idle_maps();
         // What changes here changes only while a consistency point is written, so
-        // the lock can be let go between pages.
+        // the lock can be released between pages.
         let (length, chunks, groups) = {
             let state = self.state.lock();
             (

@@ -42,7 +42,7 @@ const RUN_FILL: usize = NODE_CAPACITY / 8 * 7;
 /// than this gives two nodes that both fit, whatever the sizes of the records.
 const OVERFLOW: usize = 2 * (NODE_CAPACITY - MAX_ENTRY / 2 - 1);
 const MAX_ENTRY: usize = node::KEY_SIZE + 4 + MAX_VALUE;
-/// Edits looked at ahead, to read the nodes they touch together.
+/// Edits taken in advance, to read the nodes they touch together.
 const LOOK_AHEAD: usize = 256;
 
 const _: () = assert!(OVERFLOW / 2 - MAX_ENTRY / 2 > MIN_FILL);
@@ -91,10 +91,10 @@ pub trait NodeSink {
 }
 
 /// Merges `edits`, which come in strictly ascending order of their keys, into
-/// the tree at `root`, and answers the new tree's root. `tree` is the name of
-/// the tree in the nodes that are written.
+/// the tree at `root`, and returns the new tree's root. `tree` is the name of the tree in the
+/// nodes that are written.
 ///
-/// The source must not answer [`Stop::Fetch`].
+/// The source must not return [`Stop::Fetch`].
 ///
 /// # Errors
 /// As source and sink; [`StoreError::Format`] for edits out of order or values
@@ -161,7 +161,7 @@ impl<I: Iterator<Item = Edit>> Edits<I> {
         Ok(self.ahead.front().map(Edit::key))
     }
 
-    /// Whether the next edit lies before `upper`; `None` stands for the end.
+    /// Whether the next edit is before `upper`; `None` stands for the end.
     fn is_below(&mut self, upper: Option<Key>) -> Result<bool, StoreError> {
         Ok(self
             .peek()?
@@ -277,7 +277,7 @@ impl<I: Iterator<Item = Edit>, K: NodeSink, S: NodeSource> Merge<'_, I, K, S> {
         Ok(())
     }
 
-    /// Tells the source which children the edits in sight will touch.
+    /// Announces to the source which children the edits in the window will touch.
     fn announce(&mut self, node: NodeView<'_>, upper: Option<Key>) -> Result<(), StoreError> {
         self.edits.fill()?;
         let mut touched = Vec::new();

@@ -1,14 +1,12 @@
 //! The difference of two trees.
 //!
-//! Two cursors run through both trees in key order. A cursor stands on a record
-//! or on a whole subtree that has not been opened. Where both stand on the same
-//! pointer, both step over it: what two trees share is skipped unread, at the
-//! highest level at which they share it. Otherwise the subtree that starts
-//! earlier is opened, because no subtree of the other side that starts later can
-//! be the same; of two that start together, the higher one, because the lower
-//! one may be inside it. Interior keys are exactly the first keys of their
-//! subtrees, so this misses no shared subtree, and the cost is proportional to
-//! what differs.
+//! Two cursors run through both trees in key order. A cursor is at a record or at a whole subtree
+//! that has not been opened. Where both are at the same pointer, both step over it: what two trees
+//! share is skipped unread, at the highest level at which they share it. Otherwise the subtree that
+//! starts earlier is opened, because no subtree of the other side that starts later can be the
+//! same; of two that start together, the higher one, because the lower one may be inside it.
+//! Interior keys are exactly the first keys of their subtrees, so this misses no shared subtree,
+//! and the cost is proportional to what differs.
 
 use smallvec::SmallVec;
 
@@ -42,7 +40,7 @@ pub fn diff(
 /// A record that is not the same in both trees.
 #[derive(Clone, Debug)]
 pub struct Differs {
-    /// Its key.
+    /// The key of the record.
     pub key: Key,
     /// Its value in the old tree.
     pub old: Option<Value>,
@@ -65,8 +63,7 @@ impl Diff {
         }
     }
 
-    /// From the first difference on whose key is not less than `from`, at the cost of
-    /// two descents.
+    /// From the first difference with a key not less than `from` on, at the cost of two descents.
     ///
     /// # Errors
     /// As the source.
@@ -84,7 +81,7 @@ impl Diff {
         Ok(diff)
     }
 
-    /// The next difference.
+    /// The next difference in key order; `None` at the end.
     ///
     /// # Errors
     /// As the source; [`crate::StoreError::Corrupt`] for a damaged node.
@@ -153,7 +150,7 @@ impl Diff {
 /// Children of a node that are announced together when it is opened.
 const AHEAD: usize = 64;
 
-/// What a cursor stands on: a subtree (with its root's level) or a record.
+/// What a cursor is at: a subtree (with its root's level) or a record.
 struct Place {
     key: Key,
     subtree: Option<(BlockPtr, u8)>,
@@ -214,7 +211,7 @@ impl Cursor {
         Ok(None)
     }
 
-    /// Opens the subtree it stands on; `true` if it is a record already.
+    /// Opens the subtree it is at; `true` if it is a record already.
     fn open(&mut self, src: &impl NodeSource, place: &Place) -> Result<bool, Stop> {
         let Some((ptr, level)) = place.subtree else {
             return Ok(true);
@@ -237,7 +234,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to the first record whose key is not less than `from`.
+    /// Goes to the first record with a key not less than `from`.
     fn seek(&mut self, src: &impl NodeSource, from: Key) -> Result<(), Stop> {
         let Some((mut ptr, mut level)) = self.root.take() else {
             return Ok(());
@@ -274,7 +271,7 @@ impl Cursor {
         }
     }
 
-    /// The record that the cursor stands on, as one that only this side has; goes on.
+    /// The record that the cursor is at, as one that only this side has; advances.
     fn take(&mut self, key: Key, old: bool) -> Result<Differs, Stop> {
         let value = Some(self.value()?);
         self.step();

@@ -1,15 +1,14 @@
-//! Giving a tree up, piece by piece.
+//! Freeing a tree, piece by piece.
 //!
 //! Of a tree that nothing leads to any more, the nodes and what their records
-//! refer to are to be freed, except for what it shares with an older tree: and
-//! that is exactly what was born no later than that one. A subtree whose pointer
-//! is so old is left without being read, so the cost is what is freed.
+//! refer to are to be freed, except for what it shares with an older tree: and that is exactly what
+//! was born no later than the older tree. A subtree whose pointer is so old is left without being
+//! read, so the cost is what is freed.
 //!
 //! It goes in key order and can stop between any two leaves. An interior node is
-//! given up when the last subtree below it is. So what is left at a stop is the
-//! path to the next key and everything behind it; nothing on it has been given up,
-//! and the key is all that has to be remembered. What lies before it may have been
-//! overwritten by others, and is not looked at again.
+//! freed when the last subtree below it is. So what is left at a stop is the path to the next key
+//! and everything behind it; nothing on it has been freed, and the key is all that has to be
+//! remembered. What precedes it may have been overwritten by others, and is not read again.
 
 use weir_base::Generation;
 
@@ -21,12 +20,12 @@ use crate::node::Key;
 /// Children announced to the source at once.
 const AHEAD: usize = 32;
 
-/// Takes what [`reap`] gives up.
+/// Takes what [`reap`] frees.
 pub trait Reaper {
-    /// A node. What is below it has been given up before.
+    /// A node. What is below it has been freed before.
     fn node(&mut self, ptr: &BlockPtr);
 
-    /// A record of a leaf that is being given up.
+    /// A record of a leaf that is being freed.
     fn record(&mut self, key: Key, value: &[u8]);
 
     /// A node is damaged: what is below it cannot be found and stays allocated.
@@ -36,9 +35,9 @@ pub trait Reaper {
     fn enough(&self) -> bool;
 }
 
-/// Gives up the part of a tree that was born after `since`, from the key `from` on.
-/// Answers the key to go on from; `None` if it is done. A node that cannot be read
-/// for the moment is a stop, too; the source must not answer [`Stop::Fetch`].
+/// Frees the part of a tree that was born after `since`, from the key `from` on. Returns the key to
+/// go on from; `None` if it is done. A node that cannot be read for the moment is a stop, too; the
+/// source must not return [`Stop::Fetch`].
 pub fn reap(
     src: &impl NodeSource,
     root: &TreeRoot,

@@ -5,7 +5,7 @@ use crate::block::BlockPtr;
 use crate::error::StoreError;
 use crate::node::{Key, NodeView};
 
-/// Leaves that are announced to the source at a time. Eyeballed: enough for a device's queue.
+/// Leaves that are announced to the source at a time. Estimated: enough for a device's queue.
 const AHEAD: usize = 32;
 
 /// What [`walk`] reports to.
@@ -14,7 +14,7 @@ pub trait Visitor {
     /// all below it (a node that an earlier walk has seen, say).
     fn node(&mut self, ptr: &BlockPtr, level: u8) -> bool;
 
-    /// A record.
+    /// A record of a leaf.
     fn record(&mut self, key: Key, value: &[u8]);
 
     /// The node at `ptr`, and so what is below it from `first` on, is damaged or
@@ -28,7 +28,7 @@ pub trait Visitor {
 }
 
 /// Visits each node and record of a tree in key order. Damage is reported and
-/// stepped over. The source must not answer [`Stop::Fetch`].
+/// stepped over. The source must not return [`Stop::Fetch`].
 pub fn walk(src: &impl NodeSource, root: &TreeRoot, visitor: &mut dyn Visitor) {
     walk_from(src, root, Key::MIN, visitor);
 }
