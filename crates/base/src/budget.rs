@@ -1,5 +1,5 @@
-//! The memory budget: one number for the whole process, from which whoever
-//! holds bytes on behalf of a client reserves them first.
+//! The memory budget: one number for the whole process, from which code that holds bytes on behalf
+//! of a client reserves them first.
 //!
 //! One atomic counter is enough: reservations are made a buffer at a time
 //! (kilobytes), not an allocation at a time, so it is not contended.
@@ -24,8 +24,7 @@ impl Budget {
         })
     }
 
-    /// Reserves `bytes`, or answers `None` when they are not there. The
-    /// reservation is given back when it is dropped.
+    /// Reserves `bytes`; `None` if fewer are available. Dropping the reservation releases them.
     pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         self.take(bytes).then(|| Reservation {
             budget: Arc::clone(self),
@@ -49,7 +48,7 @@ impl Budget {
         );
     }
 
-    /// Bytes reserved now.
+    /// Bytes that are reserved now, 0 ..= [`Budget::total`].
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -66,7 +65,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from a [`Budget`]; dropping it gives them back.
+/// Bytes reserved from a [`Budget`]; dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -74,7 +73,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes held.
+    /// Bytes that this reservation holds.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -90,7 +89,7 @@ impl Reservation {
         ok
     }
 
-    /// Gives back all but `bytes`; does nothing if less is held.
+    /// Releases all but `bytes`; does nothing if less is held.
     pub fn shrink_to(&mut self, bytes: usize) {
         if let Some(excess) = self.bytes.checked_sub(bytes) {
             self.budget.give_back(excess);

@@ -14,7 +14,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// The epoch itself.
+    /// The epoch: 1970-01-01 00:00:00 UTC.
     pub const EPOCH: Time = Time { secs: 0, nanos: 0 };
 
     /// This time moved forward by `by`, saturating at the end of the range.
@@ -25,7 +25,7 @@ impl Time {
         // Saturates: a time that a client has set may be any.
         let secs = i64::try_from(by.as_secs().saturating_add(carry)).unwrap_or(i64::MAX);
         Time {
-            // Saturates: likewise.
+            // Saturates: a time that a client has set may be any.
             secs: self.secs.saturating_add(secs),
             nanos: (nanos % 1_000_000_000) as u32,
         }
@@ -47,7 +47,7 @@ impl From<SystemTime> for Time {
                         nanos: 0,
                     },
                     n => Time {
-                        // Saturates: likewise.
+                        // Saturates: the system's clock may be any.
                         secs: secs.saturating_neg().saturating_sub(1),
                         nanos: 1_000_000_000 - n,
                     },
@@ -73,7 +73,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts at zero now.
+    /// A clock with a monotonic time that starts at zero now.
     #[allow(clippy::disallowed_methods)] // The one implementation of `Clock` on real time.
     pub fn new() -> SystemClock {
         SystemClock {
@@ -99,14 +99,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to: for tests and the simulator.
+/// A clock that moves only by [`ManualClock::advance`] and [`ManualClock::set`]: for
+/// tests and the simulator.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Mutex<(Time, Duration)>,
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`, with monotonic time zero.
+    /// A clock set to `now`, with monotonic time zero.
     pub fn new(now: Time) -> ManualClock {
         ManualClock {
             state: Mutex::new((now, Duration::ZERO)),
@@ -117,7 +118,7 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let mut s = self.lock();
         s.0 = s.0.plus(by);
-        // Saturates: a test may go any way ahead.
+        // Saturates: a test may advance by any time.
         s.1 = s.1.saturating_add(by);
     }
 

@@ -13,14 +13,14 @@
 //! What a violation does depends on the build:
 //!
 //! - With debug assertions (tests, debug builds, the simulators, which refuse to run without) it panics. The aggregate is
-//!   poisoned first, so that nothing that was half changed becomes durable even if somebody catches the panic.
+//!   poisoned first, so that nothing that was half changed becomes durable even if a caller catches the panic.
 //! - In a release build one of the first kind poisons the aggregate: no record of the log and no checkpoint is written any
 //!   more, changes are refused, reads go on, the log and the health report say why. One of the second kind is logged and
 //!   counted ([`violations`]).
 //!
 //! The macro is an expression, the condition's value, for the place that cannot go on without it:
-//! `if !invariant!(…) { return Err(…) }`. A condition is a comparison of what is at hand; what costs more than that stands
-//! in a `debug_assert!`.
+//! `if !invariant!(…) { return Err(…) }`. A condition is a comparison of what is at hand; what costs more than that
+//! belongs in a `debug_assert!`.
 //!
 //! **Before the record.** A poisoned aggregate writes no record that is not written yet. So what a record says has to be
 //! checked before it is appended: [`Poison::less`] or a condition over what goes into it, then the append, which fails.
@@ -34,8 +34,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Whether an aggregate takes changes, and if not, why. Set once; what is set stays until the next start.
 ///
-/// Setting it takes no lock and wakes nobody: it can be done anywhere. The log's thread notices before the next batch and
-/// wakes who waits.
+/// Setting it takes no lock and wakes no thread: it can be done anywhere. The log's thread notices before the next batch
+/// and wakes the waiters.
 pub struct Poison {
     why: OnceLock<Arc<str>>,
     /// A violation panics as well.
@@ -161,7 +161,7 @@ macro_rules! invariant {
 
 /// A count of things that is in memory alone: see [`less`].
 pub trait Count: Copy + Default + fmt::Display {
-    /// `None` below 0.
+    /// `self - by`; `None` if that is below 0.
     fn checked_less(self, by: Self) -> Option<Self>;
 }
 
@@ -176,7 +176,8 @@ macro_rules! count {
 }
 count!(u32 u64 usize);
 
-/// A count of things from which some are taken: `of - by`. If there are not so many, somebody has taken twice; it is 0 then.
+/// A count of things from which some are taken: `of - by`. If there are not so many, something was taken twice;
+/// it is 0 then.
 #[track_caller]
 pub fn less<N: Count>(of: N, by: N, things: &str) -> N {
     match of.checked_less(by) {
@@ -201,7 +202,7 @@ impl Poison {
         }
     }
 
-    /// A stored count of things after a change by more or fewer of them, likewise.
+    /// A stored count of things after a change by more or fewer of them; a count below 0 poisons the aggregate.
     #[track_caller]
     pub fn changed(&self, of: u64, by: i64, things: &str) -> u64 {
         match of.checked_add_signed(by) {
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(**guard.why().unwrap(), *why);
     }
 
-    /// As it is everywhere else: who catches the panic finds the aggregate poisoned.
+    /// As it is everywhere else: a caller that catches the panic finds the aggregate poisoned.
     #[test]
     fn a_violation_panics_where_assertions_are_on() {
         let guard = Poison::default();

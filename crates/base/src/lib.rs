@@ -1,6 +1,6 @@
-//! What every other crate of Weir stands on: identifiers and units as distinct
-//! types, the limits of the system in one place, [`invariant!`], and the three ambient
-//! things (time, randomness, memory) as values that are handed in.
+//! What every other crate of Weir is built on: identifiers and units as distinct types, the limits
+//! of the system in one place, [`invariant!`], and the three ambient things (time, randomness,
+//! memory) as values that are handed in.
 //!
 //! Nothing below the binary reads a clock or a random source of its own: a run
 //! under the simulator must be reproducible from a seed, and it only is when

@@ -1,33 +1,30 @@
-//! Which threads go first, at processors and at disks.
+//! Which threads have priority, at processors and at disks.
 
 use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// How much a background thread steps back: a tenth of an ordinary thread's share
-/// when both want the processor.
+/// The nice value of a background thread: a tenth of an ordinary thread's share when both want the processor.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
-/// How much an attentive thread does: two thirds of an ordinary thread's share.
+/// The nice value of an [`attentive`] thread: two thirds of an ordinary thread's share.
 #[cfg(target_os = "linux")]
 const SLIGHTLY_NICE: i32 = 2;
 
-/// Makes the calling thread one that others go before: for work that nobody waits
-/// for. When somebody does wait for it, they sleep, and it has the processor to
-/// itself. Does nothing where threads have no priority of their own, and to one that
-/// has stepped back as far already, with the whole server under `nice` for instance.
+/// Lowers the priority of the calling thread: for work without waiters. A thread that does wait for it sleeps,
+/// and leaves it the processor. Does nothing where threads have no priority of their own, and to a thread whose
+/// priority is as low already, with the whole server under `nice` for instance.
 pub fn background() {
     #[cfg(target_os = "linux")]
     step_back(NICE);
 }
 
-/// Makes the calling thread, and those that it will make, such that others go before it,
-/// though somebody does wait for its work: who serves data goes before who administers it.
-/// Its share is smaller, but it need not wait for it: like one that is [`prompt`] it has the
-/// processor soon after it wakes, for a little at a time. A request to the control plane wakes
-/// half a dozen threads one after the other; where each waited for the slices of those that
-/// serve data, it took ten times as long as its work.
+/// Lowers the priority of the calling thread, and of those that it will start, although clients wait for its
+/// work: threads that serve data have priority over those that administer it. Its share of the processor is
+/// smaller, but its latency is not higher: like a [`prompt`] thread it runs soon after it wakes, for a short
+/// slice. A request to the control plane wakes half a dozen threads one after the other; where each waited for
+/// the slices of those that serve data, it took ten times as long as its work.
 pub fn attentive() {
     #[cfg(target_os = "linux")]
     step_back(SLIGHTLY_NICE);
@@ -36,7 +33,7 @@ pub fn attentive() {
 
 #[cfg(target_os = "linux")]
 fn step_back(nice: i32) {
-    // `None` is the calling thread. Everybody may step back, so there is no failure to speak of.
+    // `None` is the calling thread. Every thread may lower its own priority, so the call does not fail.
     if getpriority_process(None).is_ok_and(|now| now < nice) {
         let _ = setpriority_process(None, nice);
     }
@@ -46,10 +43,9 @@ fn step_back(nice: i32) {
 #[cfg(target_os = "linux")]
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Makes the calling thread one that does little at a time and is waited for: when it
-/// wakes it need not wait until whoever has the processor has used up a slice of some
-/// milliseconds. It gets no greater share for that (EEVDF, Linux 6.12; older kernels
-/// and other systems do as before).
+/// Gives the calling thread a short slice: for a thread that does little at a time and has waiters. When it wakes
+/// it need not wait until the running thread has used up a slice of some milliseconds. It gets no greater share
+/// for that (EEVDF, Linux 6.12; older kernels and other systems do as before).
 ///
 /// For the intent log's thread, with both cores full of other programs' work, where it sleeps
 /// at once ([`give_way`]), the rates of durable writes and renames roughly doubled: one run
@@ -89,10 +85,11 @@ pub fn prompt() {
     }
 }
 
-/// Makes what the calling thread, and those that it will make, write to disks go before what others do: for writes of
-/// a few blocks that somebody waits for. Linux's mq-deadline, which most distributions choose for SATA and virtual
-/// disks, serves requests in the order of their places; a log's block behind which a consistency point writes in long
-/// runs waited up to 20 ms in its queue, and less than 1.5 ms in the device. Between classes it keeps them apart.
+/// Gives the disk writes of the calling thread, and of those that it will start, priority over the writes of
+/// others: for writes of a few blocks that a client waits for. Linux's mq-deadline, which most distributions choose
+/// for SATA and virtual disks, serves requests in the order of their places; a log's block behind which a
+/// consistency point writes in long runs waited up to 20 ms in its queue, and less than 1.5 ms in the device.
+/// Between classes it keeps them apart.
 ///
 /// The class is the realtime one (ioprio_set(2)), for which a process that is not root's needs CAP_SYS_NICE; without it,
 /// and with schedulers that have no classes, everything is as it was.
@@ -108,14 +105,13 @@ pub fn first_at_disks() {
     }
 }
 
-/// Longer than threads of ours keep the processor when they are given way to.
+/// Longer than threads of ours keep the processor that another has yielded.
 const LONG: Duration = Duration::from_micros(500);
 
-/// Lets other threads have the processor, and answers whether it was long until it came
-/// back: then somebody is there who does not sleep, and each time of giving way costs
-/// one of his slices. Whoever waits for something should sleep instead: who wakes up
-/// goes before who gave way.
-#[allow(clippy::disallowed_methods)] // Decides how to wait, and nothing that anyone can see.
+/// Yields the processor to other threads, and returns whether it took long to get it back: then another thread is
+/// running that does not sleep, and each yield costs one of its slices. A thread that waits should sleep instead:
+/// a thread that wakes has priority over one that yielded.
+#[allow(clippy::disallowed_methods)] // Decides how to wait, and nothing that a caller can observe.
 pub fn give_way() -> bool {
     let start = Instant::now();
     std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! SipHash-2-4 (Aumasson and Bernstein, 2012) as a secret of 128 bits: a keyed hash of short messages that nobody can
-//! collide, forge or invert who has not the key.
+//! SipHash-2-4 (Aumasson and Bernstein, 2012) as a secret of 128 bits: a keyed hash of short messages that cannot be
+//! made to collide, forged or inverted without the key.
 
 use std::hash::Hasher as _;
 
@@ -31,7 +31,7 @@ impl SipKey {
         hash.finish128().into()
     }
 
-    /// A key for another purpose that tells nothing about this one.
+    /// A key for another purpose that reveals nothing about this one.
     #[must_use]
     pub fn derive(self, purpose: &[u8]) -> SipKey {
         let v = self.hash128(&[purpose]);

@@ -18,8 +18,8 @@ pub const MAX_BODY: usize = 256 << 10;
 /// Most bytes of all bodies that are being read or worked on.
 pub const MAX_BODIES: usize = 8 << 20;
 
-/// Most bytes of a refused body that are read and thrown away: a client that is still sending would otherwise see its connection
-/// break instead of the reply.
+/// Most bytes of a refused body that are read and discarded: a client that is still sending would otherwise see its
+/// connection break instead of the reply.
 pub const MAX_DISCARD: u64 = 1 << 30;
 
 /// Most resources in a page, whatever the client says.

@@ -30,7 +30,7 @@ pub const MAX_RECORD: usize = MAX_IO + 4096;
 /// opaque fields of 1 KiB.
 pub const SMALL_RECORD: usize = 8 << 10;
 
-/// Bytes of a record that tell what it is: the header of a call and the file handle of a WRITE.
+/// Bytes of a record that identify it: the header of a call and the file handle of a WRITE.
 pub const RECORD_HEAD: usize = 1024;
 
 /// Memory for a small record under assembly is at most so many times what has arrived of it (and at least [`RECORD_HEAD`]).
@@ -43,8 +43,8 @@ pub const MAX_FRAGMENTS: u32 = 4096;
 /// WRITEs from this many bytes on take credit of their client before they are read, if their volume is limited.
 pub const LARGE_WRITE: usize = 64 << 10;
 
-/// Bytes of a core's receive buffer. Eyeballed against the L2 cache (256 KiB to 2 MiB) and
-/// the size of a socket's receive queue under load; the system call is amortised long before.
+/// Bytes of a core's receive buffer. Estimated from the L2 cache (256 KiB to 2 MiB) and the size of a socket's receive
+/// queue under load; the system call is amortised long before.
 pub const RECEIVE_BUFFER: usize = 256 << 10;
 
 /// Bytes read at a time while memory is short or much waits for limits: enough for some calls, and for the beginning of
@@ -66,28 +66,28 @@ pub const CONNECTION_PENDING: usize = 256;
 /// Requests of one connection that may wait on purpose at once: as many as Windows allows (MS-SMB2 §3.3.1.2).
 pub const CONNECTION_PARKED: usize = 512;
 
-/// Bytes of messages that nobody asked for which one core's mailbox holds until the core comes by.
+/// Bytes of unsolicited messages that one core's mailbox holds until the core drains it.
 pub const MAILBOX: usize = 256 << 10;
 
 /// Longest message of SMB in bytes that the receiver is not asked about. What is longer is a WRITE: names, security
 /// descriptors and tickets end below it.
 pub const SMB_SMALL: usize = 64 << 10;
 
-/// Bytes of a message of SMB that tell what it is: the header that encryption puts in front, the message's own, and the
-/// fixed part of a WRITE (MS-SMB2 §2.2.41, §2.2.1, §2.2.21).
+/// Bytes of a message of SMB that identify it: the header that encryption puts in front, the message's own, and the fixed
+/// part of a WRITE (MS-SMB2 §2.2.41, §2.2.1, §2.2.21).
 pub const SMB_HEAD: usize = 256;
 
 /// What a waiting request is charged beyond the bytes of its call.
 pub const PENDING_OVERHEAD: usize = 4096;
 
-/// Reads of one connection before the others of its core have their turn.
+/// Reads of one connection before the others of its core are served.
 pub const TURN: usize = 8;
 
 /// The parts that the budget is divided in.
 pub const PARTS: usize = 16;
 
 /// Parts of the budget that one address may hold: an IPv4 address, or the 64 bits of an IPv6 address that a network is
-/// given. Half: one client alone keeps its speed, and nobody alone takes the room of all others.
+/// given. Half: one client alone keeps its speed, and no client alone takes the room of all others.
 pub const PER_ADDRESS: usize = 8;
 
 /// Parts of the budget that are for small calls alone.
@@ -118,7 +118,7 @@ pub const STALL: Duration = Duration::from_secs(60);
 /// The same while memory is short.
 pub const STALL_SHORT_OF_MEMORY: Duration = Duration::from_secs(5);
 
-/// Bytes a second that a peer has to move while a request or a reply is under way: a slow line of a telephone.
+/// Bytes a second that a peer has to move while a request or a reply is under way: a slow telephone line.
 pub const LEAST_RATE: u64 = 4 << 10;
 
 /// A connection that is so far behind [`LEAST_RATE`] is closed if others wait for its memory, the oldest first.
@@ -146,7 +146,7 @@ pub const MAX_COUNTED_CLIENTS: usize = 1000;
 pub const MAX_LIMITED_CLIENTS: usize = 4096;
 
 /// Most entries of the list that DUMP shows. The list informs and nothing
-/// depends on it; the oldest goes first.
+/// depends on it; the oldest is dropped first.
 pub const MAX_MOUNTS: usize = 4096;
 
 /// Bytes of the longest list that EXPORT shows. It informs as well; Linux reads it for `showmount` only.
