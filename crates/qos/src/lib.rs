@@ -3,7 +3,7 @@
 //! - [`meter`]: one rate limit as a virtual clock, exact to the nanosecond's fraction;
 //! - [`limits`]: what a node may do: bytes and operations a second, for reads, writes, both; minimum, weight, burst;
 //! - [`shaper`]: a tree of such nodes (pool → volume → client), which releases requests at their time in a fair order;
-//! - [`plan`]: the limits that are to be in force, as data;
+//! - [`plan`]: the limits that are to be effective, as data;
 //! - [`wheel`]: the timing wheel by which a core wakes the trees that have something to release.
 //!
 //! Nothing here reads a clock, takes a lock or does I/O: instants are monotonic nanoseconds that the caller hands in.

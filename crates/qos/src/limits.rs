@@ -2,7 +2,7 @@
 
 use crate::meter::{Meter, Nanos};
 
-/// Which way a request moves data.
+/// The direction in which a request moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -17,15 +17,16 @@ impl Direction {
     pub const ALL: [Direction; 2] = [Direction::Read, Direction::Write];
 }
 
-/// Metadata and the upkeep of protocols: a class of its own. It never waits, neither for a limit nor behind data, since
-/// a client that cannot look, lock or renew does not merely go slower. It moves no data and costs nothing of a limit on
-/// bytes; of a limit on operations of both ways together ([`Limits::total`]) it takes what it costs, up to a half.
+/// Metadata operations and the maintenance of protocol state: a class of its own. It never waits, neither for a limit
+/// nor behind data, since a client that cannot look up, lock or renew does not merely go slower. It moves no data and
+/// costs nothing of a limit on bytes; of a limit on operations of both ways together ([`Limits::total`]) it takes what
+/// it costs, up to a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Upkeep {
     /// Locks, liveness, COMMIT (what it makes durable was charged when it was written): nothing.
     Protocol,
-    /// Attributes and names that are looked at: an eighth of an operation. They are served from memory, as a small READ
-    /// is, but move nothing, and clients send many for each that a program asks for.
+    /// Attributes and names that are read: an eighth of an operation. They are served from memory, as a small READ is,
+    /// but move nothing, and clients send many for each that a program asks for.
     Look,
     /// Attributes and names that are changed: an operation. They take a place in the log, as a small WRITE does.
     Change,
@@ -35,7 +36,7 @@ pub enum Upkeep {
 pub(crate) const UPKEEP_PARTS: u64 = 8;
 
 impl Upkeep {
-    /// In parts of an operation.
+    /// In units of 1 / [`UPKEEP_PARTS`] of an operation.
     pub(crate) fn cost(self) -> u64 {
         match self {
             Upkeep::Protocol => 0,
@@ -55,7 +56,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// No limit.
+    /// No limit on bytes or operations.
     pub const NONE: Rate = Rate {
         bytes: None,
         ops: None,
@@ -93,11 +94,12 @@ pub struct Limits {
     /// What writes alone may do.
     pub write: Rate,
     /// What the node is to get before any sibling gets more than its own minimum, while the parent binds. The sum over
-    /// siblings is to stay within the parent's limit; whoever configures the tree checks that.
+    /// siblings is to stay within the parent's limit; the configuring code checks that.
     pub minimum: Rate,
     /// Share among siblings while the parent binds, relative to theirs; 1 ..= 65,536.
     pub weight: u32,
-    /// How far a request may run ahead of the steady rate, in nanoseconds: after idling, `rate × burst` may pass at once.
+    /// How much earlier than the steady rate allows a request may start, in nanoseconds: after idling, `rate × burst`
+    /// may pass at once.
     pub burst: Nanos,
 }
 
@@ -105,7 +107,7 @@ pub struct Limits {
 pub const DEFAULT_BURST: Nanos = 10_000_000;
 
 impl Limits {
-    /// Whether anything holds a request back here.
+    /// Whether any limit can delay a request here.
     pub fn is_limited(&self) -> bool {
         self.total.is_limited() || self.read.is_limited() || self.write.is_limited()
     }
@@ -124,20 +126,20 @@ impl Default for Limits {
     }
 }
 
-/// Which of a node's limits holds a request back.
+/// Which of a node's limits delays a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Bytes of reads and writes together.
     TotalBytes,
     /// Operations of reads and writes together.
     TotalOps,
-    /// Bytes of reads.
+    /// Bytes of reads, [`Limits::read`].
     ReadBytes,
-    /// Read operations.
+    /// Read operations, [`Limits::read`].
     ReadOps,
-    /// Bytes of writes.
+    /// Bytes of writes, [`Limits::write`].
     WriteBytes,
-    /// Write operations.
+    /// Write operations, [`Limits::write`].
     WriteOps,
 }
 
@@ -225,7 +227,7 @@ impl Meters {
         places.filter_map(|(at, limit)| Some((self.maxima.get(*at)?.as_ref()?, *limit)))
     }
 
-    /// Does something to each meter that a request of this direction is charged to.
+    /// Calls `what` with each meter that a request of this direction is charged to.
     #[inline]
     fn each(&mut self, dir: Direction, mut what: impl FnMut(&mut Meter, Limit)) {
         for (at, limit) in CHARGED.get(dir as usize).into_iter().flatten() {
@@ -243,7 +245,7 @@ impl Meters {
             .unwrap_or(0)
     }
 
-    /// The limit that decides [`Meters::ready_at`], if it lies after `now`.
+    /// The limit that decides [`Meters::ready_at`], if that is after `now`.
     pub(crate) fn binding(&self, dir: Direction, now: Nanos) -> Option<Limit> {
         let (meter, limit) = self
             .charged(dir)
@@ -277,28 +279,28 @@ impl Meters {
         cost
     }
 
-    /// Takes away the credit that has gathered below the limits.
+    /// Drains the credit that has accumulated below the limits.
     pub(crate) fn spend(&mut self, now: Nanos) {
         for meter in self.maxima.iter_mut().flatten() {
             meter.spend(now);
         }
     }
 
-    /// Whether the next request of this direction could start at `now` if so much came before it, and all that may come
-    /// ahead.
+    /// Whether the next request of this direction could start at `now` if `ops` requests of `bytes` in all came before
+    /// it, and all that the outstanding reservations allow.
     pub(crate) fn has_room(&self, now: Nanos, dir: Direction, bytes: u64, ops: u64) -> bool {
         self.charged(dir)
             .all(|(meter, limit)| meter.has_room(now, units(limit, bytes, ops)))
     }
 
-    /// Lets so much come without asking again.
+    /// Reserves `ops` requests of `bytes` in all, which may then start without another check.
     pub(crate) fn let_ahead(&mut self, dir: Direction, bytes: u64, ops: u64) {
         self.each(dir, |meter, limit| {
             meter.let_ahead(units(limit, bytes, ops))
         });
     }
 
-    /// Of what may come, requests and their bytes, `came` have, by `at`, and `left` will not.
+    /// Settles a reservation, as requests and their bytes: `came` have started by `at`, `left` are released.
     pub(crate) fn settle_ahead(
         &mut self,
         at: Nanos,
@@ -334,7 +336,7 @@ impl Meters {
         whole
     }
 
-    /// Takes back bytes and operations of an earlier charge.
+    /// Refunds bytes and operations of an earlier charge.
     pub(crate) fn refund(&mut self, dir: Direction, bytes: u64, ops: u64) {
         self.each(dir, |meter, limit| meter.refund(units(limit, bytes, ops)));
         for (meter, units) in self.minimum.iter_mut().zip([bytes, ops]) {
@@ -344,7 +346,7 @@ impl Meters {
         }
     }
 
-    /// Whether nothing of what was charged is still to be worked off at `now`.
+    /// Whether all that was charged is drained at `now`.
     pub(crate) fn settled(&self, now: Nanos) -> bool {
         let settled = |meter: &Meter| meter.settled_at() <= now;
         self.maxima.iter().flatten().all(settled)

@@ -1,16 +1,16 @@
 //! One rate limit: a virtual clock.
 //!
 //! A token bucket keeps a number of tokens and has to be refilled; a virtual clock (the generic cell rate algorithm,
-//! ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival time* (TAT), when everything
-//! admitted so far would have been worked off at exactly the limit's rate. A request may start when
-//! `now ≥ TAT − burst`, and then moves TAT on by `units / rate`. Nothing is ever refilled, so nothing depends on how
-//! often anybody looks, and an idle limit costs nothing.
+//! ITU-T I.371 annex A) keeps one instant instead: the *theoretical arrival time* (TAT), when everything admitted so
+//! far would have drained at exactly the limit's rate. A request may start when `now ≥ TAT − burst`, and then moves
+//! TAT on by `units / rate`. Nothing is ever refilled, so nothing depends on how often the meter is polled, and an
+//! idle limit costs nothing.
 //!
 //! Two things decide whether the rate comes out exact:
 //! - **Remainders are kept.** `units × 10⁹ / rate` is rarely whole nanoseconds. The remainder of the division is
 //!   carried to the next request; dropping it is what lets truncating shapers admit up to twice the limit.
-//! - **Late releases are made good.** A request released a little after its time moves TAT from TAT, not from `now`,
-//!   as long as it is late by less than the burst. So timer slack shorter than the burst costs no throughput.
+//! - **Late releases are compensated.** A request released a little after its time moves TAT from TAT, not from
+//!   `now`, as long as it is late by less than the burst. So timer slack shorter than the burst costs no throughput.
 //!
 //! Over any window of length `w` a meter admits at most `rate × (w + burst)` units plus one request: a request is never
 //! split, and one larger than the burst is admitted whole and its debt carried.
@@ -28,13 +28,13 @@ const SECOND: u64 = 1_000_000_000;
 pub struct Meter {
     /// Units a second; never 0.
     rate: u64,
-    /// How far ahead of the virtual clock a request may start, in nanoseconds.
+    /// How much before the virtual clock a request may start, in nanoseconds.
     burst: Nanos,
-    /// Theoretical arrival time.
+    /// Theoretical arrival time, in whole nanoseconds.
     tat: Nanos,
     /// Numerator of the fraction of a nanosecond beyond `tat`; always below `rate`.
     remainder: u64,
-    /// Units that may come without asking again, and are not charged before they have.
+    /// The outstanding reservations, in units: they may start without another check and are charged when settled.
     ahead: u64,
 }
 
@@ -50,7 +50,7 @@ impl Meter {
         }
     }
 
-    /// Units a second.
+    /// Units a second; never 0.
     pub fn rate(&self) -> u64 {
         self.rate
     }
@@ -61,13 +61,13 @@ impl Meter {
         self.tat.saturating_sub(self.burst)
     }
 
-    /// When all that was charged is worked off.
+    /// When all that was charged is drained.
     pub fn settled_at(&self) -> Nanos {
         self.tat
     }
 
-    /// Charges `units` to a request that starts at `now`. What they cost on the virtual clock, in whole nanoseconds, for
-    /// comparing requests with each other.
+    /// Charges `units` to a request that starts at `now`. Returns what they cost on the virtual clock, in whole
+    /// nanoseconds, for comparing requests with each other.
     pub fn charge(&mut self, now: Nanos, units: u64) -> Nanos {
         if self.tat < now {
             self.tat = now;
@@ -80,7 +80,7 @@ impl Meter {
         whole
     }
 
-    /// Whether the next request could start at `now` if `units` came before it, and all that may come ahead.
+    /// Whether the next request could start at `now` if `units` came before it, and all outstanding reservations.
     pub fn has_room(&self, now: Nanos, units: u64) -> bool {
         if units == 0 && self.ahead == 0 {
             return self.ready_at() <= now;
@@ -99,14 +99,15 @@ impl Meter {
         cost < (u128::from(room) + 1) * u128::from(self.rate)
     }
 
-    /// Lets `units` come without asking again, until it is settled. What may come is counted as though it came in the
-    /// moment in which somebody else asks, and never leaks away, so that nobody gets what it may still take.
+    /// Reserves `units`, which may start without another check until the reservation is settled. A reservation counts
+    /// as though its units came at the moment of every other check, and never leaks away, so that no other request
+    /// gets what it may still take.
     pub fn let_ahead(&mut self, units: u64) {
         // No more than there is room for.
         self.ahead += units;
     }
 
-    /// Of what may come, `came` units have, by `at`, and `left` will not.
+    /// Settles a reservation: `came` units have started by `at`, `left` are released.
     pub fn settle_ahead(&mut self, at: Nanos, came: u64, left: u64) {
         self.ahead = less(self.ahead, came + left, "units that may come ahead");
         if came > 0 {
@@ -114,7 +115,7 @@ impl Meter {
         }
     }
 
-    /// Takes away the credit that has gathered: from `now` on there is the rate and nothing saved up.
+    /// Drains the credit that has accumulated: from `now` on there is the rate and nothing saved up.
     pub fn spend(&mut self, now: Nanos) {
         // Saturates: times.
         let spent = now.saturating_add(self.burst);
@@ -124,7 +125,7 @@ impl Meter {
         }
     }
 
-    /// Takes back `units` of an earlier charge (a READ that came out shorter than was asked for).
+    /// Refunds `units` of an earlier charge (a READ that came out shorter than was asked for).
     pub fn refund(&mut self, units: u64) {
         let (mut whole, mut part) = divide(units, 0, self.rate);
         if part > self.remainder {
@@ -141,7 +142,7 @@ impl Meter {
         }
     }
 
-    /// Changes the rate and the burst at `now`. What was admitted and not yet worked off stays owed in units if the
+    /// Changes the rate and the burst at `now`. What was admitted and has not drained yet stays owed in units if the
     /// rate grows (a large debt shrinks at once) and in time if it shrinks: what was admitted under the old limit was
     /// within it, and making it up at the new rate would be a pause.
     pub fn retune(&mut self, now: Nanos, rate: u64, burst: Nanos) {
@@ -262,7 +263,7 @@ mod tests {
             let mut meter = Meter::new(rate, burst);
             meter.charge(now, first);
             let now = now + wait;
-            // As it is chosen, and where the answer changes.
+            // As it is chosen, and where the result changes.
             // Saturates: times.
             let most = u128::from(rate) * u128::from((now + burst).saturating_sub(meter.settled_at().max(now))) / u128::from(SECOND);
             // Saturates: any number of units.
@@ -273,7 +274,7 @@ mod tests {
                 let mut some = meter;
                 some.let_ahead(ahead.min(units));
                 prop_assert_eq!(some.has_room(now, units - ahead.min(units)), charged.ready_at() <= now);
-                // All that may come has come; or nothing will.
+                // The whole reservation was used; or none of it.
                 let mut all = some;
                 all.settle_ahead(now, ahead.min(units), 0);
                 all.charge(now, units - ahead.min(units));

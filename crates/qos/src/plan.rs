@@ -1,20 +1,20 @@
-//! The limits that are to be in force: what is configured, as immutable data.
+//! The limits that are to be effective: what is configured, as immutable data.
 //!
-//! Whoever knows what was provisioned makes a [`Plan`]; whoever holds requests back makes its shapers match it. A plan
-//! is replaced as a whole, or as a [`Change`] says; what did not change between two plans keeps its meters, so a change
-//! costs nobody credit.
+//! The control plane, which knows what was provisioned, makes a [`Plan`]; the throttle makes its shapers match it. A
+//! plan is replaced as a whole, or as a [`Change`] says; what did not change between two plans keeps its meters, so a
+//! change costs no client credit.
 
 use crate::Limits;
 use std::sync::Arc;
 
-/// Everything that is to be in force at once.
+/// All limits that are to be effective at once.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Counts up with every change; a plan with a lower number than the one in force is stale.
+    /// Counts up with every change; a plan with a lower number than the effective one is stale.
     pub generation: u64,
-    /// Sorted by id.
+    /// The pools, sorted by id.
     pub pools: Vec<PoolPlan>,
-    /// Sorted by volume.
+    /// The volumes, sorted by their number.
     pub volumes: Vec<VolumePlan>,
 }
 
@@ -78,7 +78,7 @@ pub struct VolumePlan {
     pub volume: u64,
     /// As its users call it.
     pub name: Arc<str>,
-    /// The pool's id.
+    /// [`PoolPlan::id`] of its pool.
     pub pool: u64,
     /// What the volume may do; its weight counts among the pool's volumes.
     pub limits: Limits,

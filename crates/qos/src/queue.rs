@@ -57,7 +57,7 @@ impl<T> Queue<T> {
         Some(waiting)
     }
 
-    /// The flow whose turn it is.
+    /// The flow to serve next.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.turns.front().copied()
     }

@@ -1,8 +1,9 @@
 //! A tree of limits that releases requests at their time, in a fair order.
 //!
-//! **Problem.** A request of a client to a volume in a pool has to satisfy the limits of all three, and when the
-//! pool's limit binds, what there is has to be shared among its volumes by weight, and within a volume among its
-//! clients. Virtual clocks ([`crate::meter`]) alone hold the limits but share by arrival: who asks more gets more.
+//! **Problem.** A request of a client to a volume in a pool has to satisfy the limits of all three, and when
+//! the pool's limit binds, its throughput has to be shared among its volumes by weight, and within a volume
+//! among its clients. Virtual clocks ([`crate::meter`]) alone hold the limits but share by arrival: a client
+//! that asks more gets more.
 //!
 //! **Algorithm.** Every node has its meters. Requests queue at leaves, by direction. A node is *ready* for a
 //! direction when its own meters are and something ready is below it; for each direction a node keeps the children
@@ -10,14 +11,14 @@
 //! down from the root, each time to the ready child that has had the least service relative to its weight (start-time
 //! fair queueing, Goyal, Vin and Cheng 1996); then charge every node of the path at once. Service is counted
 //! in the time that a request takes up the tightest limit of the parent and of all above it, so shares come out in bytes
-//! where bytes bind and in operations where operations bind. A child that is behind its configured minimum goes before all that are not
-//! (the reservation tag of mClock, Gulati, Merchant and Varman 2010).
+//! where bytes bind and in operations where operations bind. A child that is behind its configured minimum has priority over
+//! all that are not (the reservation tag of mClock, Gulati, Merchant and Varman 2010).
 //!
 //! Walking from the root, rather than giving each request a release time on arrival, is what makes it work-conserving:
 //! a limit changed, a queue that ran dry, a connection closed, all count from the next release on.
 //!
-//! **Cost.** A request that finds its path ready and nobody waiting costs a few comparisons a level and touches no
-//! queue. One that has to wait costs two ordered-set updates a level.
+//! **Cost.** A request that finds its path ready and no other request waiting costs a few comparisons a level and
+//! touches no queue. One that has to wait costs two ordered-set updates a level.
 //!
 //! One `Shaper` is one tree; trees share nothing, so each pool has its own, behind its own lock.
 
@@ -29,7 +30,7 @@ use crate::limits::{Direction, Limit, Limits, Meters, Upkeep};
 use crate::meter::Nanos;
 use crate::queue::{Queue, Waiting};
 
-/// Never.
+/// Later than every instant: never ready.
 const NEVER: Nanos = Nanos::MAX;
 /// Virtual service is counted in this fraction of a nanosecond, so that division by a weight loses nothing to speak of.
 const TAG_SCALE: u64 = 1 << 20;
@@ -67,19 +68,19 @@ pub enum Submitted<T> {
 /// A request that was taken out of the tree without having been released.
 #[derive(Debug)]
 pub struct Evicted<T> {
-    /// Where it waited.
+    /// The leaf at which it waited.
     pub node: NodeId,
-    /// Its connection.
+    /// The connection it came from.
     pub flow: u64,
-    /// Its direction.
+    /// Whether it was a read or a write.
     pub direction: Direction,
-    /// Its size.
+    /// Its size in bytes, as submitted.
     pub bytes: u64,
-    /// What was submitted.
+    /// The payload that was submitted.
     pub payload: T,
 }
 
-/// What a node has let through and holds back. Counters run from the node's creation.
+/// What a node has released and delays. Counters run from the node's creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes charged, by direction.
@@ -96,7 +97,7 @@ pub struct Usage {
     pub queued: [usize; 2],
     /// Bytes of the requests waiting now, by direction.
     pub queued_bytes: [u64; 2],
-    /// The limit of this node that holds requests back now, if one does.
+    /// The limit of this node that delays requests now, if one does.
     pub binding: Option<Limit>,
 }
 
@@ -162,7 +163,7 @@ struct Node<T> {
     place: [Place; 2],
     kids: [Kids; 2],
     queue: [Queue<T>; 2],
-    /// Cost released from each of a leaf's queues, which take turns by it.
+    /// Cost released from each of a leaf's queues; the one with less is served next.
     served: [u128; 2],
     usage: Usage,
 }
@@ -189,7 +190,7 @@ impl<T> Shaper<T> {
         shaper
     }
 
-    /// The root.
+    /// The root, which cannot be removed.
     pub fn root(&self) -> NodeId {
         NodeId {
             index: ROOT,
@@ -235,7 +236,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Removes a node with all below it, and answers what waited there. The root cannot be removed.
+    /// Removes a node with all below it, and returns what waited there. The root cannot be removed.
     pub fn remove(&mut self, id: NodeId, now: Nanos) -> Vec<Evicted<T>> {
         let mut evicted = Vec::new();
         let Some(parent) = self.get(id).and_then(|node| node.parent) else {
@@ -320,9 +321,9 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Takes away the credit that a node has gathered below its limits, so that from `now` on it gets its rates and no
-    /// more. For work whose whole length is judged against the limit; a request that finds the node idle still starts.
-    /// `false` if there is no such node.
+    /// Drains the credit that a node has accumulated below its limits, so that from `now` on it gets its rates and no
+    /// more. For work that is measured against the limit over its whole length; a request that finds the node idle
+    /// still starts. `false` if there is no such node.
     pub fn spend(&mut self, id: NodeId, now: Nanos) -> bool {
         let Some(node) = self.get_mut(id) else {
             return false;
@@ -332,14 +333,14 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Whether a node could be removed and made again without anyone gaining or losing by it: nothing waits, and all
-    /// that was charged has been worked off.
+    /// Whether a node could be removed and made again without changing any client's share: nothing waits, and all that
+    /// was charged has drained.
     pub fn is_settled(&self, id: NodeId, now: Nanos) -> bool {
         self.get(id)
             .is_some_and(|node| node.usage.waiting() == 0 && node.meters.settled(now))
     }
 
-    /// The limits in force.
+    /// The limits of a node that are effective.
     pub fn limits(&self, id: NodeId) -> Option<&Limits> {
         self.get(id).map(|node| &node.limits)
     }
@@ -359,7 +360,7 @@ impl<T> Shaper<T> {
         Some(usage)
     }
 
-    /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and nobody waits who is.
+    /// Charges a request of `bytes` at a leaf if it may start at once: its path is ready, and no waiting request is.
     pub fn try_start(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) -> bool {
         let clear = self.get(id).is_some_and(|node| node.children == 0)
             && self.is_clear(id.index, direction, now);
@@ -369,11 +370,11 @@ impl<T> Shaper<T> {
         clear
     }
 
-    /// Lets `ops` requests of a leaf, of `bytes` in all, come without asking again, until they are accounted for by
-    /// [`Shaper::settle_ahead`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of them
-    /// came now. Till then they count as though they had for everybody else, so over no stretch of time more comes than limits
-    /// allow, whenever they do. To be accounted for before anything is made to wait for them, before limits change and before the
-    /// leaf is removed.
+    /// Reserves `ops` requests of a leaf, of `bytes` in all, which may start without another check until they are settled by
+    /// [`Shaper::settle_ahead`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of
+    /// them came now. Until then every other request counts them as though they had come, so over no stretch of time more
+    /// starts than limits allow, whenever they do. A reservation has to be settled before anything waits because of it,
+    /// before limits change and before the leaf is removed.
     pub fn let_ahead(
         &mut self,
         id: NodeId,
@@ -400,8 +401,7 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Accounts for what may come ahead: charges what came by `by`, and takes back what will not. Each as requests, and
-    /// their bytes.
+    /// Settles a reservation: charges what came by `by`, and releases what is left. Each as requests, and their bytes.
     pub fn settle_ahead(
         &mut self,
         id: NodeId,
@@ -457,7 +457,7 @@ impl<T> Shaper<T> {
         Submitted::Queued
     }
 
-    /// The next request that may start at `now`, charged. Call it until it answers `None`.
+    /// The next request that may start at `now`, charged. Call it until it returns `None`.
     pub fn release(&mut self, now: Nanos) -> Option<(NodeId, T)> {
         self.next_release().filter(|at| *at <= now)?;
         let (leaf, direction) = self.select(now)?;
@@ -485,8 +485,8 @@ impl<T> Shaper<T> {
         (at != NEVER).then_some(at)
     }
 
-    /// The connection whose request is likely to be released next. What comes until then may change it, so it is good for
-    /// no more than to have the release where that connection is.
+    /// The connection whose request is likely to be released next. Requests that arrive until then may change it, so it
+    /// only helps to choose the core that releases: the connection's.
     pub fn next_flow(&self) -> Option<u64> {
         let mut node = self.at(ROOT)?;
         while node.children > 0 {
@@ -507,7 +507,7 @@ impl<T> Shaper<T> {
             .map(|(_, flow)| flow)
     }
 
-    /// Charges metadata at a leaf with what it takes from data. It does not wait, whatever does.
+    /// Charges metadata at a leaf with what it takes from data. It does not wait, even while other requests do.
     pub fn charge_upkeep(&mut self, id: NodeId, kind: Upkeep, now: Nanos) {
         if self.get(id).is_none() {
             return;
@@ -525,15 +525,15 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Gives back bytes that were charged and then not moved: a READ that came out short. The operation stays charged;
-    /// it took place.
+    /// Refunds bytes that were charged and then not moved: a READ that came out short. The operation stays
+    /// charged; it took place.
     pub fn refund(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
         if bytes > 0 {
             self.give_back(id, direction, bytes, 0, now);
         }
     }
 
-    /// Gives back a whole charge: the request never ran.
+    /// Refunds a whole charge: the request never ran.
     pub fn uncharge(&mut self, id: NodeId, direction: Direction, bytes: u64, now: Nanos) {
         self.give_back(id, direction, bytes, 1, now);
     }
@@ -558,7 +558,7 @@ impl<T> Shaper<T> {
         self.refresh(id.index, now);
     }
 
-    /// Whether a request may pass all that wait: its path is ready, and nobody else is.
+    /// Whether a request may start before all that wait: its path is ready, and no waiting request is.
     fn is_clear(&self, leaf: u32, direction: Direction, now: Nanos) -> bool {
         if self.next_release().is_some_and(|at| at <= now) {
             return false;
@@ -580,7 +580,7 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// Walks down to the leaf whose turn it is.
+    /// Walks down to the leaf to serve next.
     fn select(&mut self, now: Nanos) -> Option<(u32, Direction)> {
         let mut at = ROOT;
         let mut open = self.open(ROOT, [true; 2], now);
@@ -611,7 +611,7 @@ impl<T> Shaper<T> {
             .min_by_key(|dir| node.served.get(*dir as usize).copied())
     }
 
-    /// Moves children whose time has come to those that are ready.
+    /// Moves children that have become ready to the set of ready ones.
     fn advance(&mut self, at: u32, now: Nanos) {
         for dir in 0..2 {
             loop {
@@ -664,7 +664,7 @@ impl<T> Shaper<T> {
                 .is_none_or(Queue::is_empty);
             if let Some(served) = node.served.get_mut(direction as usize) {
                 *served += u128::from(cost.unwrap_or(bytes).max(1));
-                // A direction that was not asked for saves up no turns.
+                // A direction without requests saves up no service.
                 if idle {
                     *served = (*served).min(other);
                 }
@@ -673,7 +673,7 @@ impl<T> Shaper<T> {
         self.refresh(leaf, now);
     }
 
-    /// Charges a node and all above it, and answers what the request costs its children in service: the time for which it
+    /// Charges a node and all above it, and returns what the request costs its children in service: the time for which it
     /// takes up the tightest limit there or above. `None` if nothing is limited there: bytes are as good as anything.
     fn charge_path(
         &mut self,
@@ -796,7 +796,7 @@ impl<T> Shaper<T> {
         }
     }
 
-    /// Takes a node out of its parent's sets, and answers where it was.
+    /// Takes a node out of its parent's sets, and returns where it was.
     fn unplace(&mut self, index: u32) -> [Place; 2] {
         let Some(node) = self.at_mut(index) else {
             return [Place::Idle; 2];

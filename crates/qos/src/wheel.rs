@@ -3,19 +3,20 @@
 //! A core serves many trees (pools), of which few are throttled at a time, and each moves its next release at
 //! every request. A heap would pay log n for each move and keep stale entries; the wheel (Varghese and Lauck 1987)
 //! pays a push. Time is cut into slots; an entry goes to the slot of its time, and stays there when its time is moved:
-//! whoever is woken looks at the tree's true next release and schedules itself anew, so a stale entry costs one look.
+//! the core that is woken reads the tree's true next release and schedules the tree anew, so a stale
+//! entry costs one read.
 //!
 //! One level of 4,096 slots of 64 µs spans 262 ms. What is due later waits in the farthest slot and is passed on
 //! from there, which a limit of 4 KB/s causes four times a second: cheaper than a second level.
 
 use crate::meter::Nanos;
 
-/// Length of a slot as a power of two: 65,536 ns. Releases are late by one slot at the most; the burst of a limit
-/// makes that good ([`crate::meter`]).
+/// Length of a slot as a power of two: 65,536 ns. Releases are late by one slot at the most; the burst of a
+/// limit compensates that ([`crate::meter`]).
 const SLOT_BITS: u32 = 16;
 const SLOTS: u64 = 4096;
 
-/// Entries by the time at which they want to be looked at.
+/// Entries by the time at which they are due.
 #[derive(Debug)]
 pub struct Wheel<E> {
     slots: Vec<Vec<(Nanos, E)>>,
@@ -34,7 +35,7 @@ impl<E> Wheel<E> {
         }
     }
 
-    /// Number of entries.
+    /// Number of entries, stale ones included.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -46,7 +47,7 @@ impl<E> Wheel<E> {
 
     /// Adds an entry that is due at `time`; a time that is over means the next [`Wheel::expire`].
     pub fn schedule(&mut self, time: Nanos, entry: E) {
-        // The end of the slot must not lie before the entry's time, or it would be handed out early.
+        // The end of the slot must not be before the entry's time, or it would be handed out early.
         let slot = time
             .div_ceil(1 << SLOT_BITS)
             .clamp(self.next, self.next + SLOTS - 1);
@@ -60,7 +61,7 @@ impl<E> Wheel<E> {
     pub fn expire(&mut self, now: Nanos, mut due: impl FnMut(E)) {
         let end = now >> SLOT_BITS;
         let mut later = Vec::new();
-        // After a long pause each slot needs to be looked at once only.
+        // After a long pause each slot needs to be visited once only.
         // Saturates: times.
         let first = self.next.max((end + 1).saturating_sub(SLOTS));
         if first > self.next {

@@ -1,12 +1,12 @@
 //! The shaper against a reference: leaky buckets in exact arithmetic, which say of every moment whether a request may
 //! start. Random trees of any depth, random limits of all kinds, random loads, refunds and changes, in virtual time.
 //!
-//! - **Conservation**: nothing starts unless every limit of its path has, over *any* window up to that start, let through
-//!   at most `rate × (window + burst)` before it. What may come ahead counts from when it may.
+//! - **Conservation**: nothing starts unless every limit of its path has, over *any* window up to that start, admitted at
+//!   most `rate × (window + burst)` before it. A reservation counts from when it is made.
 //! - **Work conservation**: whenever something waits, some limit of its path has no room for it, at every moment until
-//!   the next release. What may come ahead and does not costs nobody anything.
-//! - **Fairness**: two that wait all the time differ by no more than one request of each, relative to their weights, over
-//!   any stretch (the bound of start-time fair queueing).
+//!   the next release. A reservation that is not used costs no client anything.
+//! - **Fairness**: two clients that wait all the time differ by no more than one request of each, relative to their
+//!   weights, over any stretch (the bound of start-time fair queueing).
 //! - **No starvation**: how long one of them goes without is bounded by its share.
 //! - **Exactness** over hours, at 4 KB/s and at 100 GiB/s.
 
@@ -26,15 +26,15 @@ const HOUR: Nanos = 3600 * SECOND;
 const MIB: u64 = 1 << 20;
 
 /// One limit as a bucket that leaks at its rate, in units × nanoseconds. What was admitted before a change may have been
-/// taken over as a debt or not, and what came ahead counts from when it came to when it is accounted for, within bounds; hence
-/// two fillings.
+/// taken over as a debt or not, and what started under a reservation counts from when it started to when it is settled,
+/// within bounds; hence two fillings.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: u64,
     burst: Nanos,
     least: u128,
     most: u128,
-    /// What may come ahead and has not.
+    /// Units of outstanding reservations that have not started.
     ahead: u128,
     at: Nanos,
 }
@@ -80,14 +80,14 @@ impl Bucket {
         self.ahead += u128::from(units) * u128::from(SECOND);
     }
 
-    /// Some of what may come ahead does.
+    /// Some of a reservation starts.
     fn came(&mut self, now: Nanos, units: u64) {
         self.leak(now);
         let units = u128::from(units) * u128::from(SECOND);
         (self.ahead, self.least) = (self.ahead - units, self.least + units);
     }
 
-    /// What came ahead is accounted for, and what was left of it will not come.
+    /// Settles a reservation: what came is charged, what is left is released.
     fn settle_ahead(&mut self, now: Nanos, came: u64, left: u64) {
         self.leak(now);
         self.ahead -= u128::from(left) * u128::from(SECOND);
@@ -149,20 +149,20 @@ struct Client {
     node: usize,
     flow: u64,
     direction: Direction,
-    /// Sizes of its requests, in turn.
+    /// Sizes of its requests in bytes, used cyclically.
     sizes: Vec<u64>,
     depth: usize,
     think: Nanos,
     /// One request in so many moves only half of what it asked for; 0 for none.
     short: u64,
-    /// Requests that may come ahead, if they can; 0 for none.
+    /// Requests to reserve, if there is room; 0 for none.
     ahead: u64,
 }
 
-/// How long what may come ahead may do so.
+/// How long a reservation lasts, in nanoseconds.
 const LIFE: Nanos = 500_000;
 
-/// What of a client may come ahead.
+/// A client's outstanding reservation.
 struct Lease {
     /// Requests and bytes that have come and are not accounted for, and that may come.
     came: (u64, u64),
@@ -189,7 +189,7 @@ struct World {
     leases: BTreeMap<usize, Lease>,
     /// Time, client and bytes of every start.
     starts: Vec<(Nanos, usize, u64)>,
-    /// How many of them came ahead.
+    /// How many of them started under a reservation.
     leased: usize,
 }
 
@@ -255,7 +255,7 @@ impl World {
             .insert((at, self.serial), Asked { client, bytes });
     }
 
-    /// Tells the buckets of a client's path, with what requests and bytes count for in each.
+    /// Calls `what` with each bucket of a client's path and the units that requests and bytes count for there.
     fn tell(
         &mut self,
         client: usize,
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// A request starts that the shaper has let through by itself.
+    /// A request starts that the shaper has admitted by itself.
     fn started(&mut self, asked: Asked) {
         let now = self.now;
         self.tell(asked.client, 1, asked.bytes, |bucket, _, units| {
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// A request starts that may come ahead, or it is allowed to now with others.
+    /// A request starts under a reservation: an outstanding one, or one that is made now with others.
     fn starts_ahead(&mut self, asked: Asked) -> bool {
         let Asked { client, bytes } = asked;
         let (now, until) = (self.now, self.now + LIFE);
@@ -522,7 +522,7 @@ impl World {
                 bucket.change(self.now, rate);
             }
         }
-        // Whoever changes a limit releases what it allows.
+        // A change of a limit releases what it then allows.
         self.release();
     }
 }
@@ -630,7 +630,7 @@ proptest! {
         for (n, family) in families.iter().enumerate() {
             for (a, (weight, clients)) in family.iter().enumerate() {
                 for (weight_b, clients_b) in &family[a + 1..] {
-                    // What one is ahead of the other, at its most and at its least.
+                    // The service of one less that of the other, at its most and at its least.
                     let (mut ahead, mut most, mut least) = (0.0f64, 0.0f64, 0.0f64);
                     for (at, client, bytes) in &world.starts {
                         if *at < from { continue }
@@ -658,7 +658,7 @@ proptest! {
     }
 }
 
-/// Clients that come ahead while they may, and one that comes now and then with more than there is.
+/// Clients that use reservations while they may, and one that comes now and then with more than the limit leaves.
 #[test]
 fn what_comes_ahead_passes_no_limit_and_is_taken_back_when_one_binds() {
     let limits = |total| Limits {

@@ -36,7 +36,7 @@ struct Run {
     serial: u64,
     /// (time, leaf, direction, bytes) of each start.
     starts: Vec<(Nanos, usize, Direction, u64)>,
-    /// Releases happen this much after their time: a coarse timer.
+    /// How late releases are, in nanoseconds: a coarse timer.
     slack: Nanos,
 }
 
@@ -121,7 +121,7 @@ impl Run {
                     assert_eq!(leaf, self.leaves[self.clients[client].leaf]);
                     self.started(client);
                 }
-                // Work conservation: what is left is held back by a limit, not by us.
+                // Work conservation: what is left is delayed by a limit, not by the shaper.
                 assert!(self.shaper.next_release().is_none_or(|at| at > self.now));
             }
         }
@@ -469,8 +469,8 @@ fn a_removed_node_hands_back_what_waited_and_leaves_nothing_behind() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Random trees and loads: no node ever passes its limit and burst, nothing is held back while all limits of its
-    /// path allow it (asserted in `run_until`), and everybody is served.
+    /// Random trees and loads: no node ever passes its limit and burst, nothing is delayed while all limits of its
+    /// path allow it (asserted in `run_until`), and every client is served.
     #[test]
     fn any_tree_holds_its_limits_and_starves_nobody(
         pool in prop::option::of(30u64..200),
