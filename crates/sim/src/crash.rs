@@ -33,7 +33,7 @@ impl Diary {
     }
 }
 
-/// Turns the power off when a story ends early, so that nothing waits for held disks.
+/// Turns the power off when a story ends early, so that no thread waits for held disks.
 struct OffAtEnd(Arc<World>);
 
 impl Drop for OffAtEnd {
@@ -52,7 +52,7 @@ struct Life<'a> {
     diary: &'a mut Diary,
 }
 
-/// Runs one story.
+/// Runs the story that `seed` determines.
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
@@ -251,7 +251,7 @@ impl Life<'_> {
         };
         let result = self.runner.step(&mut subject, id, op);
         match result {
-            // Nobody was told anything after the power had failed.
+            // No operation was acknowledged after the power had failed.
             Err(mismatch) if self.world.crashed() => {
                 self.diary.note(format!("(power off: {mismatch})"));
                 self.runner.in_doubt(id, op);

@@ -1,11 +1,11 @@
 //! Simulated devices that lose power, tear, reorder, fail, rot and fill up.
 //!
 //! A [`World`] holds the disks of one machine, because power fails for all of them at the same moment. Every disk keeps
-//! two images: what a read sees, and what survives a crash; between them stands the list of writes that no flush has
-//! covered yet. When the power goes, each of those writes, and each write still in flight, may have reached the medium
-//! wholly, not at all, or in any subset of its 512-byte sectors, in any order: that is all a disk promises, and what a
-//! file with a volatile cache below it does. A disk opened as durable (the intent log: O_DSYNC) has only its in-flight
-//! writes at risk.
+//! two images: what a read sees, and what survives a crash; between them is the list of writes that no flush has
+//! covered yet. When the power goes, each of those writes, and each write still in flight, may have reached the
+//! medium wholly, not at all, or in any subset of its 512-byte sectors, in any order: that is all a disk promises,
+//! and what a file with a volatile cache below it does. A disk opened as durable (the intent log: O_DSYNC) has only
+//! its in-flight writes at risk.
 //!
 //! Nothing here keeps time. I/O completes at once, unless the test holds it: held operations complete when, and in
 //! which order, the test says so, so that a seed reproduces an interleaving; or a scrambler thread completes them in
@@ -44,12 +44,12 @@ pub struct DiskOptions {
     pub durable: bool,
 }
 
-/// An injected failure.
+/// An injected failure of calls to one disk.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Where.
+    /// The disk whose calls fail.
     pub disk: DiskId,
-    /// Which call.
+    /// The kind of call that fails.
     pub on: IoKind,
     /// Only calls that touch these blocks; `None`: any. Ignored for flushes.
     pub blocks: Option<Range<u64>>,
@@ -64,7 +64,7 @@ pub struct Fault {
 pub struct Counts {
     /// Writes, flushes and discards submitted so far: the clock of crash tests.
     pub events: u64,
-    /// Reads submitted.
+    /// Reads submitted so far.
     pub reads: u64,
     /// Calls that failed by injection.
     pub failed: u64,
@@ -107,11 +107,11 @@ enum Work {
 /// A held operation, as the test sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Names it.
+    /// Number for [`World::release`], unique in its world.
     pub id: u64,
-    /// Its disk.
+    /// The disk that it was submitted to.
     pub disk: DiskId,
-    /// What it is.
+    /// The kind of the operation.
     pub kind: IoKind,
 }
 
@@ -132,18 +132,18 @@ struct State {
     watch: Option<Watch>,
 }
 
-/// With so many blocks written (128 MiB) a look takes long, and is taken one time in so many.
+/// With so many blocks written (128 MiB) a check takes long, and is made one time in so many.
 const MANY: usize = 32_768;
 const SELDOM: u64 = 8;
 
-/// What looks at the disks when some blocks of one have become durable.
+/// Checks the disks when some blocks of one have become durable.
 pub(crate) type Look = Arc<dyn Fn(&Arc<World>) + Send + Sync>;
 
 struct Watch {
     disk: DiskId,
     blocks: Vec<u64>,
     look: Look,
-    /// One of them was written and not looked at yet.
+    /// One of them was written and not checked yet.
     written: bool,
     /// How often that was so.
     times: u64,
@@ -219,7 +219,7 @@ impl World {
         })
     }
 
-    /// Counters so far.
+    /// The counters since the world was made.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
@@ -241,12 +241,12 @@ impl World {
         self.state.lock().off
     }
 
-    /// Adds a failure.
+    /// Adds a failure to those already injected.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Removes every failure.
+    /// Removes every injected failure.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
@@ -256,8 +256,8 @@ impl World {
         self.state.lock().host_free = blocks;
     }
 
-    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its disk is flushed. Not
-    /// any more once a block was damaged or a call has failed by injection.
+    /// Has `look` called with a copy of the disks whenever one of these blocks was written and its disk is flushed,
+    /// until a block is damaged or a call fails by injection.
     pub(crate) fn watch(&self, disk: DiskId, blocks: Vec<u64>, look: Look) {
         self.state.lock().watch = Some(Watch {
             disk,
@@ -275,7 +275,7 @@ impl World {
         Some((watch.blocks.clone(), Arc::clone(&watch.look)))
     }
 
-    /// What is to be looked at, after a flush of this disk.
+    /// The check that is due after a flush of this disk, if any.
     fn due(&self, disk: DiskId) -> Option<Look> {
         let state = &mut *self.state.lock();
         let watch = state.watch.as_mut().filter(|w| w.disk == disk)?;
@@ -344,7 +344,7 @@ impl World {
             .collect()
     }
 
-    /// Completes a held operation. Answers false if it is not held any more.
+    /// Completes a held operation. Returns false if it is not held any more.
     pub fn release(&self, id: u64) -> bool {
         let mut state = self.state.lock();
         let Some(at) = state.held.iter().position(|(held, _)| held.id == id) else {
@@ -368,7 +368,7 @@ impl World {
     }
 
     /// Blocks until `ready` says yes; it is asked again whenever an operation is submitted or completed, and at short
-    /// intervals because it may look at states that this world does not see.
+    /// intervals because it may depend on states that this world does not see.
     pub fn wait_until(&self, mut ready: impl FnMut(&[Held]) -> bool) {
         let mut state = self.state.lock();
         loop {
@@ -483,7 +483,7 @@ impl World {
                 state.in_flight.push((held.disk, addr, blocks));
                 done.complete(Err(failure(IoKind::Write, addr, count, "power lost")));
             }
-            // The completers of reads and flushes answer with an error when they are dropped.
+            // The completers of reads and flushes return an error when they are dropped.
         }
         self.changed.notify_all();
     }
@@ -764,7 +764,7 @@ impl Device for SimDevice {
         if state.off {
             return Io::ready(Err(failure(IoKind::Discard, addr.0, count, "power lost")));
         }
-        // Contents are undefined afterwards: a pattern shows whoever relies on them.
+        // Contents are undefined afterwards: a pattern exposes code that relies on them.
         let rubbish: Block = Arc::new([0xD5; BLOCK_SIZE]);
         let disk = &mut state.disks[self.id.0];
         for n in addr.0..addr.0 + count {

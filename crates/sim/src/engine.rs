@@ -13,18 +13,19 @@ use crate::model::{Data, Errno, How, Kind, Op, Set, SetTo, Slot, Stable, listed_
 use crate::runner::Mismatch;
 use crate::subject::{Answer, Around, Before, Entry, Handle, Seen, Subject};
 
-/// Called before an operation waits for a consistency point or for its data, and after: a test that holds devices lets go of them.
+/// Called before an operation waits for a consistency point or for its data (`true`), and after: a test that
+/// holds devices releases them.
 pub type OnWait<'a> = dyn Fn(bool) + Send + Sync + 'a;
 
 /// A volume of the engine.
 pub struct EngineSubject<'a> {
-    /// The volume.
+    /// The volume that operations are performed on.
     pub volume: Arc<Volume>,
-    /// The log's progress.
+    /// Returns the last LSN that is durable.
     pub durable: &'a (dyn Fn() -> u64 + Send + Sync),
-    /// See [`OnWait`].
+    /// Called around waits: see [`OnWait`].
     pub on_wait: &'a OnWait<'a>,
-    /// What is open.
+    /// Objects that are open, kept by these pins.
     pub pins: &'a Mutex<Vec<Pin>>,
 }
 

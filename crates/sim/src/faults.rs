@@ -165,7 +165,7 @@ pub fn failed_write(seed: u64) -> Checked {
     Ok(())
 }
 
-/// Reads fail now and then: an operation may answer an I/O error, but changes nothing then and is right otherwise.
+/// Reads fail now and then: an operation may return an I/O error, but changes nothing then and is right otherwise.
 ///
 /// # Errors
 /// What was wrong.
@@ -212,7 +212,7 @@ pub fn failed_reads(seed: u64) -> Checked {
     scene.verify(&running)
 }
 
-/// One block rots: every answer is right or an I/O error, and `check` notices.
+/// One block rots: every result is right or an I/O error, and `check` reports the damage.
 ///
 /// # Errors
 /// What was wrong.
@@ -255,8 +255,8 @@ pub fn rot(seed: u64) -> Checked {
     Ok(())
 }
 
-/// The newest superblock is damaged: one copy of it costs nothing; both cost what nobody had committed, and the damage
-/// is reported.
+/// The newest superblock is damaged: losing one copy of it costs nothing; losing both costs what no client had
+/// committed, and the damage is reported.
 ///
 /// # Errors
 /// What was wrong.

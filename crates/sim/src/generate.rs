@@ -80,7 +80,7 @@ const ALL: [Choice; CHOICES] = [
 ];
 
 impl Profile {
-    /// Everything.
+    /// Everything: names, data, links, invalid and huge operations.
     #[must_use]
     pub fn mixed() -> Profile {
         Profile {
@@ -133,7 +133,7 @@ impl Profile {
         self
     }
 
-    /// The same without anything open: what is removed gives its space back.
+    /// The same without anything open: what is removed frees its space.
     #[must_use]
     pub fn without_opens(mut self) -> Profile {
         let [.., open] = &mut self.weights;
@@ -166,7 +166,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator whose operations follow from `choices`.
+    /// A generator that takes its operations from `choices`.
     #[must_use]
     pub fn new(choices: Choices, profile: Profile) -> Generator {
         let mut names: Vec<Name> = [
@@ -196,7 +196,7 @@ impl Generator {
         }
     }
 
-    /// The next operation.
+    /// The next operation for the present state of `model`.
     pub fn next(&mut self, model: &Model) -> Op {
         let crowded = model.len() > self.profile.objects;
         let mut weights = self.profile.weights;

@@ -1,9 +1,9 @@
 //! Stories of volumes as a whole: snapshots, clones, reverts, splits and deletions, with power failures.
 //!
 //! Each life of the machine performs random steps on random volumes until the power fails, at any write to a disk or
-//! between steps. What was answered is certain; the step in which the power failed has happened wholly or not at all.
-//! After each start all volumes and all snapshots hold what the model says, and offline verification agrees with every
-//! sum that is kept. At the end everything is deleted, and the space must be what it was.
+//! between steps. What was acknowledged is certain; the step in which the power failed has happened wholly or not at
+//! all. After each start all volumes and all snapshots hold what the model says, and offline verification agrees with
+//! every sum that is kept. At the end everything is deleted, and the space must be what it was.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct Branch {
     origin: Option<(String, String)>,
 }
 
-/// All volumes.
+/// All volumes by name.
 type State = BTreeMap<String, Branch>;
 
 pub(crate) const BLOCK: usize = 4096;
@@ -135,7 +135,7 @@ enum Outcome {
     Nothing,
     /// It failed with the power; perhaps this is the state now.
     Doubt(State, FsError),
-    /// It answered wrongly.
+    /// It returned a wrong result.
     Wrong(String),
 }
 
@@ -386,7 +386,7 @@ impl Steps<'_> {
     }
 }
 
-/// The volumes whose splitting has ended depend on nothing any more.
+/// Notes the volumes that have been split off: they depend on nothing any more.
 fn note_splits(engine: &Engine, state: &mut State) {
     for (name, branch) in state {
         if engine.volume(name).is_some_and(|v| v.origin().is_none()) {
@@ -395,7 +395,7 @@ fn note_splits(engine: &Engine, state: &mut State) {
     }
 }
 
-/// Runs one story.
+/// Runs the story that `seed` determines.
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.

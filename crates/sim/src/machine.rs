@@ -1,4 +1,4 @@
-//! A simulated machine that runs the engine: disks, memory, clock, and the switch that turns the power off.
+//! A simulated machine that runs the engine: disks, memory, clock, and a power switch.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,9 +12,9 @@ use weir_volume::{Engine, EngineOptions, Pin, Volume};
 use crate::disk::{DiskId, DiskOptions, World};
 use crate::rand::Choices;
 
-/// The aggregate's device.
+/// The disk of the aggregate's device.
 pub const DATA: DiskId = DiskId(0);
-/// The intent log's device.
+/// The disk of the intent log.
 pub const LOG: DiskId = DiskId(1);
 /// The volume under test.
 pub const VOLUME: &str = "vol1";
@@ -69,19 +69,19 @@ impl Sizes {
     }
 }
 
-/// See the module's head.
+/// A machine: its disks, clock, randomness and sizes, kept over restarts.
 pub struct Machine {
-    /// The disks.
+    /// The disks, which share the power.
     pub world: Arc<World>,
-    /// The clock.
+    /// The clock, which moves only when a test advances it.
     pub clock: Arc<ManualClock>,
     rng: Arc<SeededRng>,
     sizes: Sizes,
 }
 
-/// A started engine.
+/// A started engine and its volume.
 pub struct Running {
-    /// The engine.
+    /// The engine on the machine's disks.
     pub engine: Engine,
     /// The volume under test.
     pub volume: Arc<Volume>,
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// The present time.
+    /// The present time of the machine's clock.
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now()

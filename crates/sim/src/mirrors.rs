@@ -26,7 +26,7 @@ use crate::histories::{BLOCK, Checked, Files, contents, find, run, settle};
 use crate::machine::{Machine, Running, Sizes, VOLUME};
 use crate::rand::Choices;
 
-/// The destination's volume.
+/// Name of the destination's volume.
 const COPY: &str = "copy";
 
 /// One side: a machine and what its volume should be.
@@ -35,7 +35,7 @@ struct Side {
     running: Option<Running>,
     volume: &'static str,
     files: Files,
-    /// Oldest first.
+    /// Snapshots, oldest first: name and contents.
     snapshots: Vec<(String, Files)>,
     free: u64,
 }
@@ -205,7 +205,7 @@ struct Story<'a> {
     diary: &'a mut Vec<String>,
 }
 
-/// Runs one story.
+/// Runs the story that `seed` determines.
 ///
 /// # Errors
 /// What was wrong, with the last things that happened.
@@ -593,7 +593,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Transfers for a while; answers whether all has arrived.
+    /// Transfers for a while; returns whether all has arrived.
     fn attempt(
         &mut self,
         target: &str,

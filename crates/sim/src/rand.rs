@@ -23,7 +23,7 @@ impl Choices {
         Choices::new(self.rng.next_u64())
     }
 
-    /// 64 random bits.
+    /// 64 random bits, uniformly distributed.
     pub fn bits(&self) -> u64 {
         self.rng.next_u64()
     }

@@ -20,7 +20,7 @@ type Checked<T = ()> = Result<T, String>;
 pub enum Step {
     /// An operation, with its slot.
     Operate(Slot, Op),
-    /// A consistency point.
+    /// A consistency point, made and awaited.
     Point,
     /// A clean stop, offline verification, a start, and a comparison of the whole state.
     Restart,

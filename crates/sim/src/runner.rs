@@ -58,7 +58,7 @@ struct Findings {
 /// How strictly a state is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// Exactly the model.
+    /// Every attribute and byte equals the model's.
     Exact,
     /// Unsettled data and attributes may be older.
     AfterCrash,
@@ -74,10 +74,10 @@ pub struct Runner {
     changes: HashMap<Slot, u64>,
     now: Time,
     next: u32,
-    /// Errors that any operation may answer at present (injected failures, a full disk); it must have changed nothing
-    /// then.
+    /// Errors that any operation may return at present (injected failures, a full disk); it must
+    /// have changed nothing then.
     pub tolerate: Errors,
-    /// How often such an error was answered.
+    /// How often such an error was returned.
     pub tolerated: u64,
 }
 
@@ -454,8 +454,8 @@ impl Runner {
         Ok(())
     }
 
-    /// The power failed during `op`, so nobody was told its result: it may or may not be found after recovery; a write
-    /// also in part, since writes were never atomic.
+    /// The power failed during `op`, so its result was not reported: it may or may not be found after recovery; a
+    /// write also in part, since writes were never atomic.
     pub fn in_doubt(&mut self, id: Slot, op: &Op) {
         if !op.mutates() {
             return;
@@ -472,7 +472,7 @@ impl Runner {
         });
     }
 
-    /// Tells the runner that the log is durable up to `durable`: what waited for it is acknowledged.
+    /// Notes that the log is durable up to LSN `durable`: what waited for that is acknowledged.
     pub fn acknowledge(&mut self, durable: u64) {
         while self
             .pending
@@ -491,7 +491,7 @@ impl Runner {
         self.acknowledge(u64::MAX);
     }
 
-    /// A clean stop: even what nobody committed is on the device now.
+    /// A clean stop: even what was never committed is on the device now.
     pub fn stopped_cleanly(&mut self) {
         self.acknowledge_all();
         self.model.forget_opens();

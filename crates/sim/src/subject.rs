@@ -40,13 +40,13 @@ pub struct Before {
 /// Attributes around an operation, as far as the subject gave them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Around {
-    /// Before.
+    /// The attributes before the operation.
     pub before: Option<Before>,
-    /// After.
+    /// The attributes after the operation.
     pub after: Option<Seen>,
 }
 
-/// A directory entry.
+/// A directory entry as the subject lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Entry {
@@ -56,7 +56,7 @@ pub struct Entry {
     pub attr: Option<Seen>,
 }
 
-/// A successful answer; fields that do not belong to the operation are empty.
+/// A successful result; fields that do not belong to the operation are empty.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The object created or found.
@@ -67,25 +67,25 @@ pub struct Answer {
     pub changed: Vec<Around>,
     /// Bytes read, or a link's target.
     pub data: Option<Vec<u8>>,
-    /// End of file.
+    /// Whether a READ reached the end of the file.
     pub eof: Option<bool>,
     /// The whole directory, collected in pieces of the size that the operation says.
     pub entries: Option<Vec<Entry>>,
     /// Stability granted to a write, and bytes taken.
     pub written: Option<(Stable, u32)>,
-    /// The answer may be released when the log is durable up to here; 0: at once.
+    /// The reply may be sent when the log is durable up to this LSN; 0: at once.
     pub lsn: u64,
 }
 
 /// Something that performs operations.
 pub trait Subject {
-    /// The root directory.
+    /// Handle of the root directory.
     fn root(&mut self) -> Handle;
 
     /// Performs `op` at time `now`; `handle` translates its slots, and `ctime` is the guard to use where one is asked for.
     ///
     /// # Errors
-    /// What the subject answered.
+    /// The error that the subject returned.
     fn call(
         &mut self,
         op: &Op,

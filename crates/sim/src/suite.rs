@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Suite {
     /// Name on the command line.
     pub name: &'static str,
-    /// What it shows.
+    /// What it shows, in a sentence.
     pub about: &'static str,
     /// Runs one seed; the error says what went wrong.
     pub run: fn(u64) -> Result<(), String>,

@@ -2,7 +2,7 @@
 
 use crate::suite::Suite;
 
-/// All of them.
+/// All suites that run from a seed.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "restart",

@@ -1,7 +1,7 @@
 //! Many threads on one volume at once.
 //!
 //! Each thread owns some names in directories that all share, and some blocks of files that all share, and knows
-//! exactly what those must hold; so every answer can be verified although nothing is serialised. Names move between
+//! exactly what those must hold; so every result can be verified although nothing is serialised. Names move between
 //! shared directories, files get links there, consistency points run all the time, and at the end the volume is
 //! compared with what the threads say.
 
@@ -20,15 +20,15 @@ const BLOCK: u64 = 4096;
 /// What the threads work on.
 #[derive(Clone)]
 pub struct Ground {
-    /// The volume.
+    /// The volume that all threads share.
     pub volume: Arc<Volume>,
-    /// Shared directories.
+    /// Directories that all threads share.
     pub dirs: Vec<Ino>,
-    /// Shared files, written in turns of blocks.
+    /// Shared files; their blocks belong to the threads in rotation.
     pub files: Vec<Ino>,
-    /// Threads.
+    /// Number of threads to run.
     pub threads: u64,
-    /// Operations of each.
+    /// Number of operations of each thread.
     pub operations: u64,
     /// Time of the next operation, in microseconds: every operation takes the next.
     pub ticks: Arc<AtomicU64>,
@@ -506,8 +506,8 @@ impl Ground {
     }
 }
 
-/// Threads on a small machine whose disks complete in random order, with consistency points all the time; afterwards
-/// the volume is as the threads say, nothing is held any more, and `check` is clean.
+/// Threads on a small machine with disks that complete in random order, with consistency points all the time;
+/// afterwards the volume is as the threads say, nothing is held any more, and `check` is clean.
 ///
 /// # Errors
 /// What was wrong.

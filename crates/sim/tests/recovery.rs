@@ -20,13 +20,13 @@ fn name(file: u64) -> Vec<u8> {
     format!("file {file}").into_bytes()
 }
 
-/// What stands in a block in the end: every third one has been written twice.
+/// What a block contains in the end: every third one has been written twice.
 fn contents(file: u64, block: u64, turn: u64) -> Vec<u8> {
     let fill = file * 1000 + block * 10 + turn;
     fill.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Files whose names and data are in the log alone; every fourth one is removed again.
+/// Files with names and data in the log alone; every fourth one is removed again.
 fn fill(running: &Running) {
     let vol = &running.volume;
     let write = |ino: Ino, file: u64, block: u64, turn: u64| {

@@ -11,18 +11,18 @@ mod service;
 pub mod store;
 pub mod wire;
 
-/// One target.
+/// A fuzz target: a decoder that must not panic.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Name, as on the command line.
     pub name: &'static str,
-    /// Eats an input.
+    /// Decodes one input, of any bytes.
     pub run: fn(&[u8]),
     /// Valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All targets.
+/// All targets, of every module here.
 #[must_use]
 pub fn targets() -> Vec<Target> {
     let mut all = wire::targets();

@@ -99,11 +99,11 @@ fn one(choices: &Choices, seeds: &[Vec<u8>], bytes: &mut Vec<u8>) {
 /// An input that made a target panic.
 #[derive(Debug)]
 pub struct Crash {
-    /// The target's name.
+    /// [`Target::name`] of the target that panicked.
     pub target: &'static str,
-    /// The input.
+    /// The bytes that made it panic.
     pub input: Vec<u8>,
-    /// The panic's message.
+    /// The message of the panic.
     pub message: String,
 }
 

@@ -35,7 +35,7 @@ fn again<M: Message + PartialEq + std::fmt::Debug>(payload: &[u8]) {
     }
 }
 
-/// A stream, whose first frame's checksum is made right where its length makes sense.
+/// A stream. The checksum of its first frame is made right where the length is plausible.
 fn frames(input: &[u8]) {
     let mut bytes = input.to_vec();
     if let Some(&[a, b, c, d]) = bytes.get(..4) {

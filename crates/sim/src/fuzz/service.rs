@@ -83,7 +83,7 @@ fn with_fixture<T>(call: impl FnOnce(&mut Fixture) -> T) -> T {
     })
 }
 
-/// One RPC message.
+/// One RPC message of a client.
 pub(super) fn service(input: &[u8]) {
     with_fixture(|fixture| {
         fixture.uses += 1;

@@ -182,7 +182,7 @@ fn frame_of(bytes: &[u8]) -> Frame {
     frame.freeze()
 }
 
-/// Nodes by address, without verification. Gives up after some thousand reads: a damaged tree may be a forest of
+/// Nodes by address, without verification. Stops after some thousand reads: a damaged tree may be a forest of
 /// references to one node.
 struct Pages {
     pages: Vec<Frame>,

@@ -43,7 +43,7 @@ const PROGRAMS: [(u32, u32); 4] = [
     (weir_nfs::NSM_PROGRAM, 1),
 ];
 
-/// Program, procedure, arguments.
+/// The input is a byte for the program, one for the procedure, then the arguments.
 fn arguments(input: &[u8]) {
     if let Some((&[program, procedure], args)) = input.split_first_chunk::<2>() {
         let (program, version) = PROGRAMS[usize::from(program) % PROGRAMS.len()];
@@ -88,7 +88,7 @@ fn record(input: &[u8]) {
     assert_eq!(whole, pieces, "records depend on how the stream was cut");
 }
 
-/// Takes every record.
+/// Takes every record that the assembler completes.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Records {
     whole: Vec<Vec<u8>>,

@@ -166,7 +166,7 @@ impl Content {
             .any(|version| &bytes(version)[..found.len()] == found)
     }
 
-    /// The crash happened and the server answered with what it recovered: that is the stable content now.
+    /// The crash happened and the server returned what it recovered: that is the stable content now.
     pub fn adopt(&mut self, index: u64, found: &[u8]) {
         let mut content = [0; PAGE as usize];
         content[..found.len()].copy_from_slice(found);

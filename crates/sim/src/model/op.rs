@@ -1,7 +1,7 @@
 //! Operations as the tests speak of them, independent of engine and protocol.
 //!
 //! Objects are named by [`Slot`]: the number of the operation that created them. Slots stay meaningful when operations
-//! are removed from a sequence, which is what makes automatic minimisation work: a removed creation merely turns the
+//! are removed from a sequence, and so a sequence can be minimised automatically: a removed creation merely turns the
 //! operations on its slot into no-ops.
 
 use weir_base::Time;
@@ -43,32 +43,32 @@ pub enum Stable {
     File,
 }
 
-/// A settable time.
+/// A settable time (RFC 1813 §2.6, `set_atime` and `set_mtime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SetTo {
-    /// Leave it.
+    /// Leave the time unchanged.
     #[default]
     Keep,
     /// The server's present time.
     Server,
-    /// A given time.
+    /// The time that the client gives.
     Client(Time),
 }
 
 /// Attributes to set (RFC 1813 `sattr3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Set {
-    /// Permission bits.
+    /// Permission bits; `None` leaves them unchanged, as for all fields.
     pub mode: Option<u32>,
-    /// Owner.
+    /// Numeric id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Numeric id of the group.
     pub gid: Option<u32>,
-    /// Length in bytes.
+    /// Length in bytes, to truncate or extend to.
     pub size: Option<u64>,
-    /// Access time.
+    /// How to set the access time.
     pub atime: SetTo,
-    /// Modification time.
+    /// How to set the modification time.
     pub mtime: SetTo,
 }
 
@@ -86,14 +86,14 @@ pub enum How {
 /// Written data: reproducible from two numbers, so that operations print short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Pattern; 0 means zeros.
+    /// Number of the pattern; 0 means zeros.
     pub pattern: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
 impl Data {
-    /// The bytes themselves.
+    /// The `len` bytes of the pattern.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len as usize);
@@ -153,7 +153,7 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// One operation.
+/// One operation on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -268,11 +268,11 @@ pub enum Op {
 /// What a guarded SETATTR gives as the object's ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// No guard.
+    /// The SETATTR carries no guard.
     None,
     /// The object's present ctime.
     Right,
-    /// Some other time.
+    /// Another time: the SETATTR must fail with NOT_SYNC.
     Wrong,
 }
 
@@ -331,7 +331,7 @@ impl Op {
     }
 }
 
-/// The error kinds the tests tell apart: the NFSv3 status codes the operations use.
+/// The error kinds that the tests distinguish: the NFSv3 status codes of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -367,7 +367,7 @@ pub enum Errno {
 pub struct Errors(u32);
 
 impl Errors {
-    /// No error.
+    /// The empty set: no error.
     pub const NONE: Errors = Errors(0);
 
     /// The set of `list`.

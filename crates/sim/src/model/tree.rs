@@ -1,4 +1,4 @@
-//! The reference model: what a POSIX-like file tree with NFSv3's rules looks like after a sequence of operations.
+//! The reference model: the state of a POSIX-like file tree with NFSv3's rules after a sequence of operations.
 //!
 //! Plain maps and no concurrency: slow, obvious, and therefore believable. [`Model::apply`] predicts the result of an
 //! operation and performs it. Where RFC 1813 leaves a choice of error the prediction is a set.
@@ -26,11 +26,11 @@ pub use beyond::listed_xattrs;
 /// What kind of object a node is, with what only that kind has.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// Regular file.
+    /// Regular file with its content.
     File(Content),
     /// Directory: entries and parent.
     Dir {
-        /// Name to object.
+        /// Entries, by name, to the object.
         entries: BTreeMap<Name, Slot>,
         /// The directory it is entered in; the root's parent is the root.
         parent: Slot,
@@ -44,28 +44,28 @@ pub enum Body {
 /// Size, mtime and ctime: what an UNSTABLE write changes besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Length in bytes.
+    /// Length of the content in bytes.
     pub size: u64,
-    /// Modification time.
+    /// Modification time of the content.
     pub mtime: Time,
-    /// Change time.
+    /// Change time of the attributes.
     pub ctime: Time,
 }
 
 /// An object of the tree.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Kind and content.
+    /// Kind of the object, and its content.
     pub body: Body,
-    /// Permission bits.
+    /// Permission bits, set-ID and sticky bits included.
     pub mode: u32,
-    /// Owner.
+    /// Numeric id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Numeric id of the group.
     pub gid: u32,
-    /// Hard links.
+    /// Number of hard links.
     pub nlink: u32,
-    /// Device numbers.
+    /// Device numbers: major and minor.
     pub rdev: (u32, u32),
     /// Size, mtime, ctime. The size means something only for files and symbolic links.
     pub moved: Moved,
@@ -75,14 +75,14 @@ pub struct Node {
     pub atime: Option<Time>,
     /// Verifier of an exclusive creation.
     pub verifier: Option<[u8; 8]>,
-    /// Extended attributes.
+    /// Extended attributes by name.
     pub xattrs: BTreeMap<Name, Data>,
     /// It lives on without a name.
     pub open: bool,
 }
 
 impl Node {
-    /// The node's kind.
+    /// The kind, derived from the body.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match &self.body {
@@ -113,13 +113,13 @@ impl Node {
     }
 }
 
-/// What a successful operation is expected to answer.
+/// What a successful operation is expected to return.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect {
     /// The object that was created or found.
     pub object: Option<Slot>,
-    /// Objects whose attributes before and after are part of the answer (weak cache consistency data), in the order of
-    /// the protocol's answer. The state after is the model's present one.
+    /// Objects with attributes before and after in the reply (weak cache consistency data), in the order of the
+    /// protocol's reply. The state after is the model's present one.
     pub changed: Vec<Slot>,
     /// Bytes read, or a link's target.
     pub data: Option<Vec<u8>>,
@@ -132,13 +132,13 @@ pub struct Expect {
 /// What a layer adds to the engine's plain semantics.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Mode of a new file, directory and symbolic link whose creator did not say.
+    /// Mode of a new file, directory and symbolic link created without one.
     pub modes: [u32; 3],
     /// Set-group-ID directories pass their group on; a change of owner clears set-user-ID and set-group-ID.
     pub unix: bool,
 }
 
-/// The model.
+/// The model of one volume.
 #[derive(Clone, Debug)]
 pub struct Model {
     nodes: BTreeMap<Slot, Arc<Node>>,
@@ -146,7 +146,7 @@ pub struct Model {
 }
 
 impl Rules {
-    /// The engine's own.
+    /// The rules of the engine.
     pub const ENGINE: Rules = Rules {
         modes: [0, 0, 0o777],
         unix: false,
@@ -162,18 +162,18 @@ impl Rules {
 /// Attributes that the root directory is created with.
 #[derive(Clone, Copy, Debug)]
 pub struct RootAttr {
-    /// Permission bits.
+    /// Permission bits of the root.
     pub mode: u32,
-    /// Owner.
+    /// Numeric id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Numeric id of the group.
     pub gid: u32,
-    /// All times.
+    /// Access, modification and change time.
     pub time: Time,
 }
 
 impl Model {
-    /// An empty volume.
+    /// An empty volume: the root directory only.
     #[must_use]
     pub fn new(root: RootAttr, rules: Rules) -> Model {
         let node = Node {
@@ -209,7 +209,7 @@ impl Model {
         self.nodes.get(&slot).map(|node| &**node)
     }
 
-    /// Every living object.
+    /// Every living object with its slot.
     pub fn nodes(&self) -> impl Iterator<Item = (Slot, &Node)> {
         self.nodes.iter().map(|(slot, node)| (*slot, &**node))
     }
@@ -271,7 +271,7 @@ impl Model {
         entries.get(name).copied().ok_or(NOT_FOUND)
     }
 
-    /// Predicts what `op` answers at time `now`, and performs it. `id` becomes the slot of a created object.
+    /// Predicts what `op` returns at time `now`, and performs it. `id` becomes the slot of a created object.
     ///
     /// # Errors
     /// The set of acceptable errors, if the operation must fail; nothing is changed then.
@@ -417,7 +417,7 @@ impl Model {
         &self.rules
     }
 
-    /// The machine has stopped: nobody has anything open.
+    /// The machine has stopped: nothing is open any more.
     pub fn forget_opens(&mut self) {
         for node in self.nodes.values_mut().filter(|node| node.open) {
             Arc::make_mut(node).open = false;
@@ -694,7 +694,7 @@ impl Model {
         })
     }
 
-    /// Whether `dir` is `ancestor` or lies below it.
+    /// Whether `dir` is `ancestor` or below it.
     fn is_below(&self, mut dir: Slot, ancestor: Slot) -> bool {
         loop {
             if dir == ancestor {

@@ -33,14 +33,14 @@ pub mod proc3 {
     pub const COMMIT: u32 = 21;
 }
 
-/// Who calls (AUTH_SYS).
+/// The identity of the caller (AUTH_SYS).
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// User.
+    /// Numeric id of the user.
     pub uid: u32,
-    /// Group.
+    /// Numeric id of the primary group.
     pub gid: u32,
-    /// Supplementary groups.
+    /// Numeric ids of the supplementary groups.
     pub gids: Vec<u32>,
 }
 
@@ -139,7 +139,7 @@ fn put_set_time(out: &mut Out, set: SetTo) {
     }
 }
 
-/// `sattr3`.
+/// Encodes a `sattr3` (RFC 1813 §2.6).
 pub fn put_set(out: &mut Out, set: &Set) {
     let put = |out: &mut Out, value: u32| {
         out.u32(value);
@@ -154,7 +154,7 @@ pub fn put_set(out: &mut Out, set: &Set) {
     put_set_time(out, set.mtime);
 }
 
-/// `fattr3`.
+/// Decodes a `fattr3` (RFC 1813 §2.6).
 #[allow(clippy::missing_errors_doc)]
 pub fn get_attr(reader: &mut In<'_>) -> Result<Seen, Malformed> {
     let kind = kind_of(reader.u32()?)?;
@@ -202,7 +202,7 @@ fn get_wcc(reader: &mut In<'_>) -> Result<Around, Malformed> {
 
 /// Encodes the arguments of `op`; directories are read by [`put_readdir`].
 ///
-/// Answers the procedure number.
+/// Returns the procedure number.
 pub fn put_args(
     out: &mut Out,
     op: &Op,

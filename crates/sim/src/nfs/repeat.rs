@@ -2,8 +2,8 @@
 //!
 //! The calls change names and attributes in a fixed directory. What survives of a life is a beginning of what its log
 //! took: calls that are in it are recognised and get their reply; calls that are not are carried out now. Either way, all
-//! that succeeded before succeed again in the same order, those whose log records are durable made the same
-//! objects, and in the end there is what there was before the power failed.
+//! that succeeded before succeed again in the same order, those with durable log records made the same objects, and in
+//! the end the state is that before the power failed.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use crate::subject::{Answer, Entry, Handle, Subject};
 
 /// The service over a running engine.
 pub struct Server {
-    /// The service itself.
+    /// The service that calls are handed to.
     pub service: Arc<Service>,
     aggregate: Arc<Aggregate>,
     conn: ConnInfo,
@@ -52,7 +52,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 impl Server {
-    /// The service for `running`, exporting its volume as `/vol1` to everybody, root not squashed.
+    /// The service for `running`, exporting its volume as `/vol1` to all
+    /// clients, root not squashed.
     ///
     /// # Errors
     /// If an address does not parse.
@@ -94,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Performs a call as root; answers the results and what they wait for.
+    /// Performs a call as root; returns the results and the LSN that they wait for.
     fn rpc(
         &self,
         program: u32,

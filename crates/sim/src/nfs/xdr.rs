@@ -1,23 +1,23 @@
 //! XDR (RFC 4506), as far as the test client needs it.
 
-/// Appends encoded items.
+/// Appends encoded items to its bytes.
 #[derive(Debug, Default, Clone)]
 pub struct Out(pub Vec<u8>);
 
 impl Out {
-    /// Unsigned 32-bit integer.
+    /// Appends an unsigned 32-bit integer.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Unsigned 64-bit integer.
+    /// Appends an unsigned 64-bit integer.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.0.extend_from_slice(&value.to_be_bytes());
         self
     }
 
-    /// Boolean.
+    /// Appends a boolean, as 0 or 1.
     pub fn bool(&mut self, value: bool) -> &mut Self {
         self.u32(u32::from(value))
     }
@@ -49,7 +49,7 @@ impl Out {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// Reads encoded items.
+/// Reads encoded items from the front of its bytes.
 #[derive(Debug, Clone)]
 pub struct In<'a>(pub &'a [u8]);
 
@@ -65,7 +65,7 @@ impl<'a> In<'a> {
         Ok(head)
     }
 
-    /// Unsigned 32-bit integer.
+    /// Takes an unsigned 32-bit integer.
     ///
     /// # Errors
     /// At the end of the data; so for all others.
@@ -75,7 +75,7 @@ impl<'a> In<'a> {
         Ok(u32::from_be_bytes(bytes))
     }
 
-    /// Unsigned 64-bit integer.
+    /// Takes an unsigned 64-bit integer.
     #[allow(missing_docs, clippy::missing_errors_doc)]
     pub fn u64(&mut self) -> Read<u64> {
         Ok(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
@@ -111,7 +111,7 @@ impl<'a> In<'a> {
         Ok(bytes)
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     #[allow(clippy::missing_errors_doc)]
     pub fn end(&self) -> Read<()> {
         if self.0.is_empty() {

@@ -146,7 +146,7 @@ impl Model {
     }
 }
 
-/// Extended attributes, in the order of their names, as the answer to [`Op::Xattrs`] has them in one piece.
+/// Extended attributes, in the order of their names, encoded in one piece as the result of [`Op::Xattrs`].
 #[must_use]
 pub fn listed_xattrs<'a>(all: impl Iterator<Item = (&'a [u8], Vec<u8>)>) -> Vec<u8> {
     let mut out = Vec::new();
