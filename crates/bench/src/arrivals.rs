@@ -1,12 +1,11 @@
 //! When the operations of an open loop are due.
 //!
-//! A closed loop asks again only when it was answered: a server that stalls for a second
-//! is asked nothing meanwhile, and the stall shows in one latency instead of in the
-//! thousands of requests that users would have sent (*coordinated omission*). An open
-//! loop fixes the times beforehand, at a rate that does not depend on the answers, and
-//! counts latency from the moment an operation was *due*, however late a free slot let
-//! it be sent. Where the server cannot keep up, latencies grow without bound: that is
-//! the result, not a defect of it.
+//! A closed loop sends the next request only after a reply: a server that stalls for a second gets
+//! no requests meanwhile, and the stall shows in one latency instead of in the thousands of
+//! requests that users would have sent (*coordinated omission*). An open loop fixes the times
+//! beforehand, at a rate that does not depend on the replies, and counts latency from the moment an
+//! operation was *due*, however late a free slot let it be sent. Where the server cannot keep up,
+//! latencies grow without bound: that is the result, not a defect of it.
 //!
 //! Arrivals are evenly spaced or a Poisson process (exponential gaps by inversion). The
 //! sum of independent Poisson processes is one again, so each connection has its own.

@@ -1,5 +1,5 @@
-//! A blend of operations like that of chip design (EDA): many small files, mostly looked
-//! at, some made and removed, and data in large sequential pieces.
+//! A blend of operations like that of chip design (EDA): many small files, mostly looked up and
+//! read for attributes, some made and removed, and data in large sequential pieces.
 //!
 //! The industry's benchmark of this kind is licensed and its traces are not ours to
 //! repeat, so this is *EDA-like*: it has the ratio of operations to bytes that the

@@ -1,7 +1,6 @@
 //! The one clock of the generator.
 //!
-//! Latencies are the product here, so real time is the point; the generator does
-//! not take part in simulations.
+//! Latencies are the product here, so real time is the point; the generator is not simulated.
 
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> u64 {
@@ -13,7 +12,7 @@ pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Seconds since 1970.
+/// Seconds since 1970, of the system's clock.
 pub fn unix_seconds() -> u64 {
     read(libc::CLOCK_REALTIME) / 1_000_000_000
 }

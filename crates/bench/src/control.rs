@@ -95,8 +95,8 @@ impl Control {
         }
     }
 
-    /// Makes one call whose results begin with a status; returns what `decode` makes
-    /// of the results behind it.
+    /// Makes one call with results that begin with a status; returns what `decode` makes of
+    /// the results behind it.
     pub fn one<T>(
         &mut self,
         what: &'static str,
@@ -208,7 +208,7 @@ impl Control {
         )
     }
 
-    /// NULL: whether an NFSv3 server answers at all.
+    /// NULL: whether an NFSv3 server replies at all.
     pub fn null(&mut self) -> Result<(), BenchError> {
         self.xid = self.xid.wrapping_add(1);
         self.calls.null(&mut self.out, self.xid);
@@ -235,7 +235,7 @@ impl Control {
         }
     }
 
-    /// MKDIR, or LOOKUP of what stands there already.
+    /// MKDIR, or LOOKUP of what exists there already.
     pub fn directory(&mut self, dir: &Handle, name: &[u8]) -> Result<Handle, BenchError> {
         let made = self.one(
             "MKDIR",

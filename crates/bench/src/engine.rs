@@ -8,9 +8,9 @@
 //!   finding the call of a reply an array access;
 //! * replies are parsed where they were received, as many as one `recv` brought, and
 //!   the calls they give rise to leave in one `sendmsg`;
-//! * READ data nobody looks at is not kept: what of it is not received yet when its
-//!   header is parsed is skipped, and large remainders are thrown away inside the
-//!   kernel (`MSG_TRUNC`, tcp(7)) without being copied.
+//! * READ data that is not checked is not kept: what of it is not received yet when its header is
+//!   parsed is skipped, and large remainders are discarded inside the kernel (`MSG_TRUNC`,
+//!   tcp(7)) without being copied.
 //!
 //! Time is taken once a batch. In an open loop ([`crate::arrivals`]) a slot without an
 //! operation that is due waits in a list of its connection, and a timer in the same
@@ -41,11 +41,11 @@ const READ_HEAD: usize = 132;
 const DISCARD_MIN: usize = 16 << 10;
 /// Greatest record that is not a protocol error.
 const MAX_RECORD: usize = 4 << 20;
-/// Receive calls on one connection before the others get their turn.
+/// Receive calls on one connection before the others are served.
 const RECEIVES_PER_TURN: usize = 8;
 /// Longest wait of the event loop, which is how late a change of phase is seen.
 const TICK_MS: i32 = 5;
-/// Pause before a call answered NFS3ERR_JUKEBOX is repeated.
+/// Pause before a call that got NFS3ERR_JUKEBOX is repeated.
 const JUKEBOX_PAUSE_NS: u64 = 20_000_000;
 /// What epoll calls the timer of an open loop; connections have their numbers.
 const TIMER: u64 = u64::MAX;
@@ -56,9 +56,9 @@ const MAX_FAILURES: u64 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Load without counting.
+    /// Load that is not counted.
     Warmup = 0,
-    /// Load, counted.
+    /// Load that is counted.
     Measure = 1,
     /// No new operations; wait for those in flight, then COMMIT.
     Drain = 2,
@@ -74,7 +74,7 @@ pub struct Stage {
     limit: u64,
     /// Operations completed, for the series over time.
     pub progress: AtomicU64,
-    /// READs among them.
+    /// READs among the completed operations.
     pub reads: AtomicU64,
     /// Bytes of file data moved by them.
     pub bytes: AtomicU64,
@@ -118,7 +118,7 @@ impl Stage {
 
 /// What a thread came back with.
 pub struct ThreadResult {
-    /// Its counts.
+    /// Its counts and latencies.
     pub tally: Tally,
     /// Processor time it used in the measured phase, in nanoseconds.
     pub cpu_ns: u64,
@@ -154,7 +154,7 @@ struct Connection<'a> {
 
     buffer: Vec<u8>,
     filled: usize,
-    /// Bytes of the current READ's data still to be thrown away, and its slot.
+    /// Bytes of the current READ's data still to be discarded, and its slot.
     skip: usize,
     skipping: Option<(usize, u64, Step)>,
     /// Length of the record that is being waited for, with its mark.
@@ -172,15 +172,15 @@ pub struct Options<'r> {
     pub region: &'r [u8],
     /// Longest wait for a reply, in nanoseconds.
     pub timeout_ns: u64,
-    /// Replies are large READs whose data is discarded.
+    /// Replies are large READs; their data is discarded.
     pub heads_only: bool,
 }
 
 /// A connection and what it is to do.
 pub struct Link<'a> {
-    /// The connection.
+    /// The connection to the server.
     pub stream: TcpStream,
-    /// Its load.
+    /// The load that it generates.
     pub load: Load<'a>,
     /// Calls it may have in flight.
     pub depth: usize,
@@ -188,8 +188,8 @@ pub struct Link<'a> {
     pub arrivals: Option<Arrivals>,
 }
 
-/// Runs the loads on their connections until the stage says drain and all is
-/// answered, or nothing is left to do.
+/// Runs the loads on their connections until the stage is [`Phase::Drain`] and all replies have
+/// come, or nothing is left to do.
 pub fn run(
     connections: Vec<Link<'_>>,
     options: Options<'_>,
@@ -229,7 +229,7 @@ impl<'a, 'r> Thread<'a, 'r> {
         if fd < 0 {
             return Err(BenchError::Io("epoll".into(), io::Error::last_os_error()));
         }
-        // SAFETY: `fd` was just created and is owned by nobody else.
+        // SAFETY: `fd` was just created and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
         let now = clock::now_ns();
         let timer = match links.iter().any(|l| l.arrivals.is_some()) {
@@ -489,7 +489,7 @@ impl<'a, 'r> Thread<'a, 'r> {
         Ok(all_done)
     }
 
-    /// Repeats calls whose pause is over.
+    /// Repeats calls that have paused for long enough.
     fn repeat_due(&mut self, now: u64) -> Result<(), BenchError> {
         for i in 0..self.connections.len() {
             let Some(c) = self.connections.get_mut(i) else {
@@ -798,8 +798,7 @@ impl Connection<'_> {
     }
 }
 
-/// Receives into `into`, or throws up to `len` bytes away; `None` when nothing is
-/// there.
+/// Receives into `into`, or discards up to `len` bytes; `None` when nothing is there.
 fn recv(
     stream: &TcpStream,
     into: Option<&mut [u8]>,
@@ -845,7 +844,7 @@ fn timer(epoll: &OwnedFd) -> Result<OwnedFd, BenchError> {
     if fd < 0 {
         return Err(BenchError::Io("timer".into(), io::Error::last_os_error()));
     }
-    // SAFETY: `fd` was just created and is owned by nobody else.
+    // SAFETY: `fd` was just created and has no other owner.
     let timer = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut event = libc::epoll_event {
         events: (libc::EPOLLIN | libc::EPOLLET) as u32,

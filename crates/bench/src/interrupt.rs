@@ -2,7 +2,7 @@
 //! process as usual.
 //!
 //! A signal belongs to the process, hence the one global of this crate. Code that may
-//! take long (filling a working set, waiting for fio) looks at [`requested`].
+//! take long (filling a working set, waiting for fio) polls [`requested`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -14,7 +14,7 @@
 //! | [`arrivals`] | when it comes, in an open loop |
 //! | [`outbox`], [`engine`] | sending and receiving, many calls at a time |
 //! | [`pattern`] | contents that prove where they belong |
-//! | [`tally`], [`report`] | counting and telling |
+//! | [`tally`], [`report`] | counting and reporting |
 //! | [`machine`], [`clock`] | processor time, memory, time |
 //! | [`run`], [`tcp`] | the two measurements |
 //! | [`qos`], [`snapshots`], [`snapmirror`] | targets on a server of their own |
@@ -94,7 +94,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 fn print(text: &str) -> Result<Ending, error::BenchError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()) {
-        // Whoever reads may stop reading.
+        // The reader of a pipe may stop reading.
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error::BenchError::io("write to the standard output")(e))
         }

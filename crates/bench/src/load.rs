@@ -27,45 +27,45 @@ const MISMATCHES_SHOWN: u64 = 5;
 /// One call, small enough to be copied about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// NULL.
+    /// NULL, which does nothing.
     Null,
     /// READ of one block.
     Read {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
-        /// Byte offset.
+        /// Byte offset in the file.
         offset: u64,
     },
     /// WRITE of one block.
     Write {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
-        /// Byte offset.
+        /// Byte offset in the file.
         offset: u64,
         /// Version that the pattern carries.
         version: u64,
     },
     /// COMMIT of a file of the set.
     Commit {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
     },
-    /// GETATTR.
+    /// GETATTR of a file of the set.
     Getattr {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
     },
-    /// ACCESS.
+    /// ACCESS of a file of the set.
     Access {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
     },
     /// LOOKUP of a file of the set.
     Lookup {
-        /// File number.
+        /// Number of the file in the set.
         file: u32,
     },
-    /// CREATE.
+    /// CREATE of a new file.
     Create {
         /// Number of the new file.
         number: u64,
@@ -74,31 +74,31 @@ pub enum Call {
     WriteNew,
     /// COMMIT of the file this slot just made.
     CommitNew,
-    /// MKDIR.
+    /// MKDIR of a new directory.
     Mkdir {
         /// Number of the new directory.
         number: u64,
     },
     /// REMOVE of a file that the load made.
     RemoveMade {
-        /// Its number.
+        /// Number that the load gave the file.
         number: u64,
     },
     /// REMOVE of a file of the set.
     Remove {
-        /// File number.
+        /// Number of the file in the set.
         number: u64,
     },
     /// RENAME of a file of the set to its other name, or back.
     Rename {
-        /// File number.
+        /// Number of the file in the set.
         number: u64,
         /// Back to the first name.
         back: bool,
     },
     /// READDIR or READDIRPLUS from a position on.
     List {
-        /// Directory number.
+        /// Number of the directory in the set.
         dir: u32,
         /// Cookie and cookie verifier.
         position: (u64, [u8; 8]),
@@ -121,7 +121,7 @@ pub enum Step {
     Again,
     /// The operation failed; the tally knows.
     Failed,
-    /// More of the reply is needed to tell.
+    /// More of the reply is needed to judge it.
     Incomplete,
 }
 
@@ -140,7 +140,7 @@ pub struct Load<'a> {
     calls: &'a Calls,
     region_len: u64,
     rand: Rand,
-    /// This connection's number.
+    /// This connection's number in the run.
     index: u64,
     /// Sequential position: file and offset.
     position: (u64, u64),
@@ -160,8 +160,8 @@ struct Written {
     flying: u32,
     /// Bytes acknowledged since the last COMMIT was sent.
     uncommitted: u64,
-    /// After a pass over the file: replies until its WRITEs can be taken as answered
-    /// (servers answer nearly in order), which is when its COMMIT is due.
+    /// After a pass over the file: replies until its WRITEs can be taken as complete (servers reply
+    /// nearly in order), which is when its COMMIT is due.
     closing: Option<u32>,
 }
 
@@ -217,7 +217,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Whether READ data may be thrown away unseen.
+    /// Whether READ data may be discarded unread.
     pub fn discards_reads(&self) -> bool {
         !self.args.verify
     }
@@ -521,9 +521,8 @@ impl<'a> Load<'a> {
         out.constant(start as usize, self.args.block_size as usize);
     }
 
-    /// Judges the reply to `call`: `r` stands behind the RPC header, and `missing`
-    /// bytes of the record are not received yet (only for READs whose data is thrown
-    /// away).
+    /// Judges the reply to `call`: `r` is positioned after the RPC header, and `missing` bytes of
+    /// the record are not received yet (only for READs with data that is discarded).
     pub fn reply(
         &mut self,
         slot: usize,

@@ -8,9 +8,9 @@ use std::fs;
 pub struct ProcessSample {
     /// User time of all threads, ended ones included, in nanoseconds.
     pub user_ns: u64,
-    /// System time, likewise.
+    /// System time of all threads, ended ones included, in nanoseconds.
     pub system_ns: u64,
-    /// Threads now.
+    /// Number of threads now.
     pub threads: u64,
     /// Resident memory now, in bytes.
     pub rss: u64,
@@ -57,7 +57,7 @@ fn parse_process(stat: &str, status: &str, tick: u64) -> Option<ProcessSample> {
     })
 }
 
-/// Samples the machine.
+/// Samples the machine's processors, from `/proc/stat`.
 pub fn machine() -> MachineSample {
     fs::read_to_string("/proc/stat")
         .ok()

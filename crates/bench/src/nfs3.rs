@@ -18,15 +18,15 @@ pub const VERSION: u32 = 3;
 pub const MAX_HANDLE: usize = 64;
 /// NFS3ERR_JUKEBOX: come back later (RFC 1813 §2.6).
 pub const JUKEBOX: u32 = 10_008;
-/// NFS3ERR_EXIST.
+/// NFS3ERR_EXIST: the name exists (RFC 1813 §2.6).
 pub const EXIST: u32 = 17;
-/// NFS3ERR_NOTEMPTY.
+/// NFS3ERR_NOTEMPTY: the directory has entries (RFC 1813 §2.6).
 pub const NOTEMPTY: u32 = 66;
-/// NFS3ERR_NOSPC.
+/// NFS3ERR_NOSPC: the device is full (RFC 1813 §2.6).
 pub const NOSPC: u32 = 28;
-/// NFS3ERR_DQUOT.
+/// NFS3ERR_DQUOT: the quota is exhausted (RFC 1813 §2.6).
 pub const DQUOT: u32 = 69;
-/// NFS3ERR_NOENT.
+/// NFS3ERR_NOENT: no such name (RFC 1813 §2.6).
 pub const NOENT: u32 = 2;
 
 const FATTR3: usize = 84;
@@ -318,7 +318,7 @@ fn put_sattr(out: &mut Vec<u8>, mode: u32) {
     }
 }
 
-/// Skips post_op_attr.
+/// Skips a post_op_attr (RFC 1813 §2.6).
 fn attributes(r: &mut Reader<'_>) -> Result<(), XdrError> {
     if r.bool()? {
         r.fixed(FATTR3)?;
@@ -326,7 +326,7 @@ fn attributes(r: &mut Reader<'_>) -> Result<(), XdrError> {
     Ok(())
 }
 
-/// Skips wcc_data.
+/// Skips a wcc_data (RFC 1813 §2.6).
 fn wcc(r: &mut Reader<'_>) -> Result<(), XdrError> {
     if r.bool()? {
         r.fixed(24)?;
@@ -363,7 +363,7 @@ pub fn read_head(r: &mut Reader<'_>) -> Result<ReadHead, XdrError> {
 /// A successful WRITE's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes written.
+    /// Bytes that the server has written.
     pub count: u32,
     /// The durability they have; `None` for a value that RFC 1813 does not know.
     pub committed: Option<Stable>,

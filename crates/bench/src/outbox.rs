@@ -31,7 +31,7 @@ impl Piece {
 /// What [`Outbox::flush`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// Everything is sent.
+    /// Everything is handed to the socket.
     Empty,
     /// The socket takes no more for now.
     Blocked,

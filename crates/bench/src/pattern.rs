@@ -2,11 +2,10 @@
 //!
 //! Every 4 KiB block begins with its own name (file, offset, seed, version) and
 //! the rest is a pseudo-random stream derived from that name. A reader that knows
-//! file and offset can therefore tell apart a right block, a hole, another file's
-//! or offset's block (misplaced), and a damaged one. The version is taken from the
-//! block, not expected, so blocks stay verifiable while others overwrite them.
-//! The stream is splitmix64: it does not compress, and a block costs about a
-//! microsecond to make or to check.
+//! file and offset can therefore distinguish a right block, a hole, another file's or offset's
+//! block (misplaced), and a damaged one. The version is taken from the block, not expected, so
+//! blocks stay verifiable while others overwrite them. The stream is splitmix64: it does not
+//! compress, and a block costs about a microsecond to make or to check.
 
 use std::fmt;
 

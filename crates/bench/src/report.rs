@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 /// A generator thread busier than this share of the time limits the result.
 const SATURATED: f64 = 0.95;
 
-/// Latencies in microseconds.
+/// Latencies of a class, in microseconds.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct Latency {
@@ -26,30 +26,30 @@ pub struct Latency {
 /// One class of operations.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClassReport {
-    /// Its name.
+    /// Name of the class.
     pub class: &'static str,
-    /// Operations completed.
+    /// Operations completed in the measurement.
     pub ops: u64,
-    /// Operations a second.
+    /// Rate in operations a second.
     pub ops_per_s: f64,
     /// Bytes of file data moved.
     pub bytes: u64,
     /// MiB of file data a second.
     pub mib_per_s: f64,
-    /// Latency in microseconds.
+    /// Latency of an operation, in microseconds.
     pub latency_us: Latency,
 }
 
 /// The server process during the measurement.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerReport {
-    /// Its id.
+    /// Id of the process.
     pub pid: u32,
     /// Processor time an operation, in microseconds.
     pub cpu_us_per_op: f64,
     /// Of which in the kernel on its behalf.
     pub system_us_per_op: f64,
-    /// Cores kept busy.
+    /// Cores that it kept busy.
     pub cores: f64,
     /// Threads at the end.
     pub threads: u64,
@@ -91,7 +91,7 @@ pub struct Report {
     pub tool: String,
     /// Start, in seconds since 1970.
     pub unix_time: u64,
-    /// All settings.
+    /// All settings of the run.
     pub settings: Nfs3Args,
     /// What the server says about its limits.
     pub fsinfo: Fsinfo,
@@ -101,7 +101,7 @@ pub struct Report {
     pub elapsed_s: f64,
     /// Operations (COMMITs that go with WRITEs not counted).
     pub ops: u64,
-    /// Operations a second.
+    /// Rate in operations a second.
     pub ops_per_s: f64,
     /// MiB of file data a second.
     pub mib_per_s: f64,
@@ -118,9 +118,9 @@ pub struct Report {
     pub series: Vec<u64>,
     /// The server, when its process id was given.
     pub server: Option<ServerReport>,
-    /// The generator.
+    /// The generator's own use of the machine.
     pub client: ClientReport,
-    /// The machine.
+    /// What else the machine did.
     pub machine: MachineReport,
     /// Replies NFS3ERR_JUKEBOX, which were repeated.
     pub jukebox: u64,
@@ -132,11 +132,11 @@ pub struct Report {
 
 /// What was measured, for [`Report::new`].
 pub struct Measured<'a> {
-    /// The settings.
+    /// The settings of the run.
     pub args: &'a Nfs3Args,
-    /// The server's limits.
+    /// The server's limits, from FSINFO.
     pub fsinfo: Fsinfo,
-    /// All threads' counts.
+    /// The sum of all threads' counts.
     pub tally: &'a Tally,
     /// Start, in seconds since 1970.
     pub unix_time: u64,
@@ -243,7 +243,7 @@ impl Report {
         }
     }
 
-    /// The table.
+    /// The report as a table for a terminal.
     pub fn table(&self) -> String {
         let a = &self.settings;
         let mut out = String::new();

@@ -21,9 +21,9 @@ const MAX_AUTH_BYTES: u32 = 400;
 /// The AUTH_SYS identity of the calls (RFC 5531, appendix A).
 #[derive(Debug, Clone)]
 pub struct Credential {
-    /// Effective user id.
+    /// Effective user id of the caller.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group id of the caller.
     pub gid: u32,
 }
 

@@ -34,7 +34,7 @@ pub struct Sample {
     pub at_s: f64,
     /// Operations completed in it.
     pub ops: u64,
-    /// READs among them.
+    /// READs among the completed operations.
     pub reads: u64,
     /// Bytes of file data moved.
     pub bytes: u64,
@@ -67,7 +67,7 @@ pub trait Observer {
     }
 }
 
-/// Follows nothing.
+/// Follows nothing, with the default samples.
 struct Unobserved;
 
 impl Observer for Unobserved {}
@@ -83,7 +83,7 @@ impl Observer for Finely {
 
 /// A run, with what its report leaves out.
 pub struct Outcome {
-    /// The report.
+    /// The report of the measurement.
     pub report: Report,
     /// All counts and latencies.
     pub tally: Tally,
@@ -136,7 +136,7 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
     let calls = Calls::new(Some(&cred));
     let shared = Shared::default();
     let mut outcome = drive(args, addr, &set, &calls, &shared, observer)?;
-    // What the load itself made is in nobody's way to be used again.
+    // Files that the load itself made are not reused.
     if args.load == LoadKind::Eda || !args.keep {
         let created = shared.next.load(Ordering::Relaxed);
         // What was measured stands, whatever becomes of the cleaning up.
@@ -152,7 +152,7 @@ pub fn observed(args: &Nfs3Args, observer: &dyn Observer) -> Result<Outcome, Ben
     Ok(outcome)
 }
 
-/// The server's address, as whom it is asked, and a connection for what is not measured.
+/// The server's address, the identity of the calls, and a connection for what is not measured.
 fn reach(args: &Nfs3Args) -> Result<(SocketAddr, Credential, Control), BenchError> {
     let timeout = Duration::from_secs_f64(args.timeout);
     let addr = resolve(&args.server)?;
@@ -404,8 +404,8 @@ fn drive(
     })
 }
 
-/// Ends the run when the thread that holds it panics: the conductor waits for every
-/// thread to finish or for one to give up, and they for its word.
+/// Ends the run when the thread that holds it panics: the conductor waits for every thread to
+/// finish or for one to fail, and they wait for its phases.
 struct Fallen<'s>(&'s Stage);
 
 impl Drop for Fallen<'_> {
@@ -417,7 +417,7 @@ impl Drop for Fallen<'_> {
 }
 
 /// Calls in flight on the connection numbered `index`: where the whole does not divide
-/// evenly, connections with one more lie evenly among the others.
+/// evenly, connections with one more are spread evenly among the others.
 fn depth_of(args: &Nfs3Args, index: u32) -> usize {
     let Some(all) = args.in_flight else {
         return args.depth as usize;
@@ -427,7 +427,7 @@ fn depth_of(args: &Nfs3Args, index: u32) -> usize {
     (depth as usize).min(args.depth as usize)
 }
 
-/// Operations in each whole second, as samples tell that come once a second or more often.
+/// Operations in each whole second, from samples that come once a second or more often.
 fn per_second(samples: &[Sample]) -> Vec<u64> {
     let (mut before, mut whole) = (0, 1.0);
     let mut series = Vec::new();

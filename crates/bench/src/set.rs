@@ -1,4 +1,4 @@
-//! The working set: what stands in the export before the load begins.
+//! The working set: what the export holds before the load begins.
 //!
 //! Data loads use a few large files filled with [`crate::pattern`]; metadata loads
 //! use many small ones, spread over directories by their number, so that a name is
@@ -114,7 +114,7 @@ impl WorkingSet {
         Ok(set)
     }
 
-    /// The working set that stands there already, for removing it; `None` when none does.
+    /// The working set that is there already, for removing it; `None` when none does.
     pub fn open(
         control: &mut Control,
         root: Handle,

@@ -1,15 +1,15 @@
 //! `weir bench snapshots`: what snapshots cost beside a load, through the product's API.
 //!
 //! A server of its own, one volume, and clients that overwrite 64 KiB at places all over its file as fast as they get
-//! answers. Then, in this order, each beside that load:
+//! replies. Then, in this order, each beside that load:
 //!
 //! 1. so many snapshots are taken, a few milliseconds apart; the last ones find a thousand there already. The time of
-//!    each is that of the whole request: connection, rules, catalog, engine, catalog, answer.
+//!    each is that of the whole request: connection, rules, catalog, engine, catalog, response.
 //! 2. nothing, with all of them there: the throughput that deletion is compared with, and again behind it, since a machine
 //!    is not the same from minute to minute.
 //! 3. all of them are deleted, one after the other, until their space has come back.
 //!
-//! The throughput with no load but the clients' is given as well, for it tells what keeping old blocks costs.
+//! The throughput with no load but the clients' is reported as well, since it shows what keeping old blocks costs.
 
 use crate::clock::{self, sleep};
 use crate::control::Control;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
-/// Between two snapshots.
+/// Time between two snapshots.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Most milliseconds of the 99th percentile of creation.
 const CREATION_MS: f64 = 10.0;
@@ -131,8 +131,8 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
         every: None,
     };
     let running = load::start(server.nfs, &[flow])?;
-    // Behind the load's threads, which are like those of other machines: who administers a server does not wait for the
-    // processors of its clients.
+    // Behind the load's threads, which represent other machines: an administrator's requests do not wait for
+    // the processors of clients.
     weir_base::prompt();
     sleep(2.0);
     let alone = span(|| {
@@ -265,7 +265,7 @@ pub(crate) fn tell(rows: &[Row], out: Option<&Path>) -> Result<bool, BenchError>
     let mut table = String::from("| Case | Target | Achieved | |\n|---|---|---|---|\n");
     for row in rows {
         let verdict = verdict_name(row.verdict);
-        // Whoever reads may stop reading.
+        // The reader of a pipe may stop reading.
         let _ = writeln!(
             std::io::stdout(),
             "{verdict:<8} {:<60} {:<22} {}",

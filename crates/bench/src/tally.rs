@@ -3,15 +3,15 @@
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// Greatest latency told apart, in nanoseconds; longer ones count as this.
+/// Greatest latency that is recorded, in nanoseconds; longer ones count as this.
 const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
 /// What an operation counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A READ.
+    /// A READ of file data.
     Read,
-    /// A WRITE.
+    /// A WRITE of file data.
     Write,
     /// A COMMIT that goes with WRITEs; not an operation of its own in rates.
     Commit,
@@ -47,17 +47,17 @@ pub struct ClassTally {
 pub struct Tally {
     /// By class, in the order of [`Class::ALL`].
     pub classes: [ClassTally; 4],
-    /// Directory entries listed.
+    /// Number of directory entries listed.
     pub entries: u64,
-    /// Replies NFS3ERR_JUKEBOX.
+    /// Number of replies with NFS3ERR_JUKEBOX.
     pub jukebox: u64,
     /// READs with less data than asked for, inside a file.
     pub short_reads: u64,
     /// WRITEs that wrote less than they were given.
     pub short_writes: u64,
-    /// WRITEs answered with less durability than they asked for.
+    /// WRITEs that got less durability than they asked for.
     pub weak_stability: u64,
-    /// READs whose data is not what belongs there.
+    /// READs that returned data of another place, or damaged data.
     pub mismatches: u64,
     /// Changes of the write verifier.
     pub verifier_changes: u64,
@@ -67,7 +67,7 @@ pub struct Tally {
     pub notes: Vec<String>,
     /// Wake-ups of the event loop.
     pub wakeups: u64,
-    /// Receive calls.
+    /// Number of receive calls.
     pub receives: u64,
 }
 
@@ -108,7 +108,7 @@ impl Tally {
         &self.classes[class as usize]
     }
 
-    /// Counts one operation.
+    /// Counts one completed operation.
     pub fn done(&mut self, class: Class, latency_ns: u64, bytes: u64) {
         let c = &mut self.classes[class as usize];
         c.latency.saturating_record(latency_ns.max(1));

@@ -13,15 +13,15 @@ use std::time::Duration;
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct TcpReport {
-    /// The settings.
+    /// The settings of the run.
     pub settings: TcpArgs,
-    /// Seconds measured.
+    /// Seconds that were measured.
     pub elapsed_s: f64,
-    /// Bytes received.
+    /// Bytes that all threads received.
     pub bytes: u64,
-    /// MiB a second.
+    /// Rate in MiB a second.
     pub mib_per_s: f64,
-    /// Gbit a second.
+    /// Rate in Gbit a second.
     pub gbit_per_s: f64,
     /// Processor time of all threads, in nanoseconds a KiB.
     pub cpu_ns_per_kib: f64,

@@ -2,8 +2,8 @@
 //!
 //! Written apart from the server's codec on purpose: two independent readings of
 //! the standard that talk to each other check each other. Encoding appends to a
-//! byte vector; decoding walks a borrowed slice and never copies, because a reply
-//! is looked at once, where it was received.
+//! byte vector; decoding walks a borrowed slice and never copies, because a reply is read once,
+//! where it was received.
 
 use std::fmt;
 
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         self.array()
     }
 
-    /// Takes a boolean.
+    /// Takes a boolean: a word of 0 or 1.
     pub fn bool(&mut self) -> Result<bool, XdrError> {
         match self.u32()? {
             0 => Ok(false),

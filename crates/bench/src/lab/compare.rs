@@ -5,8 +5,8 @@
 //! column are the same; where the load around them differs, the comparison says so
 //! instead of refusing, because a change of the load may be the very question.
 //!
-//! A ratio is that of the medians; beside it stands the range that it can have taken from
-//! the extremes of both sides' repetitions, which is wide where the runs were noisy.
+//! A ratio is that of the medians; beside it is the range that follows from the extremes of both
+//! sides' repetitions, which is wide where the runs were noisy.
 
 use super::cli::CompareArgs;
 use super::files;
@@ -37,27 +37,27 @@ struct Subject<'r> {
 /// A figure of one subject beside the first one's.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ratio {
-    /// The table.
+    /// Heading of the table.
     pub table: String,
-    /// The column.
+    /// Label of the column.
     pub column: String,
     /// Read, Write or Names and attributes.
     pub side: &'static str,
     /// What is compared: a rate's unit, or `p99`.
     pub figure: &'static str,
-    /// The first subject.
+    /// Name of the first subject.
     pub base: String,
-    /// The other.
+    /// Name of the other subject.
     pub subject: String,
     /// The first subject's figure.
     pub base_value: Spread,
-    /// The other's.
+    /// The other subject's figure.
     pub value: Spread,
     /// Other over first; `None` when the first is 0.
     pub ratio: Option<Spread>,
 }
 
-/// A whole comparison.
+/// The tables, ratios and notes of a comparison.
 struct Comparison {
     title: String,
     subjects: Vec<String>,

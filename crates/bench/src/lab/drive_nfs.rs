@@ -44,7 +44,7 @@ pub struct NfsDriver {
 }
 
 impl NfsDriver {
-    /// For this export.
+    /// Without any working set yet.
     pub fn new(nfs: Nfs) -> Self {
         Self {
             nfs,

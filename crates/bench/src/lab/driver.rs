@@ -15,9 +15,9 @@ const COME_BACK_S: u64 = 120;
 
 /// What measuring a point needs to know besides the point.
 pub struct Context<'a> {
-    /// What is measured.
+    /// The definition that is measured.
     pub definition: &'a Definition,
-    /// How.
+    /// The settings of the run.
     pub settings: &'a Settings,
     /// Cores of this machine.
     pub cores: u32,
@@ -36,7 +36,7 @@ pub trait Driver {
         display: &Display,
     ) -> Result<Repetition, BenchError>;
 
-    /// Whether the target still answers.
+    /// Fails if the target does not reply any more.
     fn alive(&self) -> Result<(), BenchError>;
 
     /// Removes the working sets.

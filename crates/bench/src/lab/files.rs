@@ -1,4 +1,5 @@
-//! The files of a run: read whole, written atomically, never over somebody's work.
+//! The files of a run: read whole, written atomically, never over existing files
+//! unless that is allowed.
 
 use super::outcome::{FORMAT, Run};
 use crate::error::BenchError;
@@ -6,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The results.
+/// File of the results, JSON.
 pub const RUN: &str = "run.json";
 /// The report for browsers.
 pub const HTML: &str = "report.html";
@@ -66,7 +67,7 @@ pub fn write(path: &Path, content: &str) -> Result<(), BenchError> {
         .map_err(failed())
 }
 
-/// Writes the results.
+/// Writes the results, atomically, to [`RUN`].
 pub fn save(folder: &Path, run: &Run) -> Result<(), BenchError> {
     let text = serde_json::to_string_pretty(run)
         .map_err(|e| BenchError::Io("write the results".into(), std::io::Error::other(e)))?;

@@ -29,10 +29,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Oldest fio whose options are used here: `sync=dsync` and percentiles of the whole
-/// latency. It is what Debian 11 has; older ones were not tried.
+/// Oldest fio that has the options used here: `sync=dsync` and percentiles of the whole latency. It
+/// is what Debian 11 has; older ones were not tried.
 const LEAST_VERSION: (u32, u32) = (3, 25);
-/// Time between two looks at a running fio.
+/// Time between two polls of a running fio.
 const POLL: Duration = Duration::from_millis(50);
 /// Time that an interrupted fio has to write its results.
 const GRACE_NS: u64 = 10_000_000_000;

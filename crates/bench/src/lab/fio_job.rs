@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Where fio's files are.
 #[derive(Debug, Clone)]
 pub enum Location {
-    /// In this folder.
+    /// Files in this folder.
     Directory(PathBuf),
     /// This device, in parts.
     Device(PathBuf),
@@ -18,7 +18,7 @@ pub enum Location {
 
 /// What a job file is made from.
 pub struct Job {
-    /// Where.
+    /// Folder or device that fio uses.
     pub location: Location,
     /// Files and their sizes.
     pub set: Set,
@@ -30,13 +30,13 @@ pub struct Job {
     pub block: u64,
     /// Order of the blocks.
     pub pattern: Pattern,
-    /// Share of reads.
+    /// Share of reads in percent.
     pub read_percent: u32,
     /// What writes ask for.
     pub durability: Durability,
-    /// What caches hold.
+    /// What caches hold when the measurement begins.
     pub cache: Cache,
-    /// Not O_DIRECT.
+    /// Through the page cache, not O_DIRECT.
     pub buffered: bool,
     /// Seconds of load before the measurement.
     pub warmup: f64,
@@ -44,7 +44,7 @@ pub struct Job {
     pub measure: f64,
     /// Operations a second in all, in an open loop.
     pub rate: Option<f64>,
-    /// Their spacing.
+    /// Spacing of an open loop's operations.
     pub spacing: Option<Spacing>,
     /// The definition's own options.
     pub own: BTreeMap<String, FioValue>,
@@ -142,7 +142,7 @@ fn place(job: &Job) -> [(&'static str, String); 2] {
     }
 }
 
-/// The job file.
+/// The job file that measures `job`.
 pub fn text(job: &Job) -> String {
     let mut options: Vec<(String, String)> = Vec::new();
     let mut set = |k: &str, v: String| options.push((k.to_owned(), v));

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 /// What is taken from fio's JSON.
 #[derive(Debug, Default)]
 pub struct Result {
-    /// Seconds measured.
+    /// Seconds that fio measured.
     pub seconds: f64,
-    /// Reads.
+    /// Reads; `None` if there were none.
     pub read: Option<Side>,
-    /// Writes.
+    /// Writes; `None` if there were none.
     pub write: Option<Side>,
-    /// fsyncs.
+    /// Number of fsyncs of all jobs.
     pub syncs: u64,
     /// Share of its time that a job's thread ran, on average.
     pub busy: f64,
@@ -138,10 +138,9 @@ fn merged_quantiles(jobs: &[Value], key: &str) -> Option<Vec<f64>> {
     (total > 0).then(|| QUANTILES.iter().map(|q| at(*q)).collect())
 }
 
-/// The series from a bandwidth log whose lines are: milliseconds, KiB/s over the time
-/// since that job's entry before, direction (0 read, 1 write), and more. Every job has
-/// its own lines; they are added up by interval. What lies beyond the last whole
-/// interval is left out.
+/// The series from a bandwidth log with lines of: milliseconds, KiB/s over the time since that
+/// job's entry before, direction (0 read, 1 write), and more. Every job has its own lines; they are
+/// added up by interval. Entries after the last whole interval are left out.
 pub fn series(log: &str, block: u64, interval_s: f64, seconds: f64) -> Vec<Moment> {
     let mut buckets: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for line in log.lines() {

@@ -18,20 +18,20 @@ pub const QUANTILES: [f64; 14] = [
     0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999,
 ];
 
-/// A whole run.
+/// A whole run, as `run.json` holds it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
-    /// [`FORMAT`].
+    /// [`FORMAT`] of the program that wrote it.
     pub format: u32,
-    /// Program and version.
+    /// Name and version of the program.
     pub tool: String,
-    /// The command line.
+    /// The command line of the run.
     pub command: String,
     /// A name given to the run, for comparisons.
     pub label: String,
     /// Start, in seconds since 1970.
     pub started: u64,
-    /// Last change, likewise.
+    /// Last change, in seconds since 1970.
     pub updated: u64,
     /// What was measured, after scaling.
     pub definition: Definition,
@@ -41,15 +41,15 @@ pub struct Run {
     pub settings: Settings,
     /// The machine that measured.
     pub machine: BTreeMap<String, String>,
-    /// Cores of it.
+    /// Cores of the machine that measured.
     pub cores: u32,
-    /// Its memory.
+    /// Memory of the machine that measured.
     pub memory: Size,
-    /// What was measured.
+    /// The targets that were measured.
     pub targets: Vec<TargetFacts>,
-    /// The results.
+    /// The results, a cell for each point.
     pub cells: Vec<Cell>,
-    /// How it ended.
+    /// How the run ended, or that it has not.
     pub state: State,
 }
 
@@ -64,7 +64,7 @@ pub struct Settings {
     pub cold_command: Option<String>,
     /// A limit that the target is known to have, in MiB/s.
     pub cap_mib_s: Option<f64>,
-    /// Likewise in operations a second.
+    /// A limit that the target is known to have, in operations a second.
     pub cap_iops: Option<f64>,
     /// The target holds each stable write on two machines before it replies.
     pub mirrored: bool,
@@ -72,7 +72,7 @@ pub struct Settings {
     pub threads: Option<u32>,
     /// Buffered instead of direct I/O on paths.
     pub buffered: bool,
-    /// The fio program.
+    /// Path or name of the fio program.
     pub fio: String,
     /// Process id of the server on this machine.
     pub server_pid: Option<u32>,
@@ -84,13 +84,13 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It has not.
+    /// It has not ended.
     Running,
-    /// With everything measured.
+    /// It ended with everything measured.
     Complete,
     /// The user ended it.
     Interrupted,
-    /// For this reason.
+    /// It failed for this reason.
     Failed(String),
 }
 
@@ -99,7 +99,7 @@ pub enum State {
 pub struct TargetFacts {
     /// Its name in the results.
     pub label: String,
-    /// As given.
+    /// The target as given on the command line.
     pub given: String,
     /// The protocol it was measured over, or the file system.
     pub protocol: String,
@@ -107,7 +107,7 @@ pub struct TargetFacts {
     pub generator: String,
     /// Whether the server is on this machine as well; `None` when unknown.
     pub local: Option<bool>,
-    /// Anything else.
+    /// Anything else worth keeping, by name.
     pub facts: BTreeMap<String, String>,
 }
 
@@ -118,11 +118,11 @@ pub struct Point {
     pub target: usize,
     /// Number of the table.
     pub table: usize,
-    /// Share of reads.
+    /// Share of reads in percent.
     pub read_percent: u32,
-    /// Hosts.
+    /// Number of hosts or simulated clients.
     pub clients: u32,
-    /// Jobs of each.
+    /// Number of jobs of each client.
     pub jobs: u32,
     /// In flight of each job.
     pub depth: u32,
@@ -142,39 +142,39 @@ impl Point {
 /// A point and its measurements.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
-    /// The point.
+    /// The point that was measured.
     pub point: Point,
-    /// Its measurements.
+    /// Its measurements, in order of time.
     pub repetitions: Vec<Repetition>,
     /// Why one of them is missing.
     #[serde(default)]
     pub failed: Option<String>,
 }
 
-/// One measurement.
+/// One measurement of a point.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repetition {
     /// Start, in seconds since 1970.
     pub started: u64,
     /// Seconds of load before it.
     pub warmup_s: f64,
-    /// Seconds it took.
+    /// Seconds that the measurement took.
     pub seconds: f64,
-    /// Reads.
+    /// Reads; `None` if the point has none.
     pub read: Option<Side>,
-    /// Writes.
+    /// Writes; `None` if the point has none.
     pub write: Option<Side>,
     /// Operations on names and attributes.
     pub other: Option<Side>,
     /// COMMITs (fsyncs) on top.
     pub commits_per_s: f64,
-    /// Over time.
+    /// Rates over the time of the measurement.
     pub series: Vec<Moment>,
     /// Whether the load was steady when the measurement began.
     pub warm: Option<Steady>,
     /// Whether it was steady throughout.
     pub steady: Option<Steady>,
-    /// The self-check.
+    /// The self-check by Little's law.
     pub little: Little,
     /// What the operations asked to be durable, in words.
     pub durability: String,
@@ -206,15 +206,15 @@ pub struct Repetition {
 /// Reads, or writes, or other operations of one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// Operations a second.
+    /// Rate in operations a second.
     pub ops_per_s: f64,
-    /// MiB a second.
+    /// Rate in MiB a second.
     pub mib_per_s: f64,
     /// Mean latency, in microseconds.
     pub mean_us: f64,
-    /// Greatest.
+    /// Greatest latency, in microseconds.
     pub max_us: f64,
-    /// By [`QUANTILES`].
+    /// Latencies at the [`QUANTILES`], in microseconds.
     pub quantiles_us: Vec<f64>,
 }
 
@@ -239,19 +239,19 @@ impl Side {
 pub struct Moment {
     /// Seconds since the start.
     pub at_s: f64,
-    /// Reads a second.
+    /// Rate in reads a second.
     pub reads: f64,
     /// Other operations a second.
     pub others: f64,
-    /// MiB a second.
+    /// Rate in MiB a second.
     pub mib: f64,
 }
 
-/// How far a write has come when it is answered.
+/// Where the data of a write is stored when the reply comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
-    /// Nothing was written.
+    /// The load did not write.
     Nothing,
     /// The memory of the server (or of this machine).
     Memory,
@@ -287,7 +287,7 @@ pub enum Bound {
     Processors,
     /// A disk of this machine that always had work.
     Disk,
-    /// Both at once.
+    /// The processors and a disk at once.
     ProcessorsAndDisk,
     /// Nothing of the above: latency, with so many in flight.
     Concurrency,
@@ -311,9 +311,9 @@ impl Bound {
 /// Reads, writes or the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Reads.
+    /// Reads of file data.
     Read,
-    /// Writes.
+    /// Writes of file data.
     Write,
     /// Operations on names and attributes.
     Other,
@@ -343,7 +343,7 @@ impl Repetition {
         }
     }
 
-    /// All sides together.
+    /// The sum over all sides.
     pub fn total(&self, unit: Unit) -> f64 {
         Which::ALL
             .into_iter()
@@ -354,7 +354,7 @@ impl Repetition {
 }
 
 impl Cell {
-    /// The measurements that count: whole ones, or what there is when none is whole.
+    /// The measurements that count: whole ones, or all of them when none is whole.
     pub fn counted(&self) -> Vec<&Repetition> {
         let whole: Vec<&Repetition> = self.repetitions.iter().filter(|r| !r.cut_short).collect();
         if whole.is_empty() {
@@ -380,8 +380,8 @@ impl Cell {
         self.spread(|r| r.side(which).and_then(|s| s.quantile(q)))
     }
 
-    /// The repetition whose total is the median (the lower of the two middle ones), for
-    /// charts of a single one.
+    /// The repetition with the median total (the lower of the two middle ones), for charts
+    /// of a single one.
     pub fn typical(&self) -> Option<&Repetition> {
         let mut by_total = self.counted();
         by_total.sort_by(|a, b| a.total(Unit::Iops).total_cmp(&b.total(Unit::Iops)));

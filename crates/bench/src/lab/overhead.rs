@@ -2,8 +2,7 @@
 //! throughput and mean latency with and without the mirror, and the overhead.
 //!
 //! Overhead is a share of the baseline: of its throughput lost, and added to its latency.
-//! (The article divides latencies by the mirrored figure, which makes a doubling look
-//! like 50 %.)
+//! (The article divides latencies by the mirrored figure, which turns a doubling into 50 %.)
 
 use super::outcome::{Cell, Point, Run, Which};
 use super::spec::Unit;
@@ -13,9 +12,9 @@ use super::view::Row;
 
 /// A table of overheads.
 pub struct Overhead {
-    /// Its heading.
+    /// Heading of the table.
     pub heading: String,
-    /// Columns.
+    /// Headings of the columns.
     pub columns: Vec<String>,
     /// A row a block size and target.
     pub rows: Vec<Row>,

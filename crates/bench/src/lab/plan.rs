@@ -76,7 +76,7 @@ pub struct Set {
     pub target: usize,
     /// Files; one a job.
     pub files: u64,
-    /// Bytes of each.
+    /// Bytes of each file.
     pub file_size: u64,
     /// A set of the blend, which has directories.
     pub many_small: bool,
@@ -117,7 +117,7 @@ impl Set {
         })
     }
 
-    /// Bytes in all.
+    /// Bytes of all files together.
     pub fn bytes(&self) -> u64 {
         self.files.saturating_mul(self.file_size)
     }
@@ -144,8 +144,8 @@ pub fn footprint(definition: &Definition) -> Size {
     Size(sets.iter().map(Set::bytes).fold(0, u64::saturating_add))
 }
 
-/// Whether a point of a search for the peak lies beyond it: the depths before it, in
-/// this repetition, no longer raised the result.
+/// Whether a point of a search for the peak is beyond it: the depths before it, in this repetition,
+/// no longer raised the result.
 pub fn beyond_peak(run: &Run, point: &Point, repetition: usize) -> bool {
     let Some(table) = run.definition.tables.get(point.table) else {
         return false;

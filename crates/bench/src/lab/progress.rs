@@ -1,7 +1,7 @@
 //! The live display: which point, its figure so far, and the time left.
 //!
 //! On a terminal it is one line that rewrites itself, on the standard error; elsewhere
-//! only finished points are told, a line each.
+//! only finished points are printed, a line each.
 
 use super::units::duration;
 use crate::clock;
@@ -43,7 +43,7 @@ impl Display {
         }
     }
 
-    /// A measurement begins.
+    /// Notes that the measurement `what` begins.
     pub fn begin(&self, what: &str) {
         what.clone_into(&mut self.what.borrow_mut());
         self.drawn_ns.set(0);
@@ -57,7 +57,7 @@ impl Display {
             return;
         }
         self.drawn_ns.set(now);
-        // The time left stands where a narrow terminal cuts nothing off.
+        // The time left is printed where a narrow terminal cuts nothing off.
         let mut line = format!(
             "[{}/{}] about {} left · {} · {figure}",
             self.done.get() + 1,
@@ -74,7 +74,7 @@ impl Display {
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 
-    /// A measurement is complete; `line` tells its result.
+    /// A measurement is complete; `line` is its result.
     pub fn end(&self, line: &str) {
         self.done.set(self.done.get() + 1);
         self.say(&format!("[{}/{}] {line}", self.done.get(), self.total));

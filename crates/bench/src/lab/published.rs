@@ -33,15 +33,15 @@ pub struct Mixes {
     pub key: &'static str,
     /// Set it belongs to.
     pub set: &'static str,
-    /// NFSv3 or SMB.
+    /// The protocol, NFSv3 or SMB.
     pub protocol: &'static str,
     /// Bytes of a block.
     pub block: u64,
     /// Order of the blocks.
     pub pattern: Pattern,
-    /// The read row.
+    /// Reads, in the order of [`MIXES`].
     pub read: [f64; 5],
-    /// The write row.
+    /// Writes, in the order of [`MIXES`].
     pub write: [f64; 5],
 }
 
@@ -56,7 +56,7 @@ const DATAKEEPER_CORES: f64 = 8.0;
 const SEQ: Pattern = Pattern::Sequential;
 const RAND: Pattern = Pattern::Random;
 
-/// NetApp Volumes' tables.
+/// The tables of NetApp Volumes' page.
 pub const NETAPP: [Mixes; 10] = [
     mixes(
         "FlexFile.NFS.64K.seq",
@@ -174,7 +174,7 @@ const fn mixes(
 pub struct Tier {
     /// Its key in the source list.
     pub key: &'static str,
-    /// Name and capacity.
+    /// Name of the tier, and its capacity.
     pub name: &'static str,
     /// 4 KiB reads and writes a second.
     pub iops: (f64, f64),
@@ -240,7 +240,7 @@ pub struct Mirror {
     pub block: u64,
     /// MiB/s with the mirror and without (diskspd's "MB" are of two).
     pub mib_s: (f64, f64),
-    /// Mean latency in ms, likewise.
+    /// Mean latency in ms, with the mirror and without.
     pub ms: (f64, f64),
     /// Throughput lost in percent, as printed.
     pub rate_overhead: f64,
@@ -276,18 +276,18 @@ pub const DATAKEEPER: [Mirror; 3] = [
     },
 ];
 
-/// The sets' names.
+/// Names of the sets of published figures.
 pub const SETS: [&str; 4] = ["netapp-extreme", "netapp-flex", "filestore", "datakeeper"];
 
 /// A table of published figures and one's own.
 pub struct Beside {
-    /// Its heading.
+    /// Heading of the table.
     pub heading: String,
-    /// What stands above the columns.
+    /// Text of the corner cell: what the columns are.
     pub corner: String,
-    /// Columns.
+    /// Headings of the columns.
     pub columns: Vec<String>,
-    /// Rows.
+    /// Published figures and the run's, a row each.
     pub rows: Vec<Row>,
 }
 

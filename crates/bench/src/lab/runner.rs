@@ -36,7 +36,7 @@ pub enum Ending {
     Interrupted,
 }
 
-/// `weir bench matrix`.
+/// `weir bench matrix`: measures, or resumes a run.
 pub fn matrix(args: &MatrixArgs) -> Result<Ending, BenchError> {
     let (mut run, folder) = match &args.resume {
         Some(folder) => (resumed(folder)?, folder.clone()),
@@ -252,7 +252,7 @@ fn describe(target: &Target, driver: &dyn Driver) -> TargetFacts {
     facts
 }
 
-/// A working set that does not fit is found out before hours are spent on filling.
+/// Checks before hours are spent on filling that the working sets fit.
 fn check_space(targets: &[Target], definition: &Definition) -> Result<(), BenchError> {
     let needed = plan::footprint(definition);
     for t in targets {
@@ -268,7 +268,7 @@ fn check_space(targets: &[Target], definition: &Definition) -> Result<(), BenchE
     Ok(())
 }
 
-/// Blocks that a server does not move in one call are found out before, too.
+/// Checks that the server moves each block size in one call.
 fn check_blocks(targets: &[Target], definition: &Definition) -> Result<(), BenchError> {
     for t in targets {
         let Place::Nfs(nfs) = &t.place else { continue };

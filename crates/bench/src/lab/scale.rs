@@ -8,32 +8,32 @@ use super::spec::{Cache, Definition, Durability, Sweep};
 use super::units::{Size, duration, thousands};
 use crate::error::BenchError;
 
-/// What to change.
+/// What to change of a definition.
 #[derive(Debug, Clone, Default)]
 pub struct Scale {
     /// Working sets times this.
     pub factor: Option<f64>,
     /// Working sets at most so large.
     pub max_size: Option<Size>,
-    /// Instead of the definition's.
+    /// Clients, instead of the definition's number.
     pub clients: Option<u32>,
-    /// Likewise.
+    /// Jobs of each client, instead of the definition's number.
     pub jobs: Option<u32>,
-    /// Likewise.
+    /// Operations in flight of each job, instead of the definition's.
     pub depth: Option<u32>,
-    /// Likewise.
+    /// Connections of each client, instead of the definition's number.
     pub nconnect: Option<u32>,
-    /// Likewise.
+    /// Seconds of load before each measurement, instead of the definition's.
     pub warmup: Option<f64>,
-    /// Likewise.
+    /// Seconds of each measurement, instead of the definition's.
     pub measure: Option<f64>,
-    /// Likewise.
+    /// Measurements of each point, instead of the definition's number.
     pub repetitions: Option<u32>,
-    /// Likewise.
+    /// Durability of writes, instead of the definition's.
     pub durability: Option<Durability>,
-    /// Likewise.
+    /// What caches hold, instead of the definition's.
     pub cache: Option<Cache>,
-    /// Tables whose heading contains one of these; all when empty.
+    /// Tables with one of these in their heading; all when empty.
     pub only: Vec<String>,
     /// Seconds that the whole run may take.
     pub budget: Option<f64>,
@@ -178,7 +178,7 @@ impl Scale {
         }
         if let Some(w) = self.warmup {
             d.time.warmup = w;
-            // Whoever shortens the warm-up does not want to wait for a steady state.
+            // A shortened warm-up is not to wait long for a steady state.
             d.time.warmup_at_most = d.time.warmup_at_most.min(w * 4.0);
         }
         if let Some(m) = self.measure {

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 /// The Linux client's own limit of `nconnect` (nfs(5)).
 pub const MAX_NCONNECT: u32 = 16;
-/// Calls in flight that one connection of the generator can tell apart.
+/// Calls in flight that one connection of the generator can distinguish.
 pub const MAX_DEPTH: u32 = 1024;
 /// Greatest block: what one READ or WRITE of NFS may move with any common server.
 const MAX_BLOCK: u64 = 4 << 20;
 
-/// A whole definition.
+/// A whole definition, as read from TOML.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
@@ -46,7 +46,7 @@ pub struct Definition {
     /// How long and how often.
     #[serde(default)]
     pub time: Time,
-    /// The tables.
+    /// The tables to measure, in order.
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
 }
@@ -55,7 +55,7 @@ pub struct Definition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Hosts (or, for the own generator, their stand-ins with addresses of their own).
+    /// Hosts (or, for the own generator, simulated clients with addresses of their own).
     #[serde(default = "one")]
     pub clients: u32,
     /// Concurrent streams of I/O on each client, each with a file of its own.
@@ -166,10 +166,10 @@ impl Pattern {
 /// What a table counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
-    /// MiB a second.
+    /// Throughput in MiB a second.
     #[serde(rename = "MiB/s")]
     Throughput,
-    /// Operations a second.
+    /// Rate in operations a second.
     #[serde(rename = "IOPS")]
     Iops,
 }
@@ -199,14 +199,14 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Sweep<T> {
-    /// One value.
+    /// One value, no sweep.
     One(T),
     /// Several, in the order of their columns.
     Many(Vec<T>),
 }
 
 impl<T: Copy> Sweep<T> {
-    /// All values.
+    /// All values, in the order of columns.
     pub fn values(&self) -> Vec<T> {
         match self {
             Self::One(v) => vec![*v],
@@ -215,14 +215,14 @@ impl<T: Copy> Sweep<T> {
     }
 }
 
-/// One table.
+/// One table: a block size and a pattern.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// Heading [default: made from block size and pattern].
     #[serde(default)]
     pub title: Option<String>,
-    /// Kind of operations.
+    /// Kind of operations that the load consists of.
     #[serde(default)]
     pub kind: Kind,
     /// Bytes of a read or write.
@@ -235,16 +235,16 @@ pub struct Table {
     /// What is counted [default: MiB/s when sequential, IOPS when random].
     #[serde(default)]
     pub unit: Option<Unit>,
-    /// Instead of the load's.
+    /// Clients, instead of the load's.
     #[serde(default)]
     pub clients: Option<Sweep<u32>>,
-    /// Instead of the load's.
+    /// Jobs of each client, instead of the load's.
     #[serde(default)]
     pub jobs: Option<Sweep<u32>>,
-    /// Instead of the load's.
+    /// Operations in flight of each job, instead of the load's.
     #[serde(default)]
     pub depth: Option<Sweep<u32>>,
-    /// Instead of the load's.
+    /// Connections of each client, instead of the load's.
     #[serde(default)]
     pub nconnect: Option<Sweep<u32>>,
     /// Operations a second that an open loop offers in all [default: a closed loop].
@@ -257,13 +257,13 @@ pub struct Table {
     /// best.
     #[serde(default)]
     pub until_peak: bool,
-    /// Instead of the load's.
+    /// Bytes of all files together, instead of the load's.
     #[serde(default)]
     pub working_set: Option<Size>,
-    /// Instead of the load's.
+    /// Durability of writes, instead of the load's.
     #[serde(default)]
     pub durability: Option<Durability>,
-    /// Instead of the load's.
+    /// What caches hold, instead of the load's.
     #[serde(default)]
     pub cache: Option<Cache>,
     /// Options given to fio as they are, over the ones of ours.
@@ -275,9 +275,9 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FioValue {
-    /// A number.
+    /// A whole number, such as `8`.
     Number(i64),
-    /// Anything else.
+    /// Any other value, as text.
     Text(String),
 }
 
@@ -295,7 +295,7 @@ fn reads_only() -> Vec<u32> {
 }
 
 impl Table {
-    /// What it counts.
+    /// What the table counts, by its pattern if it does not say.
     pub fn unit(&self) -> Unit {
         self.unit.unwrap_or(match self.pattern {
             Pattern::Sequential => Unit::Throughput,
@@ -303,7 +303,7 @@ impl Table {
         })
     }
 
-    /// Its heading.
+    /// Heading of the table, made from block size and pattern if it has none.
     pub fn heading(&self) -> String {
         self.title
             .clone()

@@ -17,20 +17,20 @@ use serde::{Deserialize, Serialize};
 pub const ROUNDS: usize = 5;
 /// Greatest excursion of a steady window, as a share of its mean.
 pub const MAX_RANGE: f64 = 0.20;
-/// Greatest excursion of its fitted line, likewise.
+/// Greatest excursion of its fitted line, as a share of its mean.
 pub const MAX_SLOPE: f64 = 0.10;
 /// How far in flight may be from what was asked before it is called a mismatch.
-/// Eyeballed: a tenth covers the edges of a short measurement.
+/// Estimated: a tenth covers the edges of a short measurement.
 const LITTLE_TOLERANCE: f64 = 0.10;
 
 /// Middle and extremes of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The median.
+    /// The median of the values.
     pub median: f64,
-    /// The least.
+    /// The least of the values.
     pub least: f64,
-    /// The greatest.
+    /// The greatest of the values.
     pub greatest: f64,
     /// How many there were.
     pub count: usize,
@@ -87,7 +87,7 @@ pub struct Steady {
     pub round_s: f64,
     /// Greatest excursion, as a share of the mean.
     pub range: f64,
-    /// Excursion of the fitted line, likewise.
+    /// Excursion of the fitted line, as a share of the mean.
     pub slope: f64,
     /// Both are within the limits.
     pub steady: bool,
@@ -159,7 +159,7 @@ pub struct Little {
     pub in_flight: f64,
     /// What the settings keep in flight; `None` in an open loop, where it follows.
     pub asked: Option<f64>,
-    /// They agree.
+    /// Whether they agree to within a tenth, or one in flight.
     pub agrees: bool,
 }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(base.over(&Spread::of(&[0.0]).unwrap()), None);
     }
 
-    /// Series whose excursions can be computed by hand.
+    /// Series with excursions that can be computed by hand.
     #[test]
     fn steady_state_is_judged_as_the_specification_does() {
         // Flat but for noise of ±4 %: range 8 %, slope 0 by symmetry.

@@ -25,20 +25,20 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Target {
     /// Name in the results: given as `NAME=TARGET`, or the target itself.
     pub label: String,
-    /// As given.
+    /// The target as given on the command line.
     pub given: String,
-    /// What it is.
+    /// What kind of target it is, and where.
     pub place: Place,
 }
 
 /// What a target is.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// An export.
+    /// An export of an NFSv3 server.
     Nfs(Nfs),
-    /// A directory.
+    /// A directory, a mount of anything.
     Directory(PathBuf),
-    /// A block device.
+    /// A block device, by its path.
     Device(PathBuf),
 }
 
@@ -47,13 +47,13 @@ pub enum Place {
 pub struct Nfs {
     /// HOST:PORT of the NFS service.
     pub server: String,
-    /// Its first address.
+    /// The first address that the host resolves to.
     pub address: SocketAddr,
     /// Port of the MOUNT service.
     pub mount_port: u16,
     /// Path of the export.
     pub export: String,
-    /// The server's limits.
+    /// The server's limits, from FSINFO.
     pub fsinfo: Fsinfo,
     /// Bytes free for us.
     pub free: Size,
@@ -117,8 +117,7 @@ impl Target {
         }
     }
 
-    /// Whether caches other than this machine's stand before the data, which nothing
-    /// done here makes cold.
+    /// Whether the data has caches other than this machine's, which cannot be made cold from here.
     pub fn caches_elsewhere(&self) -> bool {
         match &self.place {
             Place::Nfs(_) => true,
@@ -257,7 +256,7 @@ impl Nfs {
         }))
     }
 
-    /// Whether it still answers.
+    /// Fails if the server does not reply any more.
     pub fn answers(&self) -> Result<(), BenchError> {
         let cred = Credential { uid: 0, gid: 0 };
         let xid = (crate::clock::now_ns() >> 8) as u32;

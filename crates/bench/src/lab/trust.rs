@@ -6,7 +6,7 @@ use super::spec::Durability;
 /// A share of its limit from which something counts as exhausted.
 const EXHAUSTED: f64 = 0.95;
 /// A share from which a disk is named beside processors that are exhausted: they keep it
-/// from always having work. Eyeballed.
+/// from always having work. Estimated.
 const DISK_TOO: f64 = 0.85;
 /// A share of a cap from which the cap is what was measured. The shaper holds its rate
 /// to within 1 %, and a measurement's edges cost as much again.
@@ -15,30 +15,30 @@ const AT_CAP: f64 = 0.97;
 /// What was seen during a measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// Achieved.
+    /// Operations a second that were achieved.
     pub ops_per_s: f64,
-    /// Achieved.
+    /// MiB a second that were achieved.
     pub mib_per_s: f64,
     /// Offered by an open loop.
     pub offered: Option<f64>,
     /// Caps that the target is known to have.
     pub cap_mib_s: Option<f64>,
-    /// Likewise.
+    /// The same in operations a second.
     pub cap_iops: Option<f64>,
     /// Share of its time that the generator's busiest thread ran.
     pub generator_busy: f64,
-    /// Cores kept busy on this machine, by anybody.
+    /// Cores kept busy on this machine, by all processes.
     pub busy_cores: f64,
-    /// Cores it has.
+    /// Cores that this machine has.
     pub cores: f64,
     /// Share of the time in which the busiest local disk had work, where the target is
     /// on this machine.
     pub disk_busy: Option<f64>,
 }
 
-/// What limited the result. The first that applies: what was asked for, limits that
-/// somebody set, then what ran out, the generator before the rest because it makes the
-/// figure worthless as one of the target.
+/// What limited the result. The first that applies: what was asked for, limits that were set,
+/// then what ran out, the generator before the rest because it makes the figure worthless as
+/// one of the target.
 pub fn bound(seen: &Seen) -> Bound {
     if seen.offered.is_some_and(|o| seen.ops_per_s >= AT_CAP * o) {
         return Bound::Offered;
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
         s.offered = Some(1010.0);
         assert_eq!(bound(&s), Bound::Offered);
-        // An open loop whose rate was not reached is bound by something else.
+        // An open loop that does not reach its rate is bound by something else.
         s.offered = Some(5000.0);
         assert_eq!(bound(&s), Bound::Cap("64 MiB/s".into()));
     }

@@ -8,7 +8,7 @@ use super::spec::{Cache, Durability, Kind, Table, Unit};
 use super::stats::Spread;
 use super::units::{latency, thousands};
 
-/// Cores busy with neither generator nor server from which on a reader is told.
+/// From so many cores busy with neither generator nor server on, a reader is warned.
 const OTHERS: f64 = 0.3;
 
 /// What the columns of a table differ in.
@@ -16,11 +16,11 @@ const OTHERS: f64 = 0.3;
 pub enum Axis {
     /// Shares of reads and writes.
     Mix,
-    /// Offered rates.
+    /// Rates that an open loop offers.
     Rate,
     /// Connections of a client.
     Nconnect,
-    /// Clients.
+    /// Number of clients.
     Clients,
     /// Jobs of a client.
     Jobs,
@@ -29,7 +29,7 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// What stands above the columns.
+    /// Text of the corner cell: what the columns are.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mix => "read/write %",
@@ -41,7 +41,7 @@ impl Axis {
         }
     }
 
-    /// A point's place on it, in words.
+    /// A point's value on this axis, in words.
     pub fn label(self, p: &Point) -> String {
         match self {
             Self::Mix => format!("{}/{}", p.read_percent, 100 - p.read_percent.min(100)),
@@ -56,9 +56,9 @@ impl Axis {
 
 /// A column of a table.
 pub struct Column<'r> {
-    /// Its heading.
+    /// Heading of the column.
     pub label: String,
-    /// The point.
+    /// The point that the column shows.
     pub point: Point,
     /// What was measured, if it was.
     pub cell: Option<&'r Cell>,
@@ -74,17 +74,17 @@ pub struct View<'r> {
     pub heading: String,
     /// The load in one line.
     pub load: String,
-    /// What is counted.
+    /// What the table counts.
     pub unit: Unit,
     /// What the columns differ in.
     pub axis: Axis,
-    /// The columns.
+    /// The columns, in the order of the axis.
     pub columns: Vec<Column<'r>>,
 }
 
 /// A row of a table, as text.
 pub struct Row {
-    /// What it shows.
+    /// What the row shows.
     pub label: String,
     /// A text a column.
     pub cells: Vec<String>,
@@ -258,7 +258,7 @@ fn load_line(run: &Run, p: &Point, axis: Axis, table: &Table) -> String {
     line
 }
 
-/// What caches held, and who saw to that.
+/// What caches held, and what made them so.
 fn cache_words(run: &Run, target: usize, table: &Table) -> String {
     let cache = table.cache.unwrap_or(run.definition.load.cache);
     match (cache, &run.settings.cold_command) {
@@ -269,8 +269,8 @@ fn cache_words(run: &Run, target: usize, table: &Table) -> String {
     }
 }
 
-/// Whether reads of a target may be answered from memory: all but those past the caches
-/// of the machine that the disk is in.
+/// Whether reads of a target may be served from memory: all but those past the caches of the
+/// machine that the disk is in.
 fn cached(run: &Run, target: usize, table: &Table) -> bool {
     let Some(facts) = run.targets.get(target) else {
         return true;

@@ -40,7 +40,7 @@ pub(super) fn flow(
     }
 }
 
-/// What was completed by whom, and when it counts.
+/// What each flow completed, and when it counts.
 pub(super) struct Measured {
     pub(super) flows: Vec<Vec<Done>>,
     pub(super) from: u64,
@@ -65,7 +65,7 @@ fn processors() -> (f64, f64) {
     (all - idle, all)
 }
 
-/// Runs flows for a while and throws the beginning away.
+/// Runs flows for a while and discards the beginning.
 pub(super) fn measure(
     run: &Run,
     flows: &[Flow],
@@ -113,7 +113,7 @@ pub(super) fn volume_limits(limits: &[(&str, Value)]) -> Value {
     json!({"pools": [{"id": 1}], "volumes": volumes.collect::<Vec<_>>()})
 }
 
-/// All of them.
+/// All cases of this module.
 pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     // Manual limits up to 12,800 MiB/s in all; thinly provisioned.
     run.server
@@ -147,16 +147,16 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     run.server.limits(&volume_limits(&[]))
 }
 
-/// A limit asked for, and in force.
+/// When a limit was requested, and when it was effective.
 struct Step {
     asked: u64,
     done: u64,
     mibps: u32,
 }
 
-/// 64 → 16 → 128 MiB/s under load, by the API. The new rate is looked for from 100 ms after it was *asked for* on, so what
-/// the API takes counts. What no window may exceed holds from the moment at which the API said that the limit is in force
-/// to the moment at which the next one is asked for.
+/// 64 → 16 → 128 MiB/s under load, by the API. The new rate is expected from 100 ms after it was *requested* on, so what
+/// the API takes counts. What no window may exceed holds from the moment at which the API reported the limit as effective
+/// to the moment at which the next one is requested.
 fn changes(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     let set = |run: &Run, mibps: u32| -> Result<Step, BenchError> {
         let body = json!({"throughputMibps": mibps});
@@ -302,8 +302,8 @@ fn clients(run: &mut Run, a: &Volume) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Latencies alone and beside something else, by turns, so that what else happens on the machine meets both; the verdict
-/// is on the median of the pairs' ratios.
+/// Latencies alone and beside something else, in alternation, so that what else happens on the machine affects both; the
+/// verdict is on the median of the pairs' ratios.
 fn compared(
     run: &mut Run,
     case: &str,

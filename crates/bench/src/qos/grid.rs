@@ -3,10 +3,10 @@
 //! **Side by side.** What one volume's limit does to it does not depend on other volumes, so cases run side by side, each
 //! on a volume of its own, as long as what they may move together is below [`SHARE`] of what the machine moves without
 //! limits: slow cases, which are most, then cost one stretch of time together. A case that takes more of the machine than
-//! that runs alone. A request that waits costs several times one of a load that runs as fast as it can, whose requests
+//! that runs alone. A request that waits costs several times one of a load that runs as fast as it can, with requests that
 //! come and go in large batches. With a third of the machine's operations under limits side by side, on two cores, the
 //! 99th percentile of latencies was 13 ms, more than the burst makes good, and a volume at 256 MiB/s by 4 KiB lost a fifth
-//! of its limit; alone it came within 0.1 %. How busy the machine was is told with each case.
+//! of its limit; alone it came within 0.1 %. How busy the machine was is reported with each case.
 
 use super::cases::{BURST, MIB, WARM, flow, measure, volume_limits};
 use super::load::{Flow, Kind};
@@ -24,7 +24,7 @@ const ABREAST: usize = 18;
 /// Bytes of each volume's file.
 const FILE: u64 = 16 << 20;
 
-/// One case.
+/// One case of the grid.
 struct Cell {
     name: String,
     limits: Value,

@@ -1,10 +1,10 @@
 //! The load of `weir bench qos`: several clients on several volumes at once, every completion recorded.
 //!
-//! Limits hold a closed loop back, so this load needs no speed for its own sake (what needs it is measured with
-//! [`crate::engine`]); what it needs is to tell afterwards, for any stretch of time, how much of which flow was
+//! Limits slow a closed loop down, so this load needs no speed for its own sake (what needs it is measured with
+//! [`crate::engine`]); what it needs is to report afterwards, for any stretch of time, how much of which flow was
 //! completed in it. So every completion is kept: its time, its bytes, its latency. A flow is one client (an address), one
-//! file of a volume, some connections, and one kind of call; flows that are to disturb each other only through the
-//! server run on threads of their own.
+//! file of a volume, some connections, and one kind of call; flows that are to disturb each other only through the server
+//! run on threads of their own.
 
 use crate::clock;
 use crate::error::BenchError;
@@ -31,13 +31,13 @@ const TICK: u64 = 2_000_000;
 /// What a flow does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// READ.
+    /// READs of one block.
     Read,
-    /// WRITE, unstable.
+    /// Unstable WRITEs of one block.
     Write,
-    /// READ and WRITE by turns.
+    /// READ and WRITE in alternation.
     Mixed,
-    /// GETATTR.
+    /// GETATTR of the file.
     Getattr,
     /// CREATE of new files.
     Create,
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// A flow.
+/// A flow: one client's calls of one kind.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Last number of the client's address, 127.0.0.N.
@@ -71,7 +71,7 @@ pub struct Flow {
     pub kind: Kind,
     /// Bytes of a READ or WRITE.
     pub block: u32,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
     /// Calls in flight on each.
     pub depth: u32,
@@ -80,21 +80,21 @@ pub struct Flow {
     /// The number of the flow whose connections it uses, with `depth` calls of its own in flight on each, instead of
     /// opening some: one client that uses two volumes. That flow runs on the same thread.
     pub on: Option<usize>,
-    /// Nanoseconds from one call to the next, all connections together, if it is not to ask as fast as it is answered.
+    /// Nanoseconds from one call to the next, all connections together, if it is not to send as fast as replies come.
     pub every: Option<u64>,
 }
 
-/// A flow's calls that are answered and not asked for again before their time.
+/// A paced flow's slots that have their reply and wait until the next call is due.
 struct Pace {
     every: u64,
     /// When the next one is.
     due: u64,
-    /// Connections and slots.
+    /// Connections and slots that wait.
     resting: VecDeque<(usize, usize)>,
 }
 
 impl Pace {
-    /// The next call whose time has come. What could not be asked for in time is not made good in a heap.
+    /// The next slot for which a call is due. Calls that could not be sent in time are not sent all at once later.
     fn next(&mut self, now: u64) -> Option<(usize, usize)> {
         if self.due > now {
             return None;
@@ -105,14 +105,14 @@ impl Pace {
     }
 }
 
-/// A completed call.
+/// A completed call of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// When, in nanoseconds on the monotonic clock.
     pub at: u64,
     /// How long it took, in nanoseconds.
     pub took: u32,
-    /// Bytes moved.
+    /// Bytes of file data moved.
     pub bytes: u32,
 }
 
@@ -178,7 +178,7 @@ pub fn start(addr: SocketAddr, flows: &[Flow]) -> Result<Running, BenchError> {
         running.threads.push(spawned);
     }
     drop(begun);
-    // One that fails before it begins says so when it is joined.
+    // A thread that fails before it begins reports that when it is joined.
     all_begun.iter().take(most + 1).for_each(drop);
     Ok(running)
 }
@@ -346,7 +346,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Takes in received bytes; `each` gets the slots whose replies are whole.
+    /// Takes in received bytes; `each` gets the slots with complete replies.
     fn take(&mut self, mut input: &[u8], each: &mut Vec<usize>) -> Result<(), BenchError> {
         while !input.is_empty() {
             if let Some((left, slot)) = &mut self.rest {
@@ -473,7 +473,7 @@ fn run(
             poll.events = libc::POLLIN | if blocked { libc::POLLOUT } else { 0 };
         }
         if let Some(begun) = begun.take() {
-            // Nobody listens any more if another thread has failed.
+            // The receiver is gone if another thread has failed.
             let _ = begun.send(());
         }
         let mut wait = TICK;

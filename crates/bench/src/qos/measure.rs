@@ -8,9 +8,9 @@ pub const SECOND: u64 = 1_000_000_000;
 /// What is limited, and so what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes.
+    /// Bytes of file data.
     Bytes,
-    /// Operations.
+    /// Operations, of any size.
     Ops,
 }
 
@@ -114,9 +114,9 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Between what the median of that lies of which the values are a sample: the narrowest interval between two of them,
-/// counted alike from both ends, that is right with a probability of at least 95 % whatever the distribution is. Of
-/// fewer than six values all.
+/// A confidence interval of the median of the distribution that the values are a sample of: the narrowest interval
+/// between two of them, counted alike from both ends, that is right with a probability of at least 95 % whatever the
+/// distribution is. Of fewer than six values all.
 pub fn middle(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_by(f64::total_cmp);
     let n = values.len();

@@ -1,14 +1,14 @@
 //! `weir bench qos`: do limits hold?
 //!
-//! Each case puts limits in force, puts a load on that offers more, and tells what came through: the target, what was
-//! achieved, the verdict. The load is this crate's own client ([`load`]); clients are told apart by address,
-//! so each has one of its own on the loopback network. Limits are set by the product's API where it can express them
-//! (the changes under load, the shares of a Flex pool), and by the server's control socket elsewhere.
+//! Each case sets limits, starts a load that offers more, and reports what was admitted: the target, the achieved
+//! rate, the verdict. The load is this crate's own client ([`load`]); clients are distinguished by address, so each
+//! has one of its own on the loopback network. Limits are set by the product's API where it can express them (the
+//! changes under load, the shares of a Flex pool), and by the server's control socket elsewhere.
 //!
 //! **How long.** No shaper that does not split requests can be more exact over a time T than (burst + one request) /
 //! (rate × T). A case of the grid ([`grid`]) runs for [`Timing::least`] and until there are requests enough to make a rate;
-//! `--full` makes it 30 s. Where the load offers less than 1.05 times the limit on this machine, which a short run
-//! without limits tells, there is nothing to hold, and the case says so.
+//! `--full` makes it 30 s. Where the load offers less than 1.05 times the limit on this machine, as a short run without
+//! limits measures, there is nothing to hold, and the case says so.
 
 mod cases;
 mod grid;
@@ -70,7 +70,7 @@ pub(crate) struct Timing {
 pub enum Verdict {
     /// The target is met.
     Met,
-    /// It is not.
+    /// The target is not met.
     Missed,
     /// The load does not offer what it takes.
     NotOffered,
@@ -91,15 +91,15 @@ impl Verdict {
 /// A line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The case.
+    /// Name of the case.
     pub case: String,
-    /// What is wanted.
+    /// The target, in words.
     pub target: String,
-    /// What was measured.
+    /// What was measured, in words.
     pub achieved: String,
     /// Whether that is good.
     pub verdict: Verdict,
-    /// Numbers behind it.
+    /// The numbers behind it, for the JSON.
     pub data: serde_json::Value,
 }
 
@@ -160,7 +160,7 @@ impl Run {
 
     pub(crate) fn row(&mut self, row: Row) {
         let verdict = verdict_name(row.verdict);
-        // Whoever reads may stop reading.
+        // The reader of a pipe may stop reading.
         let _ = writeln!(
             std::io::stdout(),
             "{verdict:<12} {:<58} {:<34} {}",

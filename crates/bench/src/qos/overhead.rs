@@ -1,7 +1,7 @@
-//! What limits cost that do not bind: the same load with them and without, by turns.
+//! What limits cost that do not bind: the same load with them and without, in alternation.
 //!
-//! **Problem.** One part in fifty is asked for, and fifteen pairs of turns of a second told 2 % from nothing no better than
-//! a coin.
+//! **Problem.** The bound is one part in fifty, and fifteen pairs of turns of a second distinguished 2 % from nothing no
+//! better than a coin.
 //!
 //! **Method.** One stretch of load, in which limits come and go ([`turns`]). The result is the median of the pairs'
 //! ratios, which a few disturbed pairs do not move, with the interval from order statistics ([`middle`]), which presumes no

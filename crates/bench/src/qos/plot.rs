@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 /// One line of a plot.
 pub struct Line {
-    /// What it is.
+    /// Name of the line.
     pub name: String,
-    /// Of its values.
+    /// Unit of the values.
     pub unit: &'static str,
     /// Its limit over time, as steps: from when, how much.
     pub limit: Vec<(f64, f64)>,

@@ -9,7 +9,7 @@ use crate::error::BenchError;
 use serde_json::json;
 use std::time::Duration;
 
-/// All of them.
+/// All cases of this module.
 pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     if run.wants("writers") {
         writers(run)?;

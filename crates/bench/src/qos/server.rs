@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest answer that is read, in bytes: the metrics of ten thousand volumes are some 20 MB.
+/// Longest HTTP response that is read, in bytes: the metrics of ten thousand volumes
+/// are some 20 MB.
 const LONGEST_ANSWER: u64 = 256 << 20;
 /// Where the resources are.
 const PLACE: &str = "/v1/projects/weir/locations/local";
@@ -24,11 +25,11 @@ const PLACE: &str = "/v1/projects/weir/locations/local";
 /// A volume of the server with a file that loads use.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// Its name.
+    /// Id of the volume in the API.
     pub name: String,
-    /// Its root directory.
+    /// Handle of the volume's root directory.
     pub root: Handle,
-    /// The file.
+    /// Handle of the file.
     pub file: Handle,
     /// The file's size in bytes.
     pub size: u64,
@@ -38,7 +39,7 @@ pub struct Volume {
 pub struct Server {
     child: Child,
     folder: PathBuf,
-    /// Its NFS address.
+    /// Address of its NFS service.
     pub nfs: SocketAddr,
     api: SocketAddr,
     http: ureq::Agent,
@@ -51,7 +52,7 @@ fn sleep(ms: u64) {
 /// The program that is to serve: the one that was named, or this one.
 ///
 /// # Errors
-/// The system does not tell where this one is.
+/// The path of the running program is unknown.
 pub fn program(named: Option<&Path>) -> Result<PathBuf, BenchError> {
     match named {
         Some(path) => Ok(path.to_owned()),
@@ -141,12 +142,12 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Process id of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// One HTTP request.
+    /// One HTTP request to the API.
     pub fn http(
         &self,
         method: &str,
@@ -201,7 +202,7 @@ impl Server {
         }
     }
 
-    /// Makes a pool.
+    /// Makes a pool of `gib` GiB.
     pub fn pool(&self, id: &str, level: &str, gib: u64, more: Value) -> Result<(), BenchError> {
         let mut body = json!({"serviceLevel": level, "capacityGib": gib.to_string()});
         merge(&mut body, more);
@@ -287,7 +288,7 @@ impl Server {
         Err(BenchError::Usage(format!("{request}: no answer")))
     }
 
-    /// Puts these limits in force, in place of all others. See crates/weir/src/limits.rs.
+    /// Makes these limits effective, instead of all others. See crates/weir/src/limits.rs.
     pub fn limits(&self, plan: &Value) -> Result<(), BenchError> {
         let path = self.folder.join("limits.json");
         std::fs::write(&path, plan.to_string()).map_err(BenchError::io("write limits"))?;

@@ -1,22 +1,23 @@
-//! One stretch of load in which something comes and goes: the two states by short turns.
+//! One stretch of load in which something comes and goes: the two states in short, alternating turns.
 //!
 //! **Problem.** On a machine that serves, generates the load and has whatever else to do with the same processors, two
-//! seconds in succession differ by several in a hundred. Few long turns tell such a difference from nothing no better than
-//! a coin.
+//! seconds in succession differ by several in a hundred. Few long turns distinguish such a difference from nothing no
+//! better than a coin.
 //!
-//! **Method.** Many short turns in place of few long ones, since what disturbs lasts for seconds and then meets both turns
-//! of a pair. Which comes first changes from pair to pair by the sequence of Thue and Morse: what drifts cancels, and what
-//! comes back every second, as work of servers and kernels does, falls in with no rhythm of ours, as it does with an order
-//! that repeats itself every second. The beginning of each turn, in which the change is carried out, does not count.
+//! **Method.** Many short turns in place of few long ones, since a disturbance lasts for seconds and then affects both
+//! turns of a pair. Which comes first changes from pair to pair by the sequence of Thue and Morse: what drifts
+//! cancels, and what comes back every second, as work of servers and kernels does, falls in with no rhythm of ours, as
+//! it does with an order that repeats itself every second. The beginning of each turn, in which the change is carried
+//! out, does not count.
 //!
-//! **What it can tell** shows in each run: turns of the same kind follow each other too, from one pair to the next
+//! **The resolution** is measured in each run: turns of the same kind follow each other too, from one pair to the next
 //! ([`alike`]). Held against each other by the same arithmetic they have to come out as 1; how far their interval reaches
-//! is what cannot be told.
+//! is what cannot be resolved.
 
 use crate::clock::{self, sleep};
 use crate::error::BenchError;
 
-/// How many turns of what length.
+/// Number and length of the turns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Pairs of turns.
@@ -27,7 +28,7 @@ pub(super) struct Plan {
     pub(super) counts: f64,
 }
 
-/// A turn.
+/// A turn: a stretch in one of the two states.
 #[derive(Clone, Debug)]
 pub(super) struct Turn<T> {
     /// With what comes and goes, or without.
@@ -87,7 +88,7 @@ pub(super) fn unlike<T>(turns: &[Turn<T>]) -> Vec<(&T, &T)> {
         .collect()
 }
 
-/// The last turn of a pair and the first of the next, where they are alike; which comes first, by turns.
+/// The last turn of a pair and the first of the next, where they are alike; the order within these pairs alternates.
 pub(super) fn alike<T>(turns: &[Turn<T>]) -> Vec<(&T, &T)> {
     let borders = turns.get(1..).unwrap_or_default().as_chunks::<2>().0.iter();
     let same = borders.filter(|[a, b]| a.on == b.on);

@@ -1,4 +1,4 @@
-//! The experiment's cases, in its order, and those that look closer.
+//! The experiment's cases, in its order, and those that measure more.
 
 use super::copy::Plain;
 use super::pair::{Begun, SVM, Transfer, does};
@@ -22,7 +22,7 @@ const ACTS_MS: f64 = 200.0;
 const SPEED: f64 = 0.7;
 /// Between two samples of what has been received.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// Of the plots.
+/// Seconds between two values of the plots.
 pub(super) const WINDOW: f64 = 0.05;
 /// What a throttle gives out at once.
 const PIECE: u64 = 64 << 10;
@@ -185,7 +185,7 @@ fn rates(transfers: &[Transfer]) -> Vec<f64> {
 
 type Case = fn(&mut Run) -> Result<(), BenchError>;
 
-/// All of them.
+/// All cases of the experiment.
 pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     let cases: [(&str, Case); 10] = [
         ("unlimited", unlimited),
@@ -215,7 +215,7 @@ pub(super) fn all(run: &mut Run) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// 1. Without a limit; and, in turns with it, the plain copy.
+/// 1. Without a limit; and, in alternation with it, the plain copy.
 fn unlimited(run: &mut Run) -> Result<(), BenchError> {
     let plain = Plain::new(&run.scratch, run.size)?;
     let (mut copies, mut speeds, mut transfers) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! A plain copy through the same TLS: what a transfer's speed is held against.
 //!
-//! One thread reads a file a mebibyte at a time and sends it over loopback, another receives, writes it to a file, and when
-//! all is there and synced says so; two threads, as a transfer has one on each side. TLS is what replication uses: rustls
-//! with ring, version 1.3, TCP_NODELAY. Everything that can be is in the copy's favour: the file was just written,
+//! One thread reads a file a mebibyte at a time and sends it over loopback, another receives, writes it to a file, and
+//! reports when all is there and synced; two threads, as a transfer has one on each side. TLS is what replication uses:
+//! rustls with ring, version 1.3, TCP_NODELAY. Everything that can be is in the copy's favour: the file was just written,
 //! so it is read from memory, nothing is checked but what TLS checks, nothing is found out about what has changed, and
 //! nothing is made durable before the end.
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What is read, sent and written at once.
 const PIECE: usize = 1 << 20;
-/// Whom the certificate names.
+/// The name in the certificate.
 const NAME: &str = "weir";
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -61,7 +61,7 @@ fn pump(mut left: u64, from: &mut impl Read, to: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Receives until the other side ends, writes, syncs, answers with a byte.
+/// Receives until the other side ends, writes, syncs, replies with a byte.
 fn receive(listener: &TcpListener, config: Arc<ServerConfig>, to: &Path) -> io::Result<()> {
     let (socket, _) = listener.accept()?;
     socket.set_nodelay(true)?;

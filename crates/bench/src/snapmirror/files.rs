@@ -1,4 +1,5 @@
-//! A hundred changed files among a million: an update is to cost what has changed, not what there is.
+//! A hundred changed files among a million: an update is to cost in proportion to what has changed,
+//! not to the volume.
 
 use super::{Line, MIB, Run};
 use crate::clock;
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 /// Files of a directory.
 const EACH: u64 = 1000;
-/// Files that change.
+/// Files that change between the transfers.
 const CHANGED: u64 = 100;
 /// Bytes that each of them gets.
 const BYTES: u32 = 4096;
 /// Longest that the update may take, seconds.
 const MOST: f64 = 1.0;
-/// Calls in flight.
+/// Calls in flight while files are made.
 const WINDOW: usize = 64;
 const SOURCE: &str = "many";
 const MIRROR: &str = "many_dst";
@@ -80,7 +81,7 @@ fn change(control: &mut Control, dirs: &[Handle], files: u64, turn: u8) -> Resul
     Ok(())
 }
 
-/// The case.
+/// The case: makes, changes and transfers the files.
 pub(super) fn update(run: &mut Run) -> Result<(), BenchError> {
     run.pair.volume(SOURCE)?;
     let root = Credential { uid: 0, gid: 0 };

@@ -4,8 +4,8 @@
 //! anew and transfers them: without a limit, under a relationship's throttle of 8 MB/s, with that changed to 4 on the way,
 //! under a global throttle of 4 with one transfer and with two, and with the global one lifted on the way. Its rates
 //! are size by duration, and miss the limits by 7 to 27 %. That is not the shaper's doing but time before and after the
-//! data: so here setup, data and finalizing are told apart, and a limit is held against the data phase, in bytes on the
-//! wire, which is what it counts.
+//! data: so here setup, data and finalizing are measured apart, and a limit is held against the data phase, in bytes on
+//! the wire, which is what it counts.
 //!
 //! Source and destination are two processes of `weir serve` on loopback, paired over TLS. Beside the experiment's cases:
 //! speed without a limit, held against a plain copy through the same TLS ([`copy`]), how soon a global limit that changes
@@ -61,19 +61,19 @@ pub struct SnapmirrorArgs {
 /// A line of the table.
 #[derive(Clone, Debug, Serialize)]
 struct Line {
-    /// The case.
+    /// Name of the case.
     case: String,
     /// What the experiment printed: size, duration, MB/s of the two.
     seed: String,
-    /// What was transferred.
+    /// The transfers of the case.
     transfers: Vec<Transfer>,
-    /// What is wanted.
+    /// The target, in words.
     target: String,
-    /// What came of it.
+    /// The result, in words.
     achieved: String,
     /// Whether that is good.
     verdict: Verdict,
-    /// Numbers behind it.
+    /// The numbers behind it, for the JSON.
     data: serde_json::Value,
 }
 
@@ -101,7 +101,7 @@ impl Run {
     }
 
     fn line(&mut self, line: Line) {
-        // Whoever reads may stop reading.
+        // The reader of a pipe may stop reading.
         let _ = writeln!(
             std::io::stdout(),
             "{:<8} {:<46} {:<26} {}",

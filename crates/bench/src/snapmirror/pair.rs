@@ -12,14 +12,14 @@ use std::time::Duration;
 pub(super) const SVM: &str = "weir";
 /// The pool of each server.
 const POOL: &str = "aggr1";
-/// Its size, GiB.
+/// Size of each pool, in GiB.
 const POOL_GIB: u64 = 1024;
-/// Between two looks at a transfer.
+/// Time between two polls of a transfer.
 const LOOK: Duration = Duration::from_millis(5);
 /// A transfer that moves nothing for this long hangs.
 const STUCK_NS: u64 = 60_000_000_000;
 
-/// Source and destination.
+/// The two servers, paired over TLS.
 pub(super) struct Pair {
     pub(super) source: Server,
     pub(super) destination: Server,
@@ -28,11 +28,11 @@ pub(super) struct Pair {
 /// A transfer that has ended.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Transfer {
-    /// To which volume.
+    /// Name of the destination volume.
     pub(super) to: String,
     /// Bytes before compression, with those before a restart.
     pub(super) logical: u64,
-    /// Bytes on the wire, likewise.
+    /// Bytes on the wire, with those before a restart.
     pub(super) wire: u64,
     pub(super) setup_ms: u64,
     pub(super) data_ms: u64,
@@ -43,7 +43,7 @@ pub(super) struct Transfer {
     pub(super) seconds: f64,
     /// Limits that were seen to bind.
     pub(super) limited_by: Vec<String>,
-    /// `success`, `aborted`, `failed`.
+    /// State at its end: `success`, `aborted` or `failed`.
     pub(super) state: String,
 }
 
@@ -143,7 +143,7 @@ impl Pair {
         self.succeeds(begun)
     }
 
-    /// Begins a transfer.
+    /// Begins a transfer to the volume `to`.
     pub(super) fn begin(&self, verb: &str, to: &str, more: &str) -> Result<Begun, BenchError> {
         let began = clock::now_ns();
         does(
@@ -171,7 +171,7 @@ impl Pair {
         })
     }
 
-    /// Looks at a transfer; what became of it, once it has ended.
+    /// Polls a transfer; returns its result once it has ended.
     pub(super) fn look(&self, begun: &mut Begun) -> Result<Option<Transfer>, BenchError> {
         let now = get(&self.destination, &begun.path)?;
         let state = word(&now, "state");
@@ -211,7 +211,7 @@ impl Pair {
             if let Some(transfer) = self.look(&mut begun)? {
                 return Ok(transfer);
             }
-            // A short transfer is looked at often, one that takes minutes need not be.
+            // A short transfer is polled often, one that takes minutes need not be.
             let age = Duration::from_nanos((clock::now_ns() - begun.began) / 50);
             std::thread::sleep(age.clamp(LOOK, LOOK * 50));
         }

@@ -1,8 +1,8 @@
 //! A small NFSv3 server in memory, good and bad on request.
 //!
-//! It answers as RFC 1813 says from a few maps, over real sockets, with the codec of
-//! the generator under test for primitives only. [`Mischief`] makes it break one rule
-//! at a time, to see that the generator notices.
+//! It replies as RFC 1813 says from a few maps, over real sockets, with the codec of the
+//! generator under test for primitives only. [`Mischief`] makes it break one rule at a time, to
+//! see that the generator notices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -16,9 +16,9 @@ use weir_bench::xdr::{Reader, put_opaque, put_u32, put_u64};
 #[allow(dead_code)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mischief {
-    /// Nothing.
+    /// Nothing: it keeps to RFC 1813.
     None,
-    /// Every n-th call of the load is answered NFS3ERR_JUKEBOX first.
+    /// Every n-th call of the load gets NFS3ERR_JUKEBOX first.
     Jukebox(u64),
     /// Replies come in fragments of this many bytes.
     Fragments(usize),

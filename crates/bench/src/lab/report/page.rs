@@ -20,12 +20,12 @@ impl Page {
         }
     }
 
-    /// A section's heading.
+    /// Adds a section's heading.
     pub fn heading(&mut self, text: &str) {
         self.body.push_str(&format!("<h2>{}</h2>\n", escape(text)));
     }
 
-    /// A smaller one.
+    /// Adds a heading within a section.
     pub fn subheading(&mut self, text: &str) {
         self.body.push_str(&format!("<h3>{}</h3>\n", escape(text)));
     }
@@ -36,7 +36,7 @@ impl Page {
             .push_str(&format!("<p class=\"soft\">{}</p>\n", escape(text)));
     }
 
-    /// A command.
+    /// Adds a command, in a fixed-width font.
     pub fn code(&mut self, text: &str) {
         self.body
             .push_str(&format!("<p><code>{}</code></p>\n", escape(text)));
@@ -54,7 +54,7 @@ impl Page {
         self.body.push_str("</ul>\n");
     }
 
-    /// A table.
+    /// Adds a table with `corner` above the row labels.
     pub fn table(&mut self, corner: &str, columns: &[String], rows: &[Row]) {
         let mut out = format!(
             "<div class=\"scroll\"><table><thead><tr><th>{}</th>",
@@ -88,7 +88,7 @@ impl Page {
         self.body.push_str("</div>\n");
     }
 
-    /// Names and values.
+    /// Adds a list of names and values.
     pub fn facts(&mut self, facts: &[(String, String)]) {
         self.body.push_str("<dl>");
         for (k, v) in facts {
@@ -98,7 +98,7 @@ impl Page {
         self.body.push_str("</dl>\n");
     }
 
-    /// The whole file.
+    /// The whole file, as HTML.
     pub fn finish(self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -1,10 +1,9 @@
 //! Charts as inline SVG: grouped bars with their spread, and lines.
 //!
-//! Drawn here rather than by a script in the page, so that they print, open without a
-//! network, and look the same everywhere. Colours are CSS variables of the page (light
-//! and dark); series differ in dashes and lightness as well, for paper without colours.
-//! The view box is small and scales with the page, so that a phone shows text at a
-//! legible size.
+//! Drawn here rather than by a script in the page, so that they print, open without a network, and
+//! are the same everywhere. Colours are CSS variables of the page (light and dark); series differ
+//! in dashes and lightness as well, for paper without colours. The view box is small and scales
+//! with the page, so that a phone shows text at a legible size.
 
 use super::super::units::thousands;
 use std::fmt::Write as _;
@@ -23,7 +22,7 @@ const BOTTOM: f64 = 40.0;
 /// Series that have a colour of their own.
 pub const COLOURS: usize = 6;
 
-/// Text as it may stand in HTML.
+/// Text escaped for HTML.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -188,15 +187,15 @@ fn figure(title: &str, svg: &str, series: &[(String, usize)], dashes: bool) -> S
 /// A bar: its value, and the extremes of the repetitions.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
-    /// Its height.
+    /// Height of the bar.
     pub value: f64,
-    /// The least.
+    /// The least of the repetitions.
     pub least: f64,
-    /// The greatest.
+    /// The greatest of the repetitions.
     pub greatest: f64,
 }
 
-/// Grouped bars.
+/// A chart of grouped bars.
 pub struct Bars {
     /// What the chart shows.
     pub title: String,
@@ -226,7 +225,7 @@ impl Bars {
         x_label(&mut svg, &self.x);
         let group_width = (WIDTH - LEFT - RIGHT) / self.groups.len().max(1) as f64;
         let width = (group_width * 0.8 / self.series.len().max(1) as f64).min(44.0);
-        // Where the last figure ends, and how high it stands.
+        // Where the last figure ends, and its height.
         let mut taken = (0.0, 0.0);
         if let Some(mark) = self.mark {
             let y = axis.y(mark);
@@ -316,13 +315,13 @@ fn rounded(v: f64) -> f64 {
     }
 }
 
-/// A line.
+/// A line of a chart.
 pub struct Line {
-    /// Its name.
+    /// Name of the line in the legend.
     pub name: String,
     /// Number of its colour, so that the same thing has the same one in all charts.
     pub colour: usize,
-    /// Its points.
+    /// Its points, as x and y.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -332,15 +331,15 @@ pub struct Lines {
     pub title: String,
     /// Unit of the heights.
     pub unit: String,
-    /// What runs along.
+    /// Name of the x axis.
     pub x: String,
     /// Places along, with their labels; the first and last are the ends.
     pub x_ticks: Vec<(f64, String)>,
     /// Heights by their logarithm.
     pub log: bool,
-    /// The lines.
+    /// The lines, in the order of the legend.
     pub series: Vec<Line>,
-    /// Draw the points.
+    /// Whether the points are drawn as dots.
     pub dots: bool,
 }
 
