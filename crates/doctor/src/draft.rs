@@ -1,9 +1,9 @@
 //! Drafts of configuration files: the edits of all findings, put into each file once.
 //!
-//! Edits name what is to be so. They are applied one after the other to lines in memory, each seeing what those before
-//! left, so that two findings about one line make one change, and nothing that one fix wrote is deleted by another.
-//! What is different in the end is printed as commands too. These find lines by their whole text, never by number:
-//! run after the files were written, or twice, they change nothing.
+//! Edits name the state that is wanted. They are applied one after the other to lines in memory, each seeing what
+//! those before left, so that two findings about one line make one change, and nothing that one fix wrote is deleted
+//! by another. What is different in the end is printed as commands too. These find lines by their whole text, never by
+//! number: run after the files were written, or twice, they change nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ struct Lines {
     /// Whether the last line is ended.
     ended: bool,
     old: Vec<String>,
-    /// As they are to be; `None` for a line that goes. As long as `old`.
+    /// The lines afterwards; `None` for a deleted one. As long as `old`.
     new: Vec<Option<String>>,
     added: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// The text; a line that goes leaves `gone`.
+    /// The text; a deleted line leaves `gone`.
     fn text(&self, gone: Option<&str>) -> String {
         let kept = self.new.iter().map(Option::as_deref);
         let kept = kept.filter_map(|line| line.or(gone));
@@ -63,7 +63,7 @@ impl Lines {
                 .ne(self.new.iter().map(Option::as_ref))
     }
 
-    /// A line as it stands now, by its number from 1; added lines count on.
+    /// A line as it is now, by its number from 1; added lines count on.
     fn at(&mut self, line: usize) -> Option<&mut String> {
         let index = line.checked_sub(1)?;
         match index.checked_sub(self.new.len()) {
@@ -409,7 +409,8 @@ mod tests {
         );
     }
 
-    /// Any text survives sed: the commands turn the old file into the draft, and change nothing the second time.
+    /// Any text passes through sed unchanged: the commands turn the old file into the draft, and change
+    /// nothing the second time.
     #[test]
     fn commands_do_what_the_draft_says() {
         let folder = tempfile::tempdir().unwrap();

@@ -47,41 +47,41 @@ impl Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// NFSv3 (or 2).
+    /// NFSv3, and version 2 alike.
     Nfs3,
     /// NFSv4.0: one owner's requests, slots as in NFSv3.
     Nfs40,
     /// NFSv4.1 and later: a session with its own slots.
     Nfs41,
-    /// SMB.
+    /// SMB, of any dialect.
     Smb,
 }
 
-/// A mount.
+/// A mount, or a line of fstab in its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// `server:/share` or `//server/share`.
+    /// What is mounted: `server:/share` or `//server/share`.
     pub what: String,
-    /// Where.
+    /// Path of the mount point.
     pub point: String,
-    /// The protocol.
+    /// The protocol, by type and options.
     pub protocol: Protocol,
-    /// Options in force.
+    /// Effective options, by name; empty without a value.
     pub options: BTreeMap<String, String>,
-    /// The server's address, where the options tell, else its name.
+    /// The server's address if the options have it, else its name.
     pub server: String,
     /// Connections, with their counts. Empty for SMB.
     pub connections: Vec<Connection>,
     /// What operations did. Empty for SMB.
     pub operations: BTreeMap<String, Operation>,
-    /// Read-ahead in KiB.
+    /// Read-ahead in KiB; `None` if unknown.
     pub read_ahead: Option<u64>,
-    /// `major:minor`.
+    /// Device number, as `major:minor`; `None` if unknown.
     pub device: Option<String>,
     /// Options of the mount point itself, such as `nosuid`.
     pub flags: String,
     /// The line of fstab (counted from 1) that this is, of which the options are judged like those of a mount; `None`
-    /// for a mount in force.
+    /// for an effective mount.
     pub line: Option<usize>,
 }
 
@@ -138,12 +138,12 @@ impl Mount {
         self.what == what && self.point == point
     }
 
-    /// An option's number.
+    /// An option's value as a number.
     pub fn number(&self, option: &str) -> Option<u64> {
         self.options.get(option)?.parse().ok()
     }
 
-    /// Whether an option stands there, with any value or none.
+    /// Whether an option is set, with any value or none.
     pub fn has(&self, option: &str) -> bool {
         self.options.contains_key(option)
     }
@@ -162,7 +162,7 @@ impl Mount {
         )
     }
 
-    /// READ and WRITE.
+    /// The counts of READ and WRITE.
     pub fn data(&self) -> impl Iterator<Item = &Operation> {
         ["READ", "WRITE"]
             .iter()
@@ -176,7 +176,7 @@ fn mean_ms<'o>(operations: impl Iterator<Item = &'o Operation>) -> Option<f64> {
     (requests >= 100).then(|| ms as f64 / requests as f64)
 }
 
-/// What one server takes, as published for NetApp Volumes and as Weir serves it.
+/// What one server accepts, as published for NetApp Volumes and as Weir serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Requests under way on one NFSv3 connection.
@@ -197,10 +197,10 @@ pub const LIMITS: Limits = Limits {
     nconnect: 16,
 };
 
-/// Everything that rules look at.
+/// Everything that rules read.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The kernel.
+    /// The kernel of the client.
     pub kernel: Kernel,
     /// NFS and SMB mounts.
     pub mounts: Vec<Mount>,
@@ -212,7 +212,7 @@ pub struct Facts {
     pub session_slots: Option<u64>,
     /// `net.ipv4.tcp_rmem`: the smallest, the first and the largest receive buffer of a connection, bytes.
     pub tcp_receive: Option<[u64; 3]>,
-    /// `net.ipv4.tcp_wmem`: send buffers.
+    /// `net.ipv4.tcp_wmem`: the same of send buffers, bytes.
     pub tcp_send: Option<[u64; 3]>,
     /// What sysctl files set.
     pub sysctl: Vec<Setting>,
@@ -220,7 +220,7 @@ pub struct Facts {
     pub modules: Vec<Setting>,
     /// Whether sysctl's settings of `sunrpc` are applied when the module is loaded.
     pub sysctl_at_load: bool,
-    /// What fstab wants.
+    /// The network mounts that fstab asks for.
     pub fstab: Vec<Wanted>,
     /// Connections of each SMB session, by the server's address.
     pub smb_channels: BTreeMap<String, u64>,
@@ -229,7 +229,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads them.
+    /// Reads all files of `source`.
     pub fn read(source: &Source) -> Result<Facts> {
         let Some(version) = source.read("proc/version") else {
             bail!(
@@ -247,7 +247,7 @@ impl Facts {
         let mounts = mounts(source);
         let fstab = settings::fstab(source);
         let lines = fstab.iter().map(Mount::of_line).map(|mut line| {
-            // An address that is in force for the same name: the name's.
+            // A mount of the same name has the name's effective address.
             let named = mounts.iter().find(|m| server_of(&m.what) == line.server);
             if let Some(mount) = named {
                 line.server.clone_from(&mount.server);

@@ -8,9 +8,9 @@ use serde::Serialize;
 pub enum Severity {
     /// May help, depending on the load.
     Hint,
-    /// Costs speed.
+    /// Costs throughput or latency.
     Slow,
-    /// Costs data, or correct answers.
+    /// Costs data, or correct results.
     Unsafe,
 }
 
@@ -25,48 +25,48 @@ impl Severity {
     }
 }
 
-/// A change of a configuration file. It names what is to be so, not how the file reads afterwards: the edits of all
-/// findings are put into one draft of each file ([`crate::draft`]).
+/// A change of a configuration file. It names the state that is wanted, not the text of the file afterwards: the
+/// edits of all findings are put into one draft of each file ([`crate::draft`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Edit {
-    /// A line goes.
+    /// A line is deleted.
     DropLine {
         /// The file, with its leading slash.
         file: String,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// A word of an `options` line goes, the line with its last word.
+    /// A word of an `options` line is deleted, and the line with its last word.
     DropOption {
         /// The file, with its leading slash.
         file: String,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The parameter without its module.
         name: String,
     },
-    /// Quotation marks around a line go.
+    /// Quotation marks around a line are deleted.
     Unquote {
         /// The file, with its leading slash.
         file: String,
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
     /// An option of a kernel module has this value, in every line that sets it, or else in a new one.
     ModuleOption {
-        /// The module.
+        /// The module's name, such as `sunrpc`.
         module: &'static str,
-        /// The parameter.
+        /// The parameter without its module.
         name: String,
-        /// Its value.
+        /// The value that it gets.
         value: String,
     },
     /// A sysctl has this value in every line that sets it, or else, if `or_add`, in a new one.
     Sysctl {
         /// The name, with dots.
         name: &'static str,
-        /// Its value.
+        /// The value that it gets.
         value: String,
         /// Whether a line is added where there is none.
         or_add: bool,
@@ -75,17 +75,17 @@ pub enum Edit {
     Ini {
         /// The file, with its leading slash.
         file: &'static str,
-        /// The section.
+        /// The section's name, without brackets.
         section: &'static str,
-        /// The key.
+        /// The key in that section.
         key: &'static str,
-        /// Its value.
+        /// The value that it gets.
         value: String,
     },
 }
 
 impl Edit {
-    /// For people.
+    /// The edit in a sentence, for people.
     pub fn words(&self) -> String {
         match self {
             Edit::DropLine { file, line } => format!("delete {file}:{line}"),
@@ -110,24 +110,24 @@ impl Edit {
 /// A change of a mount's options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What is mounted.
+    /// What is mounted: `server:/share` or `//server/share`.
     pub what: String,
-    /// The mount point.
+    /// Path of the mount point.
     pub point: String,
-    /// Words that are to be in force, such as `nconnect=16`.
+    /// Words that are to be effective, such as `nconnect=16`.
     pub set: Vec<String>,
-    /// Names of words that are to go.
+    /// Names of words that are deleted.
     pub drop: Vec<String>,
-    /// Whether the mount in force needs it; else only its line of fstab does.
+    /// Whether the effective mount needs it; else only its line of fstab does.
     pub remount: bool,
 }
 
 /// The options of one mount, or of a line of fstab, once all changes are made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MountFix {
-    /// Which mount.
+    /// The mount or the line of fstab, as findings name it.
     pub subject: String,
-    /// The options afterwards.
+    /// All options afterwards, separated by commas.
     pub options: String,
     /// When they take effect.
     pub effective: String,
@@ -146,7 +146,7 @@ pub enum Phase {
 /// A command that makes a fix take effect now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// When.
+    /// When the command is run.
     pub phase: Phase,
     /// For a shell of root.
     pub command: String,
@@ -176,18 +176,18 @@ pub struct FileFix {
     pub content: String,
     /// The same change as commands. Run after it was made, they change nothing.
     pub commands: Vec<String>,
-    /// Lines that go.
+    /// Lines that the fixes delete.
     pub removed: Vec<String>,
-    /// Lines that come.
+    /// Lines that the fixes add.
     pub added: Vec<String>,
 }
 
 /// All fixes together, each file and each mount once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Files that change.
+    /// Files that change, sorted by path.
     pub files: Vec<FileFix>,
-    /// Mounts and lines of fstab whose options change.
+    /// Mounts and lines of fstab with changed options.
     pub mounts: Vec<MountFix>,
     /// Commands for what runs now, in order, once the files are written.
     pub commands: Vec<String>,
@@ -204,9 +204,9 @@ pub struct Finding {
     pub subject: String,
     /// What was seen, with its number.
     pub seen: String,
-    /// Why it matters.
+    /// Why it matters, in a sentence.
     pub why: String,
-    /// What to do.
+    /// What to do about it.
     pub fix: Fix,
     /// What to expect of the fix.
     pub gain: String,

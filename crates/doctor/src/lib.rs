@@ -2,7 +2,7 @@
 //!
 //! A client's throughput is its concurrency times its block size, divided by the latency (Little's law), so most
 //! findings come down to one of three questions: how many requests may be under way (connections × slots), how much
-//! does each move (rsize, wsize, read-ahead), and does anything make them wait for nothing (synchronous mounts,
+//! does each move (rsize, wsize, read-ahead), and does anything make them wait without need (synchronous mounts,
 //! retransmissions, a shared connection). The kernel says all of it in files:
 //!
 //! - [`source`]: the files, read from `/` or from a folder that `--capture` filled on another machine;
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> ExitCode {
     })
 }
 
-/// What is so, what of it is found, and what to do about all of it.
+/// The facts, the findings from them, and the plan for all findings.
 pub fn diagnose(
     source: &source::Source,
     server: Option<&str>,

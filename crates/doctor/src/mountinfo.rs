@@ -1,11 +1,11 @@
-//! `/proc/self/mountinfo` (proc_pid_mountinfo(5)): which device number a mount has, by which its read-ahead is found.
+//! `/proc/self/mountinfo` (proc_pid_mountinfo(5)): the device number of each mount, which leads to its read-ahead.
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// `major:minor`.
+    /// Device number, as `major:minor`.
     pub device: String,
-    /// Where.
+    /// Path of the mount point.
     pub point: String,
     /// The file system's type, such as `nfs4`.
     pub kind: String,
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Vec<Mounted> {
 }
 
 fn line(line: &str) -> Option<Mounted> {
-    // Optional fields stand before the dash, any number of them.
+    // Optional fields come before the dash, any number of them.
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(2);
     let (device, _root, point) = (before.next()?, before.next()?, before.next()?);
@@ -39,7 +39,7 @@ fn line(line: &str) -> Option<Mounted> {
     })
 }
 
-/// Blanks, tabs, newlines and backslashes stand as `\040` and so on.
+/// Blanks, tabs, newlines and backslashes are encoded as `\040` and so on.
 pub fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

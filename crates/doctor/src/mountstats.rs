@@ -15,7 +15,7 @@ pub struct Connection {
     pub transport: String,
     /// How often it was connected.
     pub connects: u64,
-    /// Requests sent.
+    /// Requests sent on it.
     pub sends: u64,
     /// Replies that belonged to no request.
     pub bad_xids: u64,
@@ -28,7 +28,7 @@ pub struct Connection {
 /// What one operation did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Requests.
+    /// Requests that were made.
     pub requests: u64,
     /// Transmissions: more than requests where some were repeated.
     pub transmissions: u64,
@@ -45,11 +45,11 @@ pub struct Operation {
 pub struct Stats {
     /// What is mounted: `server:/share`.
     pub what: String,
-    /// Where.
+    /// Path of the mount point.
     pub point: String,
-    /// `nfs` or `nfs4`.
+    /// Type of the file system: `nfs` or `nfs4`.
     pub kind: String,
-    /// Options in force, after negotiation.
+    /// Effective options, after negotiation.
     pub options: BTreeMap<String, String>,
     /// Its connections. Mounts of one server share them, and each shows the same.
     pub connections: Vec<Connection>,

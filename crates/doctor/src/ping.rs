@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use crate::args::Ping;
 
-/// NFS's port.
+/// The registered port of NFS.
 const PORT: u16 = 2049;
 /// How long an address may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What one address answered.
+/// The result of one address.
 #[derive(Debug, Serialize)]
 struct Answer {
     host: String,
@@ -31,7 +31,7 @@ enum Outcome {
     Failed { error: String },
 }
 
-/// Microseconds.
+/// Latencies of an address, in microseconds.
 #[derive(Debug, Serialize, PartialEq)]
 struct Latency {
     connect: f64,
@@ -41,7 +41,7 @@ struct Latency {
     max: f64,
 }
 
-/// Asks each address in turn and prints them, the nearest first.
+/// Measures the addresses one after the other and prints them, the nearest first.
 pub fn run(args: &Ping) -> Result<()> {
     let mut answers = Vec::new();
     for host in &args.hosts {
@@ -115,7 +115,7 @@ fn addresses(host: &str) -> Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-// A measuring client times itself; nothing below takes part in serving.
+// A measuring client times itself; nothing below serves requests.
 #[allow(clippy::disallowed_methods)]
 fn measure(address: SocketAddr, count: u32) -> Result<Latency> {
     let micros = |since: Instant| since.elapsed().as_secs_f64() * 1e6;
@@ -125,7 +125,7 @@ fn measure(address: SocketAddr, count: u32) -> Result<Latency> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // The first call warms caches up and tells whether this is an NFS server.
+    // The first call warms caches up and shows whether this is an NFS server.
     null(&mut stream, 0)?;
     let mut times = Vec::with_capacity(count as usize);
     for xid in 1..=count {

@@ -2,7 +2,8 @@
 //!
 //! Files come first, because `mount POINT` reads fstab; then the kernel's settings, because connections take them when
 //! they are made; then mounts, all of a server and a protocol: connections, slots and sizes belong to the server, and are
-//! made anew only when the last of its mounts is gone; last what belongs to a mount and is lost with it, such as read-ahead.
+//! made anew only after the last of its mounts is unmounted; last the settings that belong to a mount and are lost with
+//! it, such as read-ahead.
 
 use crate::draft::{Draft, quoted};
 use crate::facts::{Facts, Mount, Protocol};
@@ -82,7 +83,7 @@ pub fn plan(source: &Source, facts: &Facts, findings: &[Finding]) -> Plan {
     }
     plan.files = draft.finish();
     plan.commands = steps(findings, Phase::Kernel);
-    // What is mounted inside another mount goes before it, and comes after it.
+    // A mount inside another is unmounted before it, and mounted after it.
     again.sort_by_key(|mount| mount.point.split('/').count());
     let mount_again = |mount: &&Mount| match facts.wanted(mount) {
         Some(_) => format!("mount {}", quoted(&mount.point)),
@@ -116,7 +117,7 @@ fn steps(findings: &[Finding], phase: Phase) -> Vec<String> {
     all
 }
 
-/// The mounts that have to go with `mount`, itself among them.
+/// The mounts that have to be unmounted with `mount`, itself among them.
 fn sharing<'f>(facts: &'f Facts, mount: &'f Mount) -> Vec<&'f Mount> {
     let inside = format!("{}/", mount.point.trim_end_matches('/'));
     let with = |other: &&Mount| {
@@ -128,7 +129,7 @@ fn sharing<'f>(facts: &'f Facts, mount: &'f Mount) -> Vec<&'f Mount> {
     facts.mounts.iter().filter(with).collect()
 }
 
-/// Options that the kernel shows and that nobody gave: derived, or its defaults.
+/// Options that the kernel shows and that were not given: derived, or its defaults.
 const DERIVED: &[&str] = &[
     "rw",
     "relatime",
@@ -156,7 +157,7 @@ const DERIVED: &[&str] = &[
     "closetimeo",
 ];
 
-/// Options of the mount point that somebody gave.
+/// Options of the mount point that were given.
 const FLAGS: &[&str] = &[
     "ro",
     "nosuid",
@@ -167,7 +168,7 @@ const FLAGS: &[&str] = &[
     "strictatime",
 ];
 
-/// The options in force, as somebody would give them: a mount command that leaves one out would undo it.
+/// The effective options, as a command would give them: a mount command that leaves one out would undo it.
 fn in_force(mount: &Mount) -> String {
     let smb = mount.protocol == Protocol::Smb;
     let words = mount
@@ -198,7 +199,7 @@ fn in_force(mount: &Mount) -> String {
     all.join(",")
 }
 
-/// `options` with words replaced and dropped; `defaults` says nothing once something else stands there.
+/// `options` with words replaced and dropped; `defaults` is dropped once there is another word.
 fn changed(options: &str, changes: &[&Change]) -> String {
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let set: Vec<&String> = changes.iter().flat_map(|change| &change.set).collect();

@@ -10,7 +10,7 @@ use crate::finding::{Finding, Plan};
 /// The longest line of running text.
 const WIDTH: usize = 96;
 
-/// For people.
+/// The findings and the plan as text, for people.
 pub fn text(out: &mut impl Write, facts: &Facts, findings: &[Finding], plan: &Plan) -> Result<()> {
     writeln!(
         out,
@@ -135,7 +135,7 @@ fn wrapped(out: &mut impl Write, label: &str, text: &str) -> Result<()> {
     writeln!(out, "   {label:<5} {line}")
 }
 
-/// For programs.
+/// The findings and the plan as JSON, for programs.
 pub fn json(out: &mut impl Write, facts: &Facts, findings: &[Finding], plan: &Plan) -> Result<()> {
     let seen: Vec<_> = facts
         .mounts

@@ -6,7 +6,7 @@ use crate::source::Source;
 /// Whether the program that a file is meant for reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It does.
+    /// Its program reads it.
     Read,
     /// It does not: the name does not end in `.conf` (sysctl.d(5), modprobe.d(5)).
     Suffix,
@@ -19,15 +19,15 @@ pub enum Place {
 pub struct Setting {
     /// The file behind all links, with its leading slash.
     pub file: String,
-    /// Counted from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What: `sunrpc.tcp_max_slot_table_entries` in both kinds of file.
+    /// What it sets: `sunrpc.tcp_max_slot_table_entries` in both kinds of file.
     pub name: String,
-    /// To what, as written, without quotation marks around the line.
+    /// The value, as written, without quotation marks around the line.
     pub value: String,
     /// Whether quotation marks around the line make it void.
     pub quoted: bool,
-    /// Whether anything reads the file.
+    /// Whether the program that the file is for reads it.
     pub place: Place,
 }
 
@@ -41,11 +41,11 @@ impl Setting {
 /// A line of fstab that mounts over NFS or SMB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Counted from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What to mount.
+    /// What to mount: `server:/share` or `//server/share`.
     pub what: String,
-    /// Where.
+    /// The mount point, as written.
     pub point: String,
     /// The file system's type.
     pub kind: String,

@@ -1,16 +1,16 @@
 //! The files that are read: on this machine, or in a folder captured on another.
 //!
 //! A configuration file may have several names: Debian, Ubuntu and RHEL ship `/etc/sysctl.d/99-sysctl.conf` as a link to
-//! `../sysctl.conf`, and `/lib` as a link to `usr/lib`. Whoever edits by the wrong name replaces the link by a file, so
-//! that every name is resolved to the file behind it ([`Source::real`]), below the root, before anything is read or
-//! planned. A source may carry drafts: files as they would be after an edit, seen by whatever reads through it.
+//! `../sysctl.conf`, and `/lib` as a link to `usr/lib`. An edit by the wrong name replaces the link by a file, so that
+//! every name is resolved to the file behind it ([`Source::real`]), below the root, before anything is read or planned.
+//! A source may carry drafts: files as they would be after an edit, seen by whatever reads through it.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Files, and folders whose files are all read (one level; `*` stands for each entry).
+/// Files, and folders of which all files are read (one level; `*` stands for each entry).
 const LOOKED_AT: &[&str] = &[
     "proc/version",
     "proc/self/mountstats",
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// The same files with `drafts` (by real path) in place of some.
+    /// The same files with `drafts` (by real path) instead of some.
     pub fn with_drafts(&self, drafts: BTreeMap<String, String>) -> Source {
         Source {
             root: self.root.clone(),
@@ -112,7 +112,7 @@ impl Source {
     /// A file's text; `None` if there is none or it cannot be read. `path` has no leading slash.
     pub fn read(&self, path: &str) -> Option<String> {
         use std::io::Read;
-        // What lies under /proc and /sys is the kernel's: its links lead where they should.
+        // Paths under /proc and /sys are the kernel's: its links lead where they should.
         let path = match path.starts_with("proc/") || path.starts_with("sys/") {
             true => path.to_owned(),
             false => self.real(path),

@@ -30,7 +30,7 @@ fn content<'p>(plan: &'p Plan, path: &str) -> &'p str {
     &file.content
 }
 
-/// Rule and the end of the subject.
+/// Of each finding the rule and the end of the subject.
 fn names(findings: &[Finding]) -> Vec<(&str, &str)> {
     let mut all: Vec<_> = findings
         .iter()

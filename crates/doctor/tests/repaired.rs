@@ -153,7 +153,7 @@ fn guides_taken_literally() {
     }
 }
 
-/// A bad line behind a good mount: the line is what is mended, and the mount is left alone.
+/// A bad line behind a good mount: the line is what is fixed, and the mount is left alone.
 #[test]
 fn a_bad_line_of_fstab_behind_a_good_mount() {
     let layout = Layout::Rhel9;
@@ -201,8 +201,8 @@ fn a_bad_line_of_fstab_behind_a_good_mount() {
     assert!(!fstab.contains("soft") && !fstab.contains("udp"), "{fstab}");
 }
 
-/// Several mounts of a server, one inside another, one not in fstab, one with flags that somebody gave: all are gone
-/// and come back as they were, but for what is mended.
+/// Several mounts of a server, one inside another, one not in fstab, one with flags that were given: all are unmounted
+/// and mounted again as they were, but for what is fixed.
 #[test]
 fn mounts_that_share_connections() {
     let layout = Layout::Debian12;
@@ -276,7 +276,7 @@ fn buffers_for_the_distance() {
     );
 }
 
-/// After a restart the machine is as it was mended: the slots, the connections, the options.
+/// After a restart the machine is as it was fixed: the slots, the connections, the options.
 #[test]
 fn it_holds_after_a_restart() {
     for layout in LAYOUTS {

@@ -7,8 +7,8 @@ use crate::finding::{Finding, Fix, Severity};
 /// A mean backlog above this many requests at each send says that slots are what the client waits for.
 const BACKLOG: f64 = 1.0;
 
-/// The number of connections that all mounts and lines of a server and a protocol should ask for: whichever is mounted
-/// first decides, so that it is one number, the largest that any of fstab's lines asks for, or else 16.
+/// The number of connections that all mounts and lines of a server and a protocol should ask for: the mount that is
+/// made first decides, so that it is one number, the largest that any of fstab's lines asks for, or else 16.
 fn target(facts: &Facts, server: &str, protocol: Protocol) -> u64 {
     facts
         .lines
@@ -32,7 +32,7 @@ fn more(facts: &Facts, server: &str, protocol: Protocol) -> Fix {
     }
 }
 
-/// Whether a mount is to have TCP connections; one over UDP is, once `udp` is mended.
+/// Whether a mount is to have TCP connections; one over UDP is, once `udp` is fixed.
 fn is_tcp(mount: &Mount) -> bool {
     let rdma = mount
         .options
@@ -51,7 +51,7 @@ pub fn nconnect(facts: &Facts) -> Vec<Finding> {
         };
         let tcp = mount.connections.iter().filter(|c| c.transport == "tcp");
         let connections = tcp.count().max(1) as u64;
-        // What fstab asked for in vain is said by `shared`.
+        // What fstab asked for in vain is reported by `shared`.
         let asked = group().any(|m| wanted_connections(facts, m).is_some_and(|n| n > connections));
         if (asked && facts.kernel.has_nconnect()) || connections > 1 || !is_tcp(mount) {
             continue;
@@ -142,7 +142,7 @@ fn wanted_connections(facts: &Facts, mount: &Mount) -> Option<u64> {
     line.number("nconnect")
 }
 
-/// `nconnect` asked for in fstab, and fewer in force: an earlier mount of the same server decided.
+/// `nconnect` asked for in fstab, and fewer effective: an earlier mount of the same server decided.
 pub fn shared(facts: &Facts) -> Vec<Finding> {
     let missing = |mount: &Mount| {
         let asked = wanted_connections(facts, mount)?;

@@ -1,4 +1,5 @@
-//! Settings that look right and do nothing: names that do not exist, and files in places that nobody reads.
+//! Settings that seem right and do nothing: names that do not exist, and files in places
+//! that no program reads.
 //!
 //! They circulate because guides print them: NetApp Volumes' page has `sunrpc.max_tcp_slot_table_entries` and
 //! `sunrpc.max_tpc_slot_table_enteries` for `sunrpc.tcp_max_slot_table_entries`, `/etc/modprobe/d/nfsclient/conf` for

@@ -1,7 +1,8 @@
 //! The rules: each asks one question of the facts.
 //!
-//! Mount options are judged twice: those in force, and those that a line of fstab asks for. A bad line is a finding of
-//! its own even while a good mount hides it; one that the mount's own finding mends already is not said twice.
+//! Mount options are judged twice: the effective ones, and those that a line of fstab asks for. A bad line
+//! is a finding of its own even while a good mount hides it; one that the mount's own finding mends already
+//! is not said twice.
 
 mod connections;
 mod latency;
@@ -124,7 +125,7 @@ fn on(
 }
 
 /// A change of a mount's options: `set` are words such as `nconnect=16`, which replace a word of the same name; `drop`
-/// are names that go.
+/// are names that are deleted.
 fn change(mount: &Mount, set: &[&str], drop: &[&str]) -> Change {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Change {

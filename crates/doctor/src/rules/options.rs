@@ -60,7 +60,7 @@ pub fn uncached(_: &Facts, mount: &Mount) -> Option<Finding> {
     })
 }
 
-/// NFS over UDP.
+/// `proto=udp`: fragments of large requests can be put together wrongly.
 pub fn datagrams(_: &Facts, mount: &Mount) -> Option<Finding> {
     let udp = mount
         .options

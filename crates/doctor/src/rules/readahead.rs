@@ -1,4 +1,4 @@
-//! Read-ahead: how far ahead of one sequential reader the client asks.
+//! Read-ahead: how much the client requests beyond what a sequential reader has read.
 //!
 //! A single stream's throughput is at most the read-ahead divided by the round trip. Kernels before 5.4 took 15 × rsize
 //! by themselves; later ones take 128 KiB, whatever rsize is.
@@ -8,7 +8,7 @@ use crate::draft::quoted;
 use crate::facts::{Facts, Mount};
 use crate::finding::{Edit, Finding, Fix, Phase, Severity, Step};
 
-/// Former kernels' rule.
+/// Read-ahead of kernels before 5.4, in rsizes.
 const TIMES_RSIZE: u64 = 15;
 
 /// KiB that a sequential reader of this mount should have under way.

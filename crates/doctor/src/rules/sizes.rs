@@ -43,7 +43,7 @@ pub fn negotiated(facts: &Facts) -> Vec<Finding> {
             let have = mount.number(name)?;
             (have < asked).then(|| format!("{name}={asked} was asked for, {have} is in force"))
         })?;
-        // No Linux client has ever sent more than 1 MiB: asking for it is what can be mended here.
+        // No Linux client has ever sent more than 1 MiB: asking for it is what can be fixed here.
         let set: Vec<String> = ["rsize", "wsize"]
             .into_iter()
             .filter(|name| asked(name).is_some_and(|n| n > BEST))

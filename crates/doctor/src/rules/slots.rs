@@ -14,7 +14,7 @@ fn slots(facts: &Facts) -> u64 {
 const CONNECTION: &str = "tcp_max_slot_table_entries";
 /// The parameter of NFSv4.1's.
 const SESSION: &str = "max_session_slots";
-/// When a change of either is in force.
+/// When a change of either becomes effective.
 const LATER: &str =
     "for servers mounted afterwards: all mounts of a server have to be gone first, or reboot";
 
@@ -50,7 +50,7 @@ pub fn connection_fix() -> Fix {
     }
 }
 
-/// 180 a session.
+/// 180 a session, as the option of the NFS module.
 pub fn session_fix() -> Fix {
     let value = LIMITS.per_session.to_string();
     Fix {
@@ -79,7 +79,7 @@ fn first(facts: &Facts, wanted: fn(Protocol) -> bool) -> Option<&Mount> {
     all.into_iter().find(|m| wanted(m.protocol))
 }
 
-/// Lines in force that set something else than `value`: what holds after the next start.
+/// Effective lines that set something else than `value`: what holds after the next start.
 fn configured<'f>(
     facts: &'f Facts,
     name: &'f str,

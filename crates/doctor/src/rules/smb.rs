@@ -69,7 +69,7 @@ pub fn missing_channels(facts: &Facts) -> Vec<Finding> {
         .collect()
 }
 
-/// Dialects before 3.1.1.
+/// `vers`: a dialect before 3.1.1.
 pub fn dialect(_: &Facts, mount: &Mount) -> Option<Finding> {
     if mount.protocol != Protocol::Smb {
         return None;
@@ -91,7 +91,7 @@ pub fn dialect(_: &Facts, mount: &Mount) -> Option<Finding> {
     ))
 }
 
-/// `cache=none`.
+/// `cache=none`: the client caches no data.
 pub fn caching(_: &Facts, mount: &Mount) -> Option<Finding> {
     let none = mount.options.get("cache").is_some_and(|c| c == "none");
     (mount.protocol == Protocol::Smb && none).then(|| {

@@ -15,9 +15,9 @@ use weir_doctor::{diagnose, fix, report};
 /// What differs between distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// nfs-utils 2.6.2.
+    /// Debian 12, with nfs-utils 2.6.2.
     Debian12,
-    /// nfs-utils 2.6.1: no nfsrahead.
+    /// Ubuntu 22.04, with nfs-utils 2.6.1: no nfsrahead.
     Ubuntu2204,
     /// With some site's own files and links.
     Rhel9,
@@ -84,7 +84,7 @@ impl Machine {
         ] {
             machine.file(path, text);
         }
-        // All three have this link; whoever edits both names breaks it.
+        // All three have this link; an edit by both names breaks it.
         machine.link("etc/sysctl.d/99-sysctl.conf", "../sysctl.conf");
         machine.link("lib", "usr/lib");
         match layout {
