@@ -6,7 +6,8 @@
 EXPORT=/vol1 MOUNTPORT=$PORT
 [ "$SERVER" = weir ] || EXPORT=$WORK/data MOUNTPORT=20048
 case $SERVER in knfsd) HOST=10.99.9.2 PORT=2049 EXPORT=/export ;; esac
-OPTS="vers=3,tcp,port=$PORT,mountport=$MOUNTPORT,nconnect=${NCONNECT:-16},hard,timeo=600"
+OPTS="vers=$VERS,tcp,port=$PORT,nconnect=${NCONNECT:-16},hard,timeo=600"
+[ "$VERS" != 3 ] || OPTS=$OPTS,mountport=$MOUNTPORT
 
 # rpc.statd and sm-notify want their own address to have a name.
 { cat /etc/hosts; echo "$HOST confserver"; for i in $(seq 2 9); do echo "10.99.0.$i c$i.clients.test"; done; } >"$WORK/hosts" && mount --bind "$WORK/hosts" /etc/hosts

@@ -1,10 +1,53 @@
-//! The shape of each NFSv3 procedure's failure results: all that must be known
-//! of a call to answer it as failed without running it.
+//! What must be known of a call to answer it as failed after all: the shape of each NFSv3 procedure's failure results, and
+//! where the results of an NFSv4 COMPOUND are cut.
 
-use crate::xdr::Put;
+use crate::xdr::{Put, padding};
 
 /// NFS3ERR_IO (RFC 1813 §2.6).
 const IO: u32 = 5;
+
+/// How a finished reply becomes that of a call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// NFSv3.
+    Shape(Failure),
+    /// NFSv4.
+    Cut(Cut),
+}
+
+/// The first operation of a COMPOUND whose change may turn out not to be durable. Those before it stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of results, from the COMPOUND's status on, that precede the operation's.
+    pub bytes: u32,
+    /// Operations before it.
+    pub before: u32,
+    /// Its number.
+    pub operation: u32,
+}
+
+impl Cut {
+    /// Number of SETATTR, whose failure has a bitmap (RFC 8881 §18.30.2).
+    const SETATTR: u32 = 34;
+
+    /// Cuts `results`, from the COMPOUND's status on, and has them end with an I/O error.
+    pub fn apply(self, results: &mut Vec<u8>) {
+        results.truncate(self.bytes as usize);
+        results.put_u32(self.operation);
+        results.put_u32(IO);
+        if self.operation == Cut::SETATTR {
+            results.put_u32(0);
+        }
+        let tag = results.get(4..8).and_then(|b| b.try_into().ok());
+        let tag = tag.map_or(0, u32::from_be_bytes) as usize;
+        let count = 8 + tag + padding(tag);
+        for (at, value) in [(0, IO), (count, self.before + 1)] {
+            if let Some(place) = results.get_mut(at..at + 4) {
+                place.copy_from_slice(&value.to_be_bytes());
+            }
+        }
+    }
+}
 
 /// What follows the status in a failed reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

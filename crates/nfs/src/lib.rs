@@ -1,4 +1,4 @@
-//! NFS version 3 and its companions MOUNT, NLM and NSM, sans-I/O: messages in,
+//! NFS versions 3 and 4, and version 3's companions MOUNT, NLM and NSM, sans-I/O: messages in,
 //! messages out. No sockets, no tasks, no clock of its own.
 //!
 //! Reading order: `xdr`, `rpc`, `record` (how bytes become calls), `service`
@@ -18,6 +18,7 @@ mod reply;
 pub mod rpc;
 mod service;
 pub mod v3;
+pub mod v4;
 pub mod xdr;
 
 pub use outgoing::Outgoing;
@@ -30,6 +31,7 @@ pub use service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 /// fuzzing; the service decodes with the functions that this calls.
 pub fn decode_any(program: u32, version: u32, procedure: u32, args: &[u8]) -> Option<bool> {
     match (program, version) {
+        (NFS_PROGRAM, 4) if procedure == v4::COMPOUND => Some(v4::decode(args)),
         (NFS_PROGRAM, 3) => v3::args::decode(procedure, args).map(|r| r.is_ok()),
         (MOUNT_PROGRAM, 3) => mount3::decode(procedure, args).map(|r| r.is_ok()),
         (NLM_PROGRAM, 4) => nlm::wire::decode(procedure, args).map(|r| r.is_ok()),

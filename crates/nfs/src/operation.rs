@@ -1,22 +1,31 @@
 //! One numbering of all protocols' operations, by which they are counted.
 
 use crate::service::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM};
-use crate::{mount3, nlm, v3};
+use crate::{mount3, nlm, v3, v4};
 
 /// A protocol: its program, what metrics call it, and its procedures' names by number.
 type Named = (u32, &'static str, &'static [&'static str]);
 
 /// In the order of their numbers here.
-const PROTOCOLS: [Named; 3] = [
+const PROTOCOLS: [Named; 4] = [
     (NFS_PROGRAM, "nfsv3", &v3::PROCEDURES),
     (MOUNT_PROGRAM, "mountv3", &mount3::PROCEDURES),
     (NLM_PROGRAM, "nlmv4", &nlm::PROCEDURES),
+    // No program of its own: operations of its one procedure.
+    (0, "nfsv4", &v4::OPERATIONS),
 ];
 
-const _: () = assert!(
-    v3::PROCEDURES.len() + mount3::PROCEDURES.len() + nlm::PROCEDURES.len()
-        <= weir_vfs::stats::OPERATIONS
-);
+/// Numbers before those of version 4's operations.
+const BEFORE_4: usize = v3::PROCEDURES.len() + mount3::PROCEDURES.len() + nlm::PROCEDURES.len();
+
+const _: () = assert!(BEFORE_4 + v4::OPERATIONS.len() <= weir_vfs::stats::OPERATIONS);
+
+/// The number of an operation of version 4.
+pub(crate) fn nfs4(operation: u32) -> Option<u8> {
+    let at = usize::try_from(operation).ok()?;
+    v4::OPERATIONS.get(at)?;
+    u8::try_from(BEFORE_4 + at).ok()
+}
 
 /// The number of a procedure of a program, below [`weir_vfs::stats::OPERATIONS`]; `None` for what is not counted.
 pub(crate) fn number(program: u32, procedure: u32) -> Option<u8> {
@@ -64,6 +73,8 @@ mod tests {
         }
         assert_eq!(number(NFS_PROGRAM, 22), None);
         assert_eq!(number(crate::service::NSM_PROGRAM, 1), None);
-        assert_eq!(name(52), None);
+        assert_eq!(name(nfs4(3).unwrap()), Some(("nfsv4", "ACCESS")));
+        assert_eq!(name(nfs4(75).unwrap()), Some(("nfsv4", "REMOVEXATTR")));
+        assert_eq!((nfs4(76), name(128)), (None, None));
     }
 }

@@ -2,9 +2,9 @@
 //! cache that hold the data, by reference. Nothing is copied between the cache
 //! and the socket; the connection writes the slices with one `writev`.
 
-use crate::failure::Failure;
+use crate::failure::{Cut, Failure, Fallback};
 use crate::record::{Framing, MARK_BYTES, RecordMarks};
-use crate::rpc;
+use crate::rpc::{self, ACCEPTED_BYTES};
 use crate::xdr::padding;
 use std::io::IoSlice;
 use weir_base::BLOCK_SIZE;
@@ -20,13 +20,18 @@ impl Payload {
         Payload(data)
     }
 
+    /// The data and the XDR padding, copied behind `to`.
+    pub(crate) fn flatten(&self, to: &mut Vec<u8>) {
+        self.parts().for_each(|part| to.extend_from_slice(part));
+    }
+
     /// The data and the XDR padding.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let padding = &[0u8; 3][..padding(self.0.len)];
         self.0.slices().chain(std::iter::once(padding))
     }
 
-    fn encoded_len(&self) -> usize {
+    pub(crate) fn encoded_len(&self) -> usize {
         self.0.len + padding(self.0.len)
     }
 }
@@ -39,9 +44,11 @@ pub struct ReplyBuf {
     /// Boxed, since most replies have none and replies are moved about.
     payload: Option<Box<Payload>>,
     /// How to turn the reply into a failure: see [`ReplyBuf::into_failure`].
-    failure: Option<Failure>,
+    failure: Option<Fallback>,
     /// What it counts as.
     done: Option<Done>,
+    /// What else it counts as: further operations of a COMPOUND.
+    more: Vec<Done>,
 }
 
 impl ReplyBuf {
@@ -58,8 +65,9 @@ impl ReplyBuf {
         ReplyBuf {
             head,
             payload: None,
-            failure,
+            failure: failure.map(Fallback::Shape),
             done: None,
+            more: Vec::new(),
         }
     }
 
@@ -80,8 +88,21 @@ impl ReplyBuf {
         ReplyBuf {
             head,
             payload,
-            failure,
+            failure: failure.map(Fallback::Shape),
             done: None,
+            more: Vec::new(),
+        }
+    }
+
+    /// Closes the reply to a COMPOUND.
+    pub(crate) fn compound(
+        head: Vec<u8>,
+        payload: Option<Box<Payload>>,
+        cut: Option<Cut>,
+    ) -> ReplyBuf {
+        ReplyBuf {
+            failure: cut.map(Fallback::Cut),
+            ..ReplyBuf::with_payload(head, payload, None)
         }
     }
 
@@ -90,9 +111,14 @@ impl ReplyBuf {
         self.done = Some(done);
     }
 
-    /// What the reply counts as, if it is an operation on a volume.
-    pub fn done(&self) -> Option<Done> {
-        self.done
+    /// Says what else the reply counts as.
+    pub(crate) fn count_also(&mut self, more: Vec<Done>) {
+        self.more = more;
+    }
+
+    /// What the reply counts as: operations on volumes.
+    pub fn done(&self) -> impl Iterator<Item = Done> + use<'_> {
+        self.done.into_iter().chain(self.more.iter().copied())
     }
 
     /// The encoded reply, if it is all in one piece.
@@ -151,19 +177,29 @@ impl ReplyBuf {
 
     /// The same call answered as failed: what a connection sends in place of a
     /// held reply when the log that was to make it true is poisoned. NFS calls
-    /// get NFS3ERR_IO without attributes, others the RPC's SYSTEM_ERR.
+    /// get NFS3ERR_IO without attributes, a COMPOUND is cut at the operation concerned, others get the RPC's SYSTEM_ERR.
     #[must_use]
     pub fn into_failure(self) -> ReplyBuf {
         let xid = self.xid();
         let mut head = ReplyBuf::start(64);
         match self.failure {
-            Some(f) => {
+            Some(Fallback::Shape(f)) => {
                 rpc::put_accepted(&mut head, xid);
                 f.put_io_error(&mut head);
             }
+            Some(Fallback::Cut(cut)) => {
+                let results = self.head.get(MARK_BYTES + ACCEPTED_BYTES..);
+                let mut results = results.unwrap_or_default().to_vec();
+                cut.apply(&mut results);
+                rpc::put_accepted(&mut head, xid);
+                head.extend_from_slice(&results);
+            }
             None => rpc::put_refusal(&mut head, xid, rpc::Refusal::SystemErr),
         }
-        ReplyBuf::whole(head, self.failure)
+        ReplyBuf {
+            failure: self.failure,
+            ..ReplyBuf::whole(head, None)
+        }
     }
 }
 

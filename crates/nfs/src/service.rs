@@ -17,7 +17,9 @@ use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Credential, Message, Refusal};
 use crate::v3;
+use crate::v4::{self, Nfs4};
 use crate::xdr::{Put, Reader};
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -49,7 +51,7 @@ pub const NSM_PROGRAM: u32 = 100_024;
 
 /// How long a call waits for the name of its client, where an export rule depends on it. Long enough for a
 /// resolver that works; a client that is told to come back (JUKEBOX) does so after about as long.
-const NAME_WAIT: u64 = 5;
+pub(crate) const NAME_WAIT: u64 = 5;
 
 /// The connection that a call came over.
 #[derive(Clone, Debug)]
@@ -62,8 +64,27 @@ pub struct ConnInfo {
     pub local: SocketAddr,
     /// How its last requests were admitted.
     pub admitted: Admissions,
+    /// The session of NFSv4 that its last request was of.
+    pub(crate) session: Remembered,
     /// The peer sends no more.
     ended: Arc<AtomicBool>,
+}
+
+/// A session that a connection remembers.
+#[derive(Clone, Default)]
+pub(crate) struct Remembered(RefCell<Option<Arc<v4::Session>>>);
+
+impl std::ops::Deref for Remembered {
+    type Target = RefCell<Option<Arc<v4::Session>>>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Remembered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Remembered")
+    }
 }
 
 /// What is remembered of a connection that a call came over.
@@ -92,6 +113,7 @@ impl ConnInfo {
             peer,
             local,
             admitted: Admissions::default(),
+            session: Remembered::default(),
             ended: Arc::default(),
         }
     }
@@ -211,10 +233,11 @@ pub struct Service {
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
     held: Arc<HeldCalls>,
+    nfs4: Arc<Nfs4>,
 }
 
 /// What a call that waits takes up besides its bytes: the future, its slot and place in the tree.
-const HELD_OVERHEAD: usize = 1024;
+pub(crate) const HELD_OVERHEAD: usize = 1024;
 
 /// What a call cannot go on before.
 enum Stopped {
@@ -249,14 +272,30 @@ enum Run {
     Stopped(Stopped),
 }
 
-/// The programs and the only version served of each.
-fn version_of(program: u32) -> Option<u32> {
+/// The programs and the versions served of each, the lowest and the highest.
+fn versions_of(program: u32) -> Option<(u32, u32)> {
     Some(match program {
-        NFS_PROGRAM | MOUNT_PROGRAM => 3,
-        NLM_PROGRAM => 4,
-        NSM_PROGRAM => 1,
+        NFS_PROGRAM => (3, 4),
+        MOUNT_PROGRAM => (3, 3),
+        NLM_PROGRAM => (4, 4),
+        NSM_PROGRAM => (1, 1),
         _ => return None,
     })
+}
+
+/// Why a call of such a program and version is refused.
+fn not_served(call: &Call<'_>) -> Option<Refusal> {
+    match versions_of(call.program) {
+        None => Some(Refusal::ProgUnavail),
+        Some((low, high)) if call.version < low || call.version > high => {
+            Some(Refusal::ProgMismatch { low, high })
+        }
+        Some(_) => None,
+    }
+}
+
+fn is_nfs4(call: &Call<'_>) -> bool {
+    call.program == NFS_PROGRAM && call.version == 4
 }
 
 /// Whether running the procedure twice would answer differently or do harm:
@@ -278,6 +317,14 @@ impl Service {
         let drc = Drc::new(config.drc_bytes, secret);
         drc.recover(config.done_calls, config.clock.now());
         let outbox = Arc::new(Outbox::default());
+        let nfs4 = Nfs4::start(v4::Parts {
+            vfs: Arc::clone(&config.vfs),
+            clock: Arc::clone(&config.clock),
+            rng: Arc::clone(&config.rng),
+            records: Arc::clone(&config.records),
+            grace: config.grace,
+            name: config.name.clone(),
+        });
         let locks = LockService::start(nlm::Parts {
             vfs: Arc::clone(&config.vfs),
             clock: Arc::clone(&config.clock),
@@ -296,12 +343,14 @@ impl Service {
             clock: config.clock,
             outbox,
             held: Arc::default(),
+            nfs4,
         })
     }
 
     /// Does what is due by time: to be called about once a second.
     pub fn tick(&self) {
         self.locks.tick();
+        self.nfs4.tick();
         // Not before all services' clients have claimed what they had.
         if self.vfs.grace.settle(self.clock.monotonic()) {
             self.records.end_grace();
@@ -339,6 +388,9 @@ impl Service {
         now: impl Into<Arrival>,
     ) -> Handled {
         match rpc::message(record) {
+            Message::Call(call) if is_nfs4(&call) => {
+                self.nfs4.call(conn, &call, record, now.into())
+            }
             Message::Call(call) => match self.call(conn, &call, record.len(), now.into()) {
                 Ok(handled) => handled,
                 Err(suspended) => {
@@ -364,7 +416,7 @@ impl Service {
     /// Whether memory may be taken for a record of `bytes` of which only `head` is there, see [`Begin`]. Pending: not now;
     /// the task of `cx` is woken when it is worth asking again.
     ///
-    /// Only a WRITE is that long, and nobody can make up a file handle. So who shows one of an export that admits him
+    /// Only a WRITE is that long (or one of NFSv4's requests that carry data), and nobody can make up a file handle. So who shows one of an export that admits him
     /// is a client, and nobody else can have memory taken.
     pub fn poll_begin(
         &self,
@@ -380,17 +432,15 @@ impl Service {
             Message::Nonsense => return Poll::Ready(Begin::Close("not an RPC message")),
         };
         let refuse = |why| Poll::Ready(Begin::refuse(call.xid, why));
-        match version_of(call.program) {
-            None => return refuse(Refusal::ProgUnavail),
-            Some(v) if v != call.version => {
-                return refuse(Refusal::ProgMismatch { low: v, high: v });
-            }
-            Some(_) if (call.program, call.procedure) != (NFS_PROGRAM, WRITE) => {
-                return refuse(Refusal::GarbageArgs);
-            }
-            Some(_) => {}
+        if let Some(why) = not_served(&call) {
+            return refuse(why);
         }
-        let Ok(handle) = v3::types::handle(&mut Reader::new(call.args)) else {
+        let handle = match (call.program, call.version, call.procedure) {
+            (NFS_PROGRAM, 4, v4::COMPOUND) => self.nfs4.long(conn, call.args),
+            (NFS_PROGRAM, 3, WRITE) => v3::types::handle(&mut Reader::new(call.args)).ok(),
+            _ => None,
+        };
+        let Some(handle) = handle else {
             return refuse(Refusal::GarbageArgs);
         };
         let credential = match call.credential() {
@@ -398,8 +448,14 @@ impl Service {
             Err(why) => return refuse(why),
         };
         let table = self.vfs.exports();
-        let volume = match self.vfs.admit(&table, handle, &conn.session(&credential)) {
+        let mut session = conn.session(&credential);
+        if is_nfs4(&call) {
+            session.protocol = Protocol::Nfsv4;
+        }
+        let volume = match self.vfs.admit(&table, handle, &session) {
             Ok(admitted) => admitted.volume(),
+            // The session's own refusal would take the whole request: the client sends less, or asks by GETATTR.
+            Err(_) if is_nfs4(&call) => return refuse(Refusal::SystemErr),
             Err(why) => {
                 let error = match why {
                     Unfinished::Failed(error) => error,
@@ -423,12 +479,8 @@ impl Service {
         bytes: usize,
         now: Arrival,
     ) -> Result<Handled, Box<Suspended>> {
-        match version_of(call.program) {
-            None => return Ok(refuse(call.xid, Refusal::ProgUnavail)),
-            Some(v) if v != call.version => {
-                return Ok(refuse(call.xid, Refusal::ProgMismatch { low: v, high: v }));
-            }
-            Some(_) => {}
+        if let Some(why) = not_served(call) {
+            return Ok(refuse(call.xid, why));
         }
         let mut ticket = None;
         if must_run_once(call) {
@@ -674,7 +726,7 @@ fn refusal(xid: u32, why: Refusal) -> ReplyBuf {
     ReplyBuf::whole(head, None)
 }
 
-fn refuse(xid: u32, why: Refusal) -> Handled {
+pub(crate) fn refuse(xid: u32, why: Refusal) -> Handled {
     Handled::Reply(refusal(xid, why), None)
 }
 

@@ -12,6 +12,7 @@
 use crate::Volume;
 use crate::claims::Style;
 use crate::clients::{Clients, Match};
+use crate::handle::{FileId, Namespace};
 use crate::identity::{Groups, Identity};
 use crate::names::{Names, Wait};
 use std::borrow::Cow;
@@ -173,6 +174,15 @@ impl Export {
     /// The number of its volume.
     pub fn volume(&self) -> VolumeId {
         self.volume.id()
+    }
+
+    /// The root of its volume.
+    pub fn root(&self) -> FileId {
+        FileId {
+            volume: self.volume.id(),
+            ino: self.volume.root(),
+            namespace: Namespace::Live,
+        }
     }
 
     /// All paths that lead to it.
@@ -364,7 +374,7 @@ impl ExportTable {
     }
 
     /// Tells this table from every other.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation
     }
 

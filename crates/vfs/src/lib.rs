@@ -19,6 +19,7 @@ pub mod grace;
 mod handle;
 mod identity;
 pub mod names;
+mod opened;
 mod ops;
 mod passage;
 pub mod pipeline;

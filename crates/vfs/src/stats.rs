@@ -16,7 +16,7 @@ use weir_base::limits::net::MAX_COUNTED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 
 /// Operations that are told apart, of all protocols.
-pub const OPERATIONS: usize = 52;
+pub const OPERATIONS: usize = 128;
 /// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each further one up to twice as
 /// much as the one before, the last everything.
 pub const BUCKETS: usize = 22;

@@ -121,6 +121,19 @@ impl Vfs {
             .key
             .decode(handle)
             .map_err(|BadHandle| Error::BadHandle)?;
+        self.admit_file(table, id, session)
+    }
+
+    /// As [`Vfs::admit`], of a file whose handle was verified before.
+    ///
+    /// # Errors
+    /// `Stale`, `Denied`; suspended likewise.
+    pub fn admit_file<'t, A: Copy>(
+        &'t self,
+        table: &'t ExportTable,
+        id: FileId,
+        session: &Session<'t, A>,
+    ) -> Outcome<Admitted<'t, A>> {
         let (export, rule) = match admission::admit(table, id.volume, session, &self.names) {
             Admission::Yes(export, rule) => (export, rule),
             Admission::Denied => return Err(Error::Denied.into()),

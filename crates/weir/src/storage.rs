@@ -394,7 +394,7 @@ impl Backend for Rpc {
     }
 
     fn answered(&self, conn: &ConnInfo, replies: &mut dyn Iterator<Item = &ReplyBuf>) {
-        let done = replies.filter_map(ReplyBuf::done);
+        let done = replies.flat_map(ReplyBuf::done);
         let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
         self.stats.record(conn.id, conn.peer.ip(), now, done);
     }

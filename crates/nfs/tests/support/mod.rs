@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test binary uses a part of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A test helper fails loudly.
 
+pub mod compound;
 pub mod locker;
 
 use std::net::{IpAddr, SocketAddr};
@@ -304,7 +305,7 @@ impl Server {
             panic!("no reply")
         };
         self.last_lsn.set(lsn);
-        self.last_done.set(reply.done());
+        self.last_done.set(reply.done().next());
         check_framing(&reply);
         R(reply.message(), 0)
     }

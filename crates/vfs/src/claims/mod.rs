@@ -606,6 +606,13 @@ impl Claims {
         self.ledger.clients_at(service, address)
     }
 
+    /// Whether an owner has anything in a file.
+    pub fn has_in(&self, file: FileId, owner: &Owner) -> bool {
+        let shard = self.shard(file);
+        let holder = shard.get(&file).and_then(|f| f.holder(owner));
+        holder.is_some_and(|holder| !holder.idle())
+    }
+
     /// Whether a client has anything in the table.
     pub fn has(&self, client: &Client) -> bool {
         self.ledger.has(client)

@@ -28,6 +28,22 @@ impl Volume {
     /// `Invalid` or `IsDir` for what is no regular file, `Invalid` for no bytes at all; `FileTooBig`; `NoSpace` (for the
     /// edges), `ReadOnly`, `Stale`, `Io`.
     pub fn punch(&self, cx: &mut Cx, ino: Ino, off: u64, len: u64) -> Result<Done<Change>, Stop> {
+        self.punch_if(cx, ino, off, len, || Ok(()))
+    }
+
+    /// As [`Volume::punch`], if that is allowed at the moment at which it is done: asked under the file's lock. It must not wait
+    /// for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn punch_if<E: From<Stop> + From<FsError>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        off: u64,
+        len: u64,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Change>, E> {
         self.writable()?;
         let end = off
             .checked_add(len)
@@ -66,6 +82,7 @@ impl Volume {
                 edges.extend(self.zeroed(cx, ino, st, (off.max(tail * BLOCK), end))?);
             }
         }
+        allowed()?;
         let mut edits = Edits::new(self.id, 2 * InodeRec::LEN);
         if first < behind {
             edits.punch(ino, first, behind - first);

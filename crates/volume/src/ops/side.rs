@@ -146,6 +146,23 @@ impl Volume {
         value: Option<&[u8]>,
         how: SetHow,
     ) -> Result<Done<Change>, Stop> {
+        self.set_xattr_if(cx, ino, name, value, how, || Ok(()))
+    }
+
+    /// As [`Volume::set_xattr`], if that is allowed at the moment at which it is done: asked under the file's lock. It must not
+    /// wait for anything.
+    ///
+    /// # Errors
+    /// Also what `allowed` returns.
+    pub fn set_xattr_if<E: From<Stop> + From<FsError>>(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetHow,
+        allowed: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Done<Change>, E> {
         if name.len() > MAX_NAME {
             return Err(FsError::NameTooLong.into());
         }
@@ -175,6 +192,7 @@ impl Volume {
                 places.find(|of| !joined.contains_key(of))
             };
             let of = own.or_else(free).ok_or(FsError::NoSpace)?;
+            allowed()?;
             Ok((of << PIECE_BITS, pieces, flag::XATTRS))
         })
     }
@@ -213,14 +231,14 @@ impl Volume {
 
     /// Puts a value of `kind` in place of what `find` finds: where it begins, the pieces there now, and the flag
     /// that says that there is one.
-    fn set_side(
+    fn set_side<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut Cx,
         ino: Ino,
         kind: u8,
         value: Option<&[u8]>,
-        find: impl FnOnce(&mut Cx, &State) -> Result<(u64, Pieces, u16), Stop>,
-    ) -> Result<Done<Change>, Stop> {
+        find: impl FnOnce(&mut Cx, &State) -> Result<(u64, Pieces, u16), E>,
+    ) -> Result<Done<Change>, E> {
         self.writable()?;
         let bytes = value.map_or(0, <[u8]>::len) as u64;
         let blocks = 4 + bytes.div_ceil(MAX_VALUE as u64);

@@ -1,0 +1,825 @@
+//! The arguments of COMPOUND and of each operation (RFC 8881 §16.2, §18; RFC 7862 §15; RFC 8276 §8.4), decoded in place.
+//!
+//! Operations are decoded one at a time, when the cursor comes to them: one that cannot be decoded is answered BADXDR
+//! after those before it have been carried out (RFC 8881 §16.2.3). Everything borrows from the call; nothing is allocated.
+
+use super::types::{self, Bitmap, MAX_HANDLE, MAX_OPAQUE, SessionId, StateId};
+use crate::xdr::{self, Reader, XdrError};
+use weir_vfs::volume::Stability;
+
+/// Longest tag that is echoed.
+const MAX_TAG: usize = 1024;
+/// Most elements of a list that is of no use to be long.
+const MAX_LIST: u32 = 64;
+
+/// The head of a COMPOUND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The client's word, which the reply repeats.
+    pub tag: &'a [u8],
+    /// The minor version.
+    pub minor: u32,
+    /// How many operations follow.
+    pub count: u32,
+}
+
+impl<'a> Head<'a> {
+    /// Decodes it.
+    pub fn decode(r: &mut Reader<'a>) -> xdr::Result<Head<'a>> {
+        Ok(Head {
+            tag: r.opaque(MAX_TAG)?,
+            minor: r.u32()?,
+            count: r.u32()?,
+        })
+    }
+}
+
+/// `fattr4`: attributes that are to be set or compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attrs<'a> {
+    /// Which.
+    pub mask: Bitmap,
+    /// Their values, in the order of their numbers.
+    pub values: &'a [u8],
+}
+
+fn attrs<'a>(r: &mut Reader<'a>) -> xdr::Result<Attrs<'a>> {
+    Ok(Attrs {
+        mask: Bitmap::decode(r)?,
+        values: r.string()?,
+    })
+}
+
+/// `createtype4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make<'a> {
+    /// A symbolic link to this.
+    Link(&'a [u8]),
+    /// A block device.
+    Block(u32, u32),
+    /// A character device.
+    Char(u32, u32),
+    /// A socket.
+    Socket,
+    /// A named pipe.
+    Fifo,
+    /// A directory.
+    Directory,
+    /// What CREATE does not make.
+    Other(u32),
+}
+
+/// `openflag4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How<'a> {
+    /// The file must exist.
+    NoCreate,
+    /// UNCHECKED4.
+    Unchecked(Attrs<'a>),
+    /// GUARDED4.
+    Guarded(Attrs<'a>),
+    /// EXCLUSIVE4, without attributes.
+    Exclusive([u8; 8]),
+    /// EXCLUSIVE4_1.
+    ExclusiveWith([u8; 8], Attrs<'a>),
+}
+
+/// `open_claim4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim<'a> {
+    /// A name in the current directory.
+    Null(&'a [u8]),
+    /// The current file, as before a restart; with the type of a delegation.
+    Previous(u32),
+    /// A name, under a delegation.
+    DelegateCur(StateId, &'a [u8]),
+    /// A name, as before a restart.
+    DelegatePrev(&'a [u8]),
+    /// The current file.
+    Fh,
+    /// The current file, under a delegation.
+    DelegCurFh(StateId),
+    /// The current file, as before a restart.
+    DelegPrevFh,
+}
+
+/// OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open<'a> {
+    /// `share_access` with the wishes for a delegation.
+    pub access: u32,
+    /// `share_deny`.
+    pub deny: u32,
+    /// The open owner. Its client id is the session's.
+    pub owner: &'a [u8],
+    /// Whether and how it is created.
+    pub how: How<'a>,
+    /// What.
+    pub claim: Claim<'a>,
+}
+
+/// `locker4` (§18.10.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locker<'a> {
+    /// The owner's first lock of the file: by the open's stateid.
+    New {
+        /// The open.
+        open: StateId,
+        /// The lock owner.
+        owner: &'a [u8],
+    },
+    /// Under the lock's own stateid.
+    Known(StateId),
+}
+
+/// The range and the kind of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// `nfs_lock_type4`: READ_LT, WRITE_LT, READW_LT, WRITEW_LT.
+    pub kind: u32,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; all ones: to the end of the file.
+    pub length: u64,
+}
+
+/// `channel_attrs4` (§18.36.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channel {
+    /// Bytes of padding before the data of a WRITE.
+    pub header_pad: u32,
+    /// Most bytes of a request.
+    pub max_request: u32,
+    /// Most bytes of a reply.
+    pub max_response: u32,
+    /// Most bytes of a reply that is kept.
+    pub max_cached: u32,
+    /// Most operations of a COMPOUND.
+    pub max_operations: u32,
+    /// Slots.
+    pub max_requests: u32,
+}
+
+fn channel(r: &mut Reader<'_>) -> xdr::Result<Channel> {
+    let channel = Channel {
+        header_pad: r.u32()?,
+        max_request: r.u32()?,
+        max_response: r.u32()?,
+        max_cached: r.u32()?,
+        max_operations: r.u32()?,
+        max_requests: r.u32()?,
+    };
+    match r.u32()? {
+        0 => {}
+        1 => {
+            r.u32()?;
+        }
+        _ => return Err(XdrError::TooLong),
+    }
+    Ok(channel)
+}
+
+/// EXCHANGE_ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeId<'a> {
+    /// Which run of the client.
+    pub verifier: [u8; 8],
+    /// Which client.
+    pub owner: &'a [u8],
+    /// `eia_flags`.
+    pub flags: u32,
+    /// `state_protect_how4`: SP4_NONE, SP4_MACH_CRED, SP4_SSV.
+    pub protect: u32,
+}
+
+/// CREATE_SESSION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateSession {
+    /// Whose.
+    pub client: u64,
+    /// The client's count of sessions.
+    pub sequence: u32,
+    /// `csa_flags`.
+    pub flags: u32,
+    /// The fore channel, as asked for.
+    pub fore: Channel,
+    /// The back channel, likewise.
+    pub back: Channel,
+    /// Program number of callbacks.
+    pub program: u32,
+}
+
+/// SEQUENCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// The session.
+    pub session: SessionId,
+    /// The slot's count.
+    pub sequence: u32,
+    /// The slot.
+    pub slot: u32,
+    /// The highest slot in use.
+    pub highest: u32,
+    /// Whether the reply is to be kept.
+    pub cache: bool,
+}
+
+/// WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// Under which open.
+    pub state: StateId,
+    /// First byte.
+    pub offset: u64,
+    /// How durable.
+    pub stable: Stability,
+    /// The data.
+    pub data: &'a [u8],
+}
+
+/// A range of bytes under a stateid: READ, READ_PLUS, ALLOCATE, DEALLOCATE, IO_ADVISE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    /// Under which open.
+    pub state: StateId,
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// READDIR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadDir {
+    /// After which entry.
+    pub cookie: u64,
+    /// The verifier that came with it.
+    pub verifier: [u8; 8],
+    /// Bytes of names and cookies; a hint.
+    pub dircount: u32,
+    /// Bytes of the result.
+    pub maxcount: u32,
+    /// Attributes of each entry.
+    pub mask: Bitmap,
+}
+
+/// COPY within the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// The open of the source, the saved file.
+    pub from: StateId,
+    /// The open of the destination, the current file.
+    pub to: StateId,
+    /// First byte in the source.
+    pub from_offset: u64,
+    /// First byte in the destination.
+    pub to_offset: u64,
+    /// How many; 0: to the end.
+    pub count: u64,
+    /// Whether it must be in order.
+    pub consecutive: bool,
+    /// Whether it must be done before the reply.
+    pub synchronous: bool,
+    /// Whether source servers are named.
+    pub between_servers: bool,
+}
+
+/// A list of stateids as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateIds<'a>(&'a [u8]);
+
+impl<'a> StateIds<'a> {
+    fn decode(r: &mut Reader<'a>) -> xdr::Result<StateIds<'a>> {
+        let count = r.u32()? as usize;
+        let bytes = count.checked_mul(16).ok_or(XdrError::TooLong)?;
+        let list = r.rest().get(..bytes).ok_or(XdrError::Truncated)?;
+        for _ in 0..count {
+            StateId::decode(r)?;
+        }
+        Ok(StateIds(list))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = StateId> + use<'a> {
+        let mut r = Reader::new(self.0);
+        std::iter::from_fn(move || StateId::decode(&mut r).ok())
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len() / 16
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// An operation with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are the protocol's.
+pub enum Args<'a> {
+    Access(u32),
+    Close(StateId),
+    Commit(u64, u32),
+    Create {
+        make: Make<'a>,
+        name: &'a [u8],
+        attrs: Attrs<'a>,
+    },
+    DelegPurge,
+    DelegReturn(StateId),
+    GetAttr(Bitmap),
+    GetFh,
+    Link(&'a [u8]),
+    Lock {
+        range: Range,
+        reclaim: bool,
+        locker: Locker<'a>,
+    },
+    LockT {
+        range: Range,
+        owner: &'a [u8],
+    },
+    LockU {
+        range: Range,
+        state: StateId,
+    },
+    Lookup(&'a [u8]),
+    LookupP,
+    NVerify(Attrs<'a>),
+    Open(Open<'a>),
+    OpenDowngrade {
+        state: StateId,
+        access: u32,
+        deny: u32,
+    },
+    PutFh(&'a [u8]),
+    PutPubFh,
+    PutRootFh,
+    Read(Bytes),
+    ReadDir(ReadDir),
+    ReadLink,
+    Remove(&'a [u8]),
+    Rename(&'a [u8], &'a [u8]),
+    RestoreFh,
+    SaveFh,
+    SecInfo(&'a [u8]),
+    SetAttr(StateId, Attrs<'a>),
+    Verify(Attrs<'a>),
+    Write(Write<'a>),
+    BackChannelCtl(u32),
+    BindConn {
+        session: SessionId,
+        direction: u32,
+    },
+    ExchangeId(ExchangeId<'a>),
+    CreateSession(CreateSession),
+    DestroySession(SessionId),
+    FreeStateId(StateId),
+    SecInfoNoName(u32),
+    Sequence(Sequence),
+    TestStateId(StateIds<'a>),
+    DestroyClientId(u64),
+    ReclaimComplete(bool),
+    Allocate(Bytes),
+    Copy(Copy),
+    Deallocate(Bytes),
+    IoAdvise(Bytes, Bitmap),
+    ReadPlus(Bytes),
+    Seek {
+        state: StateId,
+        offset: u64,
+        what: u32,
+    },
+    GetXattr(&'a [u8]),
+    SetXattr {
+        how: u32,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    ListXattrs {
+        cookie: u64,
+        maxcount: u32,
+    },
+    RemoveXattr(&'a [u8]),
+    /// Known and not served.
+    NotServed,
+    /// Not an operation of the minor version.
+    Illegal,
+}
+
+/// Number of SEQUENCE.
+pub const SEQUENCE: u32 = 53;
+/// Number of PUTFH.
+const PUTFH: u32 = 22;
+/// Number of WRITE.
+const WRITE: u32 = 38;
+/// Number of SETXATTR.
+const SETXATTR: u32 = 73;
+/// What an unknown operation is answered as (§16.2.3).
+pub const OP_ILLEGAL: u32 = 10044;
+
+/// The last operation of a minor version.
+const fn last(minor: u32) -> u32 {
+    match minor {
+        1 => 58,
+        _ => 75,
+    }
+}
+
+/// Decodes the arguments of `operation`, which `r` stands behind the number of.
+///
+/// # Errors
+/// BADXDR.
+pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
+    if operation < 3 || operation > last(minor) {
+        return Ok(Args::Illegal);
+    }
+    Ok(match operation {
+        3 => Args::Access(r.u32()?),
+        4 => {
+            r.u32()?;
+            Args::Close(StateId::decode(r)?)
+        }
+        5 => Args::Commit(r.u64()?, r.u32()?),
+        6 => Args::Create {
+            make: make(r)?,
+            name: r.string()?,
+            attrs: attrs(r)?,
+        },
+        7 => {
+            r.u64()?;
+            Args::DelegPurge
+        }
+        8 => Args::DelegReturn(StateId::decode(r)?),
+        9 => Args::GetAttr(Bitmap::decode(r)?),
+        10 => Args::GetFh,
+        11 => Args::Link(r.string()?),
+        12 => lock(r)?,
+        13 => {
+            let range = range(r)?;
+            r.u64()?;
+            Args::LockT {
+                range,
+                owner: r.opaque(MAX_OPAQUE)?,
+            }
+        }
+        14 => locku(r)?,
+        15 => Args::Lookup(r.string()?),
+        16 => Args::LookupP,
+        17 => Args::NVerify(attrs(r)?),
+        18 => Args::Open(open(r)?),
+        21 => {
+            let state = StateId::decode(r)?;
+            r.u32()?;
+            Args::OpenDowngrade {
+                state,
+                access: r.u32()?,
+                deny: r.u32()?,
+            }
+        }
+        PUTFH => Args::PutFh(r.opaque(MAX_HANDLE)?),
+        23 => Args::PutPubFh,
+        24 => Args::PutRootFh,
+        25 => Args::Read(Bytes {
+            state: StateId::decode(r)?,
+            offset: r.u64()?,
+            count: r.u32()?.into(),
+        }),
+        26 => Args::ReadDir(ReadDir {
+            cookie: r.u64()?,
+            verifier: r.fixed()?,
+            dircount: r.u32()?,
+            maxcount: r.u32()?,
+            mask: Bitmap::decode(r)?,
+        }),
+        27 => Args::ReadLink,
+        28 => Args::Remove(r.string()?),
+        29 => Args::Rename(r.string()?, r.string()?),
+        31 => Args::RestoreFh,
+        32 => Args::SaveFh,
+        33 => Args::SecInfo(r.string()?),
+        34 => Args::SetAttr(StateId::decode(r)?, attrs(r)?),
+        37 => Args::Verify(attrs(r)?),
+        WRITE => {
+            let (state, offset, stable) = write_head(r)?;
+            Args::Write(Write {
+                state,
+                offset,
+                stable,
+                data: r.string()?,
+            })
+        }
+        40 => {
+            let program = r.u32()?;
+            security(r)?;
+            Args::BackChannelCtl(program)
+        }
+        41 => {
+            let (session, direction) = (r.fixed()?, r.u32()?);
+            r.bool()?;
+            Args::BindConn { session, direction }
+        }
+        42 => Args::ExchangeId(exchange_id(r)?),
+        43 => {
+            let args = CreateSession {
+                client: r.u64()?,
+                sequence: r.u32()?,
+                flags: r.u32()?,
+                fore: channel(r)?,
+                back: channel(r)?,
+                program: r.u32()?,
+            };
+            security(r)?;
+            Args::CreateSession(args)
+        }
+        44 => Args::DestroySession(r.fixed()?),
+        45 => Args::FreeStateId(StateId::decode(r)?),
+        52 => Args::SecInfoNoName(r.u32()?),
+        SEQUENCE => Args::Sequence(Sequence {
+            session: r.fixed()?,
+            sequence: r.u32()?,
+            slot: r.u32()?,
+            highest: r.u32()?,
+            cache: r.bool()?,
+        }),
+        55 => Args::TestStateId(StateIds::decode(r)?),
+        57 => Args::DestroyClientId(r.u64()?),
+        58 => Args::ReclaimComplete(r.bool()?),
+        59 => Args::Allocate(bytes(r)?),
+        60 => Args::Copy(copy(r)?),
+        62 => Args::Deallocate(bytes(r)?),
+        63 => Args::IoAdvise(bytes(r)?, Bitmap::decode(r)?),
+        68 => Args::ReadPlus(Bytes {
+            state: StateId::decode(r)?,
+            offset: r.u64()?,
+            count: r.u32()?.into(),
+        }),
+        69 => Args::Seek {
+            state: StateId::decode(r)?,
+            offset: r.u64()?,
+            what: r.u32()?,
+        },
+        72 => Args::GetXattr(r.string()?),
+        SETXATTR => Args::SetXattr {
+            how: r.u32()?,
+            name: r.string()?,
+            value: r.string()?,
+        },
+        74 => Args::ListXattrs {
+            cookie: r.u64()?,
+            maxcount: r.u32()?,
+        },
+        75 => Args::RemoveXattr(r.string()?),
+        _ => Args::NotServed,
+    })
+}
+
+fn bytes(r: &mut Reader<'_>) -> xdr::Result<Bytes> {
+    Ok(Bytes {
+        state: StateId::decode(r)?,
+        offset: r.u64()?,
+        count: r.u64()?,
+    })
+}
+
+fn write_head(r: &mut Reader<'_>) -> xdr::Result<(StateId, u64, Stability)> {
+    let (state, offset) = (StateId::decode(r)?, r.u64()?);
+    let stable = match r.u32()? {
+        0 => Stability::Unstable,
+        1 => Stability::DataSync,
+        2 => Stability::FileSync,
+        _ => return Err(XdrError::BadValue),
+    };
+    Ok((state, offset, stable))
+}
+
+fn make<'a>(r: &mut Reader<'a>) -> xdr::Result<Make<'a>> {
+    Ok(match r.u32()? {
+        2 => Make::Directory,
+        3 => Make::Block(r.u32()?, r.u32()?),
+        4 => Make::Char(r.u32()?, r.u32()?),
+        5 => Make::Link(r.string()?),
+        6 => Make::Socket,
+        7 => Make::Fifo,
+        other @ (1 | 8 | 9) => Make::Other(other),
+        _ => return Err(XdrError::BadValue),
+    })
+}
+
+fn range(r: &mut Reader<'_>) -> xdr::Result<Range> {
+    let kind = kind(r)?;
+    Ok(Range {
+        kind,
+        offset: r.u64()?,
+        length: r.u64()?,
+    })
+}
+
+fn kind(r: &mut Reader<'_>) -> xdr::Result<u32> {
+    match r.u32()? {
+        kind @ 1..=4 => Ok(kind),
+        _ => Err(XdrError::BadValue),
+    }
+}
+
+fn lock<'a>(r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
+    let kind = kind(r)?;
+    let reclaim = r.bool()?;
+    let range = Range {
+        kind,
+        offset: r.u64()?,
+        length: r.u64()?,
+    };
+    let locker = match r.bool()? {
+        true => {
+            r.u32()?;
+            let open = StateId::decode(r)?;
+            r.u32()?;
+            r.u64()?;
+            Locker::New {
+                open,
+                owner: r.opaque(MAX_OPAQUE)?,
+            }
+        }
+        false => {
+            let state = StateId::decode(r)?;
+            r.u32()?;
+            Locker::Known(state)
+        }
+    };
+    Ok(Args::Lock {
+        range,
+        reclaim,
+        locker,
+    })
+}
+
+fn locku<'a>(r: &mut Reader<'a>) -> xdr::Result<Args<'a>> {
+    let kind = kind(r)?;
+    r.u32()?;
+    let state = StateId::decode(r)?;
+    let range = Range {
+        kind,
+        offset: r.u64()?,
+        length: r.u64()?,
+    };
+    Ok(Args::LockU { range, state })
+}
+
+fn open<'a>(r: &mut Reader<'a>) -> xdr::Result<Open<'a>> {
+    r.u32()?;
+    let (access, deny) = (r.u32()?, r.u32()?);
+    r.u64()?;
+    let owner = r.opaque(MAX_OPAQUE)?;
+    let how = match r.u32()? {
+        0 => How::NoCreate,
+        1 => match r.u32()? {
+            0 => How::Unchecked(attrs(r)?),
+            1 => How::Guarded(attrs(r)?),
+            2 => How::Exclusive(r.fixed()?),
+            3 => How::ExclusiveWith(r.fixed()?, attrs(r)?),
+            _ => return Err(XdrError::BadValue),
+        },
+        _ => return Err(XdrError::BadValue),
+    };
+    let claim = match r.u32()? {
+        0 => Claim::Null(r.string()?),
+        1 => Claim::Previous(r.u32()?),
+        2 => Claim::DelegateCur(StateId::decode(r)?, r.string()?),
+        3 => Claim::DelegatePrev(r.string()?),
+        4 => Claim::Fh,
+        5 => Claim::DelegCurFh(StateId::decode(r)?),
+        6 => Claim::DelegPrevFh,
+        _ => return Err(XdrError::BadValue),
+    };
+    Ok(Open {
+        access,
+        deny,
+        owner,
+        how,
+        claim,
+    })
+}
+
+/// `callback_sec_parms4`, any number: callbacks are sent with AUTH_NONE.
+fn security(r: &mut Reader<'_>) -> xdr::Result<()> {
+    let count = r.u32()?;
+    if count > MAX_LIST {
+        return Err(XdrError::TooLong);
+    }
+    for _ in 0..count {
+        match r.u32()? {
+            0 => {}
+            1 => {
+                r.u32()?;
+                r.opaque(255)?;
+                r.u32()?;
+                r.u32()?;
+                let groups = r.u32()?;
+                if groups > 16 {
+                    return Err(XdrError::TooLong);
+                }
+                for _ in 0..groups {
+                    r.u32()?;
+                }
+            }
+            6 => {
+                r.u32()?;
+                r.string()?;
+                r.string()?;
+            }
+            _ => return Err(XdrError::BadValue),
+        }
+    }
+    Ok(())
+}
+
+fn exchange_id<'a>(r: &mut Reader<'a>) -> xdr::Result<ExchangeId<'a>> {
+    let verifier = r.fixed()?;
+    let owner = r.opaque(MAX_OPAQUE)?;
+    let flags = r.u32()?;
+    let protect = r.u32()?;
+    match protect {
+        0 => {}
+        1 => {
+            Bitmap::decode(r)?;
+            Bitmap::decode(r)?;
+        }
+        2 => {
+            Bitmap::decode(r)?;
+            Bitmap::decode(r)?;
+            for _ in 0..2 {
+                let count = r.u32()?;
+                if count > MAX_LIST {
+                    return Err(XdrError::TooLong);
+                }
+                for _ in 0..count {
+                    r.string()?;
+                }
+            }
+            r.u32()?;
+            r.u32()?;
+        }
+        _ => return Err(XdrError::BadValue),
+    }
+    match r.u32()? {
+        0 => {}
+        1 => {
+            r.string()?;
+            r.string()?;
+            types::time(r)?;
+        }
+        _ => return Err(XdrError::TooLong),
+    }
+    Ok(ExchangeId {
+        verifier,
+        owner,
+        flags,
+        protect,
+    })
+}
+
+fn copy(r: &mut Reader<'_>) -> xdr::Result<Copy> {
+    let (from, to) = (StateId::decode(r)?, StateId::decode(r)?);
+    let (from_offset, to_offset, count) = (r.u64()?, r.u64()?, r.u64()?);
+    let (consecutive, synchronous) = (r.bool()?, r.bool()?);
+    let between_servers = r.u32()? > 0;
+    Ok(Copy {
+        from,
+        to,
+        from_offset,
+        to_offset,
+        count,
+        consecutive,
+        synchronous,
+        between_servers,
+    })
+}
+
+/// What the head of a long COMPOUND shows of it: the session that it belongs to, and the handle of the file that is to be
+/// written. `None` if it is none that may be long: WRITE or SETXATTR on a file after SEQUENCE.
+pub fn long(args: &[u8]) -> Option<(SessionId, &[u8])> {
+    let mut r = Reader::new(args);
+    let head = Head::decode(&mut r).ok()?;
+    let (mut session, mut file) = (None, None);
+    for _ in 0..head.count {
+        let operation = r.u32().ok()?;
+        if matches!(operation, WRITE | SETXATTR) {
+            return Some((session?, file?));
+        }
+        match decode(head.minor, operation, &mut r).ok()? {
+            Args::Sequence(sequence) => session = Some(sequence.session),
+            Args::PutFh(handle) => file = Some(handle),
+            Args::Illegal | Args::NotServed => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

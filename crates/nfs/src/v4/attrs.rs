@@ -1,0 +1,424 @@
+//! Attributes (RFC 8881 §5, RFC 7862 §12.2, RFC 8275, RFC 8276 §8.3): which there are, how they are sent, how they are set.
+//!
+//! Owners are numbers in decimal, as clients send and expect them under AUTH_SYS (RFC 7530 §5.9). Every object has the same
+//! attributes, those of the pseudo file system too: clients take what a root supports for what all below it does.
+
+use super::args::Attrs;
+use super::status::Status;
+use super::types::{self, Bitmap};
+use crate::xdr::{Put, Reader};
+use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
+use weir_vfs::grace::LEASE;
+use weir_vfs::volume::{Attr, FileKind, SetAttr, SetTime, StatFs};
+
+const SUPPORTED_ATTRS: u32 = 0;
+const TYPE: u32 = 1;
+const FH_EXPIRE_TYPE: u32 = 2;
+const CHANGE: u32 = 3;
+/// The length of a file.
+pub const SIZE: u32 = 4;
+const LINK_SUPPORT: u32 = 5;
+const SYMLINK_SUPPORT: u32 = 6;
+const NAMED_ATTR: u32 = 7;
+const FSID: u32 = 8;
+const UNIQUE_HANDLES: u32 = 9;
+const LEASE_TIME: u32 = 10;
+/// Whether an entry's attributes could be read.
+pub const RDATTR_ERROR: u32 = 11;
+const ACLSUPPORT: u32 = 13;
+const CANSETTIME: u32 = 15;
+const CASE_INSENSITIVE: u32 = 16;
+const CASE_PRESERVING: u32 = 17;
+const CHOWN_RESTRICTED: u32 = 18;
+const FILEHANDLE: u32 = 19;
+const FILEID: u32 = 20;
+const FILES_AVAIL: u32 = 21;
+const FILES_FREE: u32 = 22;
+const FILES_TOTAL: u32 = 23;
+const FS_LOCATIONS: u32 = 24;
+const HOMOGENEOUS: u32 = 26;
+const MAXFILESIZE: u32 = 27;
+const MAXLINK: u32 = 28;
+const MAXNAME: u32 = 29;
+const MAXREAD: u32 = 30;
+const MAXWRITE: u32 = 31;
+const MODE: u32 = 33;
+const NO_TRUNC: u32 = 34;
+const NUMLINKS: u32 = 35;
+const OWNER: u32 = 36;
+const OWNER_GROUP: u32 = 37;
+const RAWDEV: u32 = 41;
+const SPACE_AVAIL: u32 = 42;
+const SPACE_FREE: u32 = 43;
+const SPACE_TOTAL: u32 = 44;
+const SPACE_USED: u32 = 45;
+const TIME_ACCESS: u32 = 47;
+const TIME_ACCESS_SET: u32 = 48;
+const TIME_CREATE: u32 = 50;
+const TIME_DELTA: u32 = 51;
+const TIME_METADATA: u32 = 52;
+const TIME_MODIFY: u32 = 53;
+const TIME_MODIFY_SET: u32 = 54;
+const MOUNTED_ON_FILEID: u32 = 55;
+const MODE_SET_MASKED: u32 = 74;
+const SUPPATTR_EXCLCREAT: u32 = 75;
+const CHANGE_ATTR_TYPE: u32 = 79;
+const MODE_UMASK: u32 = 81;
+const XATTR_SUPPORT: u32 = 82;
+
+/// Those of minor version 1.
+const OF_1: Bitmap = Bitmap::of(&[
+    SUPPORTED_ATTRS,
+    TYPE,
+    FH_EXPIRE_TYPE,
+    CHANGE,
+    SIZE,
+    LINK_SUPPORT,
+    SYMLINK_SUPPORT,
+    NAMED_ATTR,
+    FSID,
+    UNIQUE_HANDLES,
+    LEASE_TIME,
+    RDATTR_ERROR,
+    ACLSUPPORT,
+    CANSETTIME,
+    CASE_INSENSITIVE,
+    CASE_PRESERVING,
+    CHOWN_RESTRICTED,
+    FILEHANDLE,
+    FILEID,
+    FILES_AVAIL,
+    FILES_FREE,
+    FILES_TOTAL,
+    FS_LOCATIONS,
+    HOMOGENEOUS,
+    MAXFILESIZE,
+    MAXLINK,
+    MAXNAME,
+    MAXREAD,
+    MAXWRITE,
+    MODE,
+    NO_TRUNC,
+    NUMLINKS,
+    OWNER,
+    OWNER_GROUP,
+    RAWDEV,
+    SPACE_AVAIL,
+    SPACE_FREE,
+    SPACE_TOTAL,
+    SPACE_USED,
+    TIME_ACCESS,
+    TIME_ACCESS_SET,
+    TIME_CREATE,
+    TIME_DELTA,
+    TIME_METADATA,
+    TIME_MODIFY,
+    TIME_MODIFY_SET,
+    MOUNTED_ON_FILEID,
+    MODE_SET_MASKED,
+    SUPPATTR_EXCLCREAT,
+]);
+/// Those that minor version 2 adds.
+const OF_2: [u32; 3] = [CHANGE_ATTR_TYPE, MODE_UMASK, XATTR_SUPPORT];
+/// Those that can only be set.
+const WRITE_ONLY: Bitmap = Bitmap::of(&[
+    TIME_ACCESS_SET,
+    TIME_MODIFY_SET,
+    MODE_SET_MASKED,
+    MODE_UMASK,
+]);
+/// Those that can be set.
+const SETTABLE: Bitmap = Bitmap::of(&[
+    SIZE,
+    MODE,
+    OWNER,
+    OWNER_GROUP,
+    TIME_ACCESS_SET,
+    TIME_CREATE,
+    TIME_MODIFY_SET,
+    MODE_SET_MASKED,
+    MODE_UMASK,
+]);
+/// Those for which the volume has to be asked.
+const OF_VOLUME: Bitmap = Bitmap::of(&[
+    FILES_AVAIL,
+    FILES_FREE,
+    FILES_TOTAL,
+    SPACE_AVAIL,
+    SPACE_FREE,
+    SPACE_TOTAL,
+]);
+
+/// All attributes of a minor version.
+pub fn supported(minor: u32) -> Bitmap {
+    let mut all = OF_1;
+    if minor >= 2 {
+        OF_2.into_iter().for_each(|a| all.set(a));
+    }
+    all
+}
+
+/// Whether the volume's space and inodes are asked for.
+pub fn wants_volume(mask: &Bitmap) -> bool {
+    mask.any(&OF_VOLUME)
+}
+
+/// Whether some of `mask` can only be set.
+pub fn write_only(mask: &Bitmap) -> bool {
+    mask.any(&WRITE_ONLY)
+}
+
+/// An object whose attributes are sent.
+pub struct Object<'a> {
+    /// The minor version.
+    pub minor: u32,
+    /// What the volume says of it.
+    pub attr: &'a Attr,
+    /// Its handle.
+    pub handle: &'a [u8],
+    /// The number of the directory that it covers, if it is the root of an export.
+    pub covers: Option<u64>,
+    /// Space and inodes of its volume, if they are asked for.
+    pub space: Option<StatFs>,
+}
+
+impl Object<'_> {
+    /// Appends a `fattr4` with those of `mask` that there are.
+    pub fn put(&self, mask: &Bitmap, out: &mut Vec<u8>) {
+        let mask = mask.and(&supported(self.minor));
+        mask.put(out);
+        let start = out.len();
+        out.put_u32(0);
+        self.put_values(&mask, out);
+        let len = (out.len() - start - 4) as u32;
+        if let Some(place) = out.get_mut(start..start + 4) {
+            place.copy_from_slice(&len.to_be_bytes());
+        }
+    }
+
+    /// Appends the values alone. `mask` has nothing that is not there.
+    pub fn put_values(&self, mask: &Bitmap, out: &mut Vec<u8>) {
+        let a = self.attr;
+        let space = self.space.unwrap_or(StatFs {
+            total: 0,
+            free: 0,
+            available: 0,
+            files: 0,
+            files_free: 0,
+        });
+        for number in mask.iter() {
+            match number {
+                SUPPORTED_ATTRS => supported(self.minor).put(out),
+                TYPE => out.put_u32(kind(a.kind)),
+                FH_EXPIRE_TYPE | RDATTR_ERROR | ACLSUPPORT => out.put_u32(0),
+                CHANGE => out.put_u64(a.change),
+                SIZE => out.put_u64(a.size),
+                LINK_SUPPORT | SYMLINK_SUPPORT | UNIQUE_HANDLES | CANSETTIME | CASE_PRESERVING
+                | CHOWN_RESTRICTED | HOMOGENEOUS | NO_TRUNC | XATTR_SUPPORT => out.put_bool(true),
+                NAMED_ATTR | CASE_INSENSITIVE => out.put_bool(false),
+                FSID => {
+                    out.put_u64(a.fsid);
+                    out.put_u64(0);
+                }
+                LEASE_TIME => out.put_u32(LEASE.as_secs() as u32),
+                FILEHANDLE => out.put_opaque(self.handle),
+                FILEID => out.put_u64(a.ino.0),
+                FILES_AVAIL | FILES_FREE => out.put_u64(space.files_free),
+                FILES_TOTAL => out.put_u64(space.files),
+                // No path, no locations.
+                FS_LOCATIONS => out.put_u64(0),
+                MAXFILESIZE => out.put_u64(MAX_FILE_SIZE),
+                MAXLINK => out.put_u32(MAX_LINKS),
+                MAXNAME => out.put_u32(MAX_NAME as u32),
+                MAXREAD | MAXWRITE => out.put_u64(MAX_IO as u64),
+                MODE => out.put_u32(a.mode & 0o7777),
+                NUMLINKS => out.put_u32(a.nlink),
+                OWNER => put_number(out, a.uid),
+                OWNER_GROUP => put_number(out, a.gid),
+                RAWDEV => {
+                    out.put_u32(a.rdev.0);
+                    out.put_u32(a.rdev.1);
+                }
+                SPACE_AVAIL => out.put_u64(space.available),
+                SPACE_FREE => out.put_u64(space.free),
+                SPACE_TOTAL => out.put_u64(space.total),
+                SPACE_USED => out.put_u64(a.used),
+                TIME_ACCESS => types::put_time(out, a.atime),
+                TIME_CREATE => types::put_time(out, a.btime),
+                // Times have nanoseconds.
+                TIME_DELTA => {
+                    out.put_u64(0);
+                    out.put_u32(1);
+                }
+                TIME_METADATA => types::put_time(out, a.ctime),
+                TIME_MODIFY => types::put_time(out, a.mtime),
+                MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
+                SUPPATTR_EXCLCREAT => SETTABLE.and(&supported(self.minor)).put(out),
+                // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
+                CHANGE_ATTR_TYPE => out.put_u32(0),
+                // Those that can only be set are refused before.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The number of a user or group, in decimal.
+fn put_number(out: &mut Vec<u8>, mut number: u32) {
+    let mut digits = [0u8; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.put_opaque(digits.get(at..).unwrap_or_default());
+}
+
+/// `nfs_ftype4`.
+fn kind(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::Block => 3,
+        FileKind::Char => 4,
+        FileKind::Symlink => 5,
+        FileKind::Socket => 6,
+        FileKind::Fifo => 7,
+    }
+}
+
+/// The attributes of an entry that cannot be read: the error, if it is asked for.
+pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
+    let error = Bitmap::of(&[RDATTR_ERROR]);
+    let sent = mask.and(&error);
+    sent.put(out);
+    match sent.is_empty() {
+        true => out.put_u32(0),
+        false => {
+            out.put_u32(4);
+            out.put_u32(Status::Io as u32);
+        }
+    }
+}
+
+/// What is to be set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct New {
+    /// All but what depends on what there is.
+    pub set: SetAttr,
+    /// MODE_SET_MASKED: these bits of the mode.
+    pub masked: Option<(u32, u32)>,
+    /// Which they are.
+    pub mask: Bitmap,
+}
+
+impl New {
+    /// Decodes what is to be set.
+    ///
+    /// # Errors
+    /// INVAL for what cannot be set, ATTRNOTSUPP, BADXDR, BADOWNER.
+    pub fn decode(minor: u32, attrs: &Attrs<'_>) -> Result<New, Status> {
+        let mask = attrs.mask;
+        if !mask.within(&supported(minor)) {
+            return Err(Status::AttrNotSupp);
+        }
+        if !mask.within(&SETTABLE) || (mask.has(MODE) && mask.has(MODE_UMASK)) {
+            return Err(Status::Inval);
+        }
+        let mut r = Reader::new(attrs.values);
+        let mut new = New {
+            mask,
+            ..New::default()
+        };
+        let set = &mut new.set;
+        let xdr = |_| Status::BadXdr;
+        if mask.has(SIZE) {
+            set.size = Some(r.u64().map_err(xdr)?);
+        }
+        if mask.has(MODE) {
+            set.mode = Some(mode(r.u32().map_err(xdr)?)?);
+        }
+        if mask.has(OWNER) {
+            set.uid = Some(owner(r.string().map_err(xdr)?)?);
+        }
+        if mask.has(OWNER_GROUP) {
+            set.gid = Some(owner(r.string().map_err(xdr)?)?);
+        }
+        if mask.has(TIME_ACCESS_SET) {
+            set.atime = set_time(&mut r)?;
+        }
+        if mask.has(TIME_CREATE) {
+            set.btime = Some(valid(types::time(&mut r).map_err(xdr)?)?);
+        }
+        if mask.has(TIME_MODIFY_SET) {
+            set.mtime = set_time(&mut r)?;
+        }
+        if mask.has(MODE_SET_MASKED) {
+            let (value, bits) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
+            new.masked = Some((mode(value)?, mode(bits)?));
+        }
+        if mask.has(MODE_UMASK) {
+            let (value, umask) = (r.u32().map_err(xdr)?, r.u32().map_err(xdr)?);
+            new.set.mode = Some(mode(value)? & !(umask & 0o777));
+        }
+        match r.rest().is_empty() {
+            true => Ok(new),
+            false => Err(Status::BadXdr),
+        }
+    }
+
+    /// Whether the mode that there is has to be known.
+    pub fn needs_mode(&self) -> bool {
+        self.masked.is_some()
+    }
+
+    /// What is set of an object with the mode `old`.
+    pub fn over(&self, old: u32) -> SetAttr {
+        let masked = self.masked.map(|(value, bits)| old & !bits | value & bits);
+        SetAttr {
+            mode: self.set.mode.or(masked),
+            ..self.set
+        }
+    }
+}
+
+fn mode(mode: u32) -> Result<u32, Status> {
+    match mode & !0o7777 {
+        0 => Ok(mode),
+        _ => Err(Status::Inval),
+    }
+}
+
+fn valid(t: weir_base::Time) -> Result<weir_base::Time, Status> {
+    match t.nanos {
+        0..1_000_000_000 => Ok(t),
+        _ => Err(Status::Inval),
+    }
+}
+
+fn set_time(r: &mut Reader<'_>) -> Result<SetTime, Status> {
+    let xdr = |_| Status::BadXdr;
+    match r.u32().map_err(xdr)? {
+        0 => Ok(SetTime::Server),
+        1 => Ok(SetTime::Client(valid(types::time(r).map_err(xdr)?)?)),
+        _ => Err(Status::BadXdr),
+    }
+}
+
+/// A user or group by its number.
+fn owner(text: &[u8]) -> Result<u32, Status> {
+    if text.is_empty() {
+        return Err(Status::Inval);
+    }
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let number = std::str::from_utf8(text).ok().filter(|_| digits);
+    number.and_then(|n| n.parse().ok()).ok_or(Status::BadOwner)
+}
+
+#[cfg(test)]
+#[path = "attrs_tests.rs"]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use weir_base::{Ino, Time};
+
+fn attr() -> Attr {
+    Attr {
+        kind: FileKind::Regular,
+        mode: 0o644,
+        nlink: 1,
+        uid: 4_294_967_294,
+        gid: 0,
+        size: 10,
+        used: 4096,
+        rdev: (0, 0),
+        fsid: 5,
+        ino: Ino(9),
+        atime: Time::EPOCH,
+        mtime: Time { secs: -1, nanos: 5 },
+        ctime: Time::EPOCH,
+        btime: Time::EPOCH,
+        dos: 0,
+        change: 77,
+    }
+}
+
+/// The bytes that each attribute takes, so that a value in the wrong place or of the wrong length is found.
+#[test]
+fn every_attribute_that_is_announced_is_sent_in_its_length() {
+    let attr = attr();
+    let object = Object {
+        minor: 2,
+        attr: &attr,
+        handle: &[1; 32],
+        covers: None,
+        space: None,
+    };
+    for number in supported(2).iter() {
+        let mask = Bitmap::of(&[number]);
+        let mut out = Vec::new();
+        object.put_values(&mask, &mut out);
+        let expected = match number {
+            SUPPORTED_ATTRS | SUPPATTR_EXCLCREAT => 16,
+            CHANGE | SIZE | FILEID | FILES_AVAIL | FILES_FREE | FILES_TOTAL | FS_LOCATIONS
+            | MAXFILESIZE | MAXREAD | MAXWRITE | RAWDEV | SPACE_AVAIL | SPACE_FREE
+            | SPACE_TOTAL | SPACE_USED | MOUNTED_ON_FILEID => 8,
+            FSID => 16,
+            FILEHANDLE => 36,
+            OWNER => 16,
+            OWNER_GROUP => 8,
+            TIME_ACCESS | TIME_CREATE | TIME_DELTA | TIME_METADATA | TIME_MODIFY => 12,
+            _ if WRITE_ONLY.has(number) => 0,
+            _ => 4,
+        };
+        assert_eq!(out.len(), expected, "attribute {number}");
+    }
+    let mut out = Vec::new();
+    object.put(&Bitmap::of(&[CHANGE, TIME_MODIFY, 12]), &mut out);
+    let mut r = Reader::new(&out);
+    assert_eq!(
+        Bitmap::decode(&mut r),
+        Ok(Bitmap::of(&[CHANGE, TIME_MODIFY]))
+    );
+    assert_eq!((r.u32(), r.u64()), (Ok(20), Ok(77)));
+    assert_eq!(types::time(&mut r), Ok(Time { secs: -1, nanos: 5 }));
+}
+
+fn new(mask: &[u32], values: &[u8]) -> Result<New, Status> {
+    New::decode(
+        2,
+        &Attrs {
+            mask: Bitmap::of(mask),
+            values,
+        },
+    )
+}
+
+#[test]
+fn what_cannot_be_set_is_refused() {
+    assert_eq!(new(&[12], &[]).unwrap_err(), Status::AttrNotSupp);
+    assert_eq!(new(&[CHANGE], &[0; 8]).unwrap_err(), Status::Inval);
+    assert_eq!(new(&[SIZE], &[0; 4]).unwrap_err(), Status::BadXdr);
+    assert_eq!(new(&[SIZE], &[0; 12]).unwrap_err(), Status::BadXdr);
+    assert_eq!(new(&[MODE], &[0, 1, 0, 0]).unwrap_err(), Status::Inval);
+    let mut text = Vec::new();
+    text.put_opaque(b"root@weir");
+    assert_eq!(new(&[OWNER], &text).unwrap_err(), Status::BadOwner);
+    let old = Attrs {
+        mask: Bitmap::of(&[MODE_UMASK]),
+        values: &[0; 8],
+    };
+    assert_eq!(New::decode(1, &old).unwrap_err(), Status::AttrNotSupp);
+}
+
+#[test]
+fn modes_are_set_whole_masked_or_under_a_umask() {
+    let words = |a: u32, b: u32| [a.to_be_bytes(), b.to_be_bytes()].concat();
+    let umask = new(&[MODE_UMASK], &words(0o666, 0o022)).unwrap();
+    assert_eq!(umask.over(0).mode, Some(0o644));
+    let masked = new(&[MODE_SET_MASKED], &words(0o070, 0o077)).unwrap();
+    assert!(masked.needs_mode());
+    assert_eq!(masked.over(0o4755).mode, Some(0o4770));
+    let mut text = Vec::new();
+    text.put_opaque(b"4294967294");
+    assert_eq!(new(&[OWNER], &text).unwrap().set.uid, Some(4_294_967_294));
+}

@@ -1,0 +1,482 @@
+//! Clients and their sessions: EXCHANGE_ID, CREATE_SESSION, the lease (RFC 8881 §2.4, §8.3, §18.35 to §18.37, §18.50).
+//!
+//! A client is known by its owner string. The record that EXCHANGE_ID makes is *unconfirmed* until CREATE_SESSION; only then
+//! does it take the place of what the same owner had before. A record ends when its owner comes back with another verifier
+//! (it has restarted), when the client says so, or when its lease has run out and something else is in need of what it has.
+//!
+//! **Identities.** A client id is (start, number): one of an earlier start is recognised as stale. A session id is the client
+//! id and a random number. An identity is never used twice.
+//!
+//! **The lease.** Each SEQUENCE renews it: one store, and only if the second has changed. A client whose lease has run out is
+//! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps all until somebody needs it, and loses then all.
+//!
+//! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
+//! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
+
+use super::args::{CreateSession, ExchangeId};
+use super::session::Session;
+use super::state::States;
+use super::status::Status;
+use super::types::SessionId;
+use crate::service::ConnInfo;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use weir_base::{Budget, Lsn, Reservation, Rng};
+use weir_vfs::Flavour;
+use weir_vfs::claims::{self, ServiceId};
+use weir_vfs::grace::{Claimant, LEASE, RecordId};
+
+/// Our clients' number among the services in the table of claims.
+pub const SERVICE: ServiceId = ServiceId(1);
+/// Clients at most.
+const MAX_CLIENTS: usize = 16_384;
+/// Clients at most that have no session yet; of more the oldest are dropped.
+const MAX_UNCONFIRMED: usize = 1024;
+/// How long a client is known whose lease has run out.
+const COURTESY: Duration = Duration::from_secs(24 * 60 * 60);
+/// What a client is charged besides its owner.
+const CLIENT_BYTES: usize = 1024;
+
+/// `EXCHGID4_FLAG_*` (§18.35.3).
+mod flag {
+    pub const UPDATE: u32 = 0x4000_0000;
+    pub const CONFIRMED: u32 = 0x8000_0000;
+    pub const NON_PNFS: u32 = 0x0001_0000;
+    /// What a client may say in minor version 1, and what version 2 adds.
+    pub const ASKED: u32 = 0x4007_0103;
+    pub const FENCE_OPS: u32 = 0x0000_0004;
+}
+
+/// As whom a client introduced itself.
+pub type Principal = (Flavour, Option<u32>);
+
+/// How far CREATE_SESSION has come with a client (§18.36.4).
+#[derive(Default)]
+struct Creation {
+    /// The number of the last one; the next must be one more.
+    sequence: u32,
+    /// Its result, for a retransmission.
+    reply: Option<Box<[u8]>>,
+}
+
+/// See the module's head.
+pub struct Client {
+    /// The client id.
+    pub id: u64,
+    /// Its name for itself.
+    pub owner: Arc<[u8]>,
+    /// Which run of the client.
+    verifier: [u8; 8],
+    principal: Principal,
+    /// Where it introduced itself: its memory and its limits are counted there, over all its addresses.
+    pub address: IpAddr,
+    /// What the table of claims knows it as.
+    pub claims: claims::Client,
+    confirmed: AtomicBool,
+    /// It lost what it had while its lease had run out.
+    expired: AtomicBool,
+    /// Whether its lease had run out when that was last looked at.
+    courteous: AtomicBool,
+    /// The last sign of life, in seconds on the monotonic clock.
+    renewed: AtomicU64,
+    /// It claims nothing any more of what it had before the restart.
+    pub reclaimed: AtomicBool,
+    /// Who it is over restarts.
+    pub recorded: Arc<[u8]>,
+    /// That as a record, once it is one, which is durable with the LSN.
+    pub record: Mutex<Option<(RecordId, Lsn)>>,
+    creation: Mutex<Creation>,
+    /// What it has open and locked.
+    pub states: RwLock<States>,
+    /// What all that is charged.
+    pub memory: Mutex<Reservation>,
+}
+
+impl Client {
+    /// The lease begins anew.
+    pub fn renew(&self, now: Duration) {
+        let now = now.as_secs();
+        if self.renewed.load(Ordering::Relaxed) != now {
+            self.renewed.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn idle(&self, now: Duration) -> Duration {
+        let renewed = Duration::from_secs(self.renewed.load(Ordering::Relaxed));
+        now.saturating_sub(renewed)
+    }
+
+    /// Whether it was courteous, which it is no more.
+    pub fn comes_back(&self) -> bool {
+        self.courteous.load(Ordering::Relaxed) && self.courteous.swap(false, Ordering::AcqRel)
+    }
+
+    /// It lost what it had.
+    pub fn expire(&self) {
+        self.expired.store(true, Ordering::Release);
+    }
+
+    /// Whether it lost what it had.
+    pub fn is_expired(&self) -> bool {
+        self.expired.load(Ordering::Acquire)
+    }
+
+    /// Who claims what it had before the restart.
+    pub fn claimant(&self) -> Claimant {
+        Claimant {
+            service: SERVICE,
+            name: Arc::clone(&self.recorded),
+        }
+    }
+}
+
+/// What EXCHANGE_ID returns.
+pub struct Introduced {
+    /// The client id.
+    pub client: u64,
+    /// The number that the next CREATE_SESSION must have.
+    pub sequence: u32,
+    /// `eir_flags`.
+    pub flags: u32,
+    /// Who had the owner's name, and nothing in use under it.
+    pub replaced: Option<Arc<Client>>,
+}
+
+#[derive(Default)]
+struct Table {
+    clients: HashMap<u64, Arc<Client>>,
+    /// By owner: confirmed ones.
+    confirmed: HashMap<Arc<[u8]>, u64>,
+    /// By owner: those that are not.
+    unconfirmed: HashMap<Arc<[u8]>, u64>,
+    next: u32,
+}
+
+impl Table {
+    fn confirmed(&self, owner: &[u8]) -> Option<Arc<Client>> {
+        self.clients.get(self.confirmed.get(owner)?).cloned()
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Client>> {
+        let client = self.clients.remove(&id)?;
+        for index in [&mut self.confirmed, &mut self.unconfirmed] {
+            if index.get(&client.owner) == Some(&id) {
+                index.remove(&client.owner);
+            }
+        }
+        Some(client)
+    }
+}
+
+/// Makes of an owner what is recorded of it.
+type Recorded = dyn Fn(&[u8]) -> Box<[u8]> + Send + Sync;
+
+/// A session that was made, or made before by the same request.
+pub struct Created {
+    /// The encoded result.
+    pub reply: Box<[u8]>,
+    /// Whom the client takes the place of.
+    pub replaced: Option<Arc<Client>>,
+}
+
+/// All clients and sessions.
+pub struct Registry {
+    /// Which start of the server.
+    pub start: u32,
+    budget: Arc<Budget>,
+    rng: Arc<dyn Rng>,
+    /// Who an owner is over restarts.
+    recorded: Box<Recorded>,
+    table: Mutex<Table>,
+    sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
+}
+
+/// What time has done to clients.
+#[derive(Default)]
+pub struct Passed {
+    /// Their lease has run out.
+    pub courteous: Vec<Arc<Client>>,
+    /// They are forgotten.
+    pub gone: Vec<Arc<Client>>,
+}
+
+impl Registry {
+    /// A registry without clients.
+    pub fn new(
+        budget: Arc<Budget>,
+        rng: Arc<dyn Rng>,
+        recorded: impl Fn(&[u8]) -> Box<[u8]> + Send + Sync + 'static,
+    ) -> Registry {
+        Registry {
+            // Never 0, so that no identity is that of a special stateid.
+            start: rng.next_u64() as u32 | 1,
+            budget,
+            rng,
+            recorded: Box::new(recorded),
+            table: Mutex::default(),
+            sessions: RwLock::default(),
+        }
+    }
+
+    /// A session, by the connection's memory or the table.
+    pub fn session(&self, conn: &ConnInfo, id: &SessionId) -> Option<Arc<Session>> {
+        if let Some(session) = conn.session.borrow().as_ref()
+            && session.id == *id
+            && !session.is_dead()
+        {
+            return Some(Arc::clone(session));
+        }
+        let session = self.sessions.read().get(id).cloned()?;
+        *conn.session.borrow_mut() = Some(Arc::clone(&session));
+        Some(session)
+    }
+
+    /// A client by its id.
+    pub fn client(&self, id: u64) -> Option<Arc<Client>> {
+        self.table.lock().clients.get(&id).cloned()
+    }
+
+    /// EXCHANGE_ID (§18.35.4).
+    ///
+    /// # Errors
+    /// INVAL, NOENT, NOT_SAME, PERM, CLID_INUSE, DELAY.
+    pub fn exchange_id(
+        &self,
+        minor: u32,
+        args: &ExchangeId<'_>,
+        principal: Principal,
+        address: IpAddr,
+        now: Duration,
+    ) -> Result<Introduced, Status> {
+        let asked = match minor {
+            1 => flag::ASKED,
+            _ => flag::ASKED | flag::FENCE_OPS,
+        };
+        if args.flags & !asked != 0 {
+            return Err(Status::Inval);
+        }
+        if args.protect == 2 {
+            return Err(Status::EncrAlgUnsupp);
+        }
+        let mut table = self.table.lock();
+        let known = table.confirmed(args.owner);
+        let update = args.flags & flag::UPDATE != 0;
+        let mut replaced = None;
+        match (&known, update) {
+            (None, true) => return Err(Status::NoEnt),
+            (Some(c), true) if c.verifier != args.verifier => return Err(Status::NotSame),
+            (Some(c), true) if c.principal != principal => return Err(Status::Perm),
+            (Some(c), false) if c.principal != principal => {
+                let in_use = c.idle(now) < LEASE && self.in_use(c);
+                if in_use {
+                    return Err(Status::ClidInUse);
+                }
+                replaced = table.remove(c.id);
+            }
+            _ => {}
+        }
+        if let Some(c) = known
+            && c.verifier == args.verifier
+            && c.principal == principal
+        {
+            // What was begun and not confirmed is given up (§18.35.4, case 2).
+            if let Some(other) = table.unconfirmed.get(args.owner).copied() {
+                table.remove(other);
+            }
+            return Ok(Introduced {
+                client: c.id,
+                sequence: c.creation.lock().sequence.wrapping_add(1),
+                flags: flag::NON_PNFS | flag::CONFIRMED,
+                replaced: None,
+            });
+        }
+        if let Some(other) = table.unconfirmed.get(args.owner).copied() {
+            table.remove(other);
+        }
+        if table.unconfirmed.len() >= MAX_UNCONFIRMED {
+            let oldest = table.unconfirmed.values().min().copied();
+            oldest.and_then(|id| table.remove(id));
+        }
+        if table.clients.len() >= MAX_CLIENTS {
+            return Err(Status::Delay);
+        }
+        let memory = self.budget.try_reserve(CLIENT_BYTES + args.owner.len());
+        let memory = memory.ok_or(Status::Delay)?;
+        table.next += 1;
+        let id = u64::from(self.start) << 32 | u64::from(table.next);
+        let owner: Arc<[u8]> = args.owner.into();
+        let client = Arc::new(Client {
+            id,
+            owner: Arc::clone(&owner),
+            verifier: args.verifier,
+            principal,
+            address,
+            claims: claims::Client {
+                service: SERVICE,
+                address,
+                name: Arc::from(id.to_be_bytes()),
+            },
+            confirmed: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
+            courteous: AtomicBool::new(false),
+            renewed: AtomicU64::new(now.as_secs()),
+            reclaimed: AtomicBool::new(false),
+            recorded: (self.recorded)(args.owner).into(),
+            record: Mutex::default(),
+            creation: Mutex::default(),
+            states: RwLock::new(States::new(self.start, table.next)),
+            memory: Mutex::new(memory),
+        });
+        table.clients.insert(id, client);
+        table.unconfirmed.insert(owner, id);
+        Ok(Introduced {
+            client: id,
+            sequence: 1,
+            flags: flag::NON_PNFS,
+            replaced,
+        })
+    }
+
+    /// Whether a client has a session or state.
+    fn in_use(&self, client: &Client) -> bool {
+        let sessions = self.sessions.read();
+        let mut sessions = sessions.values();
+        !client.states.read().is_empty() || sessions.any(|s| s.client.id == client.id)
+    }
+
+    /// CREATE_SESSION (§18.36.4).
+    ///
+    /// # Errors
+    /// STALE_CLIENTID, SEQ_MISORDERED, CLID_INUSE, TOOSMALL, DELAY.
+    pub fn create_session(
+        &self,
+        args: &CreateSession,
+        principal: Principal,
+        conn: &ConnInfo,
+        now: Duration,
+        encode: impl FnOnce(&Session) -> Vec<u8>,
+    ) -> Result<Created, Status> {
+        let client = self.client(args.client).ok_or(Status::StaleClientId)?;
+        let mut creation = client.creation.lock();
+        if args.sequence == creation.sequence {
+            let reply = creation.reply.clone().ok_or(Status::SeqMisordered)?;
+            return Ok(Created {
+                reply,
+                replaced: None,
+            });
+        }
+        if args.sequence != creation.sequence.wrapping_add(1) {
+            return Err(Status::SeqMisordered);
+        }
+        if client.principal != principal {
+            return Err(Status::ClidInUse);
+        }
+        if args.flags & !7 != 0 {
+            return Err(Status::Inval);
+        }
+        let mut id = [0; 16];
+        let (left, right) = id.split_at_mut(8);
+        left.copy_from_slice(&client.id.to_be_bytes());
+        right.copy_from_slice(&self.rng.next_u64().to_be_bytes());
+        let session = Arc::new(Session::new(id, &client, args, conn, &self.budget)?);
+        let reply: Box<[u8]> = encode(&session).into();
+        creation.sequence = args.sequence;
+        creation.reply = Some(reply.clone());
+        drop(creation);
+        let replaced = {
+            let mut table = self.table.lock();
+            if !table.clients.contains_key(&client.id) {
+                return Err(Status::StaleClientId);
+            }
+            match client.confirmed.swap(true, Ordering::AcqRel) {
+                true => None,
+                false => {
+                    table.unconfirmed.remove(&client.owner);
+                    let owner = Arc::clone(&client.owner);
+                    let old = table.confirmed.insert(owner, client.id);
+                    old.and_then(|old| table.clients.remove(&old))
+                }
+            }
+        };
+        if let Some(old) = &replaced {
+            self.end_sessions(old);
+        }
+        client.renew(now);
+        self.sessions.write().insert(id, session);
+        Ok(Created { reply, replaced })
+    }
+
+    fn end_sessions(&self, client: &Client) {
+        self.sessions.write().retain(|_, session| {
+            let stays = session.client.id != client.id;
+            if !stays {
+                session.end();
+            }
+            stays
+        });
+    }
+
+    /// DESTROY_SESSION (§18.37). `slot`: in which the request itself came over that session.
+    ///
+    /// # Errors
+    /// BADSESSION; DELAY while requests are under way.
+    pub fn destroy_session(&self, id: &SessionId, slot: Option<u32>) -> Result<(), Status> {
+        let mut sessions = self.sessions.write();
+        let session = sessions.get(id).ok_or(Status::BadSession)?;
+        if session.slots.busy_beside(slot) {
+            return Err(Status::Delay);
+        }
+        session.end();
+        sessions.remove(id);
+        Ok(())
+    }
+
+    /// DESTROY_CLIENTID (§18.50).
+    ///
+    /// # Errors
+    /// STALE_CLIENTID, CLIENTID_BUSY.
+    pub fn destroy_client(&self, id: u64) -> Result<Arc<Client>, Status> {
+        let mut table = self.table.lock();
+        let client = table.clients.get(&id).ok_or(Status::StaleClientId)?;
+        if self.in_use(client) {
+            return Err(Status::ClientIdBusy);
+        }
+        table.remove(id).ok_or(Status::StaleClientId)
+    }
+
+    /// Forgets a client and its sessions.
+    pub fn remove(&self, client: &Client) {
+        self.table.lock().remove(client.id);
+        self.end_sessions(client);
+    }
+
+    /// Time has passed.
+    pub fn tick(&self, now: Duration) -> Passed {
+        let mut passed = Passed::default();
+        let mut table = self.table.lock();
+        for client in table.clients.values() {
+            let idle = client.idle(now);
+            let confirmed = client.confirmed.load(Ordering::Acquire);
+            match () {
+                () if idle < LEASE && !client.is_expired() => {}
+                () if !confirmed || client.is_expired() || idle >= COURTESY => {
+                    passed.gone.push(Arc::clone(client));
+                }
+                () if !client.courteous.swap(true, Ordering::AcqRel) => {
+                    passed.courteous.push(Arc::clone(client));
+                }
+                () => {}
+            }
+        }
+        for client in &passed.gone {
+            table.remove(client.id);
+        }
+        drop(table);
+        passed.gone.iter().for_each(|c| self.end_sessions(c));
+        passed
+    }
+}

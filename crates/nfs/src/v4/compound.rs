@@ -1,0 +1,711 @@
+//! The cursor through a COMPOUND (RFC 8881 §16.2). See the parent module.
+
+use super::args::{self, Args, Head, OP_ILLEGAL};
+use super::client::Client;
+use super::pseudo::{self, Pseudo};
+use super::serve::Nfs4;
+use super::session::Session;
+use super::slot::Results;
+use super::state::DELEGATIONS;
+use super::status::Status;
+use super::types::{Bitmap, StateId};
+use crate::failure::Cut;
+use crate::operation;
+use crate::reply::{Payload, ReplyBuf};
+use crate::rpc::{self, Credential};
+use crate::service::{Arrival, ConnInfo};
+use crate::xdr::{Put, Reader};
+use std::sync::Arc;
+use weir_base::{Lsn, VolumeId};
+use weir_vfs::access::{R, W, X, permits};
+use weir_vfs::claims::{Actor, Owner};
+use weir_vfs::stats::Done;
+use weir_vfs::volume::Attr;
+use weir_vfs::{
+    AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, HANDLE_BYTES,
+    Identity, Looks, OpContext, Protocol, Suspend, Unfinished,
+};
+
+/// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
+const SMALL_RESULT: usize = 256;
+
+/// How contents are checked, and on whose behalf (see [`AccessModel`]).
+#[derive(Clone, Copy)]
+pub(super) enum Access<'o> {
+    /// By the mode: OPEN, on behalf of an open owner, and special stateids. Who may execute a file may read it, since that
+    /// is how it is executed.
+    Mode(Option<&'o Owner>),
+    /// By what an open was granted.
+    Open {
+        owner: &'o Owner,
+        read: bool,
+        write: bool,
+    },
+    /// Not at all: a file that this COMPOUND has made, or that was open before a restart.
+    Free(&'o Owner),
+}
+
+impl AccessModel for Access<'_> {
+    fn may_read(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
+        let may = match self {
+            Access::Mode(_) => permits(attr, &who.unix, R) || permits(attr, &who.unix, X),
+            Access::Open { read, .. } => *read,
+            Access::Free(_) => true,
+        };
+        may.then_some(()).ok_or(Error::Access)
+    }
+
+    fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error> {
+        let may = match self {
+            Access::Mode(_) => permits(attr, &who.unix, W),
+            Access::Open { write, .. } => *write,
+            Access::Free(_) => true,
+        };
+        may.then_some(()).ok_or(Error::Access)
+    }
+
+    fn actor(&self) -> Actor<'_> {
+        match self {
+            Access::Mode(None) => Actor::Stateless,
+            Access::Mode(Some(owner)) | Access::Open { owner, .. } | Access::Free(owner) => {
+                Actor::Advisory {
+                    owner,
+                    key: &DELEGATIONS,
+                }
+            }
+        }
+    }
+}
+
+pub(super) type Operand<'a, 'o> = weir_vfs::Operand<'a, Access<'o>>;
+
+/// A current or saved file handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fh {
+    #[default]
+    None,
+    /// A directory of the pseudo file system.
+    Pseudo(u64),
+    /// A file of a volume.
+    File(FileId),
+}
+
+/// Why an operation gives no result.
+pub(super) enum Fail {
+    /// It failed.
+    Status(Status),
+    /// It waits, and has changed nothing.
+    Wait(Suspend),
+}
+
+impl From<Status> for Fail {
+    fn from(status: Status) -> Fail {
+        Fail::Status(status)
+    }
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Fail {
+        Fail::Status(error.into())
+    }
+}
+
+impl From<Suspend> for Fail {
+    fn from(suspend: Suspend) -> Fail {
+        Fail::Wait(suspend)
+    }
+}
+
+impl From<Unfinished> for Fail {
+    fn from(why: Unfinished) -> Fail {
+        match why {
+            Unfinished::Failed(error) => error.into(),
+            Unfinished::Suspended(suspend) => suspend.into(),
+        }
+    }
+}
+
+/// What becomes of an operation. A status that is not OK has its results behind it already.
+pub(super) type Outcome = Result<Status, Fail>;
+
+/// A request's slot, which is busy until this ends.
+pub(super) struct Hold {
+    pub(super) session: Arc<Session>,
+    pub(super) slot: u32,
+    pub(super) cache: bool,
+    /// Bytes of the results at most, from the status on.
+    pub(super) most: usize,
+}
+
+/// What an OPEN has found or made, as far as it has come.
+#[derive(Clone, Copy)]
+pub(super) struct Made {
+    pub(super) file: FileId,
+    /// The directory's change, if OPEN went by a name.
+    pub(super) dir: Option<(u64, u64)>,
+    /// It was made by this OPEN.
+    pub(super) made: bool,
+    /// It is to be cut.
+    pub(super) cut: bool,
+    /// Which attributes are set.
+    pub(super) set: Bitmap,
+    /// It is open.
+    pub(super) opened: Option<StateId>,
+}
+
+impl Made {
+    /// A file that was there.
+    pub(super) fn found(file: FileId) -> Made {
+        Made {
+            file,
+            dir: None,
+            made: false,
+            cut: false,
+            set: Bitmap::default(),
+            opened: None,
+        }
+    }
+}
+
+/// See the module's head.
+pub(super) struct Cursor {
+    pub(super) minor: u32,
+    pub(super) count: u32,
+    /// The operation that is being carried out.
+    pub(super) index: u32,
+    /// Where it begins in the call's arguments.
+    at: usize,
+    pub(super) current: Fh,
+    pub(super) saved: Fh,
+    pub(super) state: StateId,
+    pub(super) saved_state: StateId,
+    /// The reply so far.
+    pub(super) out: Vec<u8>,
+    /// Data that follows `out` by reference.
+    pub(super) payload: Option<Box<Payload>>,
+    /// Where the results begin, with the status, and where their number is.
+    results: usize,
+    number: usize,
+    pub(super) hold: Option<Hold>,
+    pub(super) client: Option<Arc<Client>>,
+    pub(super) made: Option<Made>,
+    pub(super) cx: OpContext,
+    /// The operation has used its context.
+    used: bool,
+    now: Arrival,
+    flow: u64,
+    lsn: Option<Lsn>,
+    cut: Option<Cut>,
+    /// Its number.
+    operation_at_hand: u32,
+    /// Some operation has changed something.
+    changed: bool,
+    /// A metadata operation has been charged.
+    charged: bool,
+    counted: Option<Done>,
+    more: Vec<Done>,
+}
+
+/// How a run of a cursor ended.
+pub(super) enum Ran {
+    /// All operations are through, or one has failed.
+    Ended,
+    /// A retransmission: this is the reply.
+    Replay(ReplyBuf, Option<Lsn>),
+    Waits(Suspend),
+}
+
+impl Cursor {
+    pub(super) fn new(xid: u32, head: &Head<'_>, at: usize, now: Arrival, flow: u64) -> Cursor {
+        let mut out = ReplyBuf::start(512);
+        rpc::put_accepted(&mut out, xid);
+        let results = out.len();
+        out.put_u32(0);
+        out.put_opaque(head.tag);
+        let number = out.len();
+        out.put_u32(0);
+        Cursor {
+            minor: head.minor,
+            count: head.count,
+            index: 0,
+            at,
+            current: Fh::None,
+            saved: Fh::None,
+            state: StateId::ANONYMOUS,
+            saved_state: StateId::ANONYMOUS,
+            out,
+            payload: None,
+            results,
+            number,
+            hold: None,
+            client: None,
+            made: None,
+            cx: OpContext::new(now.time, flow, now.monotonic),
+            used: false,
+            now,
+            flow,
+            lsn: None,
+            cut: None,
+            operation_at_hand: 0,
+            changed: false,
+            charged: false,
+            counted: None,
+            more: Vec::new(),
+        }
+    }
+
+    fn put_at(&mut self, at: usize, value: u32) {
+        if let Some(place) = self.out.get_mut(at..at + 4) {
+            place.copy_from_slice(&value.to_be_bytes());
+        }
+    }
+
+    /// The COMPOUND's status, and how many results there are.
+    pub(super) fn close(&mut self, status: Status, results: u32) {
+        self.put_at(self.results, status as u32);
+        self.put_at(self.number, results);
+    }
+
+    /// The reply, and the log record that it waits for. What is to be kept of it is.
+    pub(super) fn into_reply(mut self, s: &Nfs4) -> (ReplyBuf, Option<Lsn>) {
+        self.cx.settle(&s.vfs.throttle);
+        if let Some(hold) = self.hold.take() {
+            let kept = hold.cache.then(|| {
+                let mut results = self.out.get(self.results..).unwrap_or_default().to_vec();
+                if let Some(payload) = &self.payload {
+                    payload.flatten(&mut results);
+                }
+                Results {
+                    bytes: results.into(),
+                    lsn: self.lsn,
+                    cut: self.cut,
+                }
+            });
+            hold.session.slots.end(hold.slot, kept);
+        }
+        let out = std::mem::take(&mut self.out);
+        let mut reply = ReplyBuf::compound(out, self.payload.take(), self.cut);
+        if let Some(done) = self.counted {
+            reply.count_as(done);
+        }
+        if !self.more.is_empty() {
+            reply.count_also(std::mem::take(&mut self.more));
+        }
+        (reply, self.lsn)
+    }
+
+    /// The request is dropped while it waits: see `slot`.
+    pub(super) fn abandon(&mut self, s: &Nfs4) {
+        self.cx.settle(&s.vfs.throttle);
+        let Some(hold) = self.hold.take() else {
+            return;
+        };
+        if !self.changed {
+            return hold.session.slots.undo(hold.slot);
+        }
+        self.fail(Status::Delay);
+        let results = self.out.get(self.results..).unwrap_or_default();
+        let kept = Results {
+            bytes: results.into(),
+            lsn: self.lsn,
+            cut: self.cut,
+        };
+        hold.session.slots.end(hold.slot, Some(kept));
+    }
+
+    /// The operation that waited has failed.
+    pub(super) fn fail(&mut self, status: Status) {
+        self.out.put_u32(self.operation_at_hand);
+        self.out.put_u32(status as u32);
+        if self.operation_at_hand == SETATTR {
+            self.out.put_u32(0);
+        }
+        self.close(status, self.index + 1);
+    }
+
+    /// An operation that has changed something is durable with this record.
+    pub(super) fn wait_for(&mut self, lsn: Option<Lsn>) {
+        self.changed = true;
+        self.depends_on(lsn);
+    }
+
+    /// The reply waits for this record.
+    pub(super) fn depends_on(&mut self, lsn: Option<Lsn>) {
+        if let Some(lsn) = lsn
+            && self.lsn.is_none_or(|highest| lsn > highest)
+        {
+            self.lsn = Some(lsn);
+        }
+    }
+
+    /// Bytes of results so far, from the status on.
+    pub(super) fn len(&self) -> usize {
+        let payload = self.payload.as_ref().map_or(0, |p| p.encoded_len());
+        self.out.len() - self.results + payload
+    }
+
+    /// Bytes of results that there is room for.
+    pub(super) fn room(&self) -> usize {
+        let most = self.hold.as_ref().map_or(usize::MAX / 2, |h| h.most);
+        most.saturating_sub(self.len())
+    }
+
+    fn count(&mut self, done: Done) {
+        match self.counted {
+            None => self.counted = Some(done),
+            Some(_) => self.more.push(done),
+        }
+    }
+}
+
+/// A run of a cursor: what it needs besides.
+pub(super) struct Run<'a> {
+    pub(super) s: &'a Nfs4,
+    pub(super) conn: &'a ConnInfo,
+    pub(super) credential: &'a Credential,
+    pub(super) table: &'a ExportTable,
+    /// Bytes of the whole request.
+    pub(super) bytes: usize,
+    /// The call's arguments.
+    pub(super) args: &'a [u8],
+    pub(super) c: &'a mut Cursor,
+}
+
+const SETATTR: u32 = 34;
+
+impl<'a> Run<'a> {
+    /// Carries operations out until the end, a failure, or a wait.
+    pub(super) fn run(mut self) -> Ran {
+        while self.c.index < self.c.count {
+            let mut r = Reader::new(self.args.get(self.c.at..).unwrap_or_default());
+            let Ok(operation) = r.u32() else {
+                // What is no number of an operation either.
+                return self.fails(OP_ILLEGAL, Status::BadXdr);
+            };
+            let args = match args::decode(self.c.minor, operation, &mut r) {
+                Ok(Args::Illegal) => return self.fails(OP_ILLEGAL, Status::OpIllegal),
+                Ok(args) => args,
+                Err(_) => return self.fails(operation, Status::BadXdr),
+            };
+            if let Err(ran) = self.step(operation, &args) {
+                return ran;
+            }
+            self.c.at = self.args.len() - r.rest().len();
+            self.c.index += 1;
+        }
+        self.c.close(Status::Ok, self.c.count);
+        Ran::Ended
+    }
+
+    fn fails(&mut self, operation: u32, status: Status) -> Ran {
+        self.c.operation_at_hand = operation;
+        self.c.fail(status);
+        Ran::Ended
+    }
+
+    /// One operation.
+    fn step(&mut self, operation: u32, args: &Args<'_>) -> Result<(), Ran> {
+        self.c.operation_at_hand = operation;
+        if let Some(payload) = self.c.payload.take() {
+            // Another result follows the data.
+            payload.flatten(&mut self.c.out);
+        }
+        let (start, lsn) = (self.c.out.len(), self.c.lsn);
+        if let Err(status) = self.in_order(operation, args) {
+            return Err(self.fails(operation, status));
+        }
+        self.c.out.put_u32(operation);
+        self.c.out.put_u32(Status::Ok as u32);
+        let body = self.c.out.len();
+        let outcome = match args {
+            Args::Sequence(sequence) => match self.sequence(sequence) {
+                Ok(None) => Ok(Status::Ok),
+                Ok(Some((reply, lsn))) => return Err(Ran::Replay(reply, lsn)),
+                Err(status) => Err(Fail::Status(status)),
+            },
+            args => self.operate(args),
+        };
+        let outcome = match outcome {
+            // Nothing was changed: what is not answered in room cannot be answered.
+            Ok(Status::Ok) if self.too_long() => Err(Fail::Status(self.too_big())),
+            outcome => outcome,
+        };
+        if self.c.lsn != lsn && self.c.cut.is_none() {
+            self.c.cut = Some(Cut {
+                bytes: (start - self.c.results) as u32,
+                before: self.c.index,
+                operation,
+            });
+        }
+        match outcome {
+            Ok(Status::Ok) => {
+                self.finish(operation);
+                Ok(())
+            }
+            Ok(status) => {
+                self.c.put_at(body - 4, status as u32);
+                self.c.close(status, self.c.index + 1);
+                self.finish(operation);
+                Err(Ran::Ended)
+            }
+            Err(Fail::Status(status)) => {
+                self.c.out.truncate(start);
+                self.c.payload = None;
+                self.finish(operation);
+                Err(self.fails(operation, status))
+            }
+            Err(Fail::Wait(wait)) => {
+                self.c.out.truncate(start);
+                self.c.payload = None;
+                Err(Ran::Waits(wait))
+            }
+        }
+    }
+
+    /// The operation is over: the next one has a context of its own.
+    fn finish(&mut self, operation: u32) {
+        self.c.made = None;
+        if !std::mem::take(&mut self.c.used) {
+            return;
+        }
+        self.c.cx.settle(&self.s.vfs.throttle);
+        if let Fh::File(file) = self.c.current {
+            self.count(file.volume, operation);
+        }
+        let now = self.c.now;
+        self.c.cx = OpContext::new(now.time, self.c.flow, now.monotonic);
+    }
+
+    /// Counts an operation on a volume; not the attributes that are asked for along with another.
+    fn count(&mut self, volume: VolumeId, operation: u32) {
+        const ACCESS: u32 = 3;
+        const GETATTR: u32 = 9;
+        if matches!(operation, ACCESS | GETATTR) && self.c.counted.is_some() {
+            return;
+        }
+        let bytes = u32::try_from(self.c.cx.moved()).unwrap_or(u32::MAX);
+        if let (Some(operation), Some(arrived)) = (operation::nfs4(operation), self.c.now.monotonic)
+        {
+            self.c.count(Done {
+                volume,
+                operation,
+                bytes,
+                arrived,
+            });
+        }
+    }
+
+    /// Whether the operation may stand where it does (§2.10.2.1.3, §18.46.3), and its result may have room.
+    fn in_order(&self, operation: u32, args: &Args<'_>) -> Result<(), Status> {
+        let first = self.c.index == 0;
+        match args {
+            Args::Sequence(_) if !first => return Err(Status::SequencePos),
+            Args::Sequence(_) => return Ok(()),
+            Args::ExchangeId(_)
+            | Args::CreateSession(_)
+            | Args::DestroySession(_)
+            | Args::DestroyClientId(_)
+            | Args::BindConn { .. } => {
+                // Alone, or in a session. A connection is bound alone in any case (§18.34.3).
+                let alone = first && self.c.count == 1;
+                let bind = matches!(args, Args::BindConn { .. });
+                if !alone && (self.c.hold.is_none() || bind) {
+                    return Err(Status::NotOnlyOp);
+                }
+            }
+            _ if self.c.hold.is_none() => return Err(Status::OpNotInSession),
+            _ => {}
+        }
+        if changes(operation) && self.c.room() < SMALL_RESULT {
+            return Err(self.too_big());
+        }
+        Ok(())
+    }
+
+    fn too_long(&self) -> bool {
+        self.c.hold.as_ref().is_some_and(|h| self.c.len() > h.most)
+    }
+
+    pub(super) fn too_big(&self) -> Status {
+        let cached = self
+            .c
+            .hold
+            .as_ref()
+            .is_some_and(|h| h.cache && h.most < h.session.fore.max_response as usize);
+        match cached {
+            true => Status::RepTooBigToCache,
+            false => Status::RepTooBig,
+        }
+    }
+
+    fn operate(&mut self, args: &Args<'_>) -> Outcome {
+        match args {
+            Args::Access(asked) => self.access(*asked),
+            Args::Close(state) => self.close_open(state),
+            Args::Commit(offset, count) => self.commit(*offset, *count),
+            Args::Create { make, name, attrs } => self.create(make, name, attrs),
+            Args::DelegReturn(_) => Err(Status::BadStateId.into()),
+            Args::GetAttr(mask) => self.getattr(mask),
+            Args::GetFh => self.getfh(),
+            Args::Link(name) => self.link(name),
+            Args::Lock {
+                range,
+                reclaim,
+                locker,
+            } => self.lock(range, *reclaim, locker),
+            Args::LockT { range, owner } => self.lockt(range, owner),
+            Args::LockU { range, state } => self.locku(range, state),
+            Args::Lookup(name) => self.lookup(name),
+            Args::LookupP => self.lookupp(),
+            Args::Verify(attrs) => self.verify(attrs, true),
+            Args::NVerify(attrs) => self.verify(attrs, false),
+            Args::Open(open) => self.open(open),
+            Args::OpenDowngrade {
+                state,
+                access,
+                deny,
+            } => self.downgrade(state, *access, *deny),
+            Args::PutFh(handle) => self.putfh(handle),
+            Args::PutPubFh | Args::PutRootFh => {
+                self.c.current = Fh::Pseudo(pseudo::ROOT);
+                self.c.state = StateId::ANONYMOUS;
+                Ok(Status::Ok)
+            }
+            Args::Read(bytes) => self.read(bytes),
+            Args::ReadPlus(bytes) => self.read_plus(bytes),
+            Args::ReadDir(a) => self.readdir(a),
+            Args::ReadLink => self.readlink(),
+            Args::Remove(name) => self.remove(name),
+            Args::Rename(from, to) => self.rename(from, to),
+            Args::RestoreFh => {
+                if self.c.saved == Fh::None {
+                    return Err(Status::NoFileHandle.into());
+                }
+                (self.c.current, self.c.state) = (self.c.saved, self.c.saved_state);
+                Ok(Status::Ok)
+            }
+            Args::SaveFh => {
+                self.here()?;
+                (self.c.saved, self.c.saved_state) = (self.c.current, self.c.state);
+                Ok(Status::Ok)
+            }
+            Args::SecInfo(name) => self.secinfo(name),
+            Args::SecInfoNoName(style) => self.secinfo_no_name(*style),
+            Args::SetAttr(state, attrs) => self.setattr(state, attrs),
+            Args::Write(write) => self.write(write),
+            Args::BackChannelCtl(_) => Ok(Status::Ok),
+            Args::BindConn { session, direction } => self.bind_conn(session, *direction),
+            Args::ExchangeId(a) => self.exchange_id(a),
+            Args::CreateSession(a) => self.create_session(a),
+            Args::DestroySession(session) => self.destroy_session(session),
+            Args::DestroyClientId(client) => self.destroy_client(*client),
+            Args::FreeStateId(state) => self.free_stateid(state),
+            Args::TestStateId(states) => self.test_stateids(states),
+            Args::ReclaimComplete(one_fs) => self.reclaim_complete(*one_fs),
+            Args::Allocate(bytes) => self.allocate(bytes),
+            Args::Deallocate(bytes) => self.deallocate(bytes),
+            Args::IoAdvise(bytes, hints) => self.io_advise(bytes, hints),
+            Args::GetXattr(name) => self.getxattr(name),
+            Args::SetXattr { how, name, value } => self.setxattr(*how, name, value),
+            Args::ListXattrs { cookie, maxcount } => self.listxattrs(*cookie, *maxcount),
+            Args::RemoveXattr(name) => self.removexattr(name),
+            Args::Copy(_) | Args::Seek { .. } | Args::DelegPurge | Args::NotServed => {
+                Err(Status::NotSupp.into())
+            }
+            Args::Sequence(_) | Args::Illegal => unreachable!("served before"),
+        }
+    }
+
+    /// The current handle.
+    pub(super) fn here(&self) -> Result<Fh, Status> {
+        match self.c.current {
+            Fh::None => Err(Status::NoFileHandle),
+            fh => Ok(fh),
+        }
+    }
+
+    /// The current handle as a file of a volume; `error` for a directory of the pseudo file system.
+    pub(super) fn file(&self, error: Status) -> Result<FileId, Status> {
+        match self.here()? {
+            Fh::File(file) => Ok(file),
+            _ => Err(error),
+        }
+    }
+
+    /// The client of the session.
+    pub(super) fn client(&self) -> Arc<Client> {
+        match &self.c.client {
+            Some(client) => Arc::clone(client),
+            None => unreachable!("an operation of a session has a client"),
+        }
+    }
+
+    /// Admits the caller to a file's volume.
+    pub(super) fn admit<'o>(
+        &mut self,
+        file: FileId,
+        access: Access<'o>,
+    ) -> Result<Admitted<'a, Access<'o>>, Fail> {
+        let origin = self.conn.peer.ip().to_canonical();
+        let client = self.c.client.as_ref();
+        let session = weir_vfs::Session {
+            origin,
+            protocol: Protocol::Nfsv4,
+            flavour: self.credential.flavour(),
+            identity: self.credential.identity(),
+            access,
+            client: client.map_or(origin, |c| c.address).into(),
+            admitted: &self.conn.admitted,
+        };
+        self.c.used = true;
+        Ok(self.s.vfs.admit_file(self.table, file, &session)?)
+    }
+
+    /// Admits the caller to a file's volume, and charges it.
+    pub(super) fn enter<'o, C: Cost>(
+        &mut self,
+        file: FileId,
+        access: Access<'o>,
+        cost: C,
+    ) -> Result<(Operand<'a, 'o>, Charged<C>), Fail> {
+        let admitted = self.admit(file, access)?;
+        let charged = admitted.charge(&self.s.vfs, &mut self.c.cx, cost)?;
+        self.c.charged = true;
+        Ok(charged)
+    }
+
+    /// As `enter`, to look at a file: free along with another operation, as the attributes that version 3 sends with each.
+    pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Fail> {
+        Ok(match self.c.charged {
+            true => self.enter(file, Access::Mode(None), Exempt)?.0,
+            false => self.enter(file, Access::Mode(None), Looks)?.0,
+        })
+    }
+
+    pub(super) fn handle(&self, fh: Fh) -> [u8; HANDLE_BYTES] {
+        let file = match fh {
+            Fh::File(file) => file,
+            Fh::Pseudo(number) => pseudo::file(number),
+            Fh::None => unreachable!("a handle that was tested"),
+        };
+        self.s.vfs.handle_of(file)
+    }
+
+    pub(super) fn pseudo(&self) -> Arc<Pseudo> {
+        self.s.pseudo(self.table)
+    }
+
+    /// Whether the client sees a directory of the pseudo file system.
+    pub(super) fn sees(&self, pseudo: &Pseudo, number: u64) -> bool {
+        let client = self.conn.peer.ip().to_canonical();
+        pseudo.visible(&self.s.vfs, self.table, client, number)
+    }
+}
+
+/// Whether an operation changes something: its result must have room before.
+fn changes(operation: u32) -> bool {
+    matches!(
+        operation,
+        4 | 6 | 11 | 12 | 14 | 18 | 21 | 28 | 29 | 34 | 38 | 59..=62 | 71 | 73 | 75
+    )
+}

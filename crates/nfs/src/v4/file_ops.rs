@@ -1,0 +1,472 @@
+//! Operations on one object: handles, attributes, ACCESS, READLINK, READ, WRITE, COMMIT, holes.
+
+use super::args::{Attrs, Bytes, Write};
+use super::attrs::{self, New, Object};
+use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
+use super::pseudo;
+use super::state::{State, WRITE};
+use super::status::Status;
+use super::types::{Bitmap, StateId};
+use crate::reply::Payload;
+use crate::xdr::Put;
+use weir_base::limits::{MAX_FILE_SIZE, MAX_IO};
+use weir_vfs::volume::{Attr, FileKind, SetAttr, Stability};
+use weir_vfs::{
+    BadHandle, Changes, Error, Exempt, FileId, Looks, Permitted, Reads, Unfinished, Writes,
+};
+
+/// ACCESS4 bits (§18.1, RFC 8276 §8.5).
+mod bits {
+    pub const READ: u32 = 0x01;
+    pub const LOOKUP: u32 = 0x02;
+    pub const MODIFY: u32 = 0x04;
+    pub const EXTEND: u32 = 0x08;
+    pub const DELETE: u32 = 0x10;
+    pub const EXECUTE: u32 = 0x20;
+    pub const XAREAD: u32 = 0x40;
+    pub const XAWRITE: u32 = 0x80;
+    pub const XALIST: u32 = 0x100;
+    pub const OF_1: u32 = 0x3f;
+    pub const ALL: u32 = 0x1ff;
+}
+
+/// Bytes of the results of a READ or READ_PLUS besides data.
+const READ_RESULT: usize = 64;
+
+/// As whom a file is read or written.
+pub(super) enum Stated {
+    /// Under a special stateid.
+    Special,
+    /// Under an open, or under locks under an open.
+    Open(State),
+}
+
+impl Stated {
+    /// How contents are checked.
+    fn access(&self) -> Access<'_> {
+        match self {
+            Stated::Special => Access::Mode(None),
+            Stated::Open(state) => {
+                let open = state.open();
+                let (access, _) = open.shares();
+                Access::Open {
+                    owner: &open.owner,
+                    // Who writes part of a page reads the rest (§18.22.3).
+                    read: access != 0,
+                    write: access & WRITE != 0,
+                }
+            }
+        }
+    }
+}
+
+/// The ACCESS bits that have a meaning for the object and are granted; with those that have one.
+fn granted(attr: &Attr, may: Permitted, minor: u32) -> (u32, u32) {
+    let bit = |on: bool, bits: u32| if on { bits } else { 0 };
+    let xattrs = match minor {
+        1 => (0, 0),
+        _ => (
+            bits::XAREAD | bits::XAWRITE | bits::XALIST,
+            bit(may.read, bits::XAREAD | bits::XALIST) | bit(may.write, bits::XAWRITE),
+        ),
+    };
+    let read = bit(may.read, bits::READ);
+    let (meaning, granted) = match attr.kind {
+        FileKind::Directory => (
+            bits::READ | bits::LOOKUP | bits::MODIFY | bits::EXTEND | bits::DELETE,
+            read | bit(may.write, bits::MODIFY | bits::EXTEND | bits::DELETE)
+                | bit(may.execute, bits::LOOKUP),
+        ),
+        FileKind::Regular => (
+            bits::READ | bits::MODIFY | bits::EXTEND | bits::EXECUTE,
+            read | bit(may.write, bits::MODIFY | bits::EXTEND) | bit(may.execute, bits::EXECUTE),
+        ),
+        _ => (
+            bits::READ | bits::MODIFY | bits::EXTEND,
+            read | bit(may.write, bits::MODIFY | bits::EXTEND),
+        ),
+    };
+    (meaning | xattrs.0, granted | xattrs.1)
+}
+
+/// What is refused to be read or written, being no regular file.
+fn wrong_kind(kind: FileKind) -> Status {
+    match kind {
+        FileKind::Directory => Status::IsDir,
+        FileKind::Symlink => Status::Symlink,
+        _ => Status::WrongType,
+    }
+}
+
+impl<'a> Run<'a> {
+    /// PUTFH (§18.19).
+    pub(super) fn putfh(&mut self, handle: &[u8]) -> Outcome {
+        let file = self.s.vfs.file_id(handle);
+        let file = file.map_err(|BadHandle| Status::BadHandle)?;
+        self.c.current = match file.volume {
+            pseudo::VOLUME => {
+                let pseudo = self.pseudo();
+                if !self.sees(&pseudo, file.ino.0) {
+                    return Err(Status::Stale.into());
+                }
+                Fh::Pseudo(file.ino.0)
+            }
+            // Whether the volume is there, and for the client, the next operation finds out.
+            _ => Fh::File(file),
+        };
+        self.c.state = StateId::ANONYMOUS;
+        Ok(Status::Ok)
+    }
+
+    /// GETFH (§18.8).
+    pub(super) fn getfh(&mut self) -> Outcome {
+        let handle = self.handle(self.here()?);
+        self.c.out.put_opaque(&handle);
+        Ok(Status::Ok)
+    }
+
+    /// The attributes of the current object, and its place.
+    fn attributes(&mut self) -> Result<(Attr, Looked<'a>), Fail> {
+        match self.here()? {
+            Fh::Pseudo(number) => Ok((self.pseudo().attr(number), None)),
+            Fh::File(file) => {
+                let operand = self.look(file)?;
+                Ok((operand.getattr(&mut self.c.cx)?, Some(operand)))
+            }
+            Fh::None => unreachable!("a handle that was tested"),
+        }
+    }
+
+    /// Does something with the current object's attributes.
+    fn with_object<T>(
+        &mut self,
+        mask: &Bitmap,
+        each: impl FnOnce(&Object<'_>, &mut Vec<u8>) -> T,
+    ) -> Result<T, Fail> {
+        let (attr, operand) = self.attributes()?;
+        let handle = self.handle(self.c.current);
+        let space = match &operand {
+            Some(o) if attrs::wants_volume(mask) => Some(o.statfs()),
+            _ => None,
+        };
+        let covers = match &operand {
+            Some(o) if o.is_live_root() => self.pseudo().covered(self.table, o.file_id().volume),
+            _ => None,
+        };
+        let object = Object {
+            minor: self.c.minor,
+            attr: &attr,
+            handle: &handle,
+            covers,
+            space,
+        };
+        Ok(each(&object, &mut self.c.out))
+    }
+
+    /// GETATTR (§18.7).
+    pub(super) fn getattr(&mut self, mask: &Bitmap) -> Outcome {
+        if attrs::write_only(mask) {
+            return Err(Status::Inval.into());
+        }
+        self.with_object(mask, |object, out| object.put(mask, out))?;
+        Ok(Status::Ok)
+    }
+
+    /// VERIFY (`same`), NVERIFY (§18.30, §18.15).
+    pub(super) fn verify(&mut self, a: &Attrs<'_>, same: bool) -> Outcome {
+        let mask = a.mask;
+        if !mask.within(&attrs::supported(self.c.minor)) {
+            self.here()?;
+            return Err(Status::AttrNotSupp.into());
+        }
+        if attrs::write_only(&mask) || mask.has(attrs::RDATTR_ERROR) {
+            return Err(Status::Inval.into());
+        }
+        let are = self.with_object(&mask, |object, _| {
+            let mut values = Vec::with_capacity(a.values.len());
+            object.put_values(&mask, &mut values);
+            values == a.values
+        })?;
+        match (are, same) {
+            (true, true) | (false, false) => Ok(Status::Ok),
+            (false, true) => Err(Status::NotSame.into()),
+            (true, false) => Err(Status::Same.into()),
+        }
+    }
+
+    /// ACCESS (§18.1): of the bits asked for those that mean something, and those that are granted.
+    pub(super) fn access(&mut self, asked: u32) -> Outcome {
+        let known = match self.c.minor {
+            1 => bits::OF_1,
+            _ => bits::ALL,
+        };
+        if asked & !known != 0 {
+            self.here()?;
+            return Err(Status::Inval.into());
+        }
+        let (attr, operand) = self.attributes()?;
+        let may = match &operand {
+            Some(operand) => operand.permitted(&attr),
+            None => Permitted {
+                read: true,
+                write: false,
+                execute: true,
+            },
+        };
+        let (meaning, granted) = granted(&attr, may, self.c.minor);
+        self.c.out.put_u32(asked & meaning);
+        self.c.out.put_u32(asked & granted);
+        Ok(Status::Ok)
+    }
+
+    /// READLINK (§18.24).
+    pub(super) fn readlink(&mut self) -> Outcome {
+        let file = self.file(Status::WrongType)?;
+        let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
+        match link.readlink(&mut self.c.cx, charged) {
+            Ok((target, _)) => {
+                self.c.out.put_opaque(&target);
+                Ok(Status::Ok)
+            }
+            Err(Unfinished::Failed(Error::Invalid)) => Err(Status::WrongType.into()),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// What a stateid that goes with the current file names (§8.2.3, §9.1.1).
+    pub(super) fn stated(&self, id: &StateId, file: FileId) -> Result<Stated, Status> {
+        let id = self.resolved(id)?;
+        if matches!(id, StateId::ANONYMOUS | StateId::BYPASS) {
+            return Ok(Stated::Special);
+        }
+        let state = self.client_ref().states.read().find(&id)?;
+        match state.open().file == file {
+            true => Ok(Stated::Open(state)),
+            false => Err(Status::BadStateId),
+        }
+    }
+
+    /// A stateid, or the current one in its place.
+    pub(super) fn resolved(&self, id: &StateId) -> Result<StateId, Status> {
+        match *id {
+            StateId::CURRENT if self.c.state == StateId::ANONYMOUS => Err(Status::BadStateId),
+            StateId::CURRENT => Ok(self.c.state),
+            StateId::INVALID => Err(Status::BadStateId),
+            id => Ok(id),
+        }
+    }
+
+    /// Why reading or writing was refused, in this protocol's words.
+    fn io_failed(&mut self, why: Unfinished, operand: &Operand<'_, '_>, stated: &Stated) -> Fail {
+        match why {
+            Unfinished::Failed(Error::Invalid | Error::IsDir) => {
+                let attr = operand.attr_at_hand(&mut self.c.cx);
+                let kind = attr.map_or(FileKind::Regular, |a| a.kind);
+                match kind {
+                    FileKind::Regular => Status::Inval.into(),
+                    kind => wrong_kind(kind).into(),
+                }
+            }
+            Unfinished::Failed(Error::Access) if matches!(stated, Stated::Open(_)) => {
+                Status::OpenMode.into()
+            }
+            why => why.into(),
+        }
+    }
+
+    /// READ (§18.22). At or beyond the end: no bytes, and eof.
+    pub(super) fn read(&mut self, a: &Bytes) -> Outcome {
+        let out = self.read_data(a)?;
+        self.c.out.put_bool(out.eof);
+        self.c.out.put_u32(out.len as u32);
+        self.c.payload = Some(Box::new(Payload::new(out)));
+        Ok(Status::Ok)
+    }
+
+    /// READ_PLUS (RFC 7862 §15.10): always one segment of data, which is allowed for what has holes too.
+    pub(super) fn read_plus(&mut self, a: &Bytes) -> Outcome {
+        const DATA: u32 = 0;
+        let out = self.read_data(a)?;
+        self.c.out.put_bool(out.eof);
+        match out.len {
+            0 => self.c.out.put_u32(0),
+            len => {
+                self.c.out.put_u32(1);
+                self.c.out.put_u32(DATA);
+                self.c.out.put_u64(a.offset);
+                self.c.out.put_u32(len as u32);
+                self.c.payload = Some(Box::new(Payload::new(out)));
+            }
+        }
+        Ok(Status::Ok)
+    }
+
+    fn read_data(&mut self, a: &Bytes) -> Result<weir_vfs::volume::ReadOut, Fail> {
+        let file = self.file(Status::IsDir)?;
+        let stated = self.stated(&a.state, file)?;
+        let room = self.c.room().saturating_sub(READ_RESULT);
+        let len = usize::try_from(a.count).unwrap_or(MAX_IO);
+        let len = len.min(MAX_IO).min(room);
+        if len == 0 && a.count > 0 {
+            return Err(self.too_big().into());
+        }
+        let (operand, charged) = self.enter(file, stated.access(), Reads(len))?;
+        match operand.read(&mut self.c.cx, charged, a.offset) {
+            Ok(out) => Ok(out),
+            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+        }
+    }
+
+    /// WRITE (§18.32). More than the largest size is written in part.
+    pub(super) fn write(&mut self, a: &Write<'_>) -> Outcome {
+        let file = self.file(Status::IsDir)?;
+        let stated = self.stated(&a.state, file)?;
+        let data = a.data.get(..MAX_IO).unwrap_or(a.data);
+        let (operand, charged) = self.enter(file, stated.access(), Writes(data.len()))?;
+        match operand.write(&mut self.c.cx, charged, a.offset, data, a.stable) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                let written = done.value;
+                self.c.out.put_u32(written.len as u32);
+                self.c.out.put_u32(match written.granted {
+                    Stability::Unstable => 0,
+                    Stability::DataSync => 1,
+                    Stability::FileSync => 2,
+                });
+                self.c.out.put_fixed(&operand.write_verifier());
+                Ok(Status::Ok)
+            }
+            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+        }
+    }
+
+    /// COMMIT (§18.3). Count 0 means to the end of the file.
+    pub(super) fn commit(&mut self, offset: u64, count: u32) -> Outcome {
+        let file = self.file(Status::IsDir)?;
+        let (operand, charged) = self.enter(file, Access::Mode(None), Exempt)?;
+        let len = match count {
+            0 => u64::MAX - offset,
+            n => u64::from(n).min(u64::MAX - offset),
+        };
+        match operand.commit(&mut self.c.cx, charged, offset, len) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                self.c.out.put_fixed(&operand.write_verifier());
+                Ok(Status::Ok)
+            }
+            Err(why) => Err(self.io_failed(why, &operand, &Stated::Special)),
+        }
+    }
+
+    /// SETATTR (§18.30).
+    pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> Outcome {
+        let here = self.here()?;
+        let new = New::decode(self.c.minor, a)?;
+        let Fh::File(file) = here else {
+            return Err(Status::RoFs.into());
+        };
+        // A stateid counts only for the size (§18.30.3).
+        let stated = match new.set.size {
+            Some(_) => self.stated(id, file)?,
+            None => Stated::Special,
+        };
+        if let (Some(_), Stated::Open(state)) = (new.set.size, &stated)
+            && state.open().shares().0 & WRITE == 0
+        {
+            return Err(Status::OpenMode.into());
+        }
+        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        let mode = match new.needs_mode() {
+            true => operand.getattr(&mut self.c.cx)?.mode,
+            false => 0,
+        };
+        let set = new.over(mode);
+        match operand.setattr(&mut self.c.cx, charged, &set, None) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                new.mask.put(&mut self.c.out);
+                Ok(Status::Ok)
+            }
+            Err(why) if set.size.is_some() => Err(self.io_failed(why, &operand, &Stated::Special)),
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// The current file, which `bytes` are to be changed of under an open for writing.
+    fn writable(&mut self, a: &Bytes) -> Result<(FileId, Stated), Fail> {
+        let file = self.file(Status::WrongType)?;
+        let stated = self.stated(&a.state, file)?;
+        if let Stated::Open(state) = &stated
+            && state.open().shares().0 & WRITE == 0
+        {
+            return Err(Status::OpenMode.into());
+        }
+        let end = a.offset.checked_add(a.count);
+        match end {
+            None => Err(Status::Inval.into()),
+            Some(end) if end > MAX_FILE_SIZE => Err(Status::FBig.into()),
+            Some(_) if a.count == 0 => Err(Status::Inval.into()),
+            Some(_) => Ok((file, stated)),
+        }
+    }
+
+    /// DEALLOCATE (RFC 7862 §15.4).
+    pub(super) fn deallocate(&mut self, a: &Bytes) -> Outcome {
+        let (file, stated) = self.writable(a)?;
+        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        match operand.punch(&mut self.c.cx, charged, a.offset, a.count) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                Ok(Status::Ok)
+            }
+            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+        }
+    }
+
+    /// ALLOCATE (RFC 7862 §15.1): the file is as long as asked, if the volume has the space now. Blocks are not set apart,
+    /// since a later write takes new ones in any case.
+    pub(super) fn allocate(&mut self, a: &Bytes) -> Outcome {
+        let (file, stated) = self.writable(a)?;
+        let (operand, charged) = self.enter(file, stated.access(), Changes)?;
+        let attr = operand.getattr(&mut self.c.cx)?;
+        if attr.kind != FileKind::Regular {
+            return Err(wrong_kind(attr.kind).into());
+        }
+        if operand.statfs().available < a.count {
+            return Err(Status::NoSpc.into());
+        }
+        let end = a.offset + a.count;
+        if end <= attr.size {
+            return Ok(Status::Ok);
+        }
+        let set = SetAttr {
+            size: Some(end),
+            ..SetAttr::default()
+        };
+        match operand.setattr(&mut self.c.cx, charged, &set, None) {
+            Ok(done) => {
+                self.c.wait_for(done.lsn);
+                Ok(Status::Ok)
+            }
+            Err(why) => Err(self.io_failed(why, &operand, &stated)),
+        }
+    }
+
+    /// IO_ADVISE (RFC 7862 §15.5): no hint is followed.
+    pub(super) fn io_advise(&mut self, a: &Bytes, _: &Bitmap) -> Outcome {
+        let file = self.file(Status::WrongType)?;
+        self.stated(&a.state, file)?;
+        Bitmap::default().put(&mut self.c.out);
+        Ok(Status::Ok)
+    }
+
+    pub(super) fn client_ref(&self) -> &super::client::Client {
+        match &self.c.client {
+            Some(client) => client,
+            None => unreachable!("an operation of a session has a client"),
+        }
+    }
+}
+
+/// A file of a volume that is looked at, or none in the pseudo file system.
+type Looked<'a> = Option<Operand<'a, 'static>>;

@@ -1,0 +1,186 @@
+//! LOCK, LOCKT, LOCKU (RFC 8881 §18.10 to §18.12). A lock that is denied is not waited for here: the client asks again.
+
+use super::args::{self, Locker};
+use super::client::SERVICE;
+use super::compound::{Access, Fail, Outcome, Run};
+use super::open_ops::OwnerKind;
+use super::state::{DELEGATIONS, LOCK_BYTES, READ, State, WRITE};
+use super::status::Status;
+use super::types::StateId;
+use crate::xdr::Put;
+use std::sync::Arc;
+use weir_vfs::claims::{Full, Lock, Owner, Range, Verdict};
+use weir_vfs::volume::FileKind;
+use weir_vfs::{Exempt, FileId};
+
+/// READ_LT, WRITE_LT (§18.10.1).
+const READ_LT: u32 = 1;
+const WRITE_LT: u32 = 2;
+
+/// Whether a `nfs_lock_type4` is exclusive.
+fn exclusive(kind: u32) -> bool {
+    kind % 2 == 0
+}
+
+/// The bytes that a range names.
+fn range(r: &args::Range) -> Result<Range, Status> {
+    let length = match r.length {
+        0 => return Err(Status::Inval),
+        u64::MAX => 0,
+        length => length,
+    };
+    match Range::new(r.offset, length) {
+        // To the largest offset is not to the end, but nothing is behind it.
+        Some(range) => Ok(range),
+        None => Err(Status::Inval),
+    }
+}
+
+impl Run<'_> {
+    /// The current file, which must be one that can be locked, and that the caller is admitted to.
+    fn lockable(&mut self) -> Result<FileId, Fail> {
+        let file = self.file(Status::IsDir)?;
+        let (operand, _charged) = self.enter(file, Access::Mode(None), Exempt)?;
+        match operand.getattr(&mut self.c.cx)?.kind {
+            FileKind::Regular => Ok(file),
+            FileKind::Directory => Err(Status::IsDir.into()),
+            FileKind::Symlink => Err(Status::Symlink.into()),
+            _ => Err(Status::WrongType.into()),
+        }
+    }
+
+    /// `LOCK4denied`: which lock is in the way, and whose.
+    fn put_denied(&mut self, lock: &Lock) {
+        let out = &mut self.c.out;
+        out.put_u64(lock.range.start);
+        out.put_u64(match lock.range.last {
+            u64::MAX => u64::MAX,
+            _ => lock.range.length(),
+        });
+        out.put_u32(if lock.exclusive { WRITE_LT } else { READ_LT });
+        let client = &lock.owner.client;
+        let id = match client.service {
+            SERVICE => client
+                .name
+                .as_ref()
+                .try_into()
+                .map_or(0, u64::from_be_bytes),
+            // Of another protocol.
+            _ => 0,
+        };
+        out.put_u64(id);
+        let shown = &lock.owner.shown;
+        out.put_opaque(shown.get(..1024).unwrap_or(shown));
+    }
+
+    /// LOCK.
+    pub(super) fn lock(&mut self, r: &args::Range, reclaim: bool, locker: &Locker<'_>) -> Outcome {
+        let file = self.lockable()?;
+        let bytes = range(r)?;
+        let client = self.client();
+        let (open, owner, known) = match locker {
+            Locker::New { open, owner } => {
+                let open = self.open_of(open)?;
+                (open, self.owner(OwnerKind::Lock, owner), None)
+            }
+            Locker::Known(id) => {
+                let id = self.resolved(id)?;
+                match client.states.read().find(&id)? {
+                    State::Locks(locks) if locks.open.file == file => {
+                        (Arc::clone(&locks.open), locks.owner.clone(), Some(locks))
+                    }
+                    _ => return Err(Status::BadStateId.into()),
+                }
+            }
+        };
+        let needs = if exclusive(r.kind) { WRITE } else { READ };
+        if open.shares().0 & needs == 0 {
+            return Err(Status::OpenMode.into());
+        }
+        self.may_claim(&client, reclaim)?;
+        let want = Lock {
+            owner,
+            range: bytes,
+            exclusive: exclusive(r.kind),
+            mandatory: false,
+        };
+        let mut states = client.states.write();
+        let known = known.or_else(|| states.locks_of(file, &want.owner));
+        if known.is_none() && !client.memory.lock().grow(LOCK_BYTES) {
+            return Err(Status::Delay.into());
+        }
+        let verdict = self.s.vfs.claims.lock(file, &want, &DELEGATIONS, false);
+        let state = match (&verdict, &known) {
+            (Verdict::Granted, Some(locks)) => Some(states.change_locks(locks)?),
+            (Verdict::Granted, None) => Some(states.add_locks(&open, want.owner.clone())),
+            _ => None,
+        };
+        drop(states);
+        if state.is_none() && known.is_none() {
+            let mut memory = client.memory.lock();
+            let left = memory.bytes() - LOCK_BYTES;
+            memory.shrink_to(left);
+        }
+        match verdict {
+            Verdict::Denied(lock) => {
+                self.put_denied(&lock);
+                return Ok(Status::Denied);
+            }
+            Verdict::Granted => {}
+            Verdict::Deadlock => return Err(Status::Deadlock.into()),
+            Verdict::Breaking(_) | Verdict::Full | Verdict::Queued => {
+                return Err(Status::Delay.into());
+            }
+        }
+        if let Some(state) = state {
+            state.put(&mut self.c.out);
+            self.c.state = state;
+        }
+        Ok(Status::Ok)
+    }
+
+    /// LOCKT.
+    pub(super) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> Outcome {
+        let file = self.lockable()?;
+        let want = Lock {
+            owner: self.owner(OwnerKind::Lock, owner),
+            range: range(r)?,
+            exclusive: exclusive(r.kind),
+            mandatory: false,
+        };
+        let now = self.s.monotonic();
+        if self.s.vfs.grace.runs(now) {
+            return Err(Status::Grace.into());
+        }
+        match self.s.vfs.claims.test(file, &want) {
+            None => Ok(Status::Ok),
+            Some(lock) => {
+                self.put_denied(&lock);
+                Ok(Status::Denied)
+            }
+        }
+    }
+
+    /// LOCKU.
+    pub(super) fn locku(&mut self, r: &args::Range, id: &StateId) -> Outcome {
+        let file = self.lockable()?;
+        let bytes = range(r)?;
+        let id = self.resolved(id)?;
+        let client = self.client();
+        let states = client.states.write();
+        let locks = match states.find(&id)? {
+            State::Locks(locks) if locks.open.file == file => locks,
+            _ => return Err(Status::BadStateId.into()),
+        };
+        let owner: &Owner = &locks.owner;
+        match self.s.vfs.claims.unlock(file, owner, bytes) {
+            Ok(()) => {}
+            Err(Full) => return Err(Status::Delay.into()),
+        }
+        let state = states.change_locks(&locks)?;
+        drop(states);
+        state.put(&mut self.c.out);
+        self.c.state = state;
+        Ok(Status::Ok)
+    }
+}

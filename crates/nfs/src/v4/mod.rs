@@ -1,0 +1,69 @@
+//! NFS version 4, minor versions 1 and 2 (RFC 8881, RFC 7862, RFC 8276), sans-I/O as version 3 is.
+//!
+//! **A COMPOUND is a cursor.** Its operations are decoded and carried out one after the other ([`compound`]). What an operation
+//! waits for (the device, a limit, a name) suspends the cursor, not the connection; it goes on with that
+//! operation, and what was done is not done again. An operation changes nothing before it has all that it needs, as in version
+//! 3. The reply waits for the highest log record of its operations. If that is never written, the reply is cut at the
+//! first operation concerned (`failure::Cut`).
+//!
+//! **Once.** Each request has a slot of its session ([`slot`]); a retransmission gets the reply of the first execution. So the
+//! duplicate-request cache of version 3 has no part here.
+//!
+//! **State** is of two halves: claims (opens, share reservations, locks) in the table that all protocols share, and stateids
+//! that name them ([`state`]). Both belong to a client ([`client`]), which a lease keeps alive.
+//!
+//! **Names** begin in a pseudo file system ([`pseudo`]) that leads to the exports that the client may use.
+//!
+//! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/nfs4.md lists (NOTSUPP).
+//!
+//! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (who asks), `compound` (what becomes of
+//! it), then the operations: `session_ops`, `file_ops`, `name_ops`, `dir_ops`, `open_ops`, `lock_ops`, `xattr_ops`.
+
+pub mod args;
+pub mod attrs;
+mod client;
+mod compound;
+mod dir_ops;
+mod file_ops;
+mod lock_ops;
+mod name_ops;
+mod numbers;
+mod open_ops;
+mod pseudo;
+mod serve;
+mod session;
+mod session_ops;
+mod slot;
+mod state;
+pub mod status;
+pub mod types;
+mod xattr_ops;
+
+pub(crate) use numbers::OPERATIONS;
+pub(crate) use serve::{Nfs4, Parts};
+pub(crate) use session::Session;
+
+use crate::xdr::Reader;
+
+/// Number of the procedure COMPOUND (RFC 8881 §16.2).
+pub const COMPOUND: u32 = 1;
+
+/// Decodes a whole COMPOUND, one operation after the other: whether all decode. For fuzzing.
+pub fn decode(args: &[u8]) -> bool {
+    let mut r = Reader::new(args);
+    let Ok(head) = args::Head::decode(&mut r) else {
+        return false;
+    };
+    (0..head.count).all(|_| {
+        let operation = r.u32();
+        operation.is_ok_and(|operation| {
+            args::decode(head.minor, operation, &mut r).is_ok_and(|args| {
+                if let args::Args::SetAttr(_, new) = &args {
+                    // Neither may panic, whatever it is.
+                    let _ = attrs::New::decode(head.minor, new);
+                }
+                !matches!(args, args::Args::Illegal | args::Args::NotServed)
+            })
+        })
+    })
+}

@@ -1,0 +1,228 @@
+//! Operations on names: LOOKUP, LOOKUPP, CREATE, REMOVE, RENAME, LINK.
+
+use super::args::{Attrs, Make};
+use super::attrs::New;
+use super::compound::{Access, Fh, Outcome, Run};
+use super::pseudo;
+use super::status::Status;
+use super::types::{StateId, put_change};
+use weir_base::limits::MAX_NAME;
+use weir_vfs::volume::{Change, Created, Done, FileKind, SetAttr};
+use weir_vfs::{Changes, Error, FileId, Looks, Unfinished};
+
+/// A name that can be an entry's (§14.5); what is longer is found out by the directory.
+pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
+    match name {
+        [] => Err(Status::Inval),
+        b"." | b".." => Err(Status::BadName),
+        name if name.contains(&0) => Err(Status::BadChar),
+        name if name.contains(&b'/') => Err(Status::BadName),
+        name if name.len() > MAX_NAME => Err(Status::NameTooLong),
+        _ => Ok(()),
+    }
+}
+
+impl Run<'_> {
+    /// Puts a file in place of the current one.
+    pub(super) fn goes_to(&mut self, file: FileId) {
+        self.c.current = Fh::File(file);
+        self.c.state = StateId::ANONYMOUS;
+    }
+
+    /// LOOKUP (§18.13).
+    pub(super) fn lookup(&mut self, name: &[u8]) -> Outcome {
+        let here = self.here()?;
+        check_name(name)?;
+        match here {
+            Fh::Pseudo(number) => {
+                let pseudo = self.pseudo();
+                let node = pseudo.node(number).ok_or(Status::Stale)?;
+                let below = node.children.get(name).copied().ok_or(Status::NoEnt)?;
+                if !self.sees(&pseudo, below) {
+                    return Err(Status::NoEnt.into());
+                }
+                self.c.current = self.crossed(&pseudo, below);
+                self.c.state = StateId::ANONYMOUS;
+            }
+            Fh::File(dir) => {
+                let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
+                let (_, file) = match operand.lookup(&mut self.c.cx, charged, name) {
+                    Err(Unfinished::Failed(Error::NotDir)) => {
+                        let attr = operand.attr_at_hand(&mut self.c.cx);
+                        let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
+                        let status = if link {
+                            Status::Symlink
+                        } else {
+                            Status::NotDir
+                        };
+                        return Err(status.into());
+                    }
+                    found => found?,
+                };
+                self.goes_to(FileId {
+                    volume: dir.volume,
+                    ino: file.ino,
+                    namespace: file.namespace,
+                });
+            }
+            Fh::None => unreachable!("a handle that was tested"),
+        }
+        Ok(Status::Ok)
+    }
+
+    /// What a directory of the pseudo file system leads to: the export that covers it, or itself.
+    pub(super) fn crossed(&self, pseudo: &pseudo::Pseudo, number: u64) -> Fh {
+        let export = pseudo.node(number).and_then(|node| node.export);
+        let export = export.and_then(|volume| self.table.of_volume(volume));
+        export.map_or(Fh::Pseudo(number), |export| Fh::File(export.root()))
+    }
+
+    /// LOOKUPP (§18.14). Above the root of an export is the directory that it covers has its name in.
+    pub(super) fn lookupp(&mut self) -> Outcome {
+        match self.here()? {
+            Fh::Pseudo(pseudo::ROOT) => return Err(Status::NoEnt.into()),
+            Fh::Pseudo(number) => {
+                let pseudo = self.pseudo();
+                let node = pseudo.node(number).ok_or(Status::Stale)?;
+                self.c.current = Fh::Pseudo(node.parent);
+                self.c.state = StateId::ANONYMOUS;
+            }
+            Fh::File(file) => {
+                let (operand, charged) = self.enter(file, Access::Mode(None), Looks)?;
+                if operand.is_live_root() {
+                    let pseudo = self.pseudo();
+                    let covered = pseudo.covered(self.table, file.volume);
+                    let above = covered.and_then(|number| pseudo.node(number));
+                    let above = above.ok_or(Status::NoEnt)?.parent;
+                    self.c.current = Fh::Pseudo(above);
+                    self.c.state = StateId::ANONYMOUS;
+                    return Ok(Status::Ok);
+                }
+                let (_, up) = match operand.lookup(&mut self.c.cx, charged, b"..") {
+                    Err(Unfinished::Failed(Error::NotDir)) => {
+                        let attr = operand.attr_at_hand(&mut self.c.cx);
+                        let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
+                        let status = if link {
+                            Status::Symlink
+                        } else {
+                            Status::NotDir
+                        };
+                        return Err(status.into());
+                    }
+                    found => found?,
+                };
+                self.goes_to(FileId {
+                    volume: file.volume,
+                    ino: up.ino,
+                    namespace: up.namespace,
+                });
+            }
+            Fh::None => unreachable!("a handle that was tested"),
+        }
+        Ok(Status::Ok)
+    }
+
+    pub(super) fn put_dir_change(&mut self, change: &Change) {
+        put_change(&mut self.c.out, change.before.change, change.after.change);
+    }
+
+    /// CREATE (§18.4): anything but a regular file.
+    pub(super) fn create(&mut self, make: &Make<'_>, name: &[u8], a: &Attrs<'_>) -> Outcome {
+        let here = self.here()?;
+        if matches!(make, Make::Other(_)) {
+            return Err(Status::BadType.into());
+        }
+        check_name(name)?;
+        let new = New::decode(self.c.minor, a)?;
+        let Fh::File(dir) = here else {
+            return Err(Status::RoFs.into());
+        };
+        if new.set.size.is_some() {
+            return Err(Status::Inval.into());
+        }
+        let attrs: SetAttr = new.over(0);
+        let (operand, charged) = self.enter(dir, Access::Mode(None), Changes)?;
+        let cx = &mut self.c.cx;
+        let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
+        let done: Done<Created> = match *make {
+            Make::Directory => operand.mkdir(cx, charged, name, &attrs)?,
+            Make::Link(target) => operand.symlink(cx, charged, name, target, &attrs)?,
+            Make::Block(major, minor) => mknod(cx, charged, FileKind::Block, (major, minor))?,
+            Make::Char(major, minor) => mknod(cx, charged, FileKind::Char, (major, minor))?,
+            Make::Socket => mknod(cx, charged, FileKind::Socket, (0, 0))?,
+            Make::Fifo => mknod(cx, charged, FileKind::Fifo, (0, 0))?,
+            Make::Other(_) => unreachable!("refused before"),
+        };
+        self.c.wait_for(done.lsn);
+        let file = operand.near(done.value.ino);
+        self.put_dir_change(&done.value.dir);
+        new.mask.put(&mut self.c.out);
+        self.goes_to(FileId {
+            volume: dir.volume,
+            ino: file.ino,
+            namespace: file.namespace,
+        });
+        Ok(Status::Ok)
+    }
+
+    /// REMOVE (§18.25): of directories too.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Outcome {
+        let here = self.here()?;
+        check_name(name)?;
+        let Fh::File(dir) = here else {
+            return Err(Status::RoFs.into());
+        };
+        let (operand, charged) = self.enter(dir, Access::Mode(None), Changes)?;
+        // Which of both it is may change in between: then the second answer counts.
+        let directory = match operand.listed(&mut self.c.cx, name) {
+            Ok((found, _)) => found.attr.kind == FileKind::Directory,
+            Err(why) => return Err(why.into()),
+        };
+        let done = match directory {
+            true => operand.rmdir(&mut self.c.cx, charged, name)?,
+            false => operand.remove(&mut self.c.cx, charged, name)?,
+        };
+        self.c.wait_for(done.lsn);
+        self.put_dir_change(&done.value.dir);
+        Ok(Status::Ok)
+    }
+
+    /// Two files of one operation: the saved one and the current one.
+    fn both(&self) -> Result<(FileId, FileId), Status> {
+        let here = self.here()?;
+        match (self.c.saved, here) {
+            (Fh::None, _) => Err(Status::NoFileHandle),
+            (Fh::File(saved), Fh::File(current)) => Ok((saved, current)),
+            (Fh::Pseudo(_), Fh::Pseudo(_)) => Err(Status::RoFs),
+            _ => Err(Status::XDev),
+        }
+    }
+
+    /// RENAME (§18.26): from the saved directory into the current one.
+    pub(super) fn rename(&mut self, from: &[u8], to: &[u8]) -> Outcome {
+        let (source, target) = self.both()?;
+        check_name(from)?;
+        check_name(to)?;
+        let admitted = self.admit(target, Access::Mode(None))?;
+        let (operand, charged) = self.enter(source, Access::Mode(None), Changes)?;
+        let target = operand.beside(admitted);
+        let done = operand.rename(&mut self.c.cx, charged, from, &target, to)?;
+        self.c.wait_for(done.lsn);
+        self.put_dir_change(&done.value.from);
+        self.put_dir_change(&done.value.to);
+        Ok(Status::Ok)
+    }
+
+    /// LINK (§18.9): the saved file into the current directory.
+    pub(super) fn link(&mut self, name: &[u8]) -> Outcome {
+        let (file, dir) = self.both()?;
+        check_name(name)?;
+        let admitted = self.admit(dir, Access::Mode(None))?;
+        let (operand, charged) = self.enter(file, Access::Mode(None), Changes)?;
+        let dir = operand.beside(admitted);
+        let done = operand.link(&mut self.c.cx, charged, &dir, name)?;
+        self.c.wait_for(done.lsn);
+        self.put_dir_change(&done.value.dir);
+        Ok(Status::Ok)
+    }
+}

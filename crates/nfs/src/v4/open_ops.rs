@@ -1,0 +1,407 @@
+//! OPEN, OPEN_DOWNGRADE, CLOSE, FREE_STATEID (RFC 8881 §18.16, §18.18, §18.2, §18.38).
+//!
+//! OPEN goes in this order: the client is recorded (its reply waits for that to be durable); the file is found or made; the caller may open it so; it is
+//! pinned; the claim is entered, against which other clients' opens may speak, together with the stateid; it is cut, if that
+//! was asked for. The cursor remembers what is done, so that a wait repeats none of it.
+//!
+//! A file that this OPEN makes is open to its maker whatever its mode says, as open(2) has it.
+
+use super::args::{Attrs, Claim, How, Open as OpenArgs};
+use super::attrs::{New, SIZE};
+use super::client::Client;
+use super::compound::{Access, Fail, Fh, Made, Operand, Outcome, Run};
+use super::name_ops::check_name;
+use super::state::{self, DELEGATIONS, LOCK_BYTES, OPEN_BYTES, Open, State, WRITE, modes};
+use super::status::Status;
+use super::types::{Bitmap, StateId, put_change};
+use crate::xdr::Put;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_vfs::claims::{OpenRequest, Opened, Owner, Range, Who};
+use weir_vfs::grace::Refused;
+use weir_vfs::volume::{Change, CreateHow, FileKind, Pin, SetAttr};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Unfinished};
+
+/// Bits of `share_access` that are wishes for delegations.
+const WISHES: u32 = 0x003f_ff00;
+/// Those that say which (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
+const WANTED: u32 = 0xff00;
+/// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
+const WANT_NONE: u32 = 0x0400;
+/// OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
+const RESULT: u32 = 0x04 | 0x08;
+/// OPEN_DELEGATE_NONE, OPEN_DELEGATE_NONE_EXT.
+const NO_DELEGATION: u32 = 0;
+const NO_DELEGATION_EXT: u32 = 3;
+/// WND4_NOT_WANTED, WND4_NOT_SUPP_FTYPE.
+const NOT_WANTED: u32 = 0;
+const NOT_SUPPORTED: u32 = 3;
+
+/// Owners of opens and of locks are apart.
+#[derive(Clone, Copy)]
+pub(super) enum OwnerKind {
+    Open,
+    Lock,
+}
+
+/// The error of a claim at the wrong time.
+fn refused(why: Refused) -> Status {
+    match why {
+        Refused::Grace => Status::Grace,
+        Refused::NoGrace => Status::NoGrace,
+        Refused::NotExpected => Status::ReclaimBad,
+    }
+}
+
+impl<'a> Run<'a> {
+    /// An owner of opens or locks as the table of claims knows it. What others are shown of one is its own bytes.
+    pub(super) fn owner(&self, kind: OwnerKind, bytes: &[u8]) -> Owner {
+        let (word, shown): (&[u8], Arc<[u8]>) = match kind {
+            OwnerKind::Open => (b"open", Arc::default()),
+            OwnerKind::Lock => (b"lock", bytes.into()),
+        };
+        // 0 is the key of delegations.
+        let key = self.s.owners.hash128(&[word, bytes]).max(1);
+        Owner {
+            client: self.client_ref().claims.clone(),
+            who: Who::key(key),
+            shown,
+        }
+    }
+
+    /// Whether the time is for such a claim, and the client recorded.
+    pub(super) fn may_claim(&mut self, client: &Client, reclaim: bool) -> Result<(), Fail> {
+        // Until a client has said that it claims nothing more of before, it is to claim nothing new (§18.51.3).
+        match (reclaim, client.reclaimed.load(Ordering::Acquire)) {
+            (true, true) => return Err(Status::NoGrace.into()),
+            (false, false) => return Err(Status::Grace.into()),
+            _ => {}
+        }
+        let now = self.s.monotonic();
+        let admitted = self.s.vfs.grace.admit(&client.claimant(), reclaim, now);
+        admitted.map_err(refused)?;
+        let lsn = self.s.record(client)?;
+        self.c.depends_on(Some(lsn));
+        Ok(())
+    }
+
+    /// OPEN.
+    pub(super) fn open(&mut self, a: &OpenArgs<'_>) -> Outcome {
+        let here = self.here()?;
+        let shares = (a.access & 3, a.deny);
+        if shares.0 == 0 || a.deny > 3 || a.access & !(3 | WISHES) != 0 {
+            return Err(Status::Inval.into());
+        }
+        let (reclaim, name) = match a.claim {
+            Claim::Null(name) => (false, Some(name)),
+            Claim::Fh => (false, None),
+            Claim::Previous(_) => (true, None),
+            // There are no delegations.
+            Claim::DelegateCur(..) | Claim::DelegCurFh(_) => return Err(Status::BadStateId.into()),
+            Claim::DelegatePrev(_) | Claim::DelegPrevFh => return Err(Status::NotSupp.into()),
+        };
+        match name {
+            Some(name) => check_name(name)?,
+            None if !matches!(a.how, How::NoCreate) => return Err(Status::Inval.into()),
+            None => {}
+        }
+        let Fh::File(base) = here else {
+            // In the pseudo file system there are directories alone.
+            return match (name, a.how) {
+                (None, _) => Err(Status::IsDir.into()),
+                (Some(name), How::NoCreate) => self.lookup(name).and(Err(Status::IsDir.into())),
+                _ => Err(Status::RoFs.into()),
+            };
+        };
+        let client = self.client();
+        if self.c.made.is_none() {
+            self.may_claim(&client, reclaim)?;
+        }
+        let owner = self.owner(OwnerKind::Open, a.owner);
+        let access = match reclaim {
+            true => Access::Free(&owner),
+            false => Access::Mode(Some(&owner)),
+        };
+        let (operand, charged) = self.enter(base, access, Changes)?;
+        let (found, charged) = match (self.c.made, name) {
+            (Some(made), _) => (made, Some(charged)),
+            (None, Some(name)) => self.find(&operand, charged, name, &a.how)?,
+            (None, None) => (Made::found(base), Some(charged)),
+        };
+        let operand = operand.at(FileRef {
+            ino: found.file.ino,
+            namespace: found.file.namespace,
+        });
+        let state = match found.opened {
+            Some(state) => state,
+            None => self.enter_open(&client, &operand, &found, &owner, shares)?,
+        };
+        if found.cut
+            && let Some(charged) = charged
+        {
+            self.c.made = Some(Made {
+                opened: Some(state),
+                ..found
+            });
+            let set = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            match operand.setattr(&mut self.c.cx, charged, &set, None) {
+                Ok(done) => self.c.wait_for(done.lsn),
+                Err(Unfinished::Failed(error)) => {
+                    // The client learns of no open.
+                    let open = client.states.read().open_of(found.file, &owner);
+                    if let Some(open) = open.filter(|o| o.is_new()) {
+                        self.end_open(&client, &open);
+                    }
+                    return Err(error.into());
+                }
+                Err(why) => return Err(why.into()),
+            }
+        }
+        self.put_opened(a, &found, state);
+        self.goes_to(found.file);
+        self.c.state = state;
+        Ok(Status::Ok)
+    }
+
+    /// The file with a name, which is made if it is not there and that was asked for.
+    fn find(
+        &mut self,
+        dir: &Operand<'a, '_>,
+        charged: Charged<Changes>,
+        name: &[u8],
+        how: &How<'_>,
+    ) -> Result<(Made, Option<Charged<Changes>>), Fail> {
+        let volume = dir.file_id().volume;
+        let place = |file: FileRef| FileId {
+            volume,
+            ino: file.ino,
+            namespace: file.namespace,
+        };
+        let new = |attrs: &Attrs<'_>, minor| New::decode(minor, attrs);
+        let minor = self.c.minor;
+        let (create, new) = match how {
+            How::NoCreate => (None, New::default()),
+            How::Unchecked(attrs) => (Some(CreateHow::Unchecked), new(attrs, minor)?),
+            How::Guarded(attrs) => (Some(CreateHow::Guarded), new(attrs, minor)?),
+            How::Exclusive(verifier) => (Some(CreateHow::Exclusive(*verifier)), New::default()),
+            How::ExclusiveWith(verifier, attrs) => {
+                (Some(CreateHow::Exclusive(*verifier)), new(attrs, minor)?)
+            }
+        };
+        if !matches!(create, Some(CreateHow::Exclusive(_))) {
+            match dir.listed(&mut self.c.cx, name) {
+                Ok(_) if create == Some(CreateHow::Guarded) => return Err(Status::Exist.into()),
+                Ok((found, file)) => {
+                    // Of the attributes of a file that exists only the size is set, and only to 0 (§18.16.3).
+                    let cut = create.is_some() && new.set.size == Some(0);
+                    let mut set = Bitmap::default();
+                    if cut {
+                        set.set(SIZE);
+                    }
+                    let found = Made {
+                        dir: Some((found.dir.change, found.dir.change)),
+                        cut: cut && found.attr.kind == FileKind::Regular,
+                        set,
+                        ..Made::found(place(file))
+                    };
+                    return Ok((found, Some(charged)));
+                }
+                Err(Unfinished::Failed(Error::NotFound)) if create.is_some() => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+        // What somebody else makes meanwhile is found by the next try.
+        let how = match create {
+            Some(CreateHow::Unchecked) => CreateHow::Guarded,
+            Some(how) => how,
+            None => unreachable!("what is not made was found"),
+        };
+        let attrs = new.over(0);
+        let done = match dir.create(&mut self.c.cx, charged, name, how, &attrs) {
+            Err(Unfinished::Failed(Error::Exists)) if create == Some(CreateHow::Unchecked) => {
+                return Err(Status::Delay.into());
+            }
+            done => done?,
+        };
+        self.c.wait_for(done.lsn);
+        let Change { before, after } = done.value.dir;
+        let made = Made {
+            dir: Some((before.change, after.change)),
+            made: true,
+            set: new.mask,
+            ..Made::found(place(dir.near(done.value.ino)))
+        };
+        self.c.made = Some(made);
+        Ok((made, None))
+    }
+
+    /// Enters the claim of an open, and its stateid.
+    fn enter_open(
+        &mut self,
+        client: &Client,
+        operand: &Operand<'_, '_>,
+        found: &Made,
+        owner: &Owner,
+        (access, deny): (u32, u32),
+    ) -> Result<StateId, Fail> {
+        let (read, write) = match found.made {
+            true => (false, false),
+            false => (access & state::READ != 0, access & WRITE != 0),
+        };
+        match operand.may_open(&mut self.c.cx, read, write) {
+            Ok(_) => {}
+            Err(Unfinished::Failed(Error::Invalid)) => {
+                let attr = operand.attr_at_hand(&mut self.c.cx);
+                let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
+                let status = if link {
+                    Status::Symlink
+                } else {
+                    Status::WrongType
+                };
+                return Err(status.into());
+            }
+            Err(why) => return Err(why.into()),
+        }
+        let pin = operand.pin(&mut self.c.cx)?;
+        let file = found.file;
+        let mut states = client.states.write();
+        let known = states.open_of(file, owner);
+        let (had, denied) = known.as_ref().map_or((0, 0), |open| open.shares());
+        let all = (had | access, denied | deny);
+        let request = OpenRequest {
+            owner,
+            key: &DELEGATIONS,
+            access: modes(all.0),
+            deny: modes(all.1),
+            enforced: true,
+            overwrite: found.cut,
+        };
+        match self.s.vfs.claims.open(file, &request) {
+            Opened::Granted => {}
+            Opened::Denied => return Err(Status::ShareDenied.into()),
+            Opened::Breaking(_) | Opened::Full => return Err(Status::Delay.into()),
+        }
+        if let Some(open) = known {
+            return Ok(states.change_open(&open, all, Some((access, deny)))?);
+        }
+        if !client.memory.lock().grow(OPEN_BYTES) {
+            self.s.vfs.claims.close(file, owner);
+            return Err(Status::Delay.into());
+        }
+        let pin: Option<Pin> = pin;
+        Ok(states.add_open(file, owner.clone(), all, pin))
+    }
+
+    fn put_opened(&mut self, a: &OpenArgs<'_>, found: &Made, state: StateId) {
+        let out = &mut self.c.out;
+        state.put(out);
+        let (before, after) = found.dir.unwrap_or_default();
+        put_change(out, before, after);
+        out.put_u32(RESULT);
+        found.set.put(out);
+        match a.access & WANTED {
+            0 => out.put_u32(NO_DELEGATION),
+            wanted => {
+                out.put_u32(NO_DELEGATION_EXT);
+                out.put_u32(match wanted {
+                    WANT_NONE => NOT_WANTED,
+                    _ => NOT_SUPPORTED,
+                });
+            }
+        }
+    }
+
+    /// The open of the current file that a stateid names.
+    pub(super) fn open_of(&self, id: &StateId) -> Result<Arc<Open>, Status> {
+        let file = match self.here()? {
+            Fh::File(file) => file,
+            _ => return Err(Status::BadStateId),
+        };
+        let id = self.resolved(id)?;
+        match self.client_ref().states.read().find(&id)? {
+            State::Open(open) if open.file == file => Ok(open),
+            _ => Err(Status::BadStateId),
+        }
+    }
+
+    /// OPEN_DOWNGRADE.
+    pub(super) fn downgrade(&mut self, id: &StateId, access: u32, deny: u32) -> Outcome {
+        let open = self.open_of(id)?;
+        let (had, denied) = open.shares();
+        let access = access & 3;
+        let within = access & !had == 0 && deny & !denied == 0;
+        if access == 0 || deny > 3 || !within || !open.was_opened_as(access, deny) {
+            return Err(Status::Inval.into());
+        }
+        let client = self.client();
+        let states = client.states.write();
+        let request = OpenRequest {
+            owner: &open.owner,
+            key: &DELEGATIONS,
+            access: modes(access),
+            deny: modes(deny),
+            enforced: true,
+            overwrite: false,
+        };
+        match self.s.vfs.claims.open(open.file, &request) {
+            Opened::Granted => {}
+            _ => return Err(Status::Delay.into()),
+        }
+        let state = states.change_open(&open, (access, deny), None)?;
+        drop(states);
+        state.put(&mut self.c.out);
+        self.c.state = state;
+        Ok(Status::Ok)
+    }
+
+    /// CLOSE. What was locked under the open is unlocked (§18.2.4).
+    pub(super) fn close_open(&mut self, id: &StateId) -> Outcome {
+        let open = self.open_of(id)?;
+        let client = self.client();
+        self.end_open(&client, &open);
+        StateId::INVALID.put(&mut self.c.out);
+        self.c.state = StateId::INVALID;
+        Ok(Status::Ok)
+    }
+
+    fn end_open(&self, client: &Client, open: &Open) {
+        let claims = &self.s.vfs.claims;
+        let mut states = client.states.write();
+        let ended = states.close(open);
+        for locks in &ended {
+            // Unlocking all of it splits nothing, so it needs no memory.
+            let unlocked = claims.unlock(open.file, &locks.owner, Range::ALL);
+            assert!(unlocked.is_ok(), "an unlock of everything needs memory");
+        }
+        claims.close(open.file, &open.owner);
+        drop(states);
+        let bytes = OPEN_BYTES + ended.len() * LOCK_BYTES;
+        let mut memory = client.memory.lock();
+        let left = memory.bytes() - bytes;
+        memory.shrink_to(left);
+    }
+
+    /// FREE_STATEID.
+    pub(super) fn free_stateid(&mut self, id: &StateId) -> Outcome {
+        let id = self.resolved(id)?;
+        let client = self.client();
+        let mut states = client.states.write();
+        match states.find(&id)? {
+            State::Open(_) => Err(Status::LocksHeld.into()),
+            State::Locks(locks) => {
+                if self.s.vfs.claims.has_in(locks.open.file, &locks.owner) {
+                    return Err(Status::LocksHeld.into());
+                }
+                states.free_locks(&locks);
+                drop(states);
+                let mut memory = client.memory.lock();
+                let left = memory.bytes() - LOCK_BYTES;
+                memory.shrink_to(left);
+                Ok(Status::Ok)
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The pseudo file system (RFC 8881 §7): directories that lead from the root to the exports, made of their paths.
+//!
+//! A client sees what may lead it somewhere: an export that a rule of it admits the client to over NFSv4, and the
+//! directories above. The tree is made once for each table of exports and shared; what of it a client sees is found when
+//! it asks. Directories are known by a hash of their path, so handles to them survive restarts and changes of other paths.
+//! They are handles of a volume that does not exist.
+//!
+//! An export below another export's path is not reachable through it: a LOOKUP within a volume finds what the volume has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use weir_base::{Ino, Time, VolumeId};
+use weir_vfs::volume::{Attr, FileKind};
+use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Verdict, Vfs};
+
+/// The volume that handles of the pseudo file system name. No volume has its number.
+pub const VOLUME: VolumeId = VolumeId(u64::MAX);
+/// The file system's identity.
+pub const FSID: u64 = u64::MAX;
+/// The root.
+pub const ROOT: u64 = 1;
+
+/// A directory.
+#[derive(Default)]
+pub struct Node {
+    /// The directory above; the root's own for the root.
+    pub parent: u64,
+    /// What is below, by name.
+    pub children: BTreeMap<Box<[u8]>, u64>,
+    /// The volume of the export with this path.
+    pub export: Option<VolumeId>,
+}
+
+/// The tree of one table of exports.
+pub struct Pseudo {
+    nodes: HashMap<u64, Node>,
+    /// Counts tables: the change attribute of all directories.
+    change: u64,
+}
+
+/// The number of a path: 62 bits of FNV-1a, with the next one set, so that it is neither 0 nor the root's. Paths come from
+/// administrators.
+fn number(path: &str) -> u64 {
+    let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash >> 2 | 1 << 62
+}
+
+impl Pseudo {
+    /// The tree of `table`.
+    pub fn new(table: &ExportTable, change: u64) -> Pseudo {
+        let mut nodes = HashMap::new();
+        nodes.insert(
+            ROOT,
+            Node {
+                parent: ROOT,
+                ..Node::default()
+            },
+        );
+        for export in table.iter() {
+            for path in export.paths() {
+                let mut at = ROOT;
+                let mut so_far = String::new();
+                for name in path.split('/').filter(|n| !n.is_empty()) {
+                    so_far.push('/');
+                    so_far.push_str(name);
+                    let next = number(&so_far);
+                    let above: &mut Node = nodes.entry(at).or_default();
+                    above.children.insert(name.as_bytes().into(), next);
+                    nodes.entry(next).or_default().parent = at;
+                    at = next;
+                }
+                if at != ROOT
+                    && let Some(node) = nodes.get_mut(&at)
+                {
+                    node.export = Some(export.volume());
+                }
+            }
+        }
+        Pseudo { nodes, change }
+    }
+
+    /// A directory.
+    pub fn node(&self, number: u64) -> Option<&Node> {
+        self.nodes.get(&number)
+    }
+
+    /// The directory that an export covers, by the export's first path.
+    pub fn covered(&self, table: &ExportTable, volume: VolumeId) -> Option<u64> {
+        let export = table.of_volume(volume)?;
+        let number = number(export.path.trim_end_matches('/'));
+        self.nodes.contains_key(&number).then_some(number)
+    }
+
+    /// Whether anything there is for the client. A name that is not known yet is no reason to hide it: the export itself
+    /// refuses.
+    pub fn visible(&self, vfs: &Vfs, table: &ExportTable, client: IpAddr, number: u64) -> bool {
+        let Some(node) = self.nodes.get(&number) else {
+            return false;
+        };
+        let own = node.export.and_then(|volume| table.of_volume(volume));
+        let admitted = own.is_some_and(|export| {
+            !matches!(
+                vfs.verdict(export, client, Protocol::Nfsv4),
+                Verdict::Denied
+            )
+        });
+        let mut below = node.children.values();
+        admitted || number == ROOT || below.any(|n| self.visible(vfs, table, client, *n))
+    }
+
+    /// Its attributes.
+    pub fn attr(&self, number: u64) -> Attr {
+        let links = self.nodes.get(&number).map_or(0, |n| n.children.len());
+        Attr {
+            kind: FileKind::Directory,
+            mode: 0o555,
+            nlink: 2 + u32::try_from(links).unwrap_or(u32::MAX - 2),
+            uid: 0,
+            gid: 0,
+            size: 4096,
+            used: 0,
+            rdev: (0, 0),
+            fsid: FSID,
+            ino: Ino(number),
+            atime: Time::EPOCH,
+            mtime: Time::EPOCH,
+            ctime: Time::EPOCH,
+            btime: Time::EPOCH,
+            dos: 0,
+            change: self.change,
+        }
+    }
+}
+
+/// What a handle to a directory of the pseudo file system names.
+pub fn file(number: u64) -> FileId {
+    FileId {
+        volume: VOLUME,
+        ino: Ino(number),
+        namespace: Namespace::Live,
+    }
+}

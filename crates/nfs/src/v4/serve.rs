@@ -1,0 +1,371 @@
+//! The service: calls in, replies out, what waits in between; clients that come, go and are recorded.
+
+use super::args::{self, Head};
+use super::client::{Client, Registry, SERVICE};
+use super::compound::{Cursor, Ran, Run};
+use super::pseudo::Pseudo;
+use super::status::Status;
+use super::types::SessionId;
+use crate::reply::ReplyBuf;
+use crate::rpc::{self, Call, Message, Refusal};
+use crate::service::{Arrival, ConnInfo, HELD_OVERHEAD, Handled, NAME_WAIT};
+use crate::xdr::Reader;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use weir_base::{Clock, Lsn, Rng, SipKey};
+use weir_vfs::claims::{Notice, Sink};
+use weir_vfs::grace::{Claimant, RecordId, Records};
+use weir_vfs::throttle::HeldBytes;
+use weir_vfs::volume::MAX_CLIENT;
+use weir_vfs::{ExportTable, Outcome, Suspend, Unfinished, Vfs};
+
+/// What the service is made of.
+pub(crate) struct Parts {
+    pub(crate) vfs: Arc<Vfs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rng: Arc<dyn Rng>,
+    pub(crate) records: Arc<Records>,
+    pub(crate) grace: Duration,
+    pub(crate) name: String,
+}
+
+/// The service. See the parent module.
+pub(crate) struct Nfs4 {
+    pub(super) vfs: Arc<Vfs>,
+    clock: Arc<dyn Clock>,
+    pub(super) registry: Registry,
+    records: Arc<Records>,
+    /// Records of before the start whose clients have not come back.
+    before: Mutex<HashMap<Box<[u8]>, RecordId>>,
+    /// Distinguishes owners of opens and locks in the table of claims.
+    pub(super) owners: SipKey,
+    /// `so_major_id` and the server's scope: the same over restarts, another for another server.
+    pub(super) identity: Box<[u8]>,
+    /// The pseudo file system of the newest table of exports, with the table's generation.
+    pseudo: RwLock<(u64, Arc<Pseudo>)>,
+    notices: Mutex<Vec<Notice>>,
+    any_notice: AtomicBool,
+}
+
+/// Who a client is over restarts, which is also its record: its owner, or a hash of one that is too long for that.
+fn recorded(owners: SipKey, owner: &[u8]) -> Box<[u8]> {
+    const WHOLE: u8 = 0;
+    const HASHED: u8 = 1;
+    match owner.len() < MAX_CLIENT {
+        true => [&[WHOLE], owner].concat(),
+        false => {
+            let hash = owners.hash128(&[b"client", owner]);
+            [&[HASHED][..], &hash.to_be_bytes()].concat()
+        }
+    }
+    .into()
+}
+
+impl Nfs4 {
+    /// Starts the service: clients that had state before the start are expected.
+    pub(crate) fn start(p: Parts) -> Arc<Nfs4> {
+        let owners = p.vfs.derive_secret(b"nfs4 owners");
+        let server = p.vfs.derive_secret(b"nfs4 server").hash128(&[]);
+        let identity = format!("{}/{server:032x}", p.name);
+        let budget = Arc::clone(p.vfs.claims.budget());
+        let before: HashMap<Box<[u8]>, RecordId> = {
+            let all = p.records.all(SERVICE).into_iter();
+            all.map(|(id, record)| (record, id)).collect()
+        };
+        let expected = before.keys().map(|record| Claimant {
+            service: SERVICE,
+            name: record.as_ref().into(),
+        });
+        let now = p.clock.monotonic();
+        p.vfs.grace.begin(expected, now, p.grace);
+        Arc::new_cyclic(|this: &Weak<Nfs4>| {
+            let sink: Weak<dyn Sink> = this.clone();
+            p.vfs.claims.attach(SERVICE, sink);
+            Nfs4 {
+                registry: Registry::new(budget, p.rng, move |owner| recorded(owners, owner)),
+                vfs: p.vfs,
+                clock: p.clock,
+                records: p.records,
+                before: Mutex::new(before),
+                owners,
+                identity: identity.into_bytes().into(),
+                pseudo: RwLock::new((0, Arc::new(Pseudo::new(&ExportTable::default(), 0)))),
+                notices: Mutex::default(),
+                any_notice: AtomicBool::new(false),
+            }
+        })
+    }
+
+    pub(super) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// The pseudo file system of a table of exports.
+    pub(super) fn pseudo(&self, table: &ExportTable) -> Arc<Pseudo> {
+        let generation = table.generation();
+        {
+            let cached = self.pseudo.read();
+            if cached.0 == generation {
+                return Arc::clone(&cached.1);
+            }
+        }
+        // The time distinguishes it from those of before the start.
+        let now = self.clock.now();
+        let change = (now.secs as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(now.nanos.into());
+        let made = Arc::new(Pseudo::new(table, change));
+        let mut cached = self.pseudo.write();
+        if cached.0 < generation {
+            *cached = (generation, Arc::clone(&made));
+        }
+        made
+    }
+
+    /// Serves one call.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        record: &[u8],
+        now: Arrival,
+    ) -> Handled {
+        match call.procedure {
+            0 => {
+                let mut head = ReplyBuf::start(64);
+                rpc::put_accepted(&mut head, call.xid);
+                return Handled::Reply(ReplyBuf::whole(head, None), None);
+            }
+            super::COMPOUND => {}
+            _ => return crate::service::refuse(call.xid, Refusal::ProcUnavail),
+        }
+        let mut r = Reader::new(call.args);
+        let Ok(head) = Head::decode(&mut r) else {
+            return crate::service::refuse(call.xid, Refusal::GarbageArgs);
+        };
+        let at = call.args.len() - r.rest().len();
+        let mut cursor = Cursor::new(call.xid, &head, at, now, conn.id);
+        if !matches!(head.minor, 1 | 2) {
+            cursor.close(Status::MinorVersMismatch, 0);
+            let (reply, _) = cursor.into_reply(self);
+            return Handled::Reply(reply, None);
+        }
+        match self.run(conn, call, record.len(), &mut cursor) {
+            Ok(Ran::Ended) => self.ended(cursor),
+            Ok(Ran::Replay(reply, lsn)) => Handled::Reply(reply, lsn),
+            Err(why) => crate::service::refuse(call.xid, why),
+            Ok(Ran::Waits(wait)) => {
+                // What limits hold back takes up its client's credit, and keeps nothing else from being read.
+                let held = matches!(wait, Suspend::Limit(_)).then(|| {
+                    let bytes = record.len() + HELD_OVERHEAD;
+                    self.vfs.throttle.hold(conn.peer.ip(), bytes)
+                });
+                let is_held = held.is_some();
+                let waiting = Waiting {
+                    service: Arc::clone(self),
+                    cursor: Some(Box::new(cursor)),
+                };
+                let later = Box::pin(later(waiting, wait, held, conn.clone(), record.to_vec()));
+                match is_held {
+                    true => Handled::Held(later),
+                    false => Handled::Later(later),
+                }
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        conn: &ConnInfo,
+        call: &Call<'_>,
+        bytes: usize,
+        cursor: &mut Cursor,
+    ) -> Result<Ran, Refusal> {
+        let credential = call.credential()?;
+        let table = self.vfs.exports();
+        let run = Run {
+            s: self,
+            conn,
+            credential: &credential,
+            table: &table,
+            bytes,
+            args: call.args,
+            c: cursor,
+        };
+        let ran = run.run();
+        if self.any_notice.load(Ordering::Relaxed) {
+            self.take_notices();
+        }
+        Ok(ran)
+    }
+
+    fn ended(&self, cursor: Cursor) -> Handled {
+        let (reply, lsn) = cursor.into_reply(self);
+        Handled::Reply(reply, lsn)
+    }
+
+    /// What the head of a long request shows: the handle of the file that it is to write, if its session is one of ours.
+    pub(crate) fn long<'h>(&self, conn: &ConnInfo, args: &'h [u8]) -> Option<&'h [u8]> {
+        let (session, handle): (SessionId, _) = args::long(args)?;
+        self.registry.session(conn, &session)?;
+        Some(handle)
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&self) {
+        self.take_notices();
+        let passed = self.registry.tick(self.monotonic());
+        for client in passed.courteous {
+            self.vfs.claims.park(&client.claims);
+        }
+        for client in passed.gone {
+            self.end(&client);
+        }
+        if !self.vfs.grace.runs(self.monotonic()) {
+            // Who has not come back has lost what it had.
+            for (_, id) in self.before.lock().drain() {
+                self.records.change_some_time(id, None);
+            }
+        }
+    }
+
+    /// The client has nothing any more.
+    pub(super) fn end(&self, client: &Client) {
+        client.expire();
+        self.vfs
+            .claims
+            .release(std::slice::from_ref(&client.claims));
+        // Pins are dropped where nothing is locked.
+        let states = {
+            let mut states = client.states.write();
+            std::mem::replace(&mut *states, super::state::States::new(0, 0))
+        };
+        drop(states);
+        if let Some((id, _)) = client.record.lock().take() {
+            self.records.change_some_time(id, None);
+        }
+        self.vfs.grace.finished(&client.claimant());
+    }
+
+    /// The record of a client that is about to get state. What it gets must not be acknowledged before the LSN is durable.
+    pub(super) fn record(&self, client: &Client) -> Outcome<Lsn> {
+        let mut record = client.record.lock();
+        if let Some((_, lsn)) = *record {
+            return Ok(lsn);
+        }
+        let mut before = self.before.lock();
+        let made = match before.get(client.recorded.as_ref()) {
+            // It is durable since before the start.
+            Some(id) => (*id, Lsn(0)),
+            None => {
+                let made = self.records.add(SERVICE, &client.recorded);
+                made.map_err(|stop| Unfinished::of_record(&self.records, stop))?
+            }
+        };
+        before.remove(client.recorded.as_ref());
+        *record = Some(made);
+        Ok(made.1)
+    }
+
+    /// Deals with what the table of claims has reported. It reports from within calls that may hold a client's states.
+    fn take_notices(&self) {
+        if !self.any_notice.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let notices = std::mem::take(&mut *self.notices.lock());
+        for notice in notices {
+            let Notice::Dropped { owner, .. } = notice else {
+                // No delegations are granted, no lock is waited for, and there is nothing to return.
+                continue;
+            };
+            let id = owner.client.name.as_ref().try_into().ok();
+            let client = id.and_then(|id| self.registry.client(u64::from_be_bytes(id)));
+            if let Some(client) = client {
+                self.registry.remove(&client);
+                self.end(&client);
+            }
+        }
+    }
+}
+
+impl Sink for Nfs4 {
+    fn notify(&self, notice: Notice) {
+        if matches!(notice, Notice::Dropped { .. }) {
+            self.notices.lock().push(notice);
+            self.any_notice.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// A cursor that waits. One that is dropped leaves its slot as it must.
+struct Waiting {
+    service: Arc<Nfs4>,
+    cursor: Option<Box<Cursor>>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(mut cursor) = self.cursor.take() {
+            cursor.abandon(&self.service);
+        }
+    }
+}
+
+/// Runs a cursor that waits to its end.
+async fn later(
+    mut waiting: Waiting,
+    mut wait: Suspend,
+    mut held: Option<HeldBytes>,
+    conn: ConnInfo,
+    record: Vec<u8>,
+) -> Handled {
+    let Message::Call(call) = rpc::message(&record) else {
+        return Handled::Close("not an RPC message");
+    };
+    let service = Arc::clone(&waiting.service);
+    let names = &service.vfs.names;
+    let begun = names.seconds();
+    loop {
+        let Some(cursor) = waiting.cursor.as_mut() else {
+            unreachable!("a cursor that waits is there");
+        };
+        let failed = match wait {
+            Suspend::NameService(news) => {
+                let late = names.seconds() >= begun + NAME_WAIT;
+                match news.coming && !late {
+                    true => {
+                        names.news(news).await;
+                        None
+                    }
+                    false => Some(Status::Delay),
+                }
+            }
+            suspend => {
+                let resumed = cursor.cx.resume(&service.vfs, suspend).await;
+                drop(held.take());
+                resumed.err().map(Status::from)
+            }
+        };
+        let ran = match failed {
+            Some(status) => {
+                cursor.fail(status);
+                Ok(Ran::Ended)
+            }
+            None => service.run(&conn, &call, record.len(), cursor),
+        };
+        match ran {
+            Ok(Ran::Waits(again)) => wait = again,
+            Ok(Ran::Ended) => {
+                let Some(cursor) = waiting.cursor.take() else {
+                    unreachable!("a cursor that was run is there");
+                };
+                return service.ended(*cursor);
+            }
+            Ok(Ran::Replay(reply, lsn)) => return Handled::Reply(reply, lsn),
+            Err(why) => return crate::service::refuse(call.xid, why),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Sessions (RFC 8881 §2.10): slots, limits of the channels, the connections that callbacks may take.
+
+use super::args::{Channel, CreateSession};
+use super::client::Client;
+use super::slot::Slots;
+use super::status::Status;
+use super::types::SessionId;
+use crate::service::ConnInfo;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_base::Budget;
+use weir_base::limits::net::MAX_RECORD;
+
+/// Slots of a session at most (Linux's own limit).
+pub const MAX_SLOTS: u32 = 1024;
+/// Operations of a COMPOUND at most.
+pub const MAX_OPERATIONS: u32 = 64;
+/// Bytes of a reply that is kept, at most.
+const MAX_CACHED: u32 = 8192;
+/// Bytes below which a channel carries no SEQUENCE.
+const MIN_MESSAGE: u32 = 256;
+/// Slots of a back channel at most.
+const MAX_BACK_SLOTS: u32 = 16;
+
+/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN` (§18.36.3).
+pub const CONN_BACK_CHAN: u32 = 2;
+
+/// See the module's head.
+pub struct Session {
+    /// The identity.
+    pub id: SessionId,
+    /// Whose.
+    pub client: Arc<Client>,
+    /// Requests.
+    pub slots: Slots,
+    /// The fore channel, as granted.
+    pub fore: Channel,
+    /// The back channel, as granted.
+    pub back: Channel,
+    /// Flags, as granted.
+    pub flags: u32,
+    dead: AtomicBool,
+    /// Connections that callbacks may take, by number.
+    backs: Mutex<Vec<u64>>,
+}
+
+/// Connections of a session that callbacks may take, at most.
+const MAX_BACKS: usize = 16;
+
+impl Session {
+    /// A session as it is asked for, as far as it is granted.
+    ///
+    /// # Errors
+    /// TOOSMALL; DELAY if the budget has no room.
+    pub fn new(
+        id: SessionId,
+        client: &Arc<Client>,
+        asked: &CreateSession,
+        conn: &ConnInfo,
+        budget: &Arc<Budget>,
+    ) -> Result<Session, Status> {
+        let small = |channel: &Channel| channel.max_request.min(channel.max_response) < MIN_MESSAGE;
+        if small(&asked.fore) || small(&asked.back) {
+            return Err(Status::TooSmall);
+        }
+        let mut slots = asked.fore.max_requests.clamp(1, MAX_SLOTS);
+        let slots = loop {
+            match Slots::new(slots, budget) {
+                Some(made) => break made,
+                None if slots == 1 => return Err(Status::Delay),
+                None => slots /= 2,
+            }
+        };
+        let most = MAX_RECORD as u32;
+        let fore = Channel {
+            header_pad: 0,
+            max_request: asked.fore.max_request.min(most),
+            max_response: asked.fore.max_response.min(most),
+            max_cached: asked.fore.max_cached.min(MAX_CACHED),
+            max_operations: asked.fore.max_operations.clamp(1, MAX_OPERATIONS),
+            max_requests: slots.count(),
+        };
+        let back = Channel {
+            header_pad: 0,
+            max_requests: asked.back.max_requests.min(MAX_BACK_SLOTS),
+            ..asked.back
+        };
+        let flags = asked.flags & CONN_BACK_CHAN;
+        let backs = match flags {
+            0 => Vec::new(),
+            _ => vec![conn.id],
+        };
+        Ok(Session {
+            id,
+            client: Arc::clone(client),
+            slots,
+            fore,
+            back,
+            flags,
+            dead: AtomicBool::new(false),
+            backs: Mutex::new(backs),
+        })
+    }
+
+    /// Whether it has been destroyed.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// It is destroyed.
+    pub fn end(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Callbacks may take this connection.
+    pub fn bind_back(&self, conn: &ConnInfo) {
+        let mut backs = self.backs.lock();
+        if !backs.contains(&conn.id) {
+            if backs.len() >= MAX_BACKS {
+                backs.remove(0);
+            }
+            backs.push(conn.id);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Operations on clients and sessions.
+
+use super::args::{CreateSession, ExchangeId, Sequence, StateIds};
+use super::client::Principal;
+use super::compound::{Fh, Hold, Outcome, Run};
+use super::session::Session;
+use super::slot::{Results, Seen};
+use super::status::Status;
+use super::types::{SessionId, StateId};
+use crate::reply::ReplyBuf;
+use crate::rpc::{self, ACCEPTED_BYTES, AUTH_SYS};
+use crate::xdr::Put;
+use std::sync::atomic::Ordering;
+use weir_base::Lsn;
+
+/// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
+const CHECKED: usize = 512;
+
+/// `channel_dir_from_client4`, `channel_dir_from_server4` (§18.34.1).
+mod direction {
+    pub const FORE: u32 = 1;
+    pub const BACK: u32 = 2;
+    pub const BOTH: u32 = 3;
+    pub const FORE_OR_BOTH: u32 = 3;
+    pub const BACK_OR_BOTH: u32 = 7;
+}
+
+impl Run<'_> {
+    fn principal(&self) -> Principal {
+        let uid = self.credential.identity().map(|i| i.unix.uid);
+        (self.credential.flavour(), uid)
+    }
+
+    /// SEQUENCE (§18.46). For a retransmission the reply.
+    pub(super) fn sequence(
+        &mut self,
+        a: &Sequence,
+    ) -> Result<Option<(ReplyBuf, Option<Lsn>)>, Status> {
+        let session = self.s.registry.session(self.conn, &a.session);
+        let session = session.ok_or(Status::BadSession)?;
+        if session.client.is_expired() {
+            return Err(Status::BadSession);
+        }
+        if a.slot >= session.slots.count() {
+            return Err(Status::BadSlot);
+        }
+        // The length counts, and the first bytes behind the transaction id and the stamp.
+        let head = self.args.get(..CHECKED).unwrap_or(self.args);
+        let checksum = crc32c::crc32c_append(self.args.len() as u32, head);
+        if self.bytes > session.fore.max_request as usize {
+            return Err(Status::ReqTooBig);
+        }
+        if self.c.count > session.fore.max_operations {
+            return Err(Status::TooManyOps);
+        }
+        match session.slots.begin(a.slot, a.sequence, checksum) {
+            Seen::Refused(status) => return Err(status),
+            Seen::Answered(kept) => {
+                session.client.renew(self.s.monotonic());
+                let Results { bytes, lsn, cut } = &kept.results;
+                let mut out = ReplyBuf::start(ACCEPTED_BYTES + bytes.len() + 4);
+                rpc::put_accepted(&mut out, self.xid());
+                out.extend_from_slice(bytes);
+                return Ok(Some((ReplyBuf::compound(out, None, *cut), *lsn)));
+            }
+            Seen::New => {}
+        }
+        let client = std::sync::Arc::clone(&session.client);
+        client.renew(self.s.monotonic());
+        if client.comes_back() {
+            self.s.vfs.claims.unpark(&client.claims);
+        }
+        let most = session.fore.max_response;
+        let most = match a.cache {
+            true => most.min(session.fore.max_cached),
+            false => most,
+        };
+        let out = &mut self.c.out;
+        out.put_fixed(&session.id);
+        out.put_u32(a.sequence);
+        out.put_u32(a.slot);
+        let highest = session.slots.count() - 1;
+        out.put_u32(highest);
+        out.put_u32(highest);
+        out.put_u32(0);
+        self.c.client = Some(client);
+        self.c.hold = Some(Hold {
+            session,
+            slot: a.slot,
+            cache: a.cache,
+            most: (most as usize).saturating_sub(ACCEPTED_BYTES),
+        });
+        Ok(None)
+    }
+
+    fn xid(&self) -> u32 {
+        let xid = self.c.out.get(4..8).and_then(|b| b.try_into().ok());
+        xid.map_or(0, u32::from_be_bytes)
+    }
+
+    /// EXCHANGE_ID (§18.35).
+    pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> Outcome {
+        let address = self.conn.peer.ip().to_canonical();
+        let now = self.s.monotonic();
+        let registry = &self.s.registry;
+        let minor = self.c.minor;
+        let made = registry.exchange_id(minor, a, self.principal(), address, now)?;
+        if let Some(old) = made.replaced {
+            registry.remove(&old);
+            self.s.end(&old);
+        }
+        let out = &mut self.c.out;
+        out.put_u64(made.client);
+        out.put_u32(made.sequence);
+        out.put_u32(made.flags);
+        // SP4_NONE.
+        out.put_u32(0);
+        // server_owner: minor id, major id; scope; no implementation id.
+        out.put_u64(0);
+        out.put_opaque(&self.s.identity);
+        out.put_opaque(&self.s.identity);
+        out.put_u32(0);
+        Ok(Status::Ok)
+    }
+
+    /// CREATE_SESSION (§18.36).
+    pub(super) fn create_session(&mut self, a: &CreateSession) -> Outcome {
+        let encode = |session: &Session| {
+            let mut out = Vec::with_capacity(96);
+            out.put_fixed(&session.id);
+            out.put_u32(a.sequence);
+            out.put_u32(session.flags);
+            for channel in [&session.fore, &session.back] {
+                for value in [
+                    channel.header_pad,
+                    channel.max_request,
+                    channel.max_response,
+                    channel.max_cached,
+                    channel.max_operations,
+                    channel.max_requests,
+                    // No RDMA.
+                    0,
+                ] {
+                    out.put_u32(value);
+                }
+            }
+            out
+        };
+        let now = self.s.monotonic();
+        let (principal, conn) = (self.principal(), self.conn);
+        let registry = &self.s.registry;
+        let created = registry.create_session(a, principal, conn, now, encode)?;
+        self.c.out.extend_from_slice(&created.reply);
+        if let Some(old) = created.replaced {
+            self.s.end(&old);
+        }
+        Ok(Status::Ok)
+    }
+
+    /// DESTROY_SESSION (§18.37). The session that the request came over ends last.
+    pub(super) fn destroy_session(&mut self, session: &SessionId) -> Outcome {
+        let own = self.c.hold.as_ref().filter(|h| h.session.id == *session);
+        let slot = own.map(|h| h.slot);
+        if slot.is_some() && self.c.index + 1 != self.c.count {
+            return Err(Status::NotOnlyOp.into());
+        }
+        self.s.registry.destroy_session(session, slot)?;
+        Ok(Status::Ok)
+    }
+
+    /// DESTROY_CLIENTID (§18.50).
+    pub(super) fn destroy_client(&mut self, client: u64) -> Outcome {
+        let client = self.s.registry.destroy_client(client)?;
+        self.s.end(&client);
+        Ok(Status::Ok)
+    }
+
+    /// BIND_CONN_TO_SESSION (§18.34). Over TCP there is no RDMA mode.
+    pub(super) fn bind_conn(&mut self, id: &SessionId, asked: u32) -> Outcome {
+        let session = self.s.registry.session(self.conn, id);
+        let session = session.ok_or(Status::BadSession)?;
+        let bound = match asked {
+            direction::FORE => direction::FORE,
+            direction::BACK => direction::BACK,
+            direction::FORE_OR_BOTH | direction::BACK_OR_BOTH => direction::BOTH,
+            _ => return Err(Status::Inval.into()),
+        };
+        if bound & direction::BACK != 0 {
+            session.bind_back(self.conn);
+        }
+        let out = &mut self.c.out;
+        out.put_fixed(id);
+        out.put_u32(bound);
+        out.put_bool(false);
+        Ok(Status::Ok)
+    }
+
+    /// RECLAIM_COMPLETE (§18.51).
+    pub(super) fn reclaim_complete(&mut self, one_fs: bool) -> Outcome {
+        if one_fs {
+            // File systems do not move between servers, so nothing is reclaimed for one.
+            self.here()?;
+            return Ok(Status::Ok);
+        }
+        let client = self.client();
+        if client.reclaimed.swap(true, Ordering::AcqRel) {
+            return Err(Status::CompleteAlready.into());
+        }
+        self.s.vfs.grace.finished(&client.claimant());
+        Ok(Status::Ok)
+    }
+
+    /// TEST_STATEID (§18.48).
+    pub(super) fn test_stateids(&mut self, states: &StateIds<'_>) -> Outcome {
+        if self.c.room() < 4 * states.len() + 8 {
+            return Err(Status::RepTooBig.into());
+        }
+        let client = self.client();
+        let all = client.states.read();
+        self.c.out.put_u32(states.len() as u32);
+        for id in states.iter() {
+            let status = match id {
+                StateId::ANONYMOUS | StateId::BYPASS | StateId::CURRENT => Status::BadStateId,
+                id => all.find(&id).err().unwrap_or(Status::Ok),
+            };
+            self.c.out.put_u32(status as u32);
+        }
+        Ok(Status::Ok)
+    }
+
+    /// SECINFO (§18.29): of a name in the current directory.
+    pub(super) fn secinfo(&mut self, name: &[u8]) -> Outcome {
+        let before = (self.c.current, self.c.state);
+        let outcome = self.lookup(name);
+        if outcome.is_err() {
+            (self.c.current, self.c.state) = before;
+        }
+        outcome?;
+        self.put_flavours()
+    }
+
+    /// SECINFO_NO_NAME (§18.45): of the current handle, or of the directory above.
+    pub(super) fn secinfo_no_name(&mut self, style: u32) -> Outcome {
+        match style {
+            0 => drop(self.here()?),
+            1 => drop(self.lookupp()?),
+            _ => return Err(Status::BadXdr.into()),
+        }
+        self.put_flavours()
+    }
+
+    /// The security flavours; the current handle is used up (§2.6.3.1.1.8).
+    fn put_flavours(&mut self) -> Outcome {
+        self.c.out.put_u32(1);
+        self.c.out.put_u32(AUTH_SYS);
+        self.c.current = Fh::None;
+        Ok(Status::Ok)
+    }
+}

@@ -1,0 +1,178 @@
+//! The slots of a session: each request is carried out once (RFC 8881 §2.10.6).
+//!
+//! A slot has one request under way at most. Its sequence number tells a new request (the next number), a retransmission
+//! (the same), and a client that has lost count (any other). A retransmission gets the reply of the first execution, if
+//! the client had asked for it to be kept, together with the log record that the first one waited for: a replay must not
+//! say more than its original. What distinguishes a retransmission from another request under the same number is a
+//! checksum of its first bytes and its length.
+//!
+//! **A request that is dropped.** The connection of a request that waits may end. If it has changed nothing, the slot goes
+//! back to the number before, and the retransmission is a new request. If it has, its reply is kept as it stands: the
+//! operation that waited is answered DELAY, and those before it with what they did.
+//!
+//! **Memory.** Slots are charged when the session is made, kept replies when they are kept. If the budget has no room
+//! for a reply it is not kept, which the client learns only if it needs it (RETRY_UNCACHED_REP).
+
+use super::status::Status;
+use crate::failure::Cut;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_base::{Budget, Lsn, Reservation};
+
+/// Bytes that a slot is charged for.
+pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// What a kept reply is charged beyond its bytes.
+const KEPT_OVERHEAD: usize = 64;
+
+/// The results of a COMPOUND, from its status on.
+pub struct Results {
+    /// Encoded.
+    pub bytes: Box<[u8]>,
+    /// The log record that they wait for.
+    pub lsn: Option<Lsn>,
+    /// How they fail if that is never written.
+    pub cut: Option<Cut>,
+}
+
+/// A reply that is kept.
+pub struct Kept {
+    /// What it says.
+    pub results: Results,
+    _memory: Reservation,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of the last request.
+    sequence: u32,
+    /// Of its first bytes; `None` before the first one, and after one that was never made.
+    checksum: Option<u32>,
+    busy: bool,
+    kept: Option<Arc<Kept>>,
+}
+
+#[derive(Default)]
+struct Slot(Mutex<State>);
+
+/// See the module's head.
+pub struct Slots {
+    slots: Box<[Slot]>,
+    budget: Arc<Budget>,
+    /// The highest slot that was ever used.
+    highest: AtomicU32,
+    _memory: Reservation,
+}
+
+/// What a request is to its slot.
+pub enum Seen {
+    /// A new one, which is under way now.
+    New,
+    /// Sent again, and this was the reply.
+    Answered(Arc<Kept>),
+    /// An error of SEQUENCE.
+    Refused(Status),
+}
+
+impl Slots {
+    /// `count` slots; `None` if the budget has no room for them.
+    pub fn new(count: u32, budget: &Arc<Budget>) -> Option<Slots> {
+        let memory = budget.try_reserve(count as usize * SLOT_BYTES)?;
+        Some(Slots {
+            slots: (0..count).map(|_| Slot::default()).collect(),
+            budget: Arc::clone(budget),
+            highest: AtomicU32::new(0),
+            _memory: memory,
+        })
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The highest slot that was ever used.
+    pub fn highest(&self) -> u32 {
+        self.highest.load(Ordering::Relaxed)
+    }
+
+    /// A request with this number in this slot.
+    pub fn begin(&self, slot: u32, sequence: u32, checksum: u32) -> Seen {
+        let Some(Slot(state)) = self.slots.get(slot as usize) else {
+            return Seen::Refused(Status::BadSlot);
+        };
+        let mut s = state.lock();
+        if sequence == s.sequence.wrapping_add(1) {
+            if s.busy {
+                return Seen::Refused(Status::SeqMisordered);
+            }
+            *s = State {
+                sequence,
+                checksum: Some(checksum),
+                busy: true,
+                kept: None,
+            };
+            drop(s);
+            if slot > self.highest() {
+                self.highest.fetch_max(slot, Ordering::Relaxed);
+            }
+            return Seen::New;
+        }
+        let Some(known) = s.checksum.filter(|_| sequence == s.sequence) else {
+            return Seen::Refused(Status::SeqMisordered);
+        };
+        match &s.kept {
+            _ if s.busy => Seen::Refused(Status::Delay),
+            _ if known != checksum => Seen::Refused(Status::SeqFalseRetry),
+            Some(kept) => Seen::Answered(Arc::clone(kept)),
+            None => Seen::Refused(Status::RetryUncachedRep),
+        }
+    }
+
+    /// The request in the slot is answered; with `reply`, that is kept.
+    pub fn end(&self, slot: u32, reply: Option<Results>) {
+        let kept = reply.and_then(|results| {
+            let bytes = results.bytes.len() + KEPT_OVERHEAD;
+            let memory = self.budget.try_reserve(bytes)?;
+            Some(Arc::new(Kept {
+                results,
+                _memory: memory,
+            }))
+        });
+        self.change(slot, |s| {
+            s.busy = false;
+            s.kept = kept;
+        });
+    }
+
+    /// The request in the slot was never made.
+    pub fn undo(&self, slot: u32) {
+        self.change(slot, |s| {
+            let sequence = s.sequence.wrapping_sub(1);
+            // Nothing is known of the request before: a retransmission of it is out of order, and its client has its reply.
+            *s = State {
+                sequence,
+                ..State::default()
+            };
+        });
+    }
+
+    fn change(&self, slot: u32, change: impl FnOnce(&mut State)) {
+        if let Some(Slot(state)) = self.slots.get(slot as usize) {
+            let mut s = state.lock();
+            assert!(s.busy, "a slot whose request ends has one");
+            change(&mut s);
+        }
+    }
+
+    /// Whether any request is under way but the one in `slot`.
+    pub fn busy_beside(&self, slot: Option<u32>) -> bool {
+        let others = self.slots.iter().enumerate();
+        let mut others = others.filter(|(at, _)| slot != Some(*at as u32));
+        others.any(|(_, s)| s.0.lock().busy)
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

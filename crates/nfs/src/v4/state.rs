@@ -1,0 +1,323 @@
+//! What a client has open and locked, by stateid (RFC 8881 §8.2, §9).
+//!
+//! The claims themselves are in the table that all protocols share (`weir_vfs::claims`); a stateid names an owner and a file
+//! there. An open owner and a lock owner are known there by a keyed hash of their bytes, so that no table of owners is
+//! needed; a lock owner's bytes go with its locks, for those whom they deny one.
+//!
+//! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
+//! recognised. Its seqid begins at 1 and counts changes.
+//!
+//! Looking up takes the client's lock for reading. OPEN, CLOSE, LOCK, LOCKU take it for writing while they ask the table of
+//! claims, so that a stateid and the claim that it names change together; the table's notices never take it.
+
+use super::status::Status;
+use super::types::StateId;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_vfs::FileId;
+use weir_vfs::claims::{Modes, Owner, Who};
+use weir_vfs::volume::Pin;
+
+/// Under which a client holds its delegations: opens and I/O of its own do not break them.
+pub static DELEGATIONS: Who = Who::key(0);
+
+/// What an open is charged here, beside its claim.
+pub const OPEN_BYTES: usize = 512;
+/// What a lock owner's state in a file is charged here.
+pub const LOCK_BYTES: usize = 384;
+
+/// OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_DENY_READ (§18.16.1).
+pub const READ: u32 = 1;
+/// OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_WRITE.
+pub const WRITE: u32 = 2;
+
+/// `share_access` or `share_deny` as modes.
+pub fn modes(share: u32) -> Modes {
+    let mut modes = Modes::NONE;
+    if share & READ != 0 {
+        modes = modes | Modes::READ;
+    }
+    if share & WRITE != 0 {
+        modes = modes | Modes::WRITE;
+    }
+    modes
+}
+
+/// An open.
+pub struct Open {
+    /// The file.
+    pub file: FileId,
+    /// The open owner.
+    pub owner: Owner,
+    /// What of `share_access` is in force.
+    access: AtomicU32,
+    /// What of `share_deny` is in force.
+    deny: AtomicU32,
+    /// Which combinations were opened, by access + 4 × deny: what OPEN_DOWNGRADE may go back to.
+    opened: AtomicU32,
+    seqid: AtomicU32,
+    /// Keeps the file when it loses its last name; none in snapshots.
+    _pin: Option<Pin>,
+    /// Numbers of the lock owners' states.
+    locks: Mutex<Vec<u32>>,
+}
+
+impl Open {
+    /// `share_access` and `share_deny`.
+    pub fn shares(&self) -> (u32, u32) {
+        (
+            self.access.load(Ordering::Relaxed),
+            self.deny.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Whether it was opened once and never again.
+    pub fn is_new(&self) -> bool {
+        self.seqid.load(Ordering::Relaxed) == 1
+    }
+
+    /// Takes note of shares that are in force now; `opened` has been opened so.
+    fn set(&self, access: u32, deny: u32, opened: Option<(u32, u32)>) {
+        self.access.store(access, Ordering::Relaxed);
+        self.deny.store(deny, Ordering::Relaxed);
+        if let Some((access, deny)) = opened {
+            self.opened
+                .fetch_or(1 << (access + 4 * deny), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether these shares are a union of some that were opened (§18.18.3).
+    pub fn was_opened_as(&self, access: u32, deny: u32) -> bool {
+        let opened = self.opened.load(Ordering::Relaxed);
+        let within = (0..16).filter(|at| opened & 1 << at != 0);
+        let within = within.map(|at| (at & 3, at >> 2));
+        let within = within.filter(|(a, d)| a & !access == 0 && d & !deny == 0);
+        let union = within.fold((0, 0), |(a, d), (x, y)| (a | x, d | y));
+        union == (access, deny)
+    }
+}
+
+/// What a lock owner has locked of a file, under an open.
+pub struct Locks {
+    /// The open.
+    pub open: Arc<Open>,
+    /// The lock owner.
+    pub owner: Owner,
+    seqid: AtomicU32,
+}
+
+/// What a stateid names.
+#[derive(Clone)]
+pub enum State {
+    /// An open.
+    Open(Arc<Open>),
+    /// A lock owner's locks.
+    Locks(Arc<Locks>),
+}
+
+impl State {
+    fn seqid(&self) -> &AtomicU32 {
+        match self {
+            State::Open(open) => &open.seqid,
+            State::Locks(locks) => &locks.seqid,
+        }
+    }
+
+    /// The open that it is, or is under.
+    pub fn open(&self) -> &Arc<Open> {
+        match self {
+            State::Open(open) => open,
+            State::Locks(locks) => &locks.open,
+        }
+    }
+}
+
+/// What a client has open and locked.
+pub struct States {
+    start: u32,
+    client: u32,
+    next: u32,
+    all: HashMap<u32, State>,
+    opens: HashMap<(FileId, Who), u32>,
+    locks: HashMap<(FileId, Who), u32>,
+}
+
+impl States {
+    /// Nothing, of the client with this number.
+    pub fn new(start: u32, client: u32) -> States {
+        States {
+            start,
+            client,
+            next: 0,
+            all: HashMap::new(),
+            opens: HashMap::new(),
+            locks: HashMap::new(),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    fn stateid(&self, number: u32, seqid: u32) -> StateId {
+        let mut other = [0; 12];
+        let parts = [self.start, self.client, number];
+        for (place, part) in other.chunks_exact_mut(4).zip(parts) {
+            place.copy_from_slice(&part.to_be_bytes());
+        }
+        StateId { seqid, other }
+    }
+
+    /// The number of the state that a stateid names, if it is one of this client.
+    fn number(&self, id: &StateId) -> Option<u32> {
+        let (prefix, number) = id.other.split_at(8);
+        let own = self.stateid(0, 0).other;
+        let number = u32::from_be_bytes(number.try_into().ok()?);
+        (prefix == own.get(..8)?).then_some(number)
+    }
+
+    /// What a stateid names.
+    ///
+    /// # Errors
+    /// BAD_STATEID, OLD_STATEID.
+    pub fn find(&self, id: &StateId) -> Result<State, Status> {
+        let number = self.number(id).ok_or(Status::BadStateId)?;
+        let state = self.all.get(&number).ok_or(Status::BadStateId)?;
+        match (id.seqid, state.seqid().load(Ordering::Relaxed)) {
+            (0, _) => Ok(state.clone()),
+            (asked, now) if asked == now => Ok(state.clone()),
+            // Comparisons go round (§8.2.2).
+            (asked, now) if (asked.wrapping_sub(now) as i32) < 0 => Err(Status::OldStateId),
+            _ => Err(Status::BadStateId),
+        }
+    }
+
+    /// The open of a file by an owner.
+    pub fn open_of(&self, file: FileId, owner: &Owner) -> Option<Arc<Open>> {
+        let number = self.opens.get(&(file, owner.who.clone()))?;
+        match self.all.get(number)? {
+            State::Open(open) => Some(Arc::clone(open)),
+            State::Locks(_) => None,
+        }
+    }
+
+    fn enter(&mut self, state: State) -> u32 {
+        // Wraps after four thousand million opens; numbers still in use are passed over.
+        loop {
+            self.next = self.next.wrapping_add(1);
+            if let std::collections::hash_map::Entry::Vacant(place) = self.all.entry(self.next) {
+                place.insert(state);
+                return self.next;
+            }
+        }
+    }
+
+    /// A new open.
+    pub fn add_open(
+        &mut self,
+        file: FileId,
+        owner: Owner,
+        (access, deny): (u32, u32),
+        pin: Option<Pin>,
+    ) -> StateId {
+        let key = (file, owner.who.clone());
+        let open = Open {
+            file,
+            owner,
+            access: AtomicU32::new(0),
+            deny: AtomicU32::new(0),
+            opened: AtomicU32::new(0),
+            seqid: AtomicU32::new(1),
+            _pin: pin,
+            locks: Mutex::default(),
+        };
+        open.set(access, deny, Some((access, deny)));
+        let number = self.enter(State::Open(Arc::new(open)));
+        self.opens.insert(key, number);
+        self.stateid(number, 1)
+    }
+
+    /// An open was opened again, or downgraded: its shares are these now.
+    pub fn change_open(
+        &self,
+        open: &Open,
+        (access, deny): (u32, u32),
+        opened: Option<(u32, u32)>,
+    ) -> Result<StateId, Status> {
+        let key = (open.file, open.owner.who.clone());
+        let number = self.opens.get(&key).ok_or(Status::BadStateId)?;
+        open.set(access, deny, opened);
+        Ok(self.step(*number, &open.seqid))
+    }
+
+    fn step(&self, number: u32, seqid: &AtomicU32) -> StateId {
+        let next = match seqid.load(Ordering::Relaxed).wrapping_add(1) {
+            0 => 1,
+            next => next,
+        };
+        seqid.store(next, Ordering::Relaxed);
+        self.stateid(number, next)
+    }
+
+    /// Ends an open; the lock owners' states under it end with it and are returned.
+    pub fn close(&mut self, open: &Open) -> Vec<Arc<Locks>> {
+        let key = (open.file, open.owner.who.clone());
+        if let Some(number) = self.opens.remove(&key) {
+            self.all.remove(&number);
+        }
+        let numbers = std::mem::take(&mut *open.locks.lock());
+        let ended = numbers
+            .into_iter()
+            .filter_map(|n| match self.all.remove(&n) {
+                Some(State::Locks(locks)) => Some(locks),
+                _ => None,
+            });
+        let ended: Vec<Arc<Locks>> = ended.collect();
+        for locks in &ended {
+            self.locks.remove(&(open.file, locks.owner.who.clone()));
+        }
+        ended
+    }
+
+    /// The state of a lock owner in a file.
+    pub fn locks_of(&self, file: FileId, owner: &Owner) -> Option<Arc<Locks>> {
+        let number = self.locks.get(&(file, owner.who.clone()))?;
+        match self.all.get(number)? {
+            State::Locks(locks) => Some(Arc::clone(locks)),
+            State::Open(_) => None,
+        }
+    }
+
+    /// A lock owner's first lock of a file.
+    pub fn add_locks(&mut self, open: &Arc<Open>, owner: Owner) -> StateId {
+        let key = (open.file, owner.who.clone());
+        let locks = Locks {
+            open: Arc::clone(open),
+            owner,
+            seqid: AtomicU32::new(1),
+        };
+        let number = self.enter(State::Locks(Arc::new(locks)));
+        self.locks.insert(key, number);
+        open.locks.lock().push(number);
+        self.stateid(number, 1)
+    }
+
+    /// A lock owner has locked or unlocked.
+    pub fn change_locks(&self, locks: &Locks) -> Result<StateId, Status> {
+        let key = (locks.open.file, locks.owner.who.clone());
+        let number = self.locks.get(&key).ok_or(Status::BadStateId)?;
+        Ok(self.step(*number, &locks.seqid))
+    }
+
+    /// Ends the state of a lock owner that has nothing locked.
+    pub fn free_locks(&mut self, locks: &Locks) {
+        let key = (locks.open.file, locks.owner.who.clone());
+        if let Some(number) = self.locks.remove(&key) {
+            self.all.remove(&number);
+            locks.open.locks.lock().retain(|n| *n != number);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The basic data types of NFSv4.1 (RFC 8881 §3) on the wire.
+
+use crate::xdr::{self, Put, Reader, XdrError};
+use weir_base::Time;
+
+/// Longest file handle (`NFS4_FHSIZE`, RFC 8881 §3.2).
+pub const MAX_HANDLE: usize = 128;
+/// Longest opaque data without a bound of its own (`NFS4_OPAQUE_LIMIT`): owners of clients, opens and locks.
+pub const MAX_OPAQUE: usize = 1024;
+
+/// `sessionid4`.
+pub type SessionId = [u8; 16];
+
+/// `stateid4` (RFC 8881 §8.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateId {
+    /// Counts the changes of the state, from 1; 0 means the newest.
+    pub seqid: u32,
+    /// Which state.
+    pub other: [u8; 12],
+}
+
+impl StateId {
+    /// All zeros: no state.
+    pub const ANONYMOUS: StateId = StateId {
+        seqid: 0,
+        other: [0; 12],
+    };
+    /// All ones: READ bypasses.
+    pub const BYPASS: StateId = StateId {
+        seqid: u32::MAX,
+        other: [0xff; 12],
+    };
+    /// The stateid that an operation before in the COMPOUND returned (§8.2.3).
+    pub const CURRENT: StateId = StateId {
+        seqid: 1,
+        other: [0; 12],
+    };
+    /// No stateid at all: what operations that end a state return (§8.2.3).
+    pub const INVALID: StateId = StateId {
+        seqid: u32::MAX,
+        other: [0; 12],
+    };
+
+    /// Decodes it.
+    pub fn decode(r: &mut Reader<'_>) -> xdr::Result<StateId> {
+        Ok(StateId {
+            seqid: r.u32()?,
+            other: r.fixed()?,
+        })
+    }
+
+    /// Appends it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.seqid);
+        out.put_fixed(&self.other);
+    }
+}
+
+/// `bitmap4`: a set of numbers below 96, which all attributes and operations are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap {
+    words: [u32; 3],
+    /// Whether a greater number is in it.
+    pub beyond: bool,
+}
+
+impl Bitmap {
+    /// The set of these numbers.
+    pub const fn of(numbers: &[u32]) -> Bitmap {
+        let mut words = [0; 3];
+        let mut at = 0;
+        while at < numbers.len() {
+            words[(numbers[at] / 32) as usize] |= 1 << (numbers[at] % 32);
+            at += 1;
+        }
+        Bitmap {
+            words,
+            beyond: false,
+        }
+    }
+
+    /// Decodes it. Words beyond those that mean something count only if they are not zero.
+    pub fn decode(r: &mut Reader<'_>) -> xdr::Result<Bitmap> {
+        const MOST: u32 = 64;
+        let count = r.u32()?;
+        if count > MOST {
+            return Err(XdrError::TooLong);
+        }
+        let mut map = Bitmap::default();
+        for at in 0..count as usize {
+            let word = r.u32()?;
+            match map.words.get_mut(at) {
+                Some(place) => *place = word,
+                None => map.beyond |= word != 0,
+            }
+        }
+        Ok(map)
+    }
+
+    /// Appends it, without zeros at its end.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let count = self
+            .words
+            .iter()
+            .rposition(|w| *w != 0)
+            .map_or(0, |p| p + 1);
+        out.put_u32(count as u32);
+        self.words.iter().take(count).for_each(|w| out.put_u32(*w));
+    }
+
+    /// Whether a number is in it.
+    pub const fn has(&self, number: u32) -> bool {
+        self.words[(number / 32) as usize] & 1 << (number % 32) != 0
+    }
+
+    /// Takes a number in.
+    pub fn set(&mut self, number: u32) {
+        self.words[(number / 32) as usize] |= 1 << (number % 32);
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub const fn and(&self, other: &Bitmap) -> Bitmap {
+        let [a, b, c] = self.words;
+        let [x, y, z] = other.words;
+        Bitmap {
+            words: [a & x, b & y, c & z],
+            beyond: false,
+        }
+    }
+
+    /// Whether all of it is in `other`.
+    pub fn within(&self, other: &Bitmap) -> bool {
+        !self.beyond && self.and(other).words == self.words
+    }
+
+    /// Whether any of it is in `other`.
+    pub fn any(&self, other: &Bitmap) -> bool {
+        self.and(other).words != [0; 3]
+    }
+
+    /// All numbers in it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
+        let words = self.words;
+        (0..3).flat_map(move |at| {
+            let mut word = words[at as usize];
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                (word != 0).then(|| {
+                    word &= word - 1;
+                    at * 32 + bit
+                })
+            })
+        })
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; 3] && !self.beyond
+    }
+}
+
+/// `nfstime4`: signed seconds. That the nanoseconds are below a second is checked where the time is used (INVAL).
+pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
+    Ok(Time {
+        secs: r.u64()? as i64,
+        nanos: r.u32()?,
+    })
+}
+
+/// Appends an `nfstime4`.
+pub fn put_time(out: &mut Vec<u8>, t: Time) {
+    out.put_u64(t.secs as u64);
+    out.put_u32(t.nanos);
+}
+
+/// Appends a `change_info4` of a change that was made at once (§3.3.3, `atomic`).
+pub fn put_change(out: &mut Vec<u8>, before: u64, after: u64) {
+    out.put_bool(true);
+    out.put_u64(before);
+    out.put_u64(after);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bitmaps_are_read_back_and_know_what_is_beyond() {
+        let map = Bitmap::of(&[0, 33, 82]);
+        let mut out = Vec::new();
+        map.put(&mut out);
+        assert_eq!(out.len(), 16);
+        let read = Bitmap::decode(&mut Reader::new(&out)).unwrap();
+        assert_eq!(read, map);
+        assert!(read.has(82) && !read.has(81) && read.within(&map));
+        let wide = [0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let read = Bitmap::decode(&mut Reader::new(&wide)).unwrap();
+        assert!(read.beyond && !read.within(&map) && !read.is_empty());
+        let huge = [0, 0, 0, 65];
+        assert_eq!(
+            Bitmap::decode(&mut Reader::new(&huge)),
+            Err(XdrError::TooLong)
+        );
+    }
+}

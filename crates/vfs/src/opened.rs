@@ -1,0 +1,142 @@
+//! What protocols with opens do beyond NFSv3: opening, extended attributes, holes.
+
+use crate::error::{Error, Outcome};
+use crate::handle::Namespace;
+use crate::passage::{self, Io};
+use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
+use crate::session::AccessModel;
+use crate::snapdir::FileRef;
+use weir_volume::{Attr, Change, Done, FileKind, Found, Pin, SetHow};
+
+impl<A: AccessModel> Operand<'_, A> {
+    /// Whether the file may be opened so; its attributes. What is no regular file is refused.
+    pub fn may_open(&self, cx: &mut OpContext, read: bool, write: bool) -> Outcome<Attr> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            match attr.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Error::IsDir.into()),
+                _ => return Err(Error::Invalid.into()),
+            }
+            if write {
+                self.writable()?;
+                self.may_write(&attr)?;
+            }
+            if read {
+                self.may_read(&attr)?;
+            }
+            Ok(attr)
+        })
+    }
+
+    /// Keeps the file for as long as the pin lives, also without a name; `None` for what never ends, in a snapshot.
+    pub fn pin(&self, cx: &mut OpContext) -> Outcome<Option<Pin>> {
+        let volume = &self.export.volume;
+        match self.file.namespace {
+            Namespace::Live if !volume.protected() => {
+                let ino = self.file.ino;
+                self.run(cx, |cx| Ok(Some(volume.pin(cx, ino)?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Another file near this one in the same volume or snapshot, which was charged with it.
+    #[must_use]
+    pub fn at(&self, file: FileRef) -> Self
+    where
+        A: Copy,
+    {
+        Operand {
+            export: self.export,
+            rule: self.rule,
+            who: self.who.clone(),
+            file,
+            access: self.access,
+            client: self.client,
+            claims: self.claims,
+            grace: self.grace,
+        }
+    }
+
+    /// As [`Operand::lookup`], of an entry of a listing that was charged.
+    pub fn listed(&self, cx: &mut OpContext, name: &[u8]) -> Outcome<(Found, FileRef)> {
+        self.run(cx, |cx| self.find(cx, name))
+    }
+
+    /// The value of an extended attribute; needs permission to read.
+    pub fn xattr(&self, cx: &mut OpContext, _: Charged<Looks>, name: &[u8]) -> Outcome<Vec<u8>> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            self.may_read(&attr)?;
+            if self.file.namespace == Namespace::Snapshots {
+                return Err(Error::NotFound.into());
+            }
+            Ok(self.reading()?.xattr(cx, self.file.ino, name)?)
+        })
+    }
+
+    /// The names of all extended attributes; needs permission to read.
+    pub fn xattrs(&self, cx: &mut OpContext, _: Charged<Looks>) -> Outcome<Vec<Vec<u8>>> {
+        self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            self.may_read(&attr)?;
+            if self.file.namespace == Namespace::Snapshots {
+                return Ok(Vec::new());
+            }
+            Ok(self.reading()?.xattrs(cx, self.file.ino)?)
+        })
+    }
+
+    /// Sets an extended attribute, or removes it (`None`); needs permission to write.
+    pub fn set_xattr(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: SetHow,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            let attr = self.attr(cx)?;
+            self.may_write(&attr)?;
+            let (volume, ino) = (self.volume(), self.file.ino);
+            passage::heard(
+                cx,
+                |cx, heard| {
+                    let allowed = || self.holds(ino, heard);
+                    volume.set_xattr_if(cx, ino, name, value, how, allowed)
+                },
+                |_| self.ask_attributes(),
+            )
+        })
+    }
+
+    /// Makes `len` bytes from `offset` on a hole; needs permission to write.
+    pub fn punch(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Changes>,
+        offset: u64,
+        len: u64,
+    ) -> Outcome<Done<Change>> {
+        self.run(cx, |cx| {
+            self.writable()?;
+            let attr = self.attr(cx)?;
+            self.may_write(&attr)?;
+            let (volume, ino) = (self.volume(), self.file.ino);
+            let io = Io {
+                ino,
+                write: true,
+                offset,
+                len: Some(len),
+            };
+            passage::heard(
+                cx,
+                |cx, heard| volume.punch_if(cx, ino, offset, len, || self.holds(ino, heard)),
+                |_| self.ask_io(io),
+            )
+        })
+    }
+}
