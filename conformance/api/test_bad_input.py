@@ -77,11 +77,10 @@ class BadInput(Case):
                              ("type", "UNIFIED"), ("replicaZone", "b"), ("allowAutoTiering", True)]:
             with self.subTest(field=field):
                 self.wrong_field(field, "POST", POOLS, {**POOL, field: value}, storagePoolId="n")
-        for field, value in [("protocols", ["NFSV3", "NFSV4"]), ("protocols", ["SMB"]), ("securityStyle", "NTFS"),
+        for field, value in [("protocols", ["NFSV3", "SMB"]), ("protocols", ["SMB"]), ("securityStyle", "NTFS"),
                              ("smbSettings", ["BROWSABLE"]), ("tieringPolicy", {"tierAction": "ENABLED"})]:
             with self.subTest(field=field, value=value):
                 self.wrong_field(field, "POST", VOLUMES, {**VOLUME, "shareName": "n", field: value}, volumeId="n")
-        self.wrong_field("protocol", "POST", INSTANCES, {**INSTANCE, "protocol": "NFS_V4_1"}, instanceId="n")
 
     def test_deletes_that_would_lose_something(self):
         self.refused(400, "FAILED_PRECONDITION", "DELETE", f"{POOLS}/base")

@@ -22,26 +22,29 @@ pub fn host(ip: IpAddr) -> String {
 pub fn options(v: &Volume, nfs: SocketAddr) -> Value {
     let ip = host(nfs.ip());
     let path = v.path();
-    let served = v.protocols.iter().filter(|p| **p == Protocol::Nfsv3);
+    let served = |p: &&Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
+    let served = v.protocols.iter().filter(served);
     let all = served.map(|p| {
         json!({
             "export": format!("/{path}"),
             "exportFull": format!("{ip}:/{path}"),
             "protocol": p.as_str(),
             "ipAddress": nfs.ip().to_string(),
-            "instructions": command(&ip, nfs.port(), path, &v.share_name),
+            "instructions": command(*p, &ip, nfs.port(), path, &v.share_name),
         })
     });
     Value::Array(all.collect())
 }
 
-fn command(ip: &str, port: u16, path: &str, share: &str) -> String {
-    let ports = match port {
-        NFS_PORT => String::new(),
-        port => format!(",port={port},mountport={port}"),
+fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> String {
+    let (version, ports) = match (protocol, port) {
+        (Protocol::Nfsv4, NFS_PORT) => ("4.2", String::new()),
+        (Protocol::Nfsv4, port) => ("4.2", format!(",port={port}")),
+        (_, NFS_PORT) => ("3", String::new()),
+        (_, port) => ("3", format!(",port={port},mountport={port}")),
     };
     format!(
-        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o vers=3,proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{path} /mnt/{share}"
+        "sudo mkdir -p /mnt/{share}\nsudo mount -t nfs -o vers={version},proto=tcp,hard,timeo=600,retrans=3,rsize=1048576,wsize=1048576,nconnect=16{ports} {ip}:/{path} /mnt/{share}"
     )
 }
 
@@ -53,7 +56,7 @@ mod tests {
     /// clients are told.
     #[test]
     fn the_documents_values_are_in_the_line() {
-        let line = command("10.0.0.1", NFS_PORT, "share", "share");
+        let line = command(Protocol::Nfsv3, "10.0.0.1", NFS_PORT, "share", "share");
         let options = line
             .split_once(" -o ")
             .unwrap()

@@ -51,8 +51,7 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         ("storagePools", "type", json!("UNIFIED")),
         ("storagePools", "mode", json!("ONTAP")),
         ("storagePools", "scaleType", json!("SCALE_TYPE_SCALEOUT")),
-        ("volumes", "protocols", json!(["NFSV3", "NFSV4"])),
-        ("volumes", "protocols", json!(["NFSV4"])),
+        ("volumes", "protocols", json!(["NFSV3", "SMB"])),
         ("volumes", "protocols", json!(["SMB"])),
         ("volumes", "smbSettings", json!(["ENCRYPT_DATA"])),
         ("volumes", "securityStyle", json!("NTFS")),
@@ -68,12 +67,6 @@ async fn what_nobody_would_keep_is_refused_by_name() {
             "largeCapacityConfig",
             json!({"constituentCount": 8}),
         ),
-        (
-            "volumes",
-            "exportPolicy",
-            json!({"rules": [{"allowedClients": "*", "nfsv4": true}]}),
-        ),
-        ("instances", "protocol", json!("NFS_V4_1")),
         ("instances", "kmsKeyName", json!("k")),
     ] {
         let path = format!("{PLACE}/{collection}?{}=x", parameter(collection));
@@ -83,8 +76,6 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         let message = answer["error"]["message"].as_str().unwrap();
         let word = match field {
             "protocols" => "NFSV3",
-            "exportPolicy" => "nfsv4",
-            "protocol" => "NFS_V3",
             field => field,
         };
         assert!(message.contains(word), "{collection}.{field}: {message}");
@@ -100,7 +91,7 @@ async fn what_nobody_would_keep_is_refused_by_name() {
         ),
         (
             "volumes/v?updateMask=protocols",
-            json!({"protocols": ["NFSV4"]}),
+            json!({"protocols": ["SMB"]}),
         ),
         (
             "volumes/v?updateMask=tieringPolicy",

@@ -173,8 +173,10 @@ pub struct ExportSpec {
     /// Absolute paths that clients mount, the canonical one first; at least one. No other volume has any of them.
     pub paths: Vec<String>,
     /// In order. Empty: nobody may use it. `None`: the volume has no policy of its own, and the node's default counts
-    /// (`weir serve --export-options`).
+    /// (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
+    /// What it is served over.
+    pub protocols: Protocols,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
     /// Refuse changes from everyone (the destination of a replication).

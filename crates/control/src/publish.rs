@@ -190,6 +190,7 @@ fn of_volume(view: &View, volume: &Volume) -> Option<Seen> {
         key: volume.key.to_string(),
         paths: slashed(&volume.paths),
         rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
+        protocols: exports::spoken(&volume.protocols),
         snapshot_directory: volume.snapshot_directory,
         read_only: volume.read_only,
     };
@@ -208,6 +209,7 @@ fn of_instance(view: &View, instance: &Instance) -> Option<Seen> {
         key: instance.key.to_string(),
         paths: slashed(&instance.paths),
         rules: exports::enforced(instance.export_rules.as_deref(), &[protocol]),
+        protocols: exports::spoken(&[protocol]),
         snapshot_directory: true,
         read_only: false,
     };

@@ -311,7 +311,7 @@ pub(crate) fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now:
         capacity_gib,
         throughput_mibps: None,
         large: false,
-        protocols: vec![Protocol::Nfsv3],
+        protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
         export_rules: None,
         unix_permissions: ROOT_MODE,
         snapshot_directory: true,

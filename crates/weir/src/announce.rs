@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 /// Connections that a Linux client should open (its most).
 const NCONNECT: u32 = 16;
 
+/// The port that clients take where none is named.
+const NFS_PORT: u16 = 2049;
+
 /// Exports to print commands for. Of ten thousand volumes nobody wants to scroll past the list.
 const LISTED: usize = 10;
 
@@ -42,6 +45,14 @@ impl Ready<'_> {
                 text,
                 "  Linux:   sudo mount -t nfs -o {} {host}:{export} /mnt",
                 self.options()
+            );
+            let port4 = match port {
+                NFS_PORT => String::new(),
+                port => format!("-o port={port} "),
+            };
+            let _ = writeln!(
+                text,
+                "  NFSv4:   sudo mount -t nfs4 {port4}{host}:{export} /mnt"
             );
             let _ = writeln!(
                 text,
@@ -88,6 +99,8 @@ mod tests {
         assert!(text.contains(
             "sudo mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,mountproto=tcp,nconnect=16,hard,nolock 127.0.0.1:/vol1 /mnt\n"
         ));
+        assert!(text.contains("sudo mount -t nfs4 127.0.0.1:/vol1 /mnt\n"));
+        assert!(ready("0.0.0.0:9", true).contains("mount -t nfs4 -o port=9 THIS-HOST:/vol1"));
         assert!(text.contains("nfs://127.0.0.1/vol1?version=3&nfsport=2049&mountport=2049\n"));
         assert!(!ready("127.0.0.1:2049", true).contains("nolock"));
         assert!(ready("[::1]:2049", true).contains(" [::1]:/vol1 /mnt"));

@@ -81,7 +81,7 @@ impl Node {
     fn export(&self, spec: &ExportSpec) -> Outcome<Export> {
         let volume = self.find(&spec.key)?;
         let rules = match &spec.rules {
-            None => self.default_rules.clone(),
+            None => self.default_rules.iter().map(|r| within(r, spec)).collect(),
             Some(rules) => rules.iter().flat_map(|rule| rules_of(spec, rule)).collect(),
         };
         let mut paths = spec.paths.iter().cloned();
@@ -101,6 +101,18 @@ impl Node {
             let table = self.vfs.exports().with(&[id], Vec::new());
             self.vfs.publish_table(table);
         }
+    }
+}
+
+/// A rule of the node's default as far as it is for the volume's protocols.
+fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
+    let Protocols { nfsv3, nfsv4 } = rule.protocols;
+    Rule {
+        protocols: Protocols {
+            nfsv3: nfsv3 && spec.protocols.nfsv3,
+            nfsv4: nfsv4 && spec.protocols.nfsv4,
+        },
+        ..rule.clone()
     }
 }
 

@@ -38,11 +38,17 @@ fn volume(node: &Node, key: &str) -> VolumeState {
     node.create_volume(&spec).unwrap()
 }
 
+const BOTH: weir_control::backend::Protocols = weir_control::backend::Protocols {
+    nfsv3: true,
+    nfsv4: true,
+};
+
 fn spec(key: &str, path: &str) -> ExportSpec {
     ExportSpec {
         key: key.to_owned(),
         paths: vec![path.to_owned()],
         rules: None,
+        protocols: BOTH,
         snapshot_directory: false,
         read_only: false,
     }
@@ -53,10 +59,7 @@ fn rule(clients: &str) -> ExportRule {
         clients: clients.split(',').map(str::to_owned).collect(),
         read_only: false,
         no_access: false,
-        protocols: weir_control::backend::Protocols {
-            nfsv3: true,
-            nfsv4: true,
-        },
+        protocols: BOTH,
         squash: Squash::Root,
         anon_uid: 7,
         anon_gid: 8,

@@ -35,13 +35,6 @@ pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
             1..=MAX_RULE_CLIENTS => {}
             _ => return refuse(at, format!("{clients} clients; {MAX_RULE_CLIENTS} fit")),
         }
-        if rule.nfsv4 == Some(true) {
-            return refuse(
-                at,
-                "nfsv4 is true, but NFSv4 is not served by this version; leave it out and set nfsv3"
-                    .to_owned(),
-            );
-        }
         if rule.squash == Some(SquashMode::NoRootSquash) && rule.root_access == Some(false) {
             return refuse(
                 at,
@@ -57,15 +50,20 @@ fn clients_of(rule: &ExportRule) -> impl Iterator<Item = &str> {
     clients.filter(|client| !client.is_empty())
 }
 
+/// A volume's protocols as the node knows them.
+pub fn spoken(protocols: &[Protocol]) -> Protocols {
+    Protocols {
+        nfsv3: protocols.contains(&Protocol::Nfsv3),
+        nfsv4: protocols.contains(&Protocol::Nfsv4),
+    }
+}
+
 /// What the node is to enforce; `None` where the volume has no policy of its own.
 pub fn enforced(
     rules: Option<&[ExportRule]>,
     protocols: &[Protocol],
 ) -> Option<Vec<backend::ExportRule>> {
-    let speaks = Protocols {
-        nfsv3: protocols.contains(&Protocol::Nfsv3),
-        nfsv4: protocols.contains(&Protocol::Nfsv4),
-    };
+    let speaks = spoken(protocols);
     rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
 }
 

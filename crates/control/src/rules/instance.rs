@@ -25,11 +25,11 @@ pub fn create(
         return Err(super::pool::taken("instance", &name.id));
     }
     let paths = paths::of_instance(view, name, &new.share_name)?;
-    if new.protocol.is_some_and(|p| p != Protocol::Nfsv3) {
+    if new.protocol == Some(Protocol::Smb) {
         return Err(Refusal::new(
             Status::InvalidArgument,
             "PROTOCOL_NOT_OFFERED",
-            "NFS_V4_1 is not served by this version; make the instance with protocol NFS_V3, or without, and mount it with vers=3",
+            "SMB is not served by this version; make the instance with protocol NFS_V3 or NFS_V4_1",
         )
         .field("protocol"));
     }

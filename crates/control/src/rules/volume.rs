@@ -469,12 +469,13 @@ fn pool_of<'v>(
 }
 
 fn check_protocols(protocols: &[Protocol]) -> Result<(), Refusal> {
-    let message = match protocols.iter().find(|p| **p != Protocol::Nfsv3) {
+    let served = |p: &Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
+    let message = match protocols.iter().find(|p| !served(p)) {
         Some(other) => format!(
-            "{} is not served by this version; make the volume with protocols NFSV3 and mount it with vers=3",
+            "{} is not served by this version; make the volume with protocols NFSV3, NFSV4 or both",
             other.as_str()
         ),
-        None if protocols.is_empty() => "a volume needs NFSV3 as its protocol".to_owned(),
+        None if protocols.is_empty() => "a volume needs NFSV3 or NFSV4 as its protocol".to_owned(),
         None => return Ok(()),
     };
     let refusal = Refusal::new(Status::InvalidArgument, "PROTOCOL_NOT_OFFERED", message);

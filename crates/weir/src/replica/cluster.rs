@@ -224,7 +224,7 @@ impl AsUser {
             pool: pool.id.to_string(),
             share_name: share.to_owned(),
             capacity_gib: size.div_ceil(GIB),
-            protocols: vec![Protocol::Nfsv3],
+            protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
             ..NewVolume::default()
         };
         self.unless_needed("create", Mutation::CreateVolume(name.clone(), new))?;
@@ -266,7 +266,7 @@ impl AsUser {
             share_name: path.volume.clone(),
             capacity_gib: of.capacity_gib,
             throughput_mibps: of.throughput_mibps,
-            protocols: vec![Protocol::Nfsv3],
+            protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
             export_rules: of.export_rules.clone(),
             clone_of: Some(of.name.snapshot(SnapshotOf::Volume, &snapshot)),
             ..NewVolume::default()
