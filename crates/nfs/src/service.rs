@@ -454,7 +454,10 @@ impl Service {
         }
         let volume = match self.vfs.admit(&table, handle, &session) {
             Ok(admitted) => admitted.volume(),
-            // The session's own refusal would take the whole request: the client sends less, or asks by GETATTR.
+            Err(Unfinished::Suspended(_)) if is_nfs4(&call) => {
+                return Poll::Ready(Begin::Refuse(Nfs4::delayed(&call)));
+            }
+            // A COMPOUND's own refusal would take all of it.
             Err(_) if is_nfs4(&call) => return refuse(Refusal::SystemErr),
             Err(why) => {
                 let error = match why {

@@ -115,6 +115,11 @@ impl Client {
         self.courteous.load(Ordering::Relaxed) && self.courteous.swap(false, Ordering::AcqRel)
     }
 
+    /// Whether its lease had run out when that was last looked at, and it has not come back.
+    pub fn is_courteous(&self) -> bool {
+        self.courteous.load(Ordering::Acquire)
+    }
+
     /// It lost what it had.
     pub fn expire(&self) {
         self.expired.store(true, Ordering::Release);

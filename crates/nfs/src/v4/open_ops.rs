@@ -80,7 +80,11 @@ impl<'a> Run<'a> {
         let now = self.s.monotonic();
         let admitted = self.s.vfs.grace.admit(&client.claimant(), reclaim, now);
         admitted.map_err(refused)?;
-        let lsn = self.s.record(client)?;
+        let lsn = match self.s.record(client) {
+            // There are too many clients, not too many bytes.
+            Err(Unfinished::Failed(Error::NoSpace)) => return Err(Status::Delay.into()),
+            recorded => recorded?,
+        };
         self.c.depends_on(Some(lsn));
         Ok(())
     }
@@ -268,6 +272,9 @@ impl<'a> Run<'a> {
         let pin = operand.pin(&mut self.c.cx)?;
         let file = found.file;
         let mut states = client.states.write();
+        if client.is_expired() {
+            return Err(Status::Expired.into());
+        }
         let known = states.open_of(file, owner);
         let (had, denied) = known.as_ref().map_or((0, 0), |open| open.shares());
         let all = (had | access, denied | deny);

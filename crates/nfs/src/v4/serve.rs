@@ -9,7 +9,7 @@ use super::types::SessionId;
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Message, Refusal};
 use crate::service::{Arrival, ConnInfo, HELD_OVERHEAD, Handled, NAME_WAIT};
-use crate::xdr::Reader;
+use crate::xdr::{Put, Reader};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use weir_vfs::claims::{Notice, Sink};
 use weir_vfs::grace::{Claimant, RecordId, Records};
 use weir_vfs::throttle::HeldBytes;
 use weir_vfs::volume::MAX_CLIENT;
-use weir_vfs::{ExportTable, Outcome, Suspend, Unfinished, Vfs};
+use weir_vfs::{Error, ExportTable, Outcome, Suspend, Unfinished, Vfs};
 
 /// What the service is made of.
 pub(crate) struct Parts {
@@ -207,6 +207,20 @@ impl Nfs4 {
         Handled::Reply(reply, lsn)
     }
 
+    /// The reply to a request that is to be sent again later: its slot does not move.
+    pub(crate) fn delayed(call: &Call<'_>) -> ReplyBuf {
+        let mut out = ReplyBuf::start(64);
+        rpc::put_accepted(&mut out, call.xid);
+        let head = Head::decode(&mut Reader::new(call.args));
+        let tag = head.map_or(&[][..], |head| head.tag);
+        out.put_u32(Status::Delay as u32);
+        out.put_opaque(tag);
+        for word in [1, args::SEQUENCE, Status::Delay as u32] {
+            out.put_u32(word);
+        }
+        ReplyBuf::whole(out, None)
+    }
+
     /// What the head of a long request shows: the handle of the file that it is to write, if its session is one of ours.
     pub(crate) fn long<'h>(&self, conn: &ConnInfo, args: &'h [u8]) -> Option<&'h [u8]> {
         let (session, handle): (SessionId, _) = args::long(args)?;
@@ -220,6 +234,10 @@ impl Nfs4 {
         let passed = self.registry.tick(self.monotonic());
         for client in passed.courteous {
             self.vfs.claims.park(&client.claims);
+            if !client.is_courteous() {
+                // It came back in between.
+                self.vfs.claims.unpark(&client.claims);
+            }
         }
         for client in passed.gone {
             self.end(&client);
@@ -234,16 +252,18 @@ impl Nfs4 {
 
     /// The client has nothing any more.
     pub(super) fn end(&self, client: &Client) {
+        // Who enters a claim for it holds its states and has seen that it has not expired: what is released behind them is
+        // all there will be.
         client.expire();
-        self.vfs
-            .claims
-            .release(std::slice::from_ref(&client.claims));
         // Pins are dropped where nothing is locked.
         let states = {
             let mut states = client.states.write();
             std::mem::replace(&mut *states, super::state::States::new(0, 0))
         };
         drop(states);
+        self.vfs
+            .claims
+            .release(std::slice::from_ref(&client.claims));
         if let Some((id, _)) = client.record.lock().take() {
             self.records.change_some_time(id, None);
         }
@@ -255,6 +275,9 @@ impl Nfs4 {
         let mut record = client.record.lock();
         if let Some((_, lsn)) = *record {
             return Ok(lsn);
+        }
+        if client.is_expired() {
+            return Err(Error::Delay.into());
         }
         let mut before = self.before.lock();
         let made = match before.get(client.recorded.as_ref()) {
