@@ -1,9 +1,11 @@
-//! Every limit of the system that a user can run into, in one file, with the
+//! Every bound of the system, on a size, a count or a time, in one place, with the
 //! relations between them checked when it is compiled.
 
 pub mod api;
+pub mod engine;
 pub mod memory;
 pub mod net;
+pub mod protocol;
 pub mod replica;
 
 /// Bytes in a block: the unit of the device, the cache, trees and checksums.

@@ -40,20 +40,13 @@ use replies::{Origin, Replies};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_base::limits::protocol::{REPLY_AGE as MAX_AGE, REPLY_AGE_RECOVERED as MAX_AGE_RECOVERED};
 use weir_base::{Ino, Lsn, SipKey, Time, VolumeId, invariant};
 use weir_vfs::volume::{CallKey, DoneCall};
 
 /// Locks that the cache is split into; a power of two. Eyeballed: several times
 /// the cores of the machines this runs on.
 const SHARDS: usize = 16;
-
-/// Seconds for which a reply is kept. Clients send again after at most a minute
-/// or so; knfsd keeps replies for 120 s as well.
-const MAX_AGE: i64 = 120;
-
-/// Seconds for which calls of before a restart are known. Linux clients that have tried in vain for long try again every
-/// five minutes.
-const MAX_AGE_RECOVERED: i64 = 600;
 
 /// What a call is known by: its procedure (1 byte), then 120 bits of a keyed hash over the client's address as one of
 /// IPv6, transaction id, procedure, flavour, length of the credential, credential, and arguments.

@@ -7,10 +7,9 @@ use crate::nlm::LockService;
 use crate::nlm::Monitor;
 use crate::xdr::{self, Put, Reader};
 use std::net::SocketAddr;
+use weir_base::limits::protocol::MAX_MONITOR_NAME as MAX_NAME;
 use weir_vfs::names::Wait;
 
-/// Longest name (`SM_MAXSTRLEN`).
-const MAX_NAME: usize = 1024;
 /// `STAT_SUCC`, `STAT_FAIL`.
 const SUCCESS: u32 = 0;
 const FAIL: u32 = 1;

@@ -9,11 +9,8 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use weir_base::limits::protocol::{MAX_CALL_BYTES as MAX_BYTES, MAX_CALLS as MAX_WAITING};
 
-/// Most messages waiting for one destination, and bytes of all that wait. What does not fit is not lost if it matters:
-/// the service repeats it.
-const MAX_WAITING: usize = 64;
-const MAX_BYTES: usize = 1 << 20;
 /// Memory of one message besides its bytes.
 const ENTRY: usize = 256;
 

@@ -28,6 +28,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_base::limits::net::LARGE_WRITE;
+use weir_base::limits::protocol::NAME_WAIT;
 use weir_base::{Clock, Ino, Lsn, Rng, Time, VolumeId};
 use weir_vfs::grace::Records;
 use weir_vfs::names::Wait;
@@ -48,10 +49,6 @@ pub const NLM_PROGRAM: u32 = 100_021;
 const WRITE: u32 = 7;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
-
-/// How long a call waits for the name of its client, where an export rule depends on it. Long enough for a
-/// resolver that works; a client that is told to come back (JUKEBOX) does so after about as long.
-pub(crate) const NAME_WAIT: u64 = 5;
 
 /// The connection that a call came over.
 #[derive(Clone, Debug)]

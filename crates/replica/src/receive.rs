@@ -5,9 +5,9 @@
 //! been proven. What fails the proof is discarded, and clients go on seeing the snapshot before.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use weir_base::invariant;
+use weir_base::limits::replica::BATCH_AGE as AGE;
 use weir_volume::{
     ContentHash, ContentWalk, FsError, Incoming, Mark, Position, Receive, SnapshotIdentity, Volume,
 };
@@ -17,9 +17,6 @@ use crate::transfer::{Difference, Nanos, Phase, Progress, TransferError};
 use crate::wire::{
     Ack, Begin, Done, End, Frame, Kind, Message, Pace, Reason, Refusal, Resume, WireError,
 };
-
-/// What was received waits no longer for a consistency point, whatever the rate.
-const AGE: Duration = Duration::from_secs(3);
 
 /// Differing records that are hashed in a step: some milliseconds.
 const HASH_STEP: usize = 16_384;

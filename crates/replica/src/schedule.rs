@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use weir_base::limits::replica::SCHEDULE_DAYS as FARTHEST_DAYS;
 
 /// The months by name, January first.
 pub const MONTHS: [&str; 12] = [
@@ -131,9 +132,6 @@ const EVERY_DAY: Numbers = Numbers::all(1, 31);
 const EVERY_MONTH: Numbers = Numbers::all(1, 12);
 const EVERY_WEEKDAY: Numbers = Numbers::all(0, 6);
 const EVERY_HOUR: Numbers = Numbers::all(0, 23);
-
-/// The longest that a slot can be away: 29 February on a given weekday comes within 40 years.
-const FARTHEST_DAYS: i64 = 366 * 40;
 
 impl Schedule {
     /// Each hour at a minute.

@@ -11,6 +11,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weir_base::limits::replica::{
+    SEND_AHEAD_BLOCKS as AHEAD_BLOCKS, SEND_AHEAD_BYTES as AHEAD_BYTES,
+};
 use weir_base::{BLOCK_SIZE, invariant};
 use weir_volume::{
     BlockRef, ContentHash, ContentWalk, Outgoing, Position, Sent, SnapshotIdentity, Volume,
@@ -23,12 +26,6 @@ use crate::wire::{
     self, Ack, Base, Begin, Done, End, Frame, HEADER, Kind, Message, Reason, Refusal, Resume,
     WireError,
 };
-
-/// Blocks that are read at once: 1 MiB.
-const AHEAD_BLOCKS: usize = 256;
-
-/// Bytes of records that are read ahead.
-const AHEAD_BYTES: usize = 256 << 10;
 
 /// Differing records that are hashed with each frame: more than a frame holds.
 const HASH_AHEAD: usize = 1024;

@@ -14,11 +14,8 @@
 //! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]) and either may go on, or is told by
 //! [`Throttle::release`] when it may.
 
+pub use weir_base::limits::replica::THROTTLE_PIECE as PIECE;
 use weir_qos::{Direction, Limit, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
-
-/// What a transfer may ask for at once: the larger, the fewer wake-ups; the smaller, the smoother. At 4 KB/s, the least
-/// throttle, a piece takes 16 s.
-pub const PIECE: u64 = 64 << 10;
 
 /// How late a transfer may be with asking before what it could have moved is lost, and so how much it may make good at
 /// once. Beside builds on a machine of two cores threads that are due wait for some hundred milliseconds: with 50 ms,

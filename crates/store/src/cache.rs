@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::{EVICT_BATCH, EVICT_SEARCH as SEARCH, EVICT_SHARE};
 use weir_base::{BlockAddr, Generation};
 
 use crate::block::BlockPtr;
@@ -55,16 +56,6 @@ const SHARDS: usize = 64;
 /// Neighbouring blocks that share a lock and a place in memory, as a power of two:
 /// 64 KiB.
 const GROUP_BITS: u32 = 4;
-
-/// Most pages evicted at a time: the next allocations then need no search.
-const EVICT_BATCH: usize = 32;
-
-/// But no more than one page in this many of a shard, or a small shard would be
-/// emptied whatever its pages are worth.
-const EVICT_SHARE: usize = 16;
-
-/// Queue entries examined under one lock.
-const SEARCH: usize = 256;
 
 #[repr(align(64))]
 struct Slot(Mutex<Shard>);

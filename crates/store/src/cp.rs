@@ -15,6 +15,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use weir_base::limits::engine::{
+    CHECKPOINT_IN_FLIGHT as IN_FLIGHT, CHECKPOINT_MEMORY_SHARE as MEMORY_SHARE, NODE_RESERVE,
+    NODE_WRITE as RUN,
+};
 use weir_base::{BlockAddr, Generation, invariant};
 
 use crate::aggregate::Aggregate;
@@ -24,18 +28,6 @@ use crate::error::StoreError;
 use crate::frame::{Class, Frame, FrameMut};
 use crate::space::Stream;
 use crate::tree::NodeSink;
-
-/// Blocks in one write: 256 KiB, from where on the disks measured gain nothing more.
-const RUN: usize = 64;
-/// Blocks taken from the allocator at a time for tree nodes.
-const NODE_RESERVE: u32 = 256;
-/// Most blocks in flight: 2 MiB, a millisecond of a fast disk. More does not make it any
-/// faster, and writes of the intent log, for which clients wait, queue up behind it.
-const IN_FLIGHT: usize = 512;
-/// One part of memory in this many may be nodes that wait to be written, and as
-/// much again nodes in flight. Together that is half of what is kept back for
-/// consistency points; the other half is for the nodes that have to be read.
-const MEMORY_SHARE: usize = 64;
 
 /// Blocks with the same birth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

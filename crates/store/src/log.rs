@@ -65,6 +65,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
+use weir_base::limits::engine::LOG_BATCH as BATCH_BLOCKS;
+pub use weir_base::limits::engine::MAX_RECORD_META;
 use weir_base::{BLOCK_SIZE, Lsn, Poison, invariant};
 
 use crate::block::page_crc;
@@ -78,18 +80,6 @@ use prepare::Prepared;
 pub use recover::{Replay, Replayed};
 use wait::Progress;
 pub use wait::Wait;
-
-/// Blocks after which a batch is closed, if more is queued: 1 MiB.
-///
-/// The time of a durable write is flat up to 128 KiB (133 µs for 4 KiB, 165 µs for
-/// 128 KiB on a virtio disk) and linear from there (1.3 ms for 1 MiB). So 1 MiB is
-/// near the full rate, and a larger batch would only make its first operations
-/// wait for its last. Records of 4 KiB, 64 at a time, then cost 0.9 µs of
-/// processor time each, all threads together (`benches/io.rs`).
-const BATCH_BLOCKS: u64 = 256;
-
-/// Longest meta of one record in bytes.
-pub const MAX_RECORD_META: usize = 256 << 10;
 
 const _: () = assert!(
     HEAD + RECORD_HEAD + MAX_RECORD_META + 1024 * PAGE_SUM <= MAX_META_BLOCKS as usize * BLOCK_SIZE

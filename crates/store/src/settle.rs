@@ -16,14 +16,12 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use weir_base::limits::engine::SETTLE_IN_FLIGHT as IN_FLIGHT;
 use weir_base::{BlockAddr, invariant};
 
 use crate::device::{Completer, Device, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::Frame;
-
-/// Most blocks in flight: 2 MiB.
-const IN_FLIGHT: usize = 512;
 
 /// Frames for consecutive blocks.
 pub type Piece = (BlockAddr, Vec<Frame>);

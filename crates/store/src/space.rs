@@ -43,9 +43,12 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::{
+    GROWTH_LEAST_STEP as LEAST_STEP, GROWTH_MOST_STEP as MOST_STEP, LEAST_GROWTH, LEAST_RUN,
+    SPACE_LOCK as BRIEFLY,
+};
 use weir_base::{BlockAddr, Poison, invariant};
 
 use crate::device::Device;
@@ -59,18 +62,6 @@ use index::Entry;
 
 pub use check::{Mismatch, Usage};
 
-/// Shorter runs than this are passed over while there are longer ones: 32 KiB.
-/// Estimated; extents hold 32 blocks, and short runs fragment them.
-const LEAST_RUN: u32 = 8;
-/// The device grows by an eighth, but by no less than this (128 MiB) …
-const LEAST_STEP: u64 = 32_768;
-/// … and no more than this (1 GiB): fallocate takes milliseconds for it.
-const MOST_STEP: u64 = 262_144;
-/// How long a caller that must not wait tries for the allocator's lock: it is held for a few
-/// microseconds, except while a map page is read.
-const BRIEFLY: Duration = Duration::from_micros(100);
-/// The smallest step worth growing by when a larger one is refused: 1 MiB.
-const LEAST_GROWTH: u64 = 256;
 /// Maps kept in memory although nothing uses them: 8 MiB for 128 GiB of device.
 /// Reading one again is one block of I/O with the allocator locked. Tests keep
 /// none, so that they meet maps that have been dropped.

@@ -22,6 +22,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use weir_base::limits::engine::{VERIFY_BATCH as BATCH, VERIFY_DEPTH as DEPTH, VERIFY_READ as RUN};
 
 use crate::aggregate::Aggregate;
 use crate::block::BlockPtr;
@@ -30,14 +31,8 @@ use crate::error::{IoError, StoreError};
 use crate::frame::{Class, Frame, FrameMut, FramePool};
 use crate::tree::{NodeSource, Stop};
 
-/// Most blocks in one read: 256 KiB, from which on larger ones are no faster.
-const RUN: usize = 64;
-/// Reads in flight. Sixteen of that length saturate what was measured (1.2 GB/s).
-const DEPTH: usize = 16;
 /// Frames: for what is in flight, and a path of nodes that a walk holds. 4.2 MiB.
 const FRAMES: usize = DEPTH * RUN + RUN;
-/// Blocks that a sweep sorts at a time: 256 MiB.
-const BATCH: usize = 1 << 16;
 /// Blocks after which a sweep polls for completed reads: far less than the device reads in the time
 /// that they take to collect.
 const LOOK: usize = 64;

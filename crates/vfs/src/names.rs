@@ -24,20 +24,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-
-/// Entries of each kind that are kept: about 4 MiB at the most.
-const ENTRIES: usize = 16_384;
-/// An answer in use is looked up again after this time. The system's resolver tells no lifetimes; a minute is what
-/// name service caches of clients (nscd, sssd) take by default or less. All times are in seconds.
-const FRESH: u64 = 60;
-/// A question without an answer is asked again after this time.
-const RETRY: u64 = 10;
-/// An answer that could not be confirmed for so long does not count any more.
-const STALE: u64 = 3600;
-/// Connections ask again after this time.
-const RECHECK: u64 = 30;
-/// An entry that nobody asked for in this time is dropped.
-const UNUSED: u64 = 600;
+use weir_base::limits::protocol::{
+    NAME_ENTRIES as ENTRIES, NAME_FRESH as FRESH, NAME_RECHECK as RECHECK, NAME_RETRY as RETRY,
+    NAME_STALE as STALE, NAME_UNUSED as UNUSED,
+};
 
 /// The resolver had no answer, neither that there is something nor that there is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

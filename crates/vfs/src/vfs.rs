@@ -14,10 +14,8 @@ use crate::throttle::{CreditLimits, Throttle};
 use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_base::limits::protocol::CLAIM_BYTES;
 use weir_base::{Budget, ManualClock, SipKey, VolumeId};
-
-/// Bytes of claims where the owner of the waist sets no budget.
-const CLAIM_BYTES: usize = 64 << 20;
 
 /// Everything that protocols share: exports, handles, claims.
 pub struct Vfs {

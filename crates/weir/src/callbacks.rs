@@ -19,24 +19,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use weir_base::limits::net::{
+    CALLBACK_PATIENCE as PATIENCE, CALLBACK_TRIES as TRIES, CALLBACK_TRY as TRY,
+    CALLBACKS_AT_ONCE as AT_ONCE, CALLBACKS_PER_HOST as AT_ONE, CALLBACKS_TO_SILENT as AT_SILENT,
+    MAX_CALLBACK_REPLY as MAX_ANSWER, MAX_SILENT,
+};
 use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
 use weir_nfs::{Outgoing, Service};
 
-/// Calls under way at once: in all, to one destination, and to those that did not answer lately.
-const AT_ONCE: usize = 64;
-const AT_ONE: usize = 4;
-const AT_SILENT: usize = 16;
-/// Destinations remembered as silent at most.
-const MAX_SILENT: usize = 4096;
-/// How long one attempt over UDP may take.
-const TRY: Duration = Duration::from_secs(1);
-/// Attempts over UDP.
-const TRIES: usize = 3;
-/// How long a call over TCP may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest answer taken: these calls are answered with a few words.
-const MAX_ANSWER: usize = 4096;
 /// How often the service does what is due by time.
 const TICK: Duration = Duration::from_secs(1);
 

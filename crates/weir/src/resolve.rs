@@ -5,12 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo, getnameinfo};
+use weir_base::limits::net::NAME_THREADS as THREADS;
 use weir_vfs::Vfs;
 use weir_vfs::names::{Resolver, Unavailable};
-
-/// Lookups at once. One that hangs (a name server that is gone takes half a minute) must not hold up all others;
-/// more threads would only ask the same server.
-const THREADS: usize = 4;
 
 /// Starts answering what the export rules of `vfs` need to know. The threads end with the process.
 pub fn start(vfs: &Arc<Vfs>) -> Result<()> {

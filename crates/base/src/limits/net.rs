@@ -190,3 +190,44 @@ const _: () = {
     assert!(STALL_SHORT_OF_MEMORY.as_secs() < STALL.as_secs());
     assert!(SWEEP.as_millis() <= SLOW.as_millis() / 2);
 };
+
+/// Longest message taken over UDP: lock arguments are some hundred bytes, names in them at most 1 KiB.
+pub const DATAGRAM: usize = 8192;
+
+/// Requests over UDP that wait at once.
+pub const DATAGRAMS: usize = 64;
+
+/// Most pieces of one `writev` (`UIO_MAXIOV` of Linux).
+pub const SEND_PIECES: usize = 1024;
+
+/// Most bytes offered to one `writev`. A socket's send buffer seldom takes more, and gathering
+/// what will not be taken costs time.
+pub const SEND_BYTES: usize = 2 << 20;
+
+/// Calls to clients under way at once.
+pub const CALLBACKS_AT_ONCE: usize = 64;
+
+/// Of these, to one destination.
+pub const CALLBACKS_PER_HOST: usize = 4;
+
+/// Of these, to all that did not reply lately.
+pub const CALLBACKS_TO_SILENT: usize = 16;
+
+/// Destinations remembered as silent at most.
+pub const MAX_SILENT: usize = 4096;
+
+/// How long one attempt of such a call over UDP may take.
+pub const CALLBACK_TRY: Duration = Duration::from_secs(1);
+
+/// Attempts over UDP.
+pub const CALLBACK_TRIES: usize = 3;
+
+/// How long a call over TCP may take.
+pub const CALLBACK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest answer taken: these calls are answered with a few words.
+pub const MAX_CALLBACK_REPLY: usize = 4096;
+
+/// Lookups of names at once. One that hangs (a name server that is gone takes half a minute) must not hold up all others;
+/// more threads would only ask the same server.
+pub const NAME_THREADS: usize = 4;

@@ -1,5 +1,7 @@
 //! The bounds of replication: what a peer sends, and what users name and write.
 
+use std::time::Duration;
+
 /// Most bytes of a frame's payload, before compression and after.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
@@ -23,3 +25,62 @@ pub const MAX_COMMENT: usize = 4096;
 
 /// Most bytes of what client programs want kept with a relationship.
 pub const MAX_CLIENT_ANNOTATION: usize = 32 << 10;
+
+/// What was received waits no longer for a consistency point, whatever the rate.
+pub const BATCH_AGE: Duration = Duration::from_secs(3);
+
+/// A failed transfer is tried again after this, then after twice as long, and so on.
+pub const RETRY_FIRST_MS: u64 = 5_000;
+
+/// But no longer than this.
+pub const RETRY_MOST_MS: u64 = 300_000;
+
+/// Transfers at once; the others are queued. As many as ONTAP runs on a node.
+pub const TRANSFERS_AT_ONCE: usize = 100;
+
+/// How often a transfer is tried unless the relationship says otherwise.
+pub const TRANSFER_TRIES: u32 = 8;
+
+/// Blocks that are read at once: 1 MiB.
+pub const SEND_AHEAD_BLOCKS: usize = 256;
+
+/// Bytes of records that are read ahead.
+pub const SEND_AHEAD_BYTES: usize = 256 << 10;
+
+/// The longest that a slot can be away: 29 February on a given weekday comes within 40 years.
+pub const SCHEDULE_DAYS: i64 = 366 * 40;
+
+/// What a transfer may ask for at once: the larger, the fewer wake-ups; the smaller, the smoother. At 4 KB/s, the least
+/// throttle, a piece takes 16 s.
+pub const THROTTLE_PIECE: u64 = 64 << 10;
+
+/// Connections of paired nodes at once. A node needs one for each transfer, so this is several busy nodes.
+pub const PEER_CONNECTIONS: usize = 512;
+
+/// Whoever connects has to have shown who it is within this.
+pub const PEER_HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Connections at once that have not shown who they are.
+pub const PEER_STRANGERS: usize = 32;
+
+/// A connection on which nothing is asked for so long is closed.
+pub const PEER_IDLE: Duration = Duration::from_secs(600);
+
+/// A connection has to come about within this.
+pub const PEER_CONNECT: Duration = Duration::from_secs(10);
+
+/// What is read from a link at once.
+pub const LINK_CHUNK: usize = 64 << 10;
+
+/// How much may have come in that was not looked at yet while something is being sent.
+pub const LINK_AHEAD: usize = 1 << 20;
+
+/// An answer to a question has to come within this, or the word that it is being worked on. Taking a snapshot waits for a
+/// consistency point at worst.
+pub const LINK_REPLY: Duration = Duration::from_secs(60);
+
+/// The pipe within a node: as much as a TCP connection holds without being asked.
+pub const LINK_PIPE: usize = 1 << 20;
+
+/// What is left to say to the other side at an abort has to be said within this.
+pub const LINK_FAREWELL: Duration = Duration::from_secs(2);

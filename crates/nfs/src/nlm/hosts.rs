@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
+use weir_base::limits::protocol::{
+    MAX_HOST_NAMES as MAX_NAMES, MAX_HOSTS, MAX_LOCALS, MAX_MONITORS,
+};
 use weir_base::{Budget, Lsn, Reservation};
 use weir_vfs::claims::Client;
 use weir_vfs::grace::{Claimant, RecordId, Records};
@@ -21,14 +24,6 @@ use weir_vfs::{Outcome, Unfinished};
 
 /// SM_NOTIFY of the status monitor.
 const SM_NOTIFY: u32 = 6;
-/// Most hosts in the record.
-const MAX_HOSTS: usize = 16_384;
-/// Most of them at one address: behind address translation several hosts share one.
-const MAX_NAMES: usize = 256;
-/// Most monitors.
-const MAX_MONITORS: usize = 1024;
-/// Own addresses remembered of each host.
-const MAX_LOCALS: usize = 4;
 /// Memory of one host besides its names, which are in its record as well.
 const ENTRY: usize = 640;
 

@@ -36,26 +36,17 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use weir_base::limits::protocol::{
+    GRANT_RETRY as RETRY, GRANT_TRIES, MAX_GRANTS, NOTIFY_TRIES, PRUNE,
+};
 use weir_base::{Clock, Reservation, Rng};
 use weir_vfs::claims::{Client, Full, Grant, Notice, Owner, Range, ServiceId, Sink};
 use weir_vfs::grace::{Bound, Records};
 use weir_vfs::names::Wait;
 use weir_vfs::{Clients, FileId, Vfs};
 
-/// Time between two tries of a call to a client.
-const RETRY: Duration = Duration::from_secs(10);
 /// Time between two calls of [`LockService::tick`].
 const TICK: Duration = Duration::from_secs(1);
-/// Tries of GRANTED: two minutes, four times the interval at which clients ask
-/// by themselves.
-const GRANT_TRIES: u32 = 12;
-/// Tries of SM_NOTIFY: 15 minutes, as sm-notify(8) does.
-const NOTIFY_TRIES: u32 = 90;
-/// Time between two searches for hosts that hold nothing any more; also how long
-/// such a host is remembered at least.
-const PRUNE: Duration = Duration::from_secs(60);
-/// Grants that wait for an answer, at most. A client that is not called any more asks by itself.
-const MAX_GRANTS: usize = 4096;
 /// Memory of one besides its message.
 const PENDING: usize = 512;
 /// Procedure GRANTED.

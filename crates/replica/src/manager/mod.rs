@@ -31,11 +31,8 @@ use crate::schedule::Schedule;
 pub use rows::{Changes, Edit, Entry, Known, OwnThrottle, Peer, Pending, Relations, Table, Work};
 pub use transfers::{Manager, Step, settle};
 pub use verbs::change;
+pub use weir_base::limits::replica::{TRANSFER_TRIES as TRIES, TRANSFERS_AT_ONCE as AT_ONCE};
 
-/// Transfers at once; the others are queued. As many as ONTAP runs on a node.
-pub const AT_ONCE: usize = 100;
-/// How often a transfer is tried unless the relationship says otherwise.
-pub const TRIES: u32 = 8;
 /// The policy of relationships that name none.
 pub const DEFAULT_POLICY: &str = "MirrorAndVault";
 /// Nothing of the kind, in ONTAP's words.

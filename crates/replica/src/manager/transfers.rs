@@ -1,6 +1,7 @@
 //! What is in memory only: jobs under way, and when things are due. And what their events mean for the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use weir_base::limits::replica::{RETRY_FIRST_MS, RETRY_MOST_MS};
 
 use super::rows::{Changes, Edit, Entry, Relations, Work};
 use super::{AT_ONCE, Done, Event, Failure, Global, Job, Now, Order, Progress, Task};
@@ -9,11 +10,6 @@ use crate::model::{
     Transfer, TransferKind,
 };
 use crate::schedule::Schedule;
-
-/// A failed transfer is tried again after this, then after twice as long, and so on.
-const RETRY_FIRST_MS: u64 = 5_000;
-/// But no longer than this.
-const RETRY_MOST_MS: u64 = 300_000;
 
 /// After how many failures how many milliseconds pass until the next try.
 fn backoff(failures: u32) -> u64 {

@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::{
+    AHEAD_LEAST as LEAST, AHEAD_MOST as MOST, AHEAD_READ as RUN, AHEAD_SHARE as SHARE,
+};
 use weir_base::{BlockAddr, Generation, invariant};
 
 use super::load::{Duty, Load};
@@ -29,22 +32,6 @@ use super::{Cache, CacheStats};
 use crate::block::BlockPtr;
 use crate::frame::Class;
 use crate::task::detach;
-
-/// Most blocks in one device read: 512 KiB. A request that joins waits for the whole of it.
-const RUN: usize = 128;
-
-/// One part in this many of the page frames may be read ahead and unread. Less than the cache's
-/// small queue has (`cache/shard.rs`), or pages would be evicted before they are asked for.
-const SHARE: usize = 16;
-
-/// At most so many blocks (8 MiB), however much memory there is. With four times as many, sixteen
-/// streams had so much in the device's queue that a scheduler which sorts (mq-deadline) served the stream
-/// that its head was at for up to half a second while the others waited (p99 of 256 KiB 130 ms, not 35).
-const MOST: usize = 2048;
-
-/// One part in this many of what may be unread can be read ahead even if there is no room: dropping
-/// the oldest makes some.
-const LEAST: usize = 32;
 
 /// Neighbouring blocks that were read ahead together.
 #[derive(Clone, Copy)]

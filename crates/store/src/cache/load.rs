@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use weir_base::limits::engine::CACHE_READ as RUN;
 
 use parking_lot::Mutex;
 
@@ -15,9 +16,6 @@ use crate::device::Io;
 use crate::error::StoreError;
 use crate::frame::{Class, Frame, FrameMut};
 use crate::task::block_on;
-
-/// Most blocks in one device read: 1 MiB.
-const RUN: usize = 256;
 
 /// A block being read, and the tasks and threads that wait for it.
 pub(super) struct Load {

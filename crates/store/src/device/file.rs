@@ -27,11 +27,12 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
+pub use weir_base::limits::engine::HOST_MARGIN;
+use weir_base::limits::engine::{LOCK_PAUSE, LOCK_TRIES};
 use weir_base::{BLOCK_SIZE, BlockAddr};
 
 use super::op::Op;
@@ -41,15 +42,6 @@ use super::uring::UringEngine;
 use super::{Device, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
-
-/// How often, and how long after one another, the lock is tried: for 10 s, which
-/// is for the I/O of a killed predecessor to end.
-const LOCK_TRIES: u32 = 500;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Bytes that a growing device leaves free on the host's file system, for what has to be written beside it when that is
-/// full.
-pub const HOST_MARGIN: u64 = 32 << 20;
 
 /// How a [`FileDevice`] is opened. Lengths are in blocks.
 #[derive(Clone, Copy, Debug)]

@@ -3,14 +3,12 @@
 
 use std::io;
 
+use weir_base::limits::engine::DEVICE_PIECES as MAX_PIECES;
 use weir_base::{BLOCK_SIZE, BlockAddr, invariant};
 
 use super::{Completer, Io};
 use crate::error::{IoError, IoKind};
 use crate::frame::{Frame, FrameMut};
-
-/// Most pieces in one vectored call (`UIO_MAXIOV`).
-const MAX_PIECES: usize = 1024;
 
 /// Calls in a row without progress after which an operation has failed.
 const MAX_IDLE: u32 = 16;

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use weir_base::limits::engine::DEVICE_THREADS as THREADS;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -14,10 +15,6 @@ use rustix::io::Errno;
 
 use super::op::{Op, Progress};
 use crate::error::IoKind;
-
-/// Enough to keep a disk's own queue busy; each costs a stack that is hardly
-/// touched.
-const THREADS: usize = 16;
 
 fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())

@@ -27,11 +27,9 @@ use parking_lot::Mutex;
 use super::op::{Op, Progress};
 use super::sync;
 use weir_base::invariant;
+use weir_base::limits::engine::DEVICE_DEPTH as DEPTH;
 
 use crate::error::IoKind;
-
-/// Operations in flight. Disks gain nothing beyond; more wait in the queue.
-const DEPTH: usize = 256;
 
 /// `user_data` of the read on the eventfd.
 const WAKE: u64 = u64::MAX;

@@ -27,7 +27,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+pub(super) use weir_base::limits::engine::PREPARE_AT_ONCE as AT_ONCE;
+use weir_base::limits::engine::{PREPARE_AHEAD as AHEAD, PREPARE_REST as REST};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -36,17 +37,6 @@ use super::{LogError, LogId, LogPos, Shared};
 use crate::device::Device;
 use crate::error::{IoError, IoKind};
 use crate::frame::{Class, Frame, FramePool};
-
-/// Blocks that are written when a log is made: 32 MiB. Small logs are whole at once.
-pub(super) const AT_ONCE: u64 = 8192;
-
-/// Blocks that are ready for the log while it is in use: 32 MiB, what a fast device logs
-/// in some rests.
-const AHEAD: u64 = 8192;
-
-/// Rest after a write while the log is in use, so that its writes, which wait behind
-/// these, have most of the device.
-const REST: Duration = Duration::from_millis(10);
 
 /// How far the ring is prepared.
 pub(super) struct Prepared {

@@ -14,11 +14,10 @@ use super::file::tree::step;
 use super::{Claims, Lock, Owner, Range};
 use crate::handle::FileId;
 use std::collections::{HashMap, HashSet};
+pub(super) use weir_base::limits::protocol::DEADLOCK_SEARCH as SEARCH;
 
 /// Owners in the way that are followed one by one.
 const FEW: usize = 64;
-/// Comparisons of one search at most.
-pub(super) const SEARCH: usize = 4096;
 
 struct Wait {
     file: FileId,

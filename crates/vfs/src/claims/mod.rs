@@ -91,15 +91,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+pub use weir_base::limits::protocol::{BREAK_PATIENCE, MAX_WAITING, MAX_WAITING_FILE};
 use weir_base::{Budget, VolumeId};
 
-/// Queued requests of one client address at most.
-pub const MAX_WAITING: usize = 1024;
-/// Queued requests for one file at most.
-pub const MAX_WAITING_FILE: usize = 16_384;
-/// How long a holder has to answer a break (MS-SMB2 3.3.2.5 has 35 s; the lease of NFSv4 is shorter).
-pub const BREAK_PATIENCE: Duration = Duration::from_secs(35);
 /// Mutexes that the files are dealt to.
 const SHARDS: usize = 64;
 

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Times that a request makes room and is tried again: clients with little may be parked.
-const TRIES: usize = 64;
+use weir_base::limits::protocol::GRANT_ATTEMPTS as TRIES;
 
 /// Entries beyond which those of clients that have nothing any more are removed.
 const UNSEARCHED: usize = 1024;

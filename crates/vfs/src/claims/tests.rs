@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::file::tree::STEPS;
 use super::*;
 use std::future::Future;

@@ -30,11 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_base::VolumeId;
-
-/// How long after its last sign of life a client keeps its claims against all others (lease, RFC 8881 §8.3).
-pub const LEASE: Duration = Duration::from_secs(30);
-/// The grace period: a lease, and the time in which clients notice the restart. NLM clients need it as well.
-pub const GRACE: Duration = Duration::from_secs(45);
+pub use weir_base::limits::protocol::{GRACE, LEASE};
 
 const _: () = assert!(
     GRACE.as_secs() >= LEASE.as_secs(),

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use weir_base::limits::engine::CHECKPOINT_READ_TRIES as READ_TRIES;
 use weir_base::{Generation, Ino, invariant};
 use weir_store::aggregate::Blocking;
 use weir_store::log::LogCut;
@@ -67,10 +68,6 @@ pub(crate) struct Checkpointer {
     /// The next consistency point is the last one: nothing is changed after it.
     closing: AtomicBool,
 }
-
-/// Times that a consistency point tries to read a node. Giving up poisons the
-/// aggregate, so an error that passes should not be enough for it.
-const READ_TRIES: usize = 5;
 
 /// Old nodes, read with some patience.
 pub(crate) struct Patient<'a>(Blocking<'a>);

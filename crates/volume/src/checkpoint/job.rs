@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use weir_base::limits::engine::{JOB_BLOCKS as STEP_BLOCKS, SCAN_PIECES};
 use weir_base::{Generation, VolumeId};
 use weir_store::cp::Run;
 use weir_store::node::Key;
@@ -33,12 +34,8 @@ use crate::format::shared_runs::{Group, SharedRuns};
 use crate::overlay::core::Core;
 use crate::overlay::volume::LiveVolume;
 
-/// Blocks that one consistency point gives back: 512 MiB.
-const STEP_BLOCKS: u64 = 131_072;
 /// Nodes and pieces of dead lists that it looks at. Tests do not finish in one step.
 const STEP_NODES: u64 = if cfg!(test) { 2 } else { 2048 };
-/// Pieces of dead lists looked at in one scan.
-const SCAN_PIECES: usize = 256;
 
 /// What a step may still do.
 pub(crate) struct Allowance {

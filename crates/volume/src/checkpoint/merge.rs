@@ -15,6 +15,9 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use weir_base::limits::engine::{
+    MERGE_EDITS as BATCH_BYTES, MERGE_REPORT as REPORT_BYTES, REAP_WINDOWS, SCAN_WINDOWS,
+};
 use weir_base::{BLOCK_SIZE, BlockAddr, Ino, invariant};
 use weir_store::block::page_crc;
 use weir_store::cp::Run;
@@ -33,21 +36,8 @@ use crate::overlay::volume::Volume;
 
 mod shares;
 
-/// Bytes of edits that are collected before they are applied.
-const BATCH_BYTES: usize = 8 << 20;
-
-/// Windows that one consistency point frees for removed files: 4 GiB of data.
-/// Eyeballed: well below a second of work.
-const REAP_WINDOWS: u64 = 32_768;
-
-/// Windows looked at in one scan.
-const SCAN_WINDOWS: usize = 512;
-
 /// Windows of a file, by their keys.
 type Windows = Vec<(Key, Window)>;
-
-/// Steps in which progress is reported.
-const REPORT_BYTES: u64 = 1 << 20;
 
 /// What merging a volume gave.
 pub(crate) struct Merged {

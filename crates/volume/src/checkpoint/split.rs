@@ -10,6 +10,9 @@
 
 use std::collections::BTreeSet;
 
+use weir_base::limits::engine::{
+    SPLIT_BLOCKS as STEP_BLOCKS, SPLIT_LEAVES as STEP_LEAVES, SPLIT_WRITE as LONGEST_WRITE,
+};
 use weir_base::{BlockAddr, Generation};
 use weir_store::cp::Run;
 use weir_store::node::Key;
@@ -23,14 +26,6 @@ use crate::format::reading::after;
 use crate::format::record::{Stored, Window, kind};
 use crate::format::shared_runs::SharedRuns;
 use crate::overlay::volume::Volume;
-
-/// Blocks that one consistency point copies: 32 MiB, which a device takes in some tens
-/// of milliseconds.
-const STEP_BLOCKS: usize = 8192;
-/// Leaves that it looks at.
-const STEP_LEAVES: usize = 4096;
-/// Most blocks in one device write: 1 MiB.
-const LONGEST_WRITE: usize = 256;
 
 /// How a clone's splitting stands after a consistency point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! How the calls that were carried out last are stored ([`crate::overlay::calls`] has them in memory).
 
+pub(crate) use weir_base::limits::engine::CALLS_PER_SHARD as PER_SHARD;
 use weir_base::{Ino, VolumeId};
 
 use crate::format::codec::{Put, Reader};
@@ -28,9 +29,6 @@ pub struct DoneCall {
 
 /// Locks that calls are spread over.
 pub(crate) const SHARDS: usize = 8;
-
-/// Calls that a shard keeps.
-pub(crate) const PER_SHARD: usize = 2048;
 
 /// Calls that are kept.
 pub const KEPT: usize = SHARDS * PER_SHARD;

@@ -1,12 +1,9 @@
 //! How records of clients are stored ([`crate::overlay::clients`] has them in memory).
 
 use crate::format::codec::Reader;
-
-/// Longest record of a client in bytes: with its version it fits into a value of the tree.
-pub const MAX_CLIENT: usize = 1000;
-
-/// Most records of clients in an aggregate.
-pub const MAX_CLIENTS: usize = 16_384;
+pub use weir_base::limits::engine::{
+    MAX_CLIENT_RECORD as MAX_CLIENT, MAX_CLIENT_RECORDS as MAX_CLIENTS,
+};
 
 pub(crate) const VERSION: u8 = 1;
 

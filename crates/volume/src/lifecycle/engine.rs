@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::JOB_PAUSE as LEAST_PAUSE;
 use weir_base::{Lsn, Rng, Time};
 use weir_store::StoreError;
 use weir_store::aggregate::{Aggregate, Replay};
@@ -25,9 +26,6 @@ use crate::overlay::reservation::Promise;
 use crate::overlay::schedule::MakeCheckpoint;
 use crate::overlay::volume::{Entered, LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Stop};
-
-/// The least rest of work in the background between two pieces.
-const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// How an engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

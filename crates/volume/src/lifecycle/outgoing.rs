@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use weir_base::Time;
+use weir_base::limits::engine::SEND_MEMORY_WAITS as MEMORY_WAITS;
 use weir_store::cache::Cache;
 use weir_store::node::Key;
 use weir_store::tree::{self, Diff, NodeSource, TreeRoot, Value};
@@ -27,9 +28,6 @@ use crate::overlay::receiving::Incoming;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::Volume;
 use crate::types::{FsError, Pressure, Stop};
-
-/// Times that a block is asked for while there is no memory to read it into.
-const MEMORY_WAITS: usize = 64;
 
 /// A block of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

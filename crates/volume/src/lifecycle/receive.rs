@@ -21,6 +21,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_base::limits::engine::{RECEIVE_MOST as MOST, RECEIVE_SOON as SOON};
 use weir_base::{BLOCK_SIZE, Time};
 use weir_store::FrameMut;
 use weir_store::block::page_crc;
@@ -39,13 +40,6 @@ use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::{LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Pressure, Stop};
-
-/// Bytes of a batch at which a consistency point is asked for. At the rates of fast disks that is some ten a second, of
-/// which each costs two flushes.
-const SOON: u64 = 32 << 20;
-
-/// Bytes that are received and not durable, at most.
-const MOST: u64 = 64 << 20;
 
 /// Bytes that a record takes in memory besides its value, about.
 const RECORD_BYTES: u64 = 64;

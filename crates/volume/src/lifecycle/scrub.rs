@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use weir_base::limits::engine::{SCRUB_LEAST as LEAST_SLICE, SCRUB_MOST as MOST_SLICE};
 use weir_base::{BLOCK_SIZE, Ino, VolumeId};
 use weir_store::node::Key;
 use weir_store::tree::{self, Visitor};
@@ -21,11 +22,6 @@ use crate::format::catalog::AGGREGATE_TREE;
 use crate::format::record::{Window, kind};
 use crate::lifecycle::engine::Engine;
 use crate::types::FsError;
-
-/// Blocks of a slice at least, 1 MiB, and at most, 256 MiB: at the end of each the device's queue
-/// runs empty.
-const LEAST_SLICE: u64 = 256;
-const MOST_SLICE: u64 = 1 << 16;
 
 /// A block that is damaged or cannot be read.
 #[derive(Clone, Debug)]

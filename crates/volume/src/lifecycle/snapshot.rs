@@ -25,6 +25,7 @@
 
 use std::sync::Arc;
 
+use weir_base::limits::engine::{SEALED_MOST, SEALED_SOON};
 use weir_base::{BLOCK_SIZE, Ino, Lsn, Time};
 
 use crate::format::catalog::{check_label, check_name};
@@ -36,10 +37,6 @@ use crate::overlay::role::{Ancestry, State};
 use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
 use crate::overlay::volume::{Live, Volume};
 use crate::types::{FsError, Pressure, Stop};
-
-/// Segments after which a consistency point is asked for, and waited for.
-const SEALED_SOON: usize = 4;
-const SEALED_MOST: usize = 512;
 
 impl Volume {
     /// Makes a snapshot of everything that has been answered until now, without a

@@ -12,6 +12,7 @@
 //! floor that the allocator keeps for consistency points, a part of it at a time.
 
 use weir_base::BLOCK_SIZE;
+use weir_base::limits::engine::SPACE_WAITS;
 
 use crate::overlay::cx::Cx;
 use crate::overlay::reservation::Promise;
@@ -20,9 +21,6 @@ use crate::types::{FsError, Pressure, Stop};
 
 /// Bytes of log that an operation on few inodes takes at most.
 pub(crate) const SMALL_OP: u64 = 2048;
-
-/// Times that an operation waits for space before it is told that there is none.
-const SPACE_WAITS: u8 = 2;
 
 impl Volume {
     /// Has `blocks` promised.

@@ -12,6 +12,10 @@
 //! the older ones still go there; if they are, the older ones must not come behind them.
 
 use smallvec::SmallVec;
+use weir_base::limits::engine::{
+    COMMIT_IDLE_LOG_PAGES as IDLE_LOG_PAGES, COMMIT_LOG_PAGES as LOG_PAGES, COMMIT_ROUND as ROUND,
+    COMMIT_ROUNDS as ROUNDS,
+};
 use weir_base::{BLOCK_SIZE, Ino};
 use weir_store::Frame;
 
@@ -24,20 +28,6 @@ use crate::overlay::inode::{State, alive};
 use crate::overlay::reservation::Promise;
 use crate::overlay::volume::{Entered, Volume};
 use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
-
-/// Pages up to which a commit goes through the log: 256 KiB. At the rates that
-/// were measured for the log (1.3 ms a MiB) that costs less than a flush of its own.
-const LOG_PAGES: usize = 64;
-
-/// The same while the log keeps up: 1 MiB. One write that is durable by itself takes less
-/// time than writing to places, a flush and a record.
-const IDLE_LOG_PAGES: usize = 256;
-
-/// Most pages that are sent, all in one round: 8 MiB.
-const ROUND: usize = 2048;
-
-/// Rounds after which the rest is left to a consistency point.
-const ROUNDS: u16 = 4;
 
 impl Volume {
     /// Makes the data written so far to `len` bytes at `off` durable (0: to the

@@ -4,15 +4,13 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
+use weir_base::limits::engine::MEMORY_WAITS;
 use weir_store::{BlockPtr, StoreError};
 
 use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
 use crate::overlay::volume::Volume;
 use crate::types::{FsError, Pressure, Stop};
-
-/// Times that a request waits for memory to read into before it is put off.
-const MEMORY_WAITS: u8 = 4;
 
 impl Volume {
     /// Does what `stop` asks for, so that the operation can be run again.

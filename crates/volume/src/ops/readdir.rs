@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 use weir_base::Ino;
+use weir_base::limits::engine::READDIR_ENTRIES as MOST;
 use weir_store::BlockPtr;
 use weir_store::node::Key;
 use weir_store::tree;
@@ -26,9 +27,6 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// The lowest cookie of a real entry.
 const FIRST: u64 = 1 << crate::format::hash::DISAMBIGUATOR_BITS;
-
-/// Most entries collected for one call, whatever the limit says.
-const MOST: usize = 16_384;
 
 struct Collected {
     cookie: u64,

@@ -12,6 +12,7 @@
 
 use weir_base::Ino;
 use weir_base::limits::MAX_LINKS;
+use weir_base::limits::engine::MAX_DEPTH;
 
 use crate::format::edit::Edits;
 use crate::format::record::{DirentRef, InodeRec};
@@ -23,9 +24,6 @@ use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Locked, alive, alive_dir, stamped};
 use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
-
-/// Directories between a directory and the root, at most; more is a cycle.
-const MAX_DEPTH: usize = 1 << 20;
 
 impl Volume {
     /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what stands

@@ -40,6 +40,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::DIRECT_RUN as SHORTEST_RUN;
+pub(crate) use weir_base::limits::engine::{
+    CHECKPOINT_WRITE as LONGEST_WRITE, DIRECT_LEAST as LARGE,
+};
 use weir_base::{BLOCK_SIZE, BlockAddr};
 use weir_store::aggregate::Aggregate;
 use weir_store::block::page_crc;
@@ -48,17 +52,6 @@ use weir_store::{Frame, Io, IoError, Settler, StoreError};
 use crate::format::record::Placed;
 use crate::overlay::delta::Page;
 use crate::overlay::reservation::Promise;
-
-/// Most blocks in one device write: 256 KiB, from where on the disks measured gain
-/// nothing more, and a write of the intent log does not wait long for one.
-pub(crate) const LONGEST_WRITE: usize = 64;
-
-/// Blocks from which on stable data may go to its place at once: 64 KiB.
-pub(crate) const LARGE: u64 = 16;
-
-/// Runs of blocks that data is written to are at least this long on the average: 32 KiB.
-/// Where free space is more scattered it goes another way.
-const SHORTEST_RUN: usize = 8;
 
 /// What is written to its place, of all volumes.
 pub(crate) struct Placements {

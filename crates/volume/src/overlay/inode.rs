@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use smallvec::SmallVec;
+use weir_base::limits::engine::EVICTION_TRIES as TRIES;
 use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 
 use crate::format::record::{InodeRec, blocks_of};
@@ -190,9 +191,6 @@ pub(crate) struct Table {
     /// What the next [`Inodes`] is known by.
     next: AtomicU32,
 }
-
-/// Inodes that one insertion looks at to find one that can go.
-const TRIES: usize = 8;
 
 impl Table {
     /// A table that evicts above `inodes` (those with an overlay stay anyway).

@@ -43,6 +43,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_base::Ino;
+use weir_base::limits::engine::{
+    READ_AHEAD_IDLE as OLD, READ_AHEAD_ROUNDS as ROUNDS, READ_AHEAD_STREAMS as STREAMS,
+    READ_AHEAD_WINDOW as MOST,
+};
 use weir_store::node::Key;
 use weir_store::task::detach;
 use weir_store::tree::{self, NodeSource};
@@ -50,10 +54,6 @@ use weir_store::{BlockPtr, Cache, Frame};
 
 use crate::format::record::{Window, kind};
 use crate::overlay::root::RootState;
-
-/// Most blocks of a window: 4 MiB, what a device of 4 GB/s transfers in a millisecond, which is
-/// long for a request in a full queue. More would only make others wait behind it.
-const MOST: u64 = 1024;
 
 /// Requests of at least so many blocks (128 KiB) are evidence enough when two of them touch:
 /// random ones that are so large rarely do, and readers that use them are mostly sequential.
@@ -63,15 +63,9 @@ const LARGE: u64 = 32;
 /// in flight are that much out of order at most (nconnect=16, four on each connection).
 const REACH: u64 = 64;
 
-/// Streams of one shard. They are found by looking at all of them.
-const STREAMS: usize = 32;
-
 /// Candidates of one shard, and places in the indexes of them. Powers of two.
 const CANDIDATES: usize = 64;
 const INDEX: usize = 256;
-
-/// Requests of a shard's files after which an idle stream is forgotten.
-const OLD: u64 = 4096;
 
 /// Independent tables, by file. A power of two.
 const SHARDS: usize = 32;
@@ -328,9 +322,6 @@ impl ReadAhead {
         shard.0.lock().request(file, blocks, size, room)
     }
 }
-
-/// Times that a plan waits for nodes of the tree.
-const ROUNDS: usize = 16;
 
 /// Blocks that are to be read ahead.
 pub(crate) struct Plan {

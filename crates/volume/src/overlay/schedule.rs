@@ -31,6 +31,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use weir_base::limits::engine::{
+    CHECKPOINT_LEAD as AHEAD, CHECKPOINT_YIELD as GIVE_WAY_FOR, CHECKPOINT_YIELDS as GIVE_WAY,
+};
 use weir_base::{BLOCK_SIZE, VolumeId, invariant};
 use weir_store::aggregate::Aggregate;
 
@@ -44,15 +47,6 @@ pub(crate) trait MakeCheckpoint: Send + Sync {
     /// Makes one, if nothing speaks against it, and waits while another is being made.
     fn make(&self);
 }
-
-/// How long a consistency point that is not in a hurry waits for the log's share
-/// of the device, for each write of [`LONGEST_WRITE`](crate::overlay::direct::LONGEST_WRITE)
-/// blocks: so often, so long.
-const GIVE_WAY: u32 = 4;
-const GIVE_WAY_FOR: Duration = Duration::from_micros(250);
-
-/// Bytes that a consistency point may be ahead of the log's share.
-const AHEAD: u64 = 4 << 20;
 
 /// Bytes of what overlays and the log take up.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_base::limits::MAX_SNAPSHOTS;
+use weir_base::limits::engine::SNAPSHOT_VIEWS as VIEWS;
 use weir_base::{BLOCK_SIZE, Generation, Ino, Time, VolumeId, invariant, less};
 use weir_store::superblock::AggregateId;
 use weir_store::tree::TreeRoot;
@@ -15,9 +16,6 @@ use crate::format::content::ContentHash;
 use crate::format::identity::SnapshotIdentity;
 use crate::overlay::inode::Inode;
 use crate::types::FsError;
-
-/// Views of snapshots that a volume keeps.
-const VIEWS: usize = 32;
 
 /// What is done about a snapshot besides making it.
 pub(crate) enum Change {

@@ -15,18 +15,13 @@ use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 use weir_base::Clock;
+use weir_base::limits::net::{DATAGRAM as MAX_MESSAGE, DATAGRAMS as WAITING};
 use weir_nfs::{Arrival, ConnInfo, NLM_PROGRAM, NSM_PROGRAM};
 
 use super::{Backend, Handled, Reply};
 
-/// Longest message taken: lock arguments are some hundred bytes, names in them at most 1 KiB.
-const MAX_MESSAGE: usize = 8192;
-
 /// Bytes of a record mark, which a datagram does not have.
 const MARK: usize = 4;
-
-/// Requests that wait at once.
-const WAITING: usize = 64;
 
 /// Opens the UDP port of the same number and returns what serves it, within a local task set.
 pub fn datagrams<B: Backend>(

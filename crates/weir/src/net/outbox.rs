@@ -14,16 +14,10 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use weir_base::limits::net::{SEND_BYTES as MAX_WRITE, SEND_PIECES as MAX_PIECES};
 
 /// The pieces of one vectored write.
 pub type Pieces<'a> = Vec<IoSlice<'a>>;
-
-/// Most pieces of one `writev` (`UIO_MAXIOV` of Linux).
-const MAX_PIECES: usize = 1024;
-
-/// Most bytes offered to one `writev`. A socket's send buffer seldom takes more, and gathering
-/// what will not be taken costs time.
-const MAX_WRITE: usize = 2 << 20;
 
 /// A finished reply, including its record mark.
 pub trait Reply: Unpin + 'static {

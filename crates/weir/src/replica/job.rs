@@ -17,6 +17,7 @@ use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
+use weir_base::limits::replica::{LINK_FAREWELL as FAREWELL, LINK_PIPE as PIPE};
 use weir_replica::manager::{Done, Event, Failure, Job, Now, Progress, Reason, Refused, Task};
 use weir_replica::model::{Copied, Path, TransferKind};
 use weir_replica::plan::{self, Volume};
@@ -31,8 +32,6 @@ use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
 use super::{Moved, Replication, peers, serve};
 
-/// The pipe within a node: as much as a TCP connection holds without being asked.
-const PIPE: usize = 1 << 20;
 /// A handshake has to be over within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Between reports on progress.
@@ -41,8 +40,6 @@ const REPORT_MS: u64 = 250;
 const RATE_MS: u64 = 3_000;
 /// Differing records of a snapshot that are hashed between two checks for an abort.
 const HASH_STEP: usize = 16_384;
-/// What is left to say to the other side at an abort has to be said within this.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 type Outcome<T> = Result<T, Failure>;
 

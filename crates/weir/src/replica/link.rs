@@ -5,19 +5,11 @@
 //! both have much to say cannot block each other.
 
 use std::io;
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use weir_base::limits::replica::{LINK_AHEAD as AHEAD, LINK_CHUNK as CHUNK, LINK_REPLY as ANSWER};
 use weir_replica::session::{self, Ask, Told};
 use weir_replica::wire::{self, Decoder, Hello, Kind, Message, WireError};
-
-/// What is read at once.
-const CHUNK: usize = 64 << 10;
-/// How much may have come in that was not looked at yet while something is being sent.
-const AHEAD: usize = 1 << 20;
-/// An answer to a question has to come within this, or the word that it is being worked on. Taking a snapshot waits for a
-/// consistency point at worst.
-const ANSWER: Duration = Duration::from_secs(60);
 
 /// Either kind of stream.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -8,6 +8,9 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use weir_base::limits::replica::{
+    PEER_CONNECTIONS as MOST, PEER_HANDSHAKE as HANDSHAKE, PEER_STRANGERS as STRANGERS,
+};
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
@@ -18,13 +21,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::peers::{self, Peer};
 use super::{Replication, serve};
-
-/// Connections of paired nodes at once. A node needs one for each transfer, so this is several busy nodes.
-const MOST: usize = 512;
-/// Whoever connects has to have shown who it is within this.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections at once that have not.
-const STRANGERS: usize = 32;
 
 /// Connections that have not shown who they are, the oldest first.
 #[derive(Default)]

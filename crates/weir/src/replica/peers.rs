@@ -26,6 +26,7 @@ use tokio_rustls::rustls::{
     self, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
     SignatureScheme,
 };
+use weir_base::limits::replica::PEER_CONNECT as CONNECT;
 use weir_control::Control;
 pub use weir_replica::manager::Peer;
 
@@ -34,8 +35,6 @@ use crate::state;
 /// This node's certificate and key.
 const CERTIFICATE: &str = "replication-cert.pem";
 const KEY: &str = "replication-key.pem";
-/// A connection has to come about within this.
-const CONNECT: Duration = Duration::from_secs(10);
 /// A peer that is gone is noticed after about this.
 const GONE: Duration = Duration::from_secs(30);
 

@@ -6,8 +6,8 @@
 //! where they are.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use weir_base::limits::replica::PEER_IDLE as IDLE;
 use weir_replica::manager::{Reason, Step};
 use weir_replica::model::Path;
 use weir_replica::plan;
@@ -23,8 +23,6 @@ use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
 use super::peers::Peer;
 
-/// A connection on which nothing is asked for so long is closed.
-const IDLE: Duration = Duration::from_secs(600);
 /// Fast enough to keep up with any network that is worth compressing for.
 const LEVEL: i32 = 1;
 /// Differing records of a snapshot that are hashed at once.

@@ -3,6 +3,8 @@
 
 mod naive;
 
+use std::time::Duration;
+
 use super::tests::Notices;
 use super::*;
 use naive::{BYTES, Model, Outcome, Part, Protocol, file};
