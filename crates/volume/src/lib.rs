@@ -41,9 +41,9 @@ pub use overlay::role::{State, Writers};
 pub use overlay::snapshots::Snapshot;
 pub use overlay::volume::Volume;
 pub use types::{
-    Attr, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError, Linked, Pressure,
-    ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime, Stability,
-    StatFs, Stop, Written, without_set_ids,
+    Attr, Backpressure, Change, CreateHow, Created, DirEntry, Done, FileKind, Found, FsError,
+    Linked, ReadDirLimit, ReadDirOut, ReadOut, Removed, Renamed, SetAttr, SetIds, SetTime,
+    Stability, StatFs, Stop, Written, without_set_ids,
 };
 pub use weir_base::limits::MAX_SNAPSHOTS;
 pub use weir_store::Frame;

@@ -426,7 +426,7 @@ impl std::error::Error for FsError {}
 
 /// What the engine is short of while an operation has to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pressure {
+pub enum Backpressure {
     /// Page frames: everything is dirty or pinned.
     Memory,
     /// Room in the intent log.
@@ -447,7 +447,7 @@ pub enum Stop {
     /// These blocks must be read; then the operation is run again.
     Fetch(SmallVec<[BlockPtr; 4]>),
     /// The engine is short of something; wait, then run it again.
-    Wait(Pressure),
+    Wait(Backpressure),
     /// Its data is on its way to the device; when that is durable it is run again. It needs
     /// the data no more then, but its length.
     Land,

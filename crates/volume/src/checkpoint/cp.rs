@@ -1,6 +1,6 @@
 //! Consistency points: from frozen overlays to the next durable trees.
 //!
-//! 1. The gate is closed for an instant: the epoch advances, the log is cut, the
+//! 1. The epoch lock is held exclusively for an instant: the epoch advances, the log is cut, the
 //!    lists of changed inodes are taken. What follows runs beside operations.
 //! 2. The overlays of the ended segments are frozen and merged into new trees. A
 //!    volume has one segment, and one more for each snapshot that was made since the
@@ -92,7 +92,7 @@ impl NodeSource for Patient<'_> {
     }
 }
 
-/// What the gate's closing takes from a volume.
+/// What is taken under the exclusive epoch lock from a volume.
 struct Taken {
     vol: LiveVolume,
     sealed: Vec<Sealed>,
@@ -249,7 +249,7 @@ impl Checkpointer {
     /// `cut`: where the log is cut; `None`: where it ends now.
     fn attempt(&self, cut: Option<LogCut>) -> Result<u64, StoreError> {
         let (core, table) = (&*self.core, &self.table);
-        let (epoch, (cut, taken, doomed, own, unused)) = core.gate().advance(|| {
+        let (epoch, (cut, taken, doomed, own, unused)) = core.epoch_lock().advance(|| {
             let changed = core.schedule.take_changed().into_iter();
             let taken: Vec<Taken> = changed.filter_map(|id| table.get(id)).map(take).collect();
             let doomed: Vec<Taken> = table.take_doomed().into_iter().map(take).collect();
@@ -353,7 +353,7 @@ impl Checkpointer {
         self.backlog.store(!jobs.is_empty(), Ordering::Release);
         drop(jobs);
         if more {
-            core.schedule.want(core.gate().epoch());
+            core.schedule.want(core.epoch_lock().epoch());
         }
         Ok(epoch)
     }

@@ -661,14 +661,14 @@ mod tests {
         assert!(unfinished > 1, "the revert is to leave work");
 
         let held = jobs.lock();
-        let before = core.gate().epoch();
+        let before = core.epoch_lock().epoch();
         vol.drive_blocking(&mut cx(), |cx| {
             vol.setattr(cx, file, &SetAttr::default(), None)
         })
         .unwrap();
         std::thread::scope(|s| {
             let point = s.spawn(|| engine.cp_now());
-            while core.gate().epoch() == before {
+            while core.epoch_lock().epoch() == before {
                 std::thread::yield_now();
             }
             assert!(engine.retire_volume("vol").unwrap());

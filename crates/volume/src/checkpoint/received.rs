@@ -19,7 +19,7 @@ impl LiveVolume {
         self.core.agg.space().fulfil(batch.charge.blocks);
     }
 
-    /// Called while the gate is closed.
+    /// Called while the epoch lock is held exclusively.
     pub(crate) fn take_batch(&self) -> TakenBatch {
         let mut receiving = self.live().receiving.lock();
         let (batch, ended) = receiving.take();

@@ -38,7 +38,7 @@ impl ClientRecords {
         core.schedule
             .admit(64 + record.map_or(0, <[u8]>::len) as u64)?;
         // Record and memory are in one epoch, and in one order.
-        let _pass = core.gate().enter();
+        let _pass = core.epoch_lock().enter();
         core.clients.record(number, record, || {
             let mut edits = Edits::new(AGGREGATE_TREE, 16 + record.map_or(0, <[u8]>::len));
             edits.client(number, record);

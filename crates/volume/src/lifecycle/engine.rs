@@ -197,8 +197,8 @@ impl Engine {
         self.core.schedule.admit_blocking(1024)?;
         let mut promise = Promise::if_possible(&self.core.agg, 8);
         let (vol, lsn) = {
-            // With the gate open, so that a consistency point has the volume with its root directory, or neither.
-            let pass = self.core.gate().enter();
+            // With the epoch lock held, so that a consistency point has the volume with its root directory, or neither.
+            let pass = self.core.epoch_lock().enter();
             let table = self.cp.table();
             let making = table.begin_making();
             if table.named(name).is_some() {
@@ -274,7 +274,7 @@ impl Engine {
     pub fn note_position(&self, at: StreamPosition) -> Result<Lsn, Stop> {
         let mut edits = Edits::new(catalog::AGGREGATE_TREE, 17);
         edits.position(at);
-        let _pass = self.core.gate().enter();
+        let _pass = self.core.epoch_lock().enter();
         let lsn = self.core.log.append(edits)?;
         self.core.log.note_position(at);
         self.core.schedule.note_change();

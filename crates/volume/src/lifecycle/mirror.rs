@@ -22,7 +22,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::receiving::Receiving;
 use crate::overlay::role::{State, Writers};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -124,7 +124,7 @@ impl Volume {
             return match state {
                 State::Serving(_) | State::Closed(_) => Ok(None),
                 State::Deleted => Err(FsError::Stale.into()),
-                State::Turning { until, .. } => Err(Stop::Wait(Pressure::Epoch(until))),
+                State::Turning { until, .. } => Err(Stop::Wait(Backpressure::Epoch(until))),
             };
         };
         if rec.exported == 0 {
@@ -132,7 +132,7 @@ impl Volume {
         }
         // Until it is the snapshot again, what clients saw last had later change counters.
         if let State::Turning { until, .. } = state {
-            return Err(Stop::Wait(Pressure::Epoch(until)));
+            return Err(Stop::Wait(Backpressure::Epoch(until)));
         }
         let view = self.view_as(rec.exported, true)?;
         live.exported.store(Some(Arc::clone(&view)));
@@ -166,13 +166,14 @@ impl LiveVolume {
         change: impl FnOnce(&mut Receiving) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let core = &self.core;
-        core.gate().close(|| {
+        core.epoch_lock().exclusive(|| {
             let live = self.live();
             live.standing.free()?;
             let mut receiving = live.receiving.lock();
             receiving.idle()?;
             change(&mut receiving)?;
-            live.standing.begin_turn(core.gate().epoch(), writers)?;
+            live.standing
+                .begin_turn(core.epoch_lock().epoch(), writers)?;
             core.schedule.note_changed(self.id);
             Ok(())
         })?;
@@ -219,7 +220,7 @@ impl Engine {
             return Err(FsError::NotEmpty);
         }
         let core = &self.core;
-        core.gate().close(|| {
+        core.epoch_lock().exclusive(|| {
             live.standing.free()?;
             let entries = top.state.read().rec.entries;
             let bare = live.snaps.lock().is_empty() && vol.origin().is_none();

@@ -27,7 +27,7 @@ use crate::overlay::inode::malformed;
 use crate::overlay::receiving::Incoming;
 use crate::overlay::root::RootState;
 use crate::overlay::volume::Volume;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// A block of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl Source<'_> {
         for _ in 0..MEMORY_WAITS {
             match crate::overlay::event::block_on(self.cache().fetch(ptrs)) {
                 Err(StoreError::NoMemory) => {
-                    let wait = Stop::Wait(Pressure::Memory);
+                    let wait = Stop::Wait(Backpressure::Memory);
                     let mut cx = Cx::new(Time::EPOCH);
                     let waited = self.0.resume_blocking(&mut cx, wait);
                     waited.map_err(|_| StoreError::NoMemory)?;

@@ -39,7 +39,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::{LiveVolume, Volume};
-use crate::types::{FileKind, FsError, Pressure, Stop};
+use crate::types::{Backpressure, FileKind, FsError, Stop};
 
 /// Bytes that a record takes in memory besides its value, about.
 const RECORD_BYTES: u64 = 64;
@@ -352,12 +352,12 @@ impl Receive {
         };
         self.last = position;
         if staged >= SOON {
-            vol.core.schedule.want(vol.core.gate().epoch());
+            vol.core.schedule.want(vol.core.epoch_lock().epoch());
         }
         if staged + in_flight >= MOST {
-            let epoch = vol.core.gate().epoch();
+            let epoch = vol.core.epoch_lock().epoch();
             let running = if in_flight > 0 { epoch - 1 } else { epoch };
-            let stop = Stop::Wait(Pressure::Epoch(running));
+            let stop = Stop::Wait(Backpressure::Epoch(running));
             vol.resume_blocking(&mut cx, stop)?;
         }
         Ok(())
@@ -369,7 +369,10 @@ impl Receive {
         let since = self.vol.live().receiving.lock().since();
         // Saturates: times.
         if since.is_some_and(|since| now.saturating_sub(since) >= age) {
-            self.vol.core.schedule.want(self.vol.core.gate().epoch());
+            self.vol
+                .core
+                .schedule
+                .want(self.vol.core.epoch_lock().epoch());
         }
     }
 

@@ -174,7 +174,7 @@ impl LiveVolume {
         edit: Edit<'_>,
         pages: &mut impl Iterator<Item = Frame>,
     ) -> Result<(), StoreError> {
-        let pass = Entered::with(self.core.gate().enter(), self);
+        let pass = Entered::with(self.core.epoch_lock().enter(), self);
         let live = pass.live();
         let mut promise = Promise::if_possible(&self.core.agg, 4);
         let (Edit::Inode { ino, .. }

@@ -1,7 +1,7 @@
 //! Snapshots, as users make, see and remove them.
 //!
 //! **Making one** must not wait for a consistency point, which takes as long as there
-//! is data to write. So it ends the volume's *segment*: with the gate closed, which
+//! is data to write. So it ends the volume's *segment*: with the epoch lock held exclusively, which
 //! takes microseconds, a record goes into the intent log, the list of changed inodes is
 //! put aside, and the segment's number advances. What is changed from then on goes to
 //! new overlays above the old ones, which nobody changes any more. The snapshot is
@@ -36,7 +36,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::role::{Ancestry, State};
 use crate::overlay::snapshots::{Change, Made, Snaps, Snapshot};
 use crate::overlay::volume::{Live, Volume};
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 impl Volume {
     /// Makes a snapshot of everything that has been answered until now, without a
@@ -91,7 +91,9 @@ impl Volume {
         }
         let sealed = live.segments.sealed();
         if sealed >= SEALED_MOST {
-            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
+            return Err(Stop::Wait(Backpressure::Epoch(
+                self.core.epoch_lock().epoch(),
+            )));
         }
         let id = live.snaps.lock().place_for(name)?;
         let made = Made {
@@ -107,7 +109,7 @@ impl Volume {
             name,
             label,
         });
-        let lsn = self.core.gate().close(|| {
+        let lsn = self.core.epoch_lock().exclusive(|| {
             if live.standing.state() == State::Deleted {
                 return Err(FsError::Stale.into());
             }
@@ -116,12 +118,12 @@ impl Volume {
             Ok::<_, Stop>(lsn)
         })?;
         if sealed + 1 >= SEALED_SOON {
-            self.core.schedule.want(self.core.gate().epoch());
+            self.core.schedule.want(self.core.epoch_lock().epoch());
         }
         Ok((id, lsn))
     }
 
-    /// Ends the segment with this snapshot. Nobody is inside the gate.
+    /// Ends the segment with this snapshot. Nobody holds the epoch lock.
     fn seal(&self, live: &Live, made: Made) {
         let next_ino = self.counters.next_ino();
         live.snaps.lock().add(&made, next_ino);

@@ -49,7 +49,7 @@ impl Engine {
             return Err(FsError::Busy);
         }
         vol.writable().map_err(Stop::refusal)?;
-        core.gate().close(|| {
+        core.epoch_lock().exclusive(|| {
             if live.standing.delete() {
                 self.cp.table().doom(&vol);
                 core.schedule.note_change();
@@ -62,7 +62,7 @@ impl Engine {
 
     /// The epoch that runs: what is done now is in it, or in a later one.
     pub fn epoch(&self) -> u64 {
-        self.core.gate().epoch()
+        self.core.epoch_lock().epoch()
     }
 
     /// Whether everything done in `epoch` and before is durable in the volumes' trees.
@@ -91,10 +91,10 @@ impl Engine {
         }
         let core = &self.core;
         let begin = || {
-            core.gate().close(|| {
+            core.epoch_lock().exclusive(|| {
                 live.standing.free()?;
                 live.snaps.lock().begin_revert(snapshot)?;
-                live.standing.begin_turn(core.gate().epoch(), None)?;
+                live.standing.begin_turn(core.epoch_lock().epoch(), None)?;
                 core.schedule.note_changed(vol.id);
                 Ok(())
             })
@@ -141,7 +141,7 @@ impl Engine {
             tracing::error!(volume = %origin.id, %error, "cannot read a snapshot to clone it");
             FsError::Io
         })?;
-        let vol = core.gate().close(|| {
+        let vol = core.epoch_lock().exclusive(|| {
             let table = self.cp.table();
             let _making = table.begin_making();
             if of.standing.state() == State::Deleted {

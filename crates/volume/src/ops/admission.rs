@@ -17,7 +17,7 @@ use weir_base::limits::engine::SPACE_WAITS;
 use crate::overlay::cx::Cx;
 use crate::overlay::reservation::Promise;
 use crate::overlay::volume::Volume;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// Bytes of log that an operation on few inodes takes at most.
 pub(crate) const SMALL_OP: u64 = 2048;
@@ -51,7 +51,7 @@ impl Volume {
     fn no_space(&self, cx: &mut Cx) -> Stop {
         if cx.space_waits < SPACE_WAITS && self.core.totals().blocks() > 0 {
             cx.space_waits += 1;
-            return Stop::Wait(Pressure::Space);
+            return Stop::Wait(Backpressure::Space);
         }
         Stop::Fail(FsError::NoSpace)
     }
@@ -69,7 +69,7 @@ impl Volume {
         if taken + blocks > agg.space().stats().floor / 2 {
             if cx.space_waits < SPACE_WAITS {
                 cx.space_waits += 1;
-                return Err(Stop::Wait(Pressure::Space));
+                return Err(Stop::Wait(Backpressure::Space));
             }
             return Err(FsError::NoSpace.into());
         }

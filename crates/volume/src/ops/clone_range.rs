@@ -34,7 +34,7 @@ use crate::overlay::delta::{Page, Piece, RANGE_BYTES};
 use crate::overlay::inode::{Inode, Locked, State, malformed, stamped};
 use crate::overlay::shares::{Seen, Share};
 use crate::overlay::volume::Volume;
-use crate::types::{Change, Done, FsError, Pressure, SetIds, Stop, without_set_ids};
+use crate::types::{Backpressure, Change, Done, FsError, SetIds, Stop, without_set_ids};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
@@ -126,7 +126,7 @@ impl Volume {
                 .collect()
         });
         let (Some(contents), Some(pages)) = (contents, pages) else {
-            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())).into());
+            return Err(Stop::Wait(Backpressure::Epoch(self.core.epoch_lock().epoch())).into());
         };
 
         let mut edits = Edits::new(self.id, 64 * contents.shares.len() + 2 * InodeRec::LEN);

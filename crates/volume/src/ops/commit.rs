@@ -27,7 +27,7 @@ use crate::overlay::direct::{Direct, Sent};
 use crate::overlay::inode::{State, alive};
 use crate::overlay::reservation::Promise;
 use crate::overlay::volume::{Entered, Volume};
-use crate::types::{Change, Done, FileKind, FsError, Pressure, Stop};
+use crate::types::{Backpressure, Change, Done, FileKind, FsError, Stop};
 
 impl Volume {
     /// Makes the data written so far to `len` bytes at `off` durable (0: to the
@@ -90,7 +90,7 @@ impl Volume {
             }
             let epoch = pass.epoch();
             cx.commit_epoch = Some(epoch);
-            return Err(Stop::Wait(Pressure::Epoch(epoch)));
+            return Err(Stop::Wait(Backpressure::Epoch(epoch)));
         }
         if pages.is_empty() && !st.unlogged {
             // What another call has appended must be durable all the same.

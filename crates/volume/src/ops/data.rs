@@ -20,7 +20,7 @@ use crate::overlay::readahead::Plan;
 use crate::overlay::shares::Seen;
 use crate::overlay::volume::Volume;
 use crate::types::{
-    Attr, Change, Done, FileKind, FsError, Pressure, ReadOut, SetIds, Stability, Stop, Written,
+    Attr, Backpressure, Change, Done, FileKind, FsError, ReadOut, SetIds, Stability, Stop, Written,
     without_set_ids,
 };
 
@@ -86,7 +86,7 @@ impl Volume {
             .agg
             .cache()
             .alloc(Class::Foreground)
-            .ok_or(Stop::Wait(Pressure::Memory))
+            .ok_or(Stop::Wait(Backpressure::Memory))
     }
 
     /// Where the committed tree stores a file block.

@@ -10,7 +10,7 @@ use weir_store::{BlockPtr, StoreError};
 use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
 use crate::overlay::volume::Volume;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 impl Volume {
     /// Does what `stop` asks for, so that the operation can be run again.
@@ -70,7 +70,7 @@ impl Volume {
             return Err(FsError::Delay);
         }
         self.core
-            .relieved(Pressure::Memory)
+            .relieved(Backpressure::Memory)
             .await
             .map_err(|_| FsError::Delay)
     }
@@ -133,22 +133,22 @@ impl Core {
     ///
     /// # Errors
     /// `ReadOnly`; `Delay` if the engine is stopping.
-    pub(crate) async fn relieved(&self, pressure: Pressure) -> Result<(), FsError> {
-        let target = self.schedule.relieve(pressure);
+    pub(crate) async fn relieved(&self, pressure: Backpressure) -> Result<(), FsError> {
+        let target = self.schedule.request_checkpoint(pressure);
         poll_fn(|task| {
-            if self.schedule.eased(pressure, target) {
+            if self.schedule.is_relieved(pressure, target) {
                 return Poll::Ready(());
             }
             self.schedule.progress().register(task.waker());
             // Again, because it may have come before the registration.
-            if self.schedule.eased(pressure, target) {
+            if self.schedule.is_relieved(pressure, target) {
                 Poll::Ready(())
             } else {
                 Poll::Pending
             }
         })
         .await;
-        if self.schedule.is_durable(target) || matches!(pressure, Pressure::Pace(_)) {
+        if self.schedule.is_durable(target) || matches!(pressure, Backpressure::Pace(_)) {
             Ok(())
         } else if self.is_poisoned() {
             Err(FsError::ReadOnly)

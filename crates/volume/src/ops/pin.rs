@@ -69,7 +69,7 @@ impl Volume {
         })
     }
 
-    /// Ends the inodes that have no name and that nobody has open. Called while the gate is closed, before the
+    /// Ends the inodes that have no name and that nobody has open. Called while the epoch lock is held exclusively, before the
     /// changed inodes are taken; answers those of which the tree has everything.
     pub(crate) fn end_unlinked(&self, live: &Live) -> Vec<Ino> {
         if self.core.in_grace() || self.protected() {

@@ -77,7 +77,7 @@ impl Clients {
         self.0.lock().records.extend(read);
     }
 
-    /// What the next consistency point has to write. Called while the gate is closed.
+    /// What the next consistency point has to write. Called while the epoch lock is held exclusively.
     pub(crate) fn take_changed(&self) -> Vec<(Key, Option<Vec<u8>>)> {
         let mut inner = self.0.lock();
         let changed = std::mem::take(&mut inner.changed);

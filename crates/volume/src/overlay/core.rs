@@ -9,7 +9,7 @@ use weir_store::aggregate::Aggregate;
 
 use crate::overlay::clients::Clients;
 use crate::overlay::direct::Placements;
-use crate::overlay::gate::Gate;
+use crate::overlay::epoch_lock::EpochLock;
 use crate::overlay::inode::Table;
 use crate::overlay::log::LogFront;
 use crate::overlay::readahead::ReadAhead;
@@ -72,9 +72,9 @@ impl Core {
         }))
     }
 
-    /// The gate between operations and consistency points.
-    pub(crate) fn gate(&self) -> &Gate {
-        self.schedule.gate()
+    /// The lock between operations and consistency points.
+    pub(crate) fn epoch_lock(&self) -> &EpochLock {
+        self.schedule.epoch_lock()
     }
 
     /// What overlays count for.
@@ -124,9 +124,10 @@ impl Core {
         self.in_grace.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes that a volume is deleted in the current epoch; the gate is closed.
+    /// Notes that a volume is deleted in the current epoch; the epoch lock is held exclusively.
     pub(crate) fn note_retired(&self) {
-        self.retired.store(self.gate().epoch(), Ordering::Release);
+        self.retired
+            .store(self.epoch_lock().epoch(), Ordering::Release);
     }
 
     /// A deleted volume counts as a clone of its origin's snapshot until the consistency point that makes its deletion

@@ -103,7 +103,7 @@ impl Placements {
         self.unused.lock().extend(blocks);
     }
 
-    /// Takes them. Called by consistency points while the gate is closed.
+    /// Takes them. Called by consistency points while the epoch lock is held exclusively.
     pub(crate) fn take_unused(&self) -> Vec<(BlockAddr, u32)> {
         std::mem::take(&mut *self.unused.lock())
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something that happens again and again. Waiters check their own condition
+/// Something that is notified again and again. Waiters check their own condition
 /// after each time: an event carries no state, so none can be missed by a waiter
 /// that registers first and checks then.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Event {
     }
 
     /// Wakes everybody.
-    pub(crate) fn happen(&self) {
+    pub(crate) fn notify_all(&self) {
         let wakers = std::mem::take(&mut self.inner.lock().wakers);
         self.happened.notify_all();
         for waker in wakers {
@@ -40,7 +40,7 @@ impl Event {
         }
     }
 
-    /// Blocks until `done`, which is asked after each time that it happens.
+    /// Blocks until `done`, which is asked after each notification.
     pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut inner = self.inner.lock();
         while !done() {

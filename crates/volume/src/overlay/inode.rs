@@ -27,7 +27,7 @@ use weir_base::{BLOCK_SIZE, Ino, Time, VolumeId, invariant};
 use crate::format::record::{InodeRec, blocks_of};
 use crate::overlay::delta::{Delta, FileDelta};
 use crate::overlay::readahead::FileId;
-use crate::types::{Attr, FileKind, FsError, Pressure, Stop};
+use crate::types::{Attr, Backpressure, FileKind, FsError, Stop};
 
 /// What an inode's lock protects.
 pub(crate) struct State {
@@ -44,7 +44,7 @@ pub(crate) struct State {
     /// that a running consistency point merges, and one for each snapshot since.
     pub(crate) frozen: SmallVec<[Arc<Delta>; 1]>,
     /// The volume has been reverted: this object is not the inode any more.
-    pub(crate) moved: bool,
+    pub(crate) superseded: bool,
 }
 
 impl State {
@@ -131,7 +131,7 @@ impl Inode {
                 unlogged: false,
                 active: None,
                 frozen: SmallVec::new(),
-                moved: false,
+                superseded: false,
             }),
             used: AtomicBool::new(false),
         }
@@ -290,7 +290,7 @@ impl Inodes {
             for inode in gone {
                 let mut st = inode.state.write();
                 st.dead |= dead;
-                st.moved |= !dead;
+                st.superseded |= !dead;
             }
         }
     }
@@ -339,9 +339,9 @@ pub(crate) fn malformed(volume: VolumeId, ino: Ino, what: &'static str) -> Stop 
 
 /// Whether an inode still exists.
 pub(crate) fn alive(st: &State) -> Result<(), Stop> {
-    if st.moved {
+    if st.superseded {
         // Nothing to wait for: the repetition finds the inode that took its place.
-        return Err(Stop::Wait(Pressure::Epoch(0)));
+        return Err(Stop::Wait(Backpressure::Epoch(0)));
     }
     if st.dead {
         return Err(Stop::Fail(FsError::Stale));

@@ -13,7 +13,7 @@ use crate::format::catalog::StreamPosition;
 use crate::format::edit::Edits;
 use crate::overlay::calls::Calls;
 use crate::overlay::cx::Cx;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// Where edits are appended.
 pub(crate) struct LogFront {
@@ -52,7 +52,7 @@ impl LogFront {
                 self.last.fetch_max(lsn.0, Ordering::Relaxed);
                 Ok(lsn)
             }
-            Err(AppendError::Full) => Err(Stop::Wait(Pressure::Log)),
+            Err(AppendError::Full) => Err(Stop::Wait(Backpressure::Log)),
             Err(AppendError::Poisoned(_)) => Err(Stop::Fail(FsError::ReadOnly)),
             Err(AppendError::TooLarge) => Err(Stop::Fail(FsError::Invalid)),
         }

@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::catalog::Origin;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// Who changes what is in a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl State {
     fn admits(self) -> Result<Writers, Stop> {
         match self {
             State::Serving(writers) => Ok(writers),
-            State::Turning { until, .. } => Err(Stop::Wait(Pressure::Epoch(until))),
+            State::Turning { until, .. } => Err(Stop::Wait(Backpressure::Epoch(until))),
             State::Closed(_) => Err(FsError::Delay.into()),
             State::Deleted => Err(FsError::Stale.into()),
         }
@@ -155,7 +155,7 @@ impl Standing {
 
     /// Whether clients may change it now.
     pub(crate) fn admits_clients(&self) -> Result<(), Stop> {
-        // Whoever changes the state closes the gate, which orders this load.
+        // Whoever changes the state has the epoch lock exclusively, which orders this load.
         let word = self.0.load(Ordering::Relaxed);
         if word == 0 {
             return Ok(());
@@ -363,7 +363,7 @@ mod tests {
     fn a_turn_keeps_everybody_out_until_it_is_over() {
         let standing = Standing::new(Writers::Clients);
         standing.begin_turn(7, Some(Writers::Transfers)).unwrap();
-        let waits = Err(Stop::Wait(Pressure::Epoch(7)));
+        let waits = Err(Stop::Wait(Backpressure::Epoch(7)));
         assert_eq!(standing.admits_admin(), waits);
         assert_eq!(standing.begin_turn(8, None), Err(FsError::Busy));
         standing.close();

@@ -37,10 +37,10 @@ use weir_base::limits::engine::{
 use weir_base::{BLOCK_SIZE, VolumeId, invariant};
 use weir_store::aggregate::Aggregate;
 
+use crate::overlay::epoch_lock::EpochLock;
 use crate::overlay::event::Event;
-use crate::overlay::gate::Gate;
 use crate::overlay::reservation::Totals;
-use crate::types::{FsError, Pressure, Stop};
+use crate::types::{Backpressure, FsError, Stop};
 
 /// Makes consistency points. What is scheduled here is carried out a layer above.
 pub(crate) trait MakeCheckpoint: Send + Sync {
@@ -59,11 +59,11 @@ struct InUse {
 /// See the module's head.
 pub(crate) struct Schedule {
     agg: Arc<Aggregate>,
-    gate: Gate,
+    epoch_lock: EpochLock,
     totals: Totals,
-    /// Happens when a consistency point completes or fails.
+    /// Notified when a consistency point completes or fails.
     progress: Event,
-    /// Happens when a consistency point is asked for, or the engine stops.
+    /// Notified when a consistency point is asked for, or the engine stops.
     work: Event,
     /// The last one that completed.
     completed: AtomicU64,
@@ -104,7 +104,7 @@ impl Schedule {
         let memory = (agg.pool().total() * BLOCK_SIZE) as u64;
         Schedule {
             agg: Arc::clone(agg),
-            gate: Gate::new(completed + 1, Arc::clone(agg.guard())),
+            epoch_lock: EpochLock::new(completed + 1, Arc::clone(agg.guard())),
             totals: Totals::default(),
             progress: Event::default(),
             work: Event::default(),
@@ -133,9 +133,9 @@ impl Schedule {
         assert!(!again, "consistency points are made by one");
     }
 
-    /// The gate between operations and consistency points.
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    /// The lock between operations and consistency points.
+    pub(crate) fn epoch_lock(&self) -> &EpochLock {
+        &self.epoch_lock
     }
 
     /// What overlays count for.
@@ -151,8 +151,8 @@ impl Schedule {
     /// No more are made; nobody waits for one any longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.work.happen();
-        self.progress.happen();
+        self.work.notify_all();
+        self.progress.notify_all();
     }
 
     /// Whether none are made, not yet or not any more.
@@ -176,11 +176,11 @@ impl Schedule {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// The consistency point of this epoch begins, the gate is closed: notes where, and takes the volumes in which
+    /// The consistency point of this epoch begins, the epoch lock is held exclusively: notes where, and takes the volumes in which
     /// something has changed.
     pub(crate) fn take_changed(&self) -> BTreeSet<VolumeId> {
         self.changed.store(false, Ordering::Relaxed);
-        self.begin_pace(self.gate.epoch());
+        self.begin_pace(self.epoch_lock.epoch());
         std::mem::take(&mut *self.changed_volumes.lock())
     }
 
@@ -188,16 +188,16 @@ impl Schedule {
     pub(crate) fn set_active(&self, active: bool) {
         self.active.store(active, Ordering::Release);
         if !active {
-            self.progress.happen();
+            self.progress.notify_all();
         }
     }
 
     /// Who waits for progress looks again: a condition beyond this schedule has changed.
     pub(crate) fn notify(&self) {
-        self.progress.happen();
+        self.progress.notify_all();
     }
 
-    /// What to register a waker with, to look again at [`Schedule::eased`].
+    /// What to register a waker with, to look again at [`Schedule::is_relieved`].
     pub(crate) fn progress(&self) -> &Event {
         &self.progress
     }
@@ -216,8 +216,8 @@ impl Schedule {
 
     /// Makes a consistency point that contains everything done until now, and waits for it.
     pub(crate) fn cp_now(&self) -> Result<(), FsError> {
-        let epoch = self.gate.epoch();
-        self.relieve(Pressure::Epoch(epoch));
+        let epoch = self.epoch_lock.epoch();
+        self.request_checkpoint(Backpressure::Epoch(epoch));
         self.progress.wait_until(|| self.completed(epoch));
         if self.is_durable(epoch) {
             Ok(())
@@ -235,8 +235,9 @@ impl Schedule {
             match self.admit(bytes) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Wait(pressure)) => {
-                    let target = self.relieve(pressure);
-                    self.progress.wait_until(|| self.eased(pressure, target));
+                    let target = self.request_checkpoint(pressure);
+                    self.progress
+                        .wait_until(|| self.is_relieved(pressure, target));
                     if self.stopped() {
                         return Err(FsError::Delay);
                     }
@@ -278,9 +279,9 @@ impl Schedule {
     #[cold]
     fn ask_or_pace(&self, used: u64, frozen: &AtomicU64, most: u64) -> Result<(), Stop> {
         if !self.active.load(Ordering::Acquire) {
-            self.want(self.gate.epoch());
+            self.want(self.epoch_lock.epoch());
             return match used > most {
-                true => Err(Stop::Wait(Pressure::Memory)),
+                true => Err(Stop::Wait(Backpressure::Memory)),
                 false => Ok(()),
             };
         }
@@ -295,7 +296,7 @@ impl Schedule {
         let allowed = room / 4 + (share as u64) / 4 * 3;
         // Saturates: what was frozen may have been dropped.
         if used.saturating_sub(frozen) > allowed {
-            return Err(Stop::Wait(Pressure::Pace(merged)));
+            return Err(Stop::Wait(Backpressure::Pace(merged)));
         }
         Ok(())
     }
@@ -307,7 +308,7 @@ impl Schedule {
         self.totals.frames() > self.memory / 3 || self.totals.heap() > self.heap / 2
     }
 
-    /// Notes where the consistency point `epoch` begins: the gate is closed.
+    /// Notes where the consistency point `epoch` begins: the epoch lock is held exclusively.
     fn begin_pace(&self, epoch: u64) {
         self.writing.store(epoch, Ordering::Relaxed);
         let frozen = &self.frozen;
@@ -353,14 +354,14 @@ impl Schedule {
     /// Notes that the consistency point has dealt with this much of the overlays.
     pub(crate) fn progressed(&self, bytes: u64) {
         self.merged.fetch_add(bytes, Ordering::Relaxed);
-        self.progress.happen();
+        self.progress.notify_all();
     }
 
     /// Whether an operation that waits for `pressure`, and so for `target`, can go
     /// on.
-    pub(crate) fn eased(&self, pressure: Pressure, target: u64) -> bool {
+    pub(crate) fn is_relieved(&self, pressure: Backpressure, target: u64) -> bool {
         match pressure {
-            Pressure::Pace(merged) => {
+            Backpressure::Pace(merged) => {
                 self.merged.load(Ordering::Relaxed) != merged
                     || !self.active.load(Ordering::Acquire)
                     || self.completed(target)
@@ -372,7 +373,7 @@ impl Schedule {
     /// Asks for the consistency point of `epoch`.
     pub(crate) fn want(&self, epoch: u64) {
         if self.wanted.fetch_max(epoch, Ordering::AcqRel) < epoch && self.background {
-            self.work.happen();
+            self.work.notify_all();
         }
     }
 
@@ -384,20 +385,20 @@ impl Schedule {
 
     /// Sees to it that there will be less of this pressure; answers the
     /// consistency point to wait for.
-    pub(crate) fn relieve(&self, pressure: Pressure) -> u64 {
+    pub(crate) fn request_checkpoint(&self, pressure: Backpressure) -> u64 {
         let target = match pressure {
-            Pressure::Epoch(n) => n,
+            Backpressure::Epoch(n) => n,
             // What is charged now is given back by the next one.
-            Pressure::Space => self.gate.epoch(),
+            Backpressure::Space => self.epoch_lock.epoch(),
             // One that runs already helps as well.
-            Pressure::Memory | Pressure::Log | Pressure::Pace(_) => {
+            Backpressure::Memory | Backpressure::Log | Backpressure::Pace(_) => {
                 self.completed.load(Ordering::Acquire) + 1
             }
         };
         if self.hurry.fetch_max(target, Ordering::Relaxed) < target {
-            self.work.happen();
+            self.work.notify_all();
         }
-        if !matches!(pressure, Pressure::Pace(_)) {
+        if !matches!(pressure, Backpressure::Pace(_)) {
             self.want(target);
         }
         if !self.background {
@@ -426,7 +427,7 @@ impl Schedule {
     pub(crate) fn complete(&self, epoch: u64) {
         let before = self.completed.fetch_max(epoch, Ordering::AcqRel);
         invariant!(self.agg.guard() => before + 1 == epoch, "consistency point {epoch} is complete after {before}");
-        self.progress.happen();
+        self.progress.notify_all();
     }
 }
 
@@ -496,7 +497,7 @@ mod tests {
             vol.snapshot_create(name, Time::EPOCH).unwrap();
             engine.cp_now().unwrap();
         }
-        let epoch = schedule.gate().epoch();
+        let epoch = schedule.epoch_lock().epoch();
         assert!(
             schedule.agg.generation().0 > epoch,
             "they count differently"

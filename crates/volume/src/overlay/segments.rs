@@ -10,7 +10,7 @@ use crate::overlay::snapshots::{Made, Sealed};
 
 /// See the module's head.
 pub(crate) struct Segments {
-    /// The number of the current one: it changes while the gate is closed.
+    /// The number of the current one: it changes while the epoch lock is held exclusively.
     current: AtomicU64,
     /// Inodes with changes of the current one.
     dirty: Mutex<Vec<Arc<Inode>>>,
@@ -50,7 +50,7 @@ impl Segments {
         self.sealed.lock().len()
     }
 
-    /// A snapshot ends the current one; inodes with lower numbers than `next_ino` were there. Nobody is inside the gate.
+    /// A snapshot ends the current one; inodes with lower numbers than `next_ino` were there. Nobody holds the epoch lock.
     pub(crate) fn seal(&self, made: Made, next_ino: u64) {
         let Part { segment, inodes } = self.end();
         self.sealed.lock().push(Sealed {
@@ -68,7 +68,7 @@ impl Segments {
         }
     }
 
-    /// A consistency point takes all of them, oldest first, and ends the current one. Nobody is inside the gate.
+    /// A consistency point takes all of them, oldest first, and ends the current one. Nobody holds the epoch lock.
     pub(crate) fn take(&self) -> (Vec<Sealed>, Part) {
         let last = self.end();
         (std::mem::take(&mut *self.sealed.lock()), last)

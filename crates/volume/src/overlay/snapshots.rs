@@ -356,7 +356,7 @@ impl<V> Snaps<V> {
         Ok(())
     }
 
-    /// Called while the gate is closed.
+    /// Called while the epoch lock is held exclusively.
     pub(crate) fn take_changes(&mut self) -> Changes<V> {
         let named = std::mem::take(&mut self.named);
         let named = named.into_iter().filter_map(|id| {

@@ -19,7 +19,7 @@ use crate::overlay::core::Core;
 use crate::overlay::counters::Counters;
 use crate::overlay::cx::{Cx, Source};
 use crate::overlay::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
-use crate::overlay::gate::Pass;
+use crate::overlay::epoch_lock::OpGuard;
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
 use crate::overlay::receiving::Receiving;
 use crate::overlay::reservation::Promise;
@@ -29,7 +29,7 @@ use crate::overlay::segments::Segments;
 use crate::overlay::snapshots::{Shown, Snaps};
 use crate::overlay::space::Space;
 use crate::overlay::unlinked::Unlinked;
-use crate::types::{Attr, FsError, Pressure, Stop};
+use crate::types::{Attr, Backpressure, FsError, Stop};
 
 /// A volume, or a view of a snapshot. See the crate's head for how operations run.
 pub struct Volume {
@@ -154,16 +154,16 @@ impl LiveVolume {
     }
 }
 
-/// Permission to change a volume: the gate is open, and the volume is no view. What is changed under it is in one consistency
+/// Permission to change a volume: the epoch lock is held, and the volume is no view. What is changed under it is in one consistency
 /// point.
 pub(crate) struct Entered<'a> {
-    pass: Pass<'a>,
+    pass: OpGuard<'a>,
     live: &'a Live,
 }
 
 impl<'a> Entered<'a> {
     /// For whoever asks for nobody's permission: recovery, and who makes the volume.
-    pub(crate) fn with(pass: Pass<'a>, vol: &'a LiveVolume) -> Entered<'a> {
+    pub(crate) fn with(pass: OpGuard<'a>, vol: &'a LiveVolume) -> Entered<'a> {
         let live = vol.live();
         Entered { pass, live }
     }
@@ -225,7 +225,9 @@ impl Volume {
             return Ok(view);
         }
         let Some(stored) = snaps.stored(id)? else {
-            return Err(Stop::Wait(Pressure::Epoch(self.core.gate().epoch())));
+            return Err(Stop::Wait(Backpressure::Epoch(
+                self.core.epoch_lock().epoch(),
+            )));
         };
         let view = Arc::new(Volume {
             core: Arc::clone(&self.core),
@@ -321,10 +323,10 @@ impl Volume {
         Ok(self.live()?)
     }
 
-    /// Passes the gate to change something.
+    /// Takes the epoch lock to change something.
     pub(crate) fn enter(&self) -> Result<Entered<'_>, Stop> {
         let live = self.live()?;
-        let pass = self.core.gate().enter();
+        let pass = self.core.epoch_lock().enter();
         live.standing.admits_clients()?;
         Ok(Entered { pass, live })
     }
@@ -332,7 +334,7 @@ impl Volume {
     /// As [`Volume::enter`], also if clients may change nothing.
     pub(crate) fn enter_as_admin(&self) -> Result<Entered<'_>, Stop> {
         let live = self.live()?;
-        let pass = self.core.gate().enter();
+        let pass = self.core.epoch_lock().enter();
         live.standing.admits_admin()?;
         Ok(Entered { pass, live })
     }
@@ -344,7 +346,7 @@ impl Volume {
                 cx.hold(root);
                 Stop::Fetch(ptrs)
             }
-            tree::Stop::Wait(_) => Stop::Wait(crate::types::Pressure::Memory),
+            tree::Stop::Wait(_) => Stop::Wait(crate::types::Backpressure::Memory),
             tree::Stop::Fail(error) => {
                 tracing::error!(volume = %self.id, %error, "cannot read the tree");
                 Stop::Fail(FsError::Io)
@@ -375,7 +377,7 @@ impl Volume {
                 until,
                 swapping: true,
                 ..
-            } => Err(Stop::Wait(Pressure::Epoch(until))),
+            } => Err(Stop::Wait(Backpressure::Epoch(until))),
             State::Serving(_) | State::Turning { .. } | State::Closed(_) => Ok(()),
         }
     }
@@ -438,7 +440,7 @@ impl Volume {
         self.touch_closed(entered.live, inode, st, promise)
     }
 
-    /// As [`Volume::touch`], for whoever has closed the gate.
+    /// As [`Volume::touch`], for whoever has the epoch lock exclusively.
     pub(crate) fn touch_closed<'s>(
         &self,
         live: &Live,

@@ -1,18 +1,18 @@
-//! The gate between operations and consistency points.
+//! The lock between operations and consistency points.
 //!
 //! A consistency point must contain every operation wholly or not at all,
 //! although operations touch several inodes and append to the log. So each
-//! mutation holds the gate from its first change until its log record is queued,
-//! and a consistency point closes the gate for the instant in which it advances
+//! mutation holds the epoch lock from its first change until its log record is queued,
+//! and a consistency point takes it exclusively for the instant in which it advances
 //! the epoch and marks its place in the log. Operations never wait for I/O while
-//! they hold the gate, so the instant is microseconds.
+//! they hold it, so the instant is microseconds.
 //!
 //! One reader-writer lock would make every mutation of every core write the same
-//! cache line; so there are several, each thread uses its own, and closing takes
+//! cache line; so there are several, each thread uses its own, and exclusion takes
 //! them all.
 //!
-//! What panics while it holds the gate has changed something by half. The process ends then; where
-//! somebody catches the panic instead, the aggregate is poisoned before the gate can be closed, so
+//! What panics while it holds the lock has changed something by half. The process ends then; where
+//! somebody catches the panic instead, the aggregate is poisoned before the lock can be taken exclusively, so
 //! that no consistency point makes the half durable.
 
 use std::cell::Cell;
@@ -29,20 +29,20 @@ const SHARDS: usize = 32;
 struct Shard(RwLock<()>);
 
 /// See the module's head.
-pub(crate) struct Gate {
+pub(crate) struct EpochLock {
     shards: [Shard; SHARDS],
     epoch: AtomicU64,
     guard: Arc<Poison>,
 }
 
-/// Holds the gate open: the epoch does not advance while it lives.
-pub(crate) struct Pass<'a> {
+/// While it lives the epoch does not advance.
+pub(crate) struct OpGuard<'a> {
     _held: RwLockReadGuard<'a, ()>,
     epoch: u64,
     guard: &'a Poison,
 }
 
-impl Drop for Pass<'_> {
+impl Drop for OpGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.guard.set("a panic in the middle of a change");
@@ -50,8 +50,8 @@ impl Drop for Pass<'_> {
     }
 }
 
-impl Pass<'_> {
-    /// The epoch that everything done under this pass belongs to.
+impl OpGuard<'_> {
+    /// The epoch that everything done under it belongs to.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -71,38 +71,38 @@ fn home_shard() -> usize {
     .unwrap_or(0)
 }
 
-impl Gate {
+impl EpochLock {
     /// `guard`: of the aggregate that is changed.
-    pub(crate) fn new(epoch: u64, guard: Arc<Poison>) -> Gate {
-        Gate {
+    pub(crate) fn new(epoch: u64, guard: Arc<Poison>) -> EpochLock {
+        EpochLock {
             shards: std::array::from_fn(|_| Shard(RwLock::new(()))),
             epoch: AtomicU64::new(epoch),
             guard,
         }
     }
 
-    /// Enters. Must not be called by a thread that holds a pass.
-    pub(crate) fn enter(&self) -> Pass<'_> {
+    /// Shared, for an operation. Must not be called by a thread that holds it.
+    pub(crate) fn enter(&self) -> OpGuard<'_> {
         let [first, ..] = &self.shards;
         let shard = self.shards.get(home_shard()).unwrap_or(first);
         let held = shard.0.read();
-        Pass {
+        OpGuard {
             _held: held,
             epoch: self.epoch.load(Ordering::Relaxed),
             guard: &self.guard,
         }
     }
 
-    /// Closes the gate, waits until nobody is inside, and runs `then`, which sees
+    /// Waits until no operation holds it, and runs `then`, which sees
     /// every operation wholly or not at all. The epoch stays.
-    pub(crate) fn close<T>(&self, then: impl FnOnce() -> T) -> T {
+    pub(crate) fn exclusive<T>(&self, then: impl FnOnce() -> T) -> T {
         let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
         let result = then();
         drop(held);
         result
     }
 
-    /// Closes the gate, waits until nobody is inside, runs `cut` and advances the
+    /// Waits until no operation holds it, runs `cut` and advances the
     /// epoch. Answers the epoch that ended and `cut`'s result.
     pub(crate) fn advance<T>(&self, cut: impl FnOnce() -> T) -> (u64, T) {
         let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
@@ -128,7 +128,7 @@ mod tests {
     /// came between would see them differ.
     #[test]
     fn nothing_is_ever_half_inside() {
-        let gate = Gate::new(1, Arc::default());
+        let lock = EpochLock::new(1, Arc::default());
         let a = AtomicU64::new(0);
         let b = AtomicU64::new(0);
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -136,7 +136,7 @@ mod tests {
             for _ in 0..3 {
                 s.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        let pass = gate.enter();
+                        let pass = lock.enter();
                         a.fetch_add(1, Ordering::Relaxed);
                         std::hint::spin_loop();
                         b.fetch_add(1, Ordering::Relaxed);
@@ -146,25 +146,25 @@ mod tests {
             }
             for i in 0..500 {
                 let (ended, (x, y)) =
-                    gate.advance(|| (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)));
+                    lock.advance(|| (a.load(Ordering::Relaxed), b.load(Ordering::Relaxed)));
                 assert_eq!((ended, x), (i + 1, y));
             }
             stop.store(true, Ordering::Relaxed);
         });
-        assert_eq!(gate.epoch(), 501);
+        assert_eq!(lock.epoch(), 501);
     }
 
     #[test]
-    fn a_panic_inside_poisons_before_the_gate_closes() {
+    fn a_panic_inside_poisons_before_the_lock_is_exclusive() {
         let guard = Arc::new(Poison::default());
-        let gate = Gate::new(1, Arc::clone(&guard));
-        drop(gate.enter());
+        let lock = EpochLock::new(1, Arc::clone(&guard));
+        drop(lock.enter());
         assert!(!guard.is_set());
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _pass = gate.enter();
+            let _pass = lock.enter();
             panic!("half done");
         }));
         assert!(caught.is_err());
-        gate.close(|| assert!(guard.is_set()));
+        lock.exclusive(|| assert!(guard.is_set()));
     }
 }
