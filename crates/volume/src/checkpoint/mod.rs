@@ -1,5 +1,6 @@
 //! From overlays to the next durable trees, and the work that consistency points do in the background.
 
+pub(crate) mod build;
 pub(crate) mod change;
 pub(crate) mod cp;
 pub(crate) mod dead;
@@ -7,6 +8,7 @@ pub(crate) mod edits;
 pub(crate) mod job;
 pub(crate) mod merge;
 pub(crate) mod orphans;
+pub(crate) mod publish;
 pub(crate) mod received;
 pub(crate) mod split;
 pub(crate) mod table;

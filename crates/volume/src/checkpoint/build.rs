@@ -1,0 +1,438 @@
+//! What a consistency point makes of one volume: it takes what has changed, and merges it, segment by segment, into the next tree.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use weir_base::limits::engine::CHECKPOINT_READ_TRIES as READ_TRIES;
+use weir_base::{Generation, Ino, invariant};
+use weir_store::aggregate::Blocking;
+use weir_store::node::Key;
+use weir_store::tree::{self, Edit, NodeSource, Stop, TreeRoot};
+use weir_store::{BlockPtr, CpWriter, Frame, StoreError};
+
+use crate::checkpoint::edits::Edits;
+use crate::checkpoint::job::Jobs;
+use crate::checkpoint::merge::{Merge, Merged};
+use crate::checkpoint::orphans::{Orphans, read_orphans};
+use crate::checkpoint::split::Split;
+use crate::format::catalog::{self, Catalog, SnapshotRec, VolumeRec};
+use crate::overlay::delta::Delta;
+use crate::overlay::inode::Inode;
+use crate::overlay::receiving::TakenBatch;
+use crate::overlay::segments::Part;
+use crate::overlay::snapshots::{Changes, Made, Sealed};
+use crate::overlay::volume::{LiveVolume, Volume};
+
+/// Old nodes, read with some patience.
+pub(super) struct Patient<'a>(pub(super) Blocking<'a>);
+
+impl NodeSource for Patient<'_> {
+    fn node(&self, ptr: &BlockPtr) -> Result<Frame, Stop> {
+        let mut result = self.0.node(ptr);
+        for _ in 1..READ_TRIES {
+            match &result {
+                Err(Stop::Fail(StoreError::Io(error))) => {
+                    tracing::warn!(%error, "reading again for a consistency point");
+                    result = self.0.node(ptr);
+                }
+                _ => break,
+            }
+        }
+        result
+    }
+
+    fn prefetch(&self, ptrs: &[BlockPtr]) {
+        self.0.prefetch(ptrs);
+    }
+}
+
+/// What is taken under the exclusive epoch lock from a volume.
+pub(super) struct Taken {
+    pub(super) vol: LiveVolume,
+    pub(super) sealed: Vec<Sealed>,
+    pub(super) last: Part,
+    pub(super) next_ino: u64,
+    pub(super) changes: Changes<Volume>,
+    pub(super) received: TakenBatch,
+    /// Inodes without a name that are to go, of which the tree has everything.
+    pub(super) ended: Vec<Ino>,
+}
+
+/// What merging a segment gave: its overlays are dropped when the roots are published.
+pub(super) struct Done {
+    pub(super) inodes: Vec<Arc<Inode>>,
+    pub(super) deltas: Vec<(Ino, Arc<Delta>)>,
+    pub(super) inode_blocks: Vec<(usize, u64)>,
+}
+
+/// What merging changed of a volume, to be published.
+pub(super) struct Built {
+    pub(super) vol: LiveVolume,
+    pub(super) root: TreeRoot,
+    pub(super) segment: u64,
+    pub(super) parts: Vec<Done>,
+    pub(super) changes: Changes<Volume>,
+    /// The snapshots that are not as they were.
+    pub(super) snapshots: Vec<SnapshotRec>,
+    pub(super) reverted: bool,
+    /// Its inodes without a name, if it was reverted.
+    pub(super) unlinked: Option<Vec<Ino>>,
+    /// The volume's new base, if counters have gone back ([`crate::checkpoint::change`]).
+    pub(super) change_base: Option<u64>,
+    pub(super) received: TakenBatch,
+    /// A clone is split from this, or could not be.
+    pub(super) split: Split,
+}
+
+pub(super) fn take(vol: LiveVolume) -> Taken {
+    let live = vol.live();
+    let ended = vol.end_unlinked(live);
+    let (sealed, last) = live.segments.take();
+    // It gives a number to the snapshot that has arrived.
+    let received = vol.take_batch();
+    let changes = live.snaps.lock().take_changes();
+    Taken {
+        ended,
+        received,
+        sealed,
+        last,
+        next_ino: vol.counters.next_ino(),
+        changes,
+        vol,
+    }
+}
+
+/// Drops the overlays of a deleted volume.
+pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> LiveVolume {
+    let Taken {
+        vol,
+        sealed,
+        last,
+        received,
+        ..
+    } = taken;
+    vol.discharge_batch(&received.batch);
+    let sealed = sealed.into_iter().flat_map(|s| s.inodes);
+    for inode in sealed.chain(last.inodes) {
+        let mut st = inode.state.write();
+        st.dead = true;
+        let frozen = std::mem::take(&mut st.frozen);
+        let active = st.active.take();
+        drop(st);
+        for delta in frozen.iter().map(|d| &**d).chain(active.as_deref()) {
+            for (addr, count) in delta.data.iter().flat_map(|data| data.reserved()) {
+                cp.unused(addr, count);
+            }
+            vol.discharge(delta);
+        }
+    }
+    vol
+}
+
+pub(super) fn merge(
+    taken: Taken,
+    cp: &mut CpWriter,
+    src: &Patient<'_>,
+    edits: &mut Edits,
+    jobs: &mut Jobs,
+) -> Result<Built, StoreError> {
+    let Taken {
+        vol,
+        sealed,
+        last,
+        next_ino,
+        changes,
+        mut received,
+        ended,
+    } = taken;
+    let mut catalog = vol.live().catalog.lock();
+    catalog.orphans.extend(ended);
+    let before: Vec<SnapshotRec> = catalog.snapshots.values().cloned().collect();
+    let rec_before = catalog.rec.clone();
+    catalog.rec.change_top = rec_before.change_top.max(vol.counters.top());
+    let split = jobs.split(&vol, &mut catalog, cp, src, edits)?;
+    let mut volume = Merging {
+        vol: &vol,
+        catalog: &mut catalog,
+        cp: &mut *cp,
+        src,
+        // With several segments, the attributes that an overlay was frozen with do
+        // not know what the segments before did to the file's blocks.
+        alone: sealed.is_empty(),
+        parts: Vec::new(),
+        segment: last.segment,
+        known: HashMap::new(),
+        first_target: None,
+    };
+    volume.correct()?;
+    for s in sealed {
+        volume.part(Part {
+            segment: s.segment,
+            inodes: s.inodes,
+        })?;
+        volume.catalog.rec.next_ino = s.next_ino;
+        let generation = volume.cp.generation();
+        volume.catalog.make_snapshot(s.made, generation);
+        volume.cp.divide()?;
+    }
+    volume.part(last)?;
+    volume.received(&mut received)?;
+    let (parts, segment) = (volume.parts, volume.segment);
+    if let Some(first) = volume.first_target {
+        jobs.split_again(vol.id, first, edits);
+    }
+    catalog.rec.next_ino = next_ino;
+    catalog.rec.mirror = received.rec;
+    catalog.rec.key = vol.key.get();
+    catalog.rec.limit = vol.space.limit();
+    catalog.rec.next_snapshot = changes.next;
+    for (id, name, label) in &changes.named {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.name.clone_from(name);
+            s.label.clone_from(label);
+        }
+    }
+    for (id, content) in &changes.hashed {
+        if let Some(number) = catalog.place_of(*id)
+            && let Some(s) = catalog.snapshots.get_mut(&number)
+        {
+            s.content = Some(*content);
+        }
+    }
+    for id in &changes.gone {
+        jobs.drop_snapshot(&vol, &mut catalog, cp, src, edits, *id)?;
+    }
+    let mut reverted = false;
+    let mut unlinked = None;
+    if let Some((id, number)) = changes.revert {
+        reverted = jobs.revert(&vol, &mut catalog, cp, src, edits, id, number)?;
+    }
+    if changes.empty {
+        jobs.empty(&vol, &mut catalog, edits);
+        reverted = true;
+    }
+    if reverted {
+        // Those of a destination are the source's business.
+        let orphans = match catalog.rec.mirror {
+            Some(_) => Orphans::default(),
+            None => read_orphans(src, &catalog.rec.root)?,
+        };
+        catalog.orphans = orphans.dying;
+        unlinked = Some(orphans.unlinked);
+    }
+    vol.counters.set_top(catalog.rec.change_top);
+    let gone_back = reverted || received.arrived.is_some();
+    let change_base = gone_back.then(|| vol.next_change_base(catalog.rec.change_top));
+    catalog.rec.change_base = change_base.unwrap_or_else(|| vol.counters.base());
+    vol.space
+        .set_committed(catalog.rec.used, catalog.rec.dead_blocks);
+    let snapshots = record(&vol, &mut catalog, &rec_before, &before, edits);
+    let root = catalog.rec.root;
+    drop(catalog);
+    Ok(Built {
+        vol,
+        root,
+        segment,
+        parts,
+        changes,
+        snapshots,
+        reverted,
+        unlinked,
+        change_base,
+        received,
+        split,
+    })
+}
+
+/// Puts what has changed of a volume's records; answers the snapshots that have.
+fn record(
+    vol: &Volume,
+    catalog: &mut Catalog,
+    rec_before: &VolumeRec,
+    before: &[SnapshotRec],
+    edits: &mut Edits,
+) -> Vec<SnapshotRec> {
+    let old: BTreeMap<u32, &SnapshotRec> = before.iter().map(|s| (s.number, s)).collect();
+    for number in old.keys().filter(|n| !catalog.snapshots.contains_key(*n)) {
+        edits.del(SnapshotRec::key(vol.id, *number));
+    }
+    let mut changed = Vec::new();
+    for (number, snapshot) in &catalog.snapshots {
+        if old.get(number).is_none_or(|was| *was != snapshot) {
+            edits.put(SnapshotRec::key(vol.id, *number), snapshot.encode());
+            changed.push(snapshot.clone());
+        }
+    }
+    let (unique, dead) = (
+        catalog.snapshots.values().map(|s| s.unique),
+        catalog.rec.dead_blocks,
+    );
+    let unique: u64 = unique.sum();
+    invariant!(vol.core.agg.guard() => unique <= dead, "snapshots of volume {} have {unique} blocks of their own, of {dead} dead ones", vol.id);
+    if !catalog.stored || catalog.rec != *rec_before {
+        edits.put(VolumeRec::key(vol.id), catalog.rec.encode());
+        catalog.stored = true;
+    }
+    let annotation = vol.annotation();
+    if catalog.annotation != annotation {
+        let key = catalog::annotation_key(vol.id);
+        match annotation.is_empty() {
+            true => edits.del(key),
+            false => edits.put(key, catalog::encode_annotation(&annotation)),
+        }
+        catalog.annotation = annotation;
+    }
+    changed
+}
+
+/// Merging the segments of one volume.
+struct Merging<'a> {
+    vol: &'a LiveVolume,
+    catalog: &'a mut Catalog,
+    cp: &'a mut CpWriter,
+    src: &'a Patient<'a>,
+    alone: bool,
+    parts: Vec<Done>,
+    segment: u64,
+    /// Data blocks of the inodes merged so far, if there are several segments.
+    known: HashMap<Ino, u64>,
+    /// The first window into which something was cloned.
+    first_target: Option<Key>,
+}
+
+impl Merging<'_> {
+    /// Merges what a transfer has brought; its snapshot, if that was all.
+    fn received(&mut self, taken: &mut TakenBatch) -> Result<(), StoreError> {
+        if taken.batch.is_empty() {
+            return Ok(());
+        }
+        self.merge(|merge| merge.receive(&mut taken.batch))?;
+        if let (Some((incoming, content)), Some((id, name))) =
+            (&taken.batch.arriving, &taken.arrived)
+        {
+            let generation = self.cp.generation();
+            let made = Made {
+                id: *id,
+                name: name.clone(),
+                label: incoming.label.clone(),
+                created: incoming.created,
+            };
+            self.catalog.make_snapshot(made, generation);
+            if let Some(rec) = self.catalog.snapshots.get_mut(id) {
+                rec.source = Some(incoming.target);
+                rec.content = Some(*content);
+                rec.next_ino = incoming.next_ino;
+            }
+            self.cp.divide()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the counts of references that a repair knows better.
+    fn correct(&mut self) -> Result<(), StoreError> {
+        let counts = std::mem::take(&mut self.catalog.corrections);
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let orphans = std::mem::take(&mut self.catalog.orphans);
+        self.merge(|merge| merge.correct(&counts))?;
+        self.catalog.orphans = orphans;
+        Ok(())
+    }
+
+    /// Has `how` make the volume's next tree; answers the blocks of inodes.
+    fn merge(
+        &mut self,
+        how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,
+    ) -> Result<Vec<(usize, u64)>, StoreError> {
+        let foreign = self.catalog.rec.foreign();
+        self.cp.foreign(foreign);
+        self.cp.retain(self.catalog.newest().map(|s| s.generation));
+        let known = (!self.alone).then_some(&mut self.known);
+        let merge = Merge::new(self.vol, self.cp, self.src, self.catalog.rec.root, known);
+        let merged = how(merge)?;
+        let retained = self.cp.take_retained();
+        self.cp.retain(None);
+        self.cp.foreign(Generation(0));
+        let rec = &mut self.catalog.rec;
+        rec.root = merged.root;
+        let guard = self.vol.core.agg.guard();
+        rec.used = guard.changed(rec.used, merged.blocks, "data blocks of a volume");
+        rec.change_top = rec.change_top.max(merged.change_top);
+        self.catalog.orphans = merged.orphans;
+        self.first_target = self
+            .first_target
+            .into_iter()
+            .chain(merged.first_target)
+            .min();
+        let mut buried = self.catalog.bury(self.src, retained)?;
+        if !buried.is_empty() {
+            buried.sort_unstable_by_key(Edit::key);
+            let rec = &mut self.catalog.rec;
+            rec.dead = tree::apply(
+                self.cp,
+                self.src,
+                self.vol.id,
+                &rec.dead,
+                buried.into_iter(),
+            )?;
+        }
+        Ok(merged.inode_blocks)
+    }
+
+    fn part(&mut self, part: Part) -> Result<(), StoreError> {
+        let Part {
+            segment,
+            mut inodes,
+        } = part;
+        inodes.sort_unstable_by_key(|i| i.ino);
+        debug_assert!(
+            inodes.is_sorted_by(|a, b| a.ino < b.ino),
+            "an inode is merged twice"
+        );
+        let mut deltas = Vec::with_capacity(inodes.len());
+        for inode in &inodes {
+            let mut st = inode.state.write();
+            if st.active.as_ref().is_some_and(|d| d.segment == segment) {
+                st.freeze();
+            }
+            if let Some(frozen) = st.frozen.iter().find(|d| d.segment == segment) {
+                deltas.push((inode.ino, Arc::clone(frozen)));
+            }
+        }
+        let orphans = std::mem::take(&mut self.catalog.orphans);
+        let inode_blocks = self.merge(|merge| merge.run(&orphans, &deltas))?;
+        self.parts.push(Done {
+            inodes,
+            deltas,
+            inode_blocks,
+        });
+        Ok(())
+    }
+}
+
+impl Catalog {
+    /// The volume as it is now becomes a snapshot.
+    pub(crate) fn make_snapshot(&mut self, made: Made, generation: Generation) {
+        if self.place_of(made.id).is_some() {
+            return;
+        }
+        let snapshot = SnapshotRec {
+            id: made.id,
+            number: made.id,
+            name: made.name,
+            label: made.label,
+            root: self.rec.root,
+            generation,
+            created: made.created,
+            next_ino: self.rec.next_ino,
+            used: self.rec.used,
+            unique: 0,
+            source: None,
+            content: None,
+        };
+        self.snapshots.insert(made.id, snapshot);
+    }
+}

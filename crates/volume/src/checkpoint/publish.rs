@@ -1,0 +1,122 @@
+//! Publishing what a consistency point has made of a volume.
+
+use std::sync::Arc;
+
+use weir_base::invariant;
+
+use crate::checkpoint::build::{Built, Done};
+use crate::checkpoint::split::Split;
+use crate::checkpoint::table::VolumeTable;
+use crate::overlay::core::Core;
+use crate::overlay::role::Ancestry;
+use crate::overlay::root::RootState;
+use crate::overlay::volume::Volume;
+
+/// Publishes a volume's new root and drops the overlays that it has taken in.
+pub(super) fn publish(
+    core: &Core,
+    table: &VolumeTable,
+    built: Built,
+    before: &Arc<weir_store::RootLife>,
+) {
+    let Built {
+        vol,
+        root,
+        segment,
+        parts,
+        mut changes,
+        snapshots,
+        reverted,
+        unlinked,
+        change_base,
+        received,
+        split,
+    } = built;
+    let live = vol.live();
+    let asked = changes.revert.is_some() || changes.empty;
+    if !reverted {
+        changes.revert = None;
+    }
+    match split {
+        Split::None => {}
+        Split::Failed => live.ancestry.lock().stay(),
+        Split::Done(origin) => {
+            *live.ancestry.lock() = Ancestry::Own;
+            table.forget_clone(origin);
+        }
+    }
+    if reverted {
+        // Until the new root stands, nothing is loaded; what was loaded before is
+        // not used any more.
+        live.standing.begin_swap();
+        vol.table.retire(false);
+        for part in &parts {
+            drop_overlays(&vol, part, segment);
+        }
+    }
+    if let Some(unlinked) = unlinked {
+        if !unlinked.is_empty() {
+            core.schedule.note_changed(vol.id);
+        }
+        live.unlinked.replace(unlinked);
+    }
+    if let Some(base) = change_base {
+        // Nobody can read what it does not belong to: of a volume that was reverted nothing is loaded, and of a
+        // destination clients see a view, which has its own base.
+        vol.counters.set_base(base);
+    }
+    let old = vol.root.load_full();
+    if old.root != root {
+        old.supersede(Arc::clone(before));
+        vol.root.store(RootState::new(root));
+    }
+    drop(old);
+    let gone_views;
+    {
+        let mut snaps = live.snaps.lock();
+        if let Some((id, _)) = &received.arrived {
+            snapshots
+                .iter()
+                .filter(|rec| rec.id == *id)
+                .for_each(|rec| snaps.take_in(rec));
+        }
+        gone_views = snaps.publish(changes, snapshots);
+    }
+    for view in gone_views {
+        view.retire(before);
+    }
+    vol.publish_mirror(&received);
+    if !reverted {
+        for part in &parts {
+            drop_overlays(&vol, part, segment);
+        }
+    }
+    if asked {
+        live.standing.turned();
+        core.schedule.notify();
+    }
+}
+
+/// Drops the overlays up to `segment` of these inodes.
+fn drop_overlays(vol: &Volume, part: &Done, segment: u64) {
+    let core = &vol.core;
+    let mut blocks = part.inode_blocks.iter().peekable();
+    let mut inodes = part.inodes.iter();
+    for (i, (ino, delta)) in part.deltas.iter().enumerate() {
+        let count = blocks.next_if(|(at, _)| *at == i).map(|(_, n)| *n);
+        let Some(inode) = inodes.by_ref().find(|inode| inode.ino == *ino) else {
+            invariant!(core.agg.guard() => false, "inode {ino} was merged and is not among those that were taken");
+            continue;
+        };
+        let mut st = inode.state.write();
+        if let Some(count) = count {
+            st.rec.blocks = count;
+        }
+        st.frozen.retain(|d| d.segment > segment);
+        if st.active.is_none() && st.frozen.is_empty() {
+            st.unlogged = false;
+        }
+        drop(st);
+        vol.discharge(delta);
+    }
+}
