@@ -14,7 +14,9 @@ use weir_base::VolumeId;
 use weir_base::limits::MAX_MOUNT_PATH;
 use weir_base::limits::net::{MAX_EXPORT_LIST, MAX_MOUNTS};
 use weir_vfs::names::Wait;
-use weir_vfs::{Error, ExportTable, OpContext, Protocol, Suspend, Unfinished, Verdict, Vfs};
+use weir_vfs::{
+    Error, ExportTable, Flavour, OpContext, Protocol, Suspend, Unfinished, Verdict, Vfs,
+};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -138,7 +140,11 @@ impl Op<'_> {
             let before = self.out.len();
             self.out.put_bool(true);
             self.out.put_opaque(path.as_bytes());
-            for rule in e.rules.iter().filter(|r| !r.no_access && r.protocols.nfsv3) {
+            for rule in e
+                .rules
+                .iter()
+                .filter(|r| !r.no_access && r.protocols.nfsv3 && r.flavours.contains(Flavour::Sys))
+            {
                 self.out.put_bool(true);
                 self.out.put_opaque(rule.clients.to_string().as_bytes());
             }
@@ -159,8 +165,9 @@ impl Op<'_> {
         };
         self.volume = Some(export.volume());
         let rule = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
-            Verdict::Rule(rule) => rule,
-            Verdict::Denied => {
+            // The reply names AUTH_SYS, which is all that this service can establish.
+            Verdict::Rule(rule) if rule.flavours.contains(Flavour::Sys) => rule,
+            Verdict::Rule(_) | Verdict::Denied => {
                 self.out.put_u32(stat::ACCES);
                 return Ok(());
             }

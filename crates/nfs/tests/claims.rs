@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use support::{Server, X};
 use weir_base::Clock;
-use weir_vfs::FileId;
 use weir_vfs::claims::{
     Caching, Client, Kind, Lock, Modes, Notice, OpenRequest, Opened, Owner, Range, ServiceId, Sink,
-    Verdict, Who,
+    Style, Verdict, Who,
 };
 use weir_vfs::grace::{Bound, Claimant};
+use weir_vfs::{Export, FileId, Rule, Squash};
 
 const OK: u32 = 0;
 const ACCES: u32 = 13;
@@ -295,4 +295,131 @@ fn nothing_is_done_that_could_conflict_with_what_may_be_claimed_again() {
     s.vfs.grace.finished(&claimant(b"one"));
     assert!(s.vfs.grace.runs(now));
     assert_eq!(calls(), [OK; 11]);
+}
+
+#[test]
+fn a_denial_of_deletion_counts_on_volumes_of_ntfs_style() {
+    let s = Server::new();
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    s.create(&root, b"new", 0o644);
+    let other = Other::of(&s, &file);
+    other.open(&s, Modes::READ, Modes::DELETE);
+    let remove = || s.status(12, &X::new().o(&root).o(b"file"));
+    let rename = |from: &[u8], to: &[u8]| {
+        let args = X::new().o(&root).o(from).o(&root).o(to);
+        s.status(14, &args)
+    };
+    let style = |style| {
+        let rules = vec![Rule::open(Squash::None)];
+        let mut export = Export::new("/vol1", Arc::clone(&s.volume), rules);
+        export.style = style;
+        s.vfs.publish(vec![export]);
+    };
+    style(Style::Ntfs);
+    assert_eq!(
+        (remove(), rename(b"file", b"else"), rename(b"new", b"file")),
+        (ACCES, ACCES, ACCES)
+    );
+    // Who shares deletion stops nobody.
+    other.open(&s, Modes::READ, Modes::WRITE);
+    assert_eq!(rename(b"file", b"else"), OK);
+    other.open(&s, Modes::READ, Modes::DELETE);
+    assert_eq!(rename(b"else", b"file"), ACCES);
+    style(Style::Unix);
+    assert_eq!((rename(b"else", b"file"), remove()), (OK, OK));
+}
+
+/// All kinds of claims, one request that waits, and one that is asked to give up what it caches.
+fn claim_everything(s: &Server, other: &Other) {
+    let claims = &s.vfs.claims;
+    other.open(s, Modes::BOTH, Modes::NONE);
+    other.cache(s, Caching::READ_HANDLE);
+    assert_eq!(write(s, &s.vfs.handle_of(other.file), 0), JUKEBOX);
+    assert_eq!(other.broken_to(), Some(Caching::NONE));
+    let lock = |who| Lock {
+        owner: Owner {
+            who: Who::key(who),
+            ..other.owner.clone()
+        },
+        range: Range::exact(100, 10).unwrap(),
+        exclusive: true,
+        mandatory: true,
+    };
+    let ask = |who| claims.lock(other.file, &lock(who), &other.owner.who, true);
+    assert_eq!((ask(1), ask(2)), (Verdict::Granted, Verdict::Queued));
+}
+
+#[test]
+fn claims_end_with_what_they_were_made_of() {
+    let mut s = Server::new();
+    s.clock.advance(Duration::from_secs(1));
+    let root = s.root();
+    let file = s.create(&root, b"file", 0o644);
+    let now = s.now();
+    s.volume.snapshot_create("before", now).unwrap();
+    let other = Other::of(&s, &file);
+    let owners = [1, 2].map(|who| Owner {
+        who: Who::key(who),
+        ..other.owner.clone()
+    });
+    let lost = || {
+        let mut all: Vec<Owner> = other
+            .notices
+            .0
+            .lock()
+            .unwrap()
+            .drain(..)
+            .map(|n| match n {
+                Notice::Lost { file, owner } if file == other.file => owner,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        all.sort_by_key(|owner| format!("{:?}", owner.who));
+        all
+    };
+    type Replace = fn(&mut Server);
+    let ways: [(&str, Replace); 2] = [
+        ("revert", |s| s.engine.revert("vol1", "before").unwrap()),
+        ("deletion", |s| {
+            s.vfs.publish(Vec::new());
+            s.engine.delete_volume("vol1").unwrap();
+        }),
+    ];
+    for (what, replace) in ways {
+        claim_everything(&s, &other);
+        replace(&mut s);
+        assert_eq!(lost(), owners, "{what}");
+        let totals = s.vfs.claims.totals();
+        let none = (0, 0, 0, 0);
+        assert_eq!(
+            (totals.held, totals.grants, totals.waiting, totals.bytes),
+            none,
+            "{what}"
+        );
+        let status = write(&s, &file, 0);
+        assert_eq!(status, if what == "revert" { OK } else { 70 }, "{what}");
+    }
+}
+
+#[test]
+fn caches_end_when_a_destination_shows_another_snapshot() {
+    let s = Server::new();
+    let file = s.create(&s.root(), b"file", 0o644);
+    let other = Other::of(&s, &file);
+    other.open(&s, Modes::READ, Modes::NONE);
+    other.cache(&s, Caching::READ_HANDLE);
+    s.vfs
+        .claims
+        .revoke_caches(weir_base::VolumeId(s.volume.id().0 + 1));
+    assert_eq!(other.notices.0.lock().unwrap().len(), 0);
+    s.vfs.claims.revoke_caches(s.volume.id());
+    let revoked = Notice::Revoked {
+        file: other.file,
+        owner: other.owner.clone(),
+    };
+    assert_eq!(*other.notices.0.lock().unwrap(), [revoked]);
+    let totals = s.vfs.claims.totals();
+    assert_eq!((totals.held, totals.grants), (1, 0), "the open stays");
+    assert_eq!(write(&s, &file, 0), OK);
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use support::{MOUNT, NFS, Server, X};
 use weir_nfs::{ConnInfo, Handled};
 use weir_vfs::names::{Resolver, Unavailable};
-use weir_vfs::{Clients, Export, Protocols, Rule, Squash};
+use weir_vfs::{Clients, Export, Flavours, Protocols, Rule, Squash};
 
 const ACCES: u32 = 13;
 const ROFS: u32 = 30;
@@ -129,6 +129,28 @@ fn rules_for_another_protocol_do_not_count() {
     assert_eq!((r.u(), r.o()), (1, b"/vol1".to_vec()));
     assert_eq!((r.u(), r.o()), (1, b"10.0.0.1".to_vec()));
     assert_eq!((r.u(), r.u()), (0, 0));
+}
+
+#[test]
+fn a_rule_that_wants_kerberos_refuses_the_clients_word() {
+    let krb5 = |flavours| Rule {
+        flavours,
+        ..rule("10.0.0.1")
+    };
+    let s = Server::new();
+    let root = s.root();
+    let publish = |rules| {
+        let volume = Arc::clone(&s.volume);
+        s.vfs.publish(vec![Export::new("/vol1", volume, rules)]);
+    };
+    let mount = |from: &str| s.from(from).call(MOUNT, 1, &X::new().o(b"/vol1")).u();
+    let getattr = |from: &str| s.from(from).status(1, &X::new().o(&root));
+    publish(vec![krb5(Flavours::KRB5), rule("*")]);
+    // Its rule is found, and decides.
+    assert_eq!((mount("10.0.0.1"), getattr("10.0.0.1")), (ACCES, ACCES));
+    assert_eq!((mount("10.0.0.2"), getattr("10.0.0.2")), (0, 0));
+    publish(vec![krb5(Flavours::KRB5.or(Flavours::SYS))]);
+    assert_eq!((mount("10.0.0.1"), getattr("10.0.0.1")), (0, 0));
 }
 
 struct Zone;

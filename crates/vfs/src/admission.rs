@@ -72,7 +72,7 @@ pub(crate) fn admit<'t, A>(
         && let Some(export) = table.at(id, s.place as usize)
         && let Some(rule) = export.rules.get(s.rule as usize)
     {
-        return Admission::Yes(export, rule);
+        return yes(export, rule, session);
     }
     let Some((place, export)) = table.find(id) else {
         return Admission::NoExport;
@@ -95,9 +95,17 @@ pub(crate) fn admit<'t, A>(
                     rule: at,
                 }));
             }
-            Admission::Yes(export, rule)
+            yes(export, rule, session)
         }
         Ok(None) => Admission::Denied,
         Err(wait) => Admission::Unknown(wait),
+    }
+}
+
+/// The client's rule was found: whether its identity was established as that wants it.
+fn yes<'t, A>(export: &'t Export, rule: &'t Rule, session: &Session<'_, A>) -> Admission<'t> {
+    match rule.flavours.contains(session.flavour) {
+        true => Admission::Yes(export, rule),
+        false => Admission::Denied,
     }
 }

@@ -71,6 +71,27 @@ impl Protocols {
     }
 }
 
+/// Security flavours that a rule admits: a bit for each [`Flavour`](crate::Flavour).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavours(pub(crate) u8);
+
+impl Flavours {
+    /// The client's word, or nobody's: AUTH_SYS and AUTH_NONE.
+    pub const SYS: Flavours = Flavours(0b11);
+    /// Kerberos, in all its kinds.
+    pub const KRB5: Flavours = Flavours(0b1_1100);
+    /// Kerberos that protects messages against change, or encrypts them.
+    pub const KRB5_INTEGRITY: Flavours = Flavours(0b1_1000);
+    /// Kerberos that encrypts messages.
+    pub const KRB5_PRIVACY: Flavours = Flavours(0b1_0000);
+
+    /// Those of both.
+    #[must_use]
+    pub const fn or(self, other: Flavours) -> Flavours {
+        Flavours(self.0 | other.0)
+    }
+}
+
 /// What one set of clients may do with an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -78,6 +99,8 @@ pub struct Rule {
     pub clients: Clients,
     /// The protocols that it counts for; for others the next rule is looked at.
     pub protocols: Protocols,
+    /// How their identity may be established; otherwise they are refused, whatever later rules say.
+    pub flavours: Flavours,
     /// They are refused, whatever later rules say.
     pub no_access: bool,
     /// Whether changes are refused.
@@ -96,6 +119,7 @@ impl Rule {
         Rule {
             clients: Clients::Any,
             protocols: Protocols::ALL,
+            flavours: Flavours::SYS,
             no_access: false,
             read_only: false,
             squash,

@@ -33,7 +33,9 @@ mod vfs;
 pub use admission::Admissions;
 pub use clients::Clients;
 pub use error::{BadName, DeviceWait, Error, Outcome, RoomWait, Suspend, Unfinished};
-pub use exports::{Export, ExportTable, NOBODY, Protocol, Protocols, Rule, Squash, Verdict};
+pub use exports::{
+    Export, ExportTable, Flavours, NOBODY, Protocol, Protocols, Rule, Squash, Verdict,
+};
 pub use handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 pub use identity::{Creds, Groups, Identity, Sid, Token};
 pub use ops::{LockAccess, Permitted};

@@ -9,8 +9,8 @@
 //! busiest paths. Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
-use crate::claims::{Event, Heard};
-use crate::error::{BadName, Error, Halt, Outcome};
+use crate::claims::{Event, Heard, HolderAttr};
+use crate::error::{BadName, Error, Halt, Outcome, Suspend};
 use crate::exports::{Export, Rule};
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
@@ -150,6 +150,30 @@ impl<'t, A: AccessModel> Operand<'t, A> {
     /// Attributes; anyone who has the handle may see them.
     pub fn getattr(&self, cx: &mut OpContext) -> Outcome<Attr> {
         self.run(cx, |cx| self.attr(cx))
+    }
+
+    /// Attributes, and what another client says of them that may have written what it has not sent yet: that client is asked,
+    /// and the operation waits for it.
+    pub fn getattr_held(&self, cx: &mut OpContext) -> Outcome<(Attr, Option<HolderAttr>)> {
+        let attr = self.getattr(cx)?;
+        let file = self.file_id();
+        if file.namespace != Namespace::Live || self.claims.heard(file).none() {
+            return Ok((attr, None));
+        }
+        let asked = cx.question.take().filter(|asked| asked.0 == file);
+        let question = match asked {
+            Some(asked) => Some(asked.1),
+            None => self.claims.ask(file, self.access.actor()),
+        };
+        match question {
+            None => Ok((attr, None)),
+            Some(question) if question.ticket().is_over() => Ok((attr, question.answer())),
+            Some(question) => {
+                let ticket = question.ticket();
+                cx.question = Some(Box::new((file, question)));
+                Err(Suspend::Recall(ticket).into())
+            }
+        }
     }
 
     /// Attributes, if they are in memory: for replies that can do without.

@@ -46,7 +46,7 @@
 //! charged, so that each is charged once. What was charged and not moved is given back when the operation has ended.
 
 use crate::Vfs;
-use crate::claims::Claims;
+use crate::claims::{Claims, Question};
 use crate::error::{Error, Halt, Outcome, Suspend};
 use crate::exports::{Export, Rule};
 use crate::grace::Grace;
@@ -72,6 +72,8 @@ pub struct OpContext {
     passed: bool,
     /// Bytes of data moved.
     moved: usize,
+    /// What it has asked the holder of a write cache of a file.
+    pub(crate) question: Option<Box<(FileId, Question)>>,
 }
 
 impl OpContext {
@@ -84,6 +86,7 @@ impl OpContext {
             charge: None,
             passed: false,
             moved: 0,
+            question: None,
         }
     }
 

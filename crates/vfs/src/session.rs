@@ -3,13 +3,14 @@
 use crate::admission::Admissions;
 use crate::claims::Actor;
 use crate::error::Error;
-use crate::exports::Protocol;
+use crate::exports::{Flavours, Protocol};
 use crate::identity::Identity;
 use std::net::{IpAddr, Ipv4Addr};
 use weir_volume::Attr;
 
 /// How the caller's identity was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Flavour {
     /// Not at all: the caller is anonymous.
     None,
@@ -23,6 +24,13 @@ pub enum Flavour {
     Krb5Privacy,
     /// By NTLM.
     Ntlm,
+}
+
+impl Flavours {
+    /// Whether a flavour is among them.
+    pub const fn contains(self, flavour: Flavour) -> bool {
+        self.0 >> (flavour as u8) & 1 != 0
+    }
 }
 
 /// Whose requests count as one client's for limits. What stays the same however many connections and addresses a client

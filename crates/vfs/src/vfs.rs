@@ -15,7 +15,8 @@ use arc_swap::{ArcSwap, Guard};
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_base::limits::protocol::CLAIM_BYTES;
-use weir_base::{Budget, ManualClock, SipKey, VolumeId};
+use weir_base::{Budget, ManualClock, SipKey, VolumeId, invariant};
+use weir_volume::{Engine, Replaced};
 
 /// Everything that protocols share: exports, handles, claims.
 pub struct Vfs {
@@ -52,6 +53,22 @@ impl Vfs {
             names: Names::default(),
             throttle,
         })
+    }
+
+    /// Has claims in the engine's volumes end with what they were made of.
+    pub fn follow(self: &Arc<Vfs>, engine: &Engine) {
+        let vfs = Arc::downgrade(self);
+        let first = engine.on_replaced(move |volume, how| {
+            let Some(vfs) = vfs.upgrade() else {
+                // Nobody is served any more.
+                return;
+            };
+            match how {
+                Replaced::Whole => vfs.claims.revoke(volume),
+                Replaced::Content => vfs.claims.revoke_caches(volume),
+            }
+        });
+        invariant!(first, "two follow one engine");
     }
 
     /// Replaces all exports at once. Requests that run keep what they started

@@ -440,6 +440,15 @@ pub enum Backpressure {
     Pace(u64),
 }
 
+/// What has become of a volume, whatever its clients had in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// It is deleted, or is another one now: reverted, or made a destination.
+    Whole,
+    /// A destination's clients see another snapshot from now on.
+    Content,
+}
+
 /// Why an operation did not finish. It is to be run again with the same context;
 /// until then it has changed nothing that anyone can see.
 #[derive(Clone, PartialEq, Eq, Debug)]

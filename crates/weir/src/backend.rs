@@ -14,7 +14,7 @@ use weir_control::backend::{
     SnapshotState, Squash, TakenSnapshot, Throttled, VolumeSpec, VolumeState,
 };
 use weir_vfs::volume::{FsError, SetAttr};
-use weir_vfs::{Clients, Cx, Export, Protocols, Rule, Vfs, Volume};
+use weir_vfs::{Clients, Cx, Export, Flavours, Protocols, Rule, Vfs, Volume};
 use weir_volume::{Engine, Snapshot};
 
 /// Owner of a new volume's root directory: as of the root of a new ext4 file system.
@@ -135,6 +135,8 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
             nfsv3: rule.protocols.nfsv3,
             nfsv4: rule.protocols.nfsv4,
         },
+        // Others cannot be established yet.
+        flavours: Flavours::SYS,
         no_access,
         read_only: rule.read_only,
         squash: match rule.squash {

@@ -124,6 +124,7 @@ impl Storage {
         );
         let locks = Budget::new(usize::try_from(locks)?);
         let vfs = Vfs::with_throttle(key, Arc::clone(&throttle), locks);
+        vfs.follow(&engine);
         resolve::start(&vfs)?;
         let node = Arc::new(Node::new(
             Arc::clone(&engine),

@@ -496,10 +496,14 @@ impl Sink for LockService {
     fn notify(&self, notice: Notice) {
         match notice {
             Notice::Granted(grant) => self.grant(grant),
-            // Hosts cache nothing that the table knows of, and are never parked.
+            // Hosts cache nothing that the table knows of, and are never parked. What they lose with a volume they notice by
+            // themselves: its handles are stale.
             Notice::Break { .. }
+            | Notice::Asked { .. }
             | Notice::Revoked { .. }
             | Notice::Dropped { .. }
+            | Notice::Lost { .. }
+            | Notice::Delete { .. }
             | Notice::Recall => {}
         }
     }

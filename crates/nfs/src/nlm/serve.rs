@@ -357,7 +357,7 @@ impl<'a> Op<'a> {
         };
         Ok(match self.service.vfs.claims.open(file, &request) {
             Opened::Granted => Stat::Granted,
-            Opened::Denied => Stat::Denied,
+            Opened::Denied | Opened::DeletePending => Stat::Denied,
             Opened::Full => Stat::DeniedNoLocks,
             Opened::Breaking(_) => Stat::DeniedGracePeriod,
         })

@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         };
         match self.s.vfs.claims.open(file, &request) {
             Opened::Granted => {}
-            Opened::Denied => return Err(Status::ShareDenied.into()),
+            Opened::Denied | Opened::DeletePending => return Err(Status::ShareDenied.into()),
             Opened::Breaking(_) | Opened::Full => return Err(Status::Delay.into()),
         }
         if let Some(open) = known {

@@ -178,6 +178,7 @@ impl Server {
         }
         let vfs = Vfs::new(HandleKey::new([9; 16], [0; 16]));
         vfs.publish(vec![Export::new("/vol1", Arc::clone(&volume), rules)]);
+        vfs.follow(&engine);
         let clock = Arc::new(ManualClock::default());
         let records = Records::of(&engine);
         let service = Service::new(Config {
@@ -242,6 +243,7 @@ impl Server {
         let another = Disks::new().format().0;
         drop(std::mem::replace(&mut self.engine, another));
         (self.engine, self.volume) = self.disks.open();
+        self.vfs.follow(&self.engine);
         self.vfs
             .publish(vec![Export::new("/vol1", Arc::clone(&self.volume), rules)]);
         self.restart();

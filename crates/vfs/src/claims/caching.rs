@@ -4,7 +4,7 @@ use super::file::grants::Held;
 use super::file::{File, Holder};
 use super::ledger::GRANT;
 use super::rules::{Event, Kind};
-use super::types::{Caching, Modes, Notice, Owner, Ticket, Who};
+use super::types::{Actor, Caching, HolderAttr, Modes, Notice, Owner, Question, Ticket, Who};
 use super::{BREAK_PATIENCE, Claims, Effects, Shard};
 use crate::handle::{FileId, Namespace};
 use std::collections::VecDeque;
@@ -120,6 +120,7 @@ impl Claims {
             kind,
             caching: may,
             breaking: None,
+            asked: None,
         };
         let new = shard
             .get_mut(&file)
@@ -158,7 +159,7 @@ impl Claims {
     }
 
     /// Leaves a holder no more than `keeps`, and ends its break.
-    fn reduce(&self, shard: &mut Shard, file: FileId, holder: &Holder, keeps: Caching) {
+    pub(super) fn reduce(&self, shard: &mut Shard, file: FileId, holder: &Holder, keeps: Caching) {
         let Some(f) = shard.get_mut(&file) else {
             // Nothing is claimed of the file any more.
             return;
@@ -181,6 +182,9 @@ impl Claims {
         if let Some((_, ticket)) = held.breaking.take() {
             ticket.0.set(());
         }
+        if let Some(question) = held.asked.take() {
+            question.ticket.0.set(());
+        }
         grants.put(held);
     }
 
@@ -191,6 +195,64 @@ impl Claims {
         if let Some((_, ticket)) = &held.breaking {
             ticket.0.set(());
         }
+        if let Some(question) = &held.asked {
+            question.ticket.0.set(());
+        }
+    }
+
+    /// Asks the holder of a write cache what the file is like, for somebody else who wants to know. `None`: there is none, or
+    /// it is parked and has lost what it had, or is to answer a break anyway. Several who ask share an answer; one who
+    /// does not answer in [`BREAK_PATIENCE`] loses its cache.
+    pub fn ask(&self, file: FileId, actor: Actor<'_>) -> Option<Question> {
+        self.in_shard(file, |shard, effects| {
+            let f = shard.get(&file)?;
+            let me = actor.holder();
+            let me = me.and_then(|(owner, key)| f.holder(&under_key(owner, key)));
+            let held = f.more()?.grants.writer(me.map(|h| h.id))?;
+            let holder = Arc::clone(&held.holder);
+            if f.parked(holder.id) {
+                self.drop_parked(shard, file, &holder, effects);
+                return None;
+            }
+            let grants = &mut shard.get_mut(&file)?.more_mut().grants;
+            let mut held = grants.remove(holder.id)?;
+            let new = held.asked.is_none();
+            let question = held.asked.get_or_insert_with(|| Question {
+                ticket: Ticket(Arc::default()),
+                answer: Arc::default(),
+            });
+            let question = question.clone();
+            grants.put(held);
+            if new {
+                let owner = holder.owner.clone();
+                let ticket = question.ticket.clone();
+                effects.breaks.push((file, owner.clone(), ticket));
+                effects.notices.push(Notice::Asked { file, owner });
+            }
+            Some(question)
+        })
+    }
+
+    /// The answer of a holder that was asked; false if it was not.
+    pub fn reply(&self, file: FileId, owner: &Owner, answer: HolderAttr) -> bool {
+        let mut shard = self.shard(file);
+        let asked = shard.get_mut(&file).and_then(|f| {
+            let id = f.holder(owner)?.id;
+            f.more()?;
+            let grants = &mut f.more_mut().grants;
+            let mut held = grants.remove(id)?;
+            let asked = held.asked.take();
+            grants.put(held);
+            asked
+        });
+        drop(shard);
+        let Some(question) = asked else {
+            return false;
+        };
+        // It is the only one: the question was taken out.
+        let _ = question.answer.set(answer);
+        question.ticket.0.set(());
+        true
     }
 
     /// Takes from others what `event` takes. A ticket if one of them must answer first.
@@ -256,7 +318,9 @@ impl Claims {
             let holder = shard.get(&file).and_then(|f| f.holder(&owner)).cloned();
             let same = |holder: &Arc<Holder>| {
                 let held = shard.get(&file)?.more()?.grants.get(holder.id)?;
-                Some(held.breaking.as_ref()?.1 == ticket)
+                let breaking = held.breaking.as_ref().map(|(_, ticket)| ticket);
+                let asked = held.asked.as_ref().map(|question| &question.ticket);
+                Some(breaking == Some(&ticket) || asked == Some(&ticket))
             };
             let Some(holder) = holder.filter(|h| same(h) == Some(true)) else {
                 // It was broken, answered or closed meanwhile.
@@ -320,4 +384,56 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
         return Caching::NONE;
     }
     may
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{NOTHING, Notices, file, smb, table};
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_write_cache_is_asked_once_for_all() {
+        let t = table();
+        let sink = Notices::attached(&t);
+        let (a, b) = (smb(1, 1), smb(2, 1));
+        let f = file(1);
+        let answer = HolderAttr { size: 7, change: 9 };
+        let ask = |who: &Owner| {
+            let actor = Actor::Mandatory {
+                owner: who,
+                key: &who.who,
+            };
+            t.ask(f, actor)
+        };
+        assert!(t.ask(f, Actor::Stateless).is_none());
+        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        assert!(ask(&a).is_none(), "not itself");
+        let (first, second) = (ask(&b).unwrap(), t.ask(f, Actor::Stateless).unwrap());
+        let asked = Notice::Asked {
+            file: f,
+            owner: a.clone(),
+        };
+        assert_eq!(sink.take(), std::slice::from_ref(&asked));
+        assert!(!first.ticket().is_over());
+        assert!(t.reply(f, &a, answer) && !t.reply(f, &a, answer));
+        for question in [&first, &second] {
+            assert!(question.ticket().is_over());
+            assert_eq!(question.answer(), Some(answer));
+        }
+        // Who comes later asks anew; what is given up needs no answer.
+        let third = ask(&b).unwrap();
+        assert_eq!(sink.take(), std::slice::from_ref(&asked));
+        assert!(t.acknowledge(f, &a, Caching::NONE));
+        assert!(third.ticket().is_over() && third.answer().is_none());
+        // Who does not answer loses it.
+        assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
+        let fourth = ask(&b).unwrap();
+        t.tick(Duration::from_secs(1));
+        assert!(!fourth.ticket().is_over());
+        t.tick(Duration::from_secs(1) + BREAK_PATIENCE);
+        assert!(fourth.ticket().is_over() && fourth.answer().is_none());
+        let revoked = Notice::Revoked { file: f, owner: a };
+        assert_eq!(sink.take(), [asked, revoked]);
+        assert_eq!(t.totals(), NOTHING);
+    }
 }

@@ -20,7 +20,7 @@
 
 use crate::handle::FileId;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_base::VolumeId;
+use weir_base::{VolumeId, invariant};
 
 /// Words of files. 32 KiB.
 const FILES: usize = 4096;
@@ -93,7 +93,7 @@ impl Hints {
         };
         for word in [self.of_file(file), self.of_volume(file.volume)] {
             let before = word.fetch_add(by, Ordering::Relaxed);
-            assert!(!had || before & COUNT > 0, "a hint below zero");
+            invariant!(!had || before & COUNT > 0, "a hint below zero");
         }
     }
 }

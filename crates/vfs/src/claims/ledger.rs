@@ -9,7 +9,7 @@
 use super::file::grants::Held;
 use super::file::opens::Open;
 use super::file::tree::Node;
-use super::file::{File, Holder, More};
+use super::file::{Doomed, File, Holder, More};
 use super::{Client, ServiceId};
 use crate::handle::FileId;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::mem::size_of;
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_base::{Budget, Reservation};
+use weir_base::{Budget, Reservation, invariant};
 
 /// One address may have this part of the budget.
 pub(super) const SHARE: usize = 4;
@@ -44,6 +44,8 @@ pub(super) const WAITER: usize = 2 * 72 + 300 + 2 * PIECE + 2 * SLACK;
 pub(super) const OPEN: usize = (8 + size_of::<Open>()) * 11 / 5 + 2 * SLACK;
 /// A caching grant: entries of two B-trees, and its break.
 pub(super) const GRANT: usize = (16 + size_of::<Held>()) * 11 / 5 + 16 * 11 / 5 + 4 * SLACK + 512;
+/// A file that is to be deleted, besides the name, and beside an owner.
+pub(super) const DOOMED: usize = size_of::<Doomed>() + 2 * SLACK;
 /// A client's name, besides its bytes; also the address's own entry, and that among the parked.
 const NAME: usize = 900;
 
@@ -72,7 +74,9 @@ fn key(client: &Client) -> (ServiceId, Arc<[u8]>) {
 
 /// Takes one from a count; whether it was the last.
 fn last(count: &mut u32) -> bool {
-    assert!(*count > 0, "fewer owners than none");
+    if !invariant!(*count > 0, "fewer owners than none") {
+        return false;
+    }
     *count -= 1;
     *count == 0
 }
@@ -224,7 +228,7 @@ impl Ledger {
             unreachable!("an owner of a client that has nothing");
         };
         let gone = entry.files.get_mut(&file).map(last);
-        assert!(
+        invariant!(
             gone.is_some(),
             "an owner in a file that its client has nothing in"
         );
@@ -233,7 +237,7 @@ impl Ledger {
             shrink(&mut entry.files);
             bytes += CLIENT_FILE;
             let gone = account.files.get_mut(&file).map(last);
-            assert!(
+            invariant!(
                 gone.is_some(),
                 "a client in a file that its address has nothing in"
             );
@@ -264,7 +268,7 @@ impl Ledger {
         let mut part = self.part(address).lock();
         let account = part.accounts.get_mut(&address);
         let waiting = account.map(|a| &mut a.waiting).filter(|n| **n > 0);
-        assert!(waiting.is_some(), "fewer requests wait than none");
+        invariant!(waiting.is_some(), "fewer requests wait than none");
         waiting.into_iter().for_each(|n| *n -= 1);
     }
 
@@ -323,10 +327,12 @@ impl Part {
         let Some(account) = self.accounts.get_mut(&address) else {
             unreachable!("a release for an address that has nothing");
         };
-        assert!(account.bytes >= bytes, "more released than charged");
+        if !invariant!(account.bytes >= bytes, "more released than charged") {
+            return;
+        }
         account.bytes -= bytes;
         let idle = account.clients.is_empty();
-        assert!(!idle || account.bytes == 0, "charges without an owner");
+        invariant!(!idle || account.bytes == 0, "charges without an owner");
         self.reserved.shrink_to(self.reserved.bytes() - bytes);
         if idle {
             self.accounts.remove(&address);

@@ -37,6 +37,9 @@
 //! one part of the ledger. Only the holder of the graph's mutex takes one shard after the other, and never two at once.
 //! Lists of breaks and of parked clients are taken alone. Services are notified while none is held.
 //!
+//! **Revoked** is everything in a volume when that is deleted or becomes something else ([`Claims::revoke`]), and what is cached of
+//! it when its content is replaced ([`Claims::revoke_caches`]).
+//!
 //! # How NFSv4 uses it
 //! A client id is a [`Client`] (address: that of its EXCHANGE_ID). An open owner is numbered per client: `Who::key(n)`;
 //! the delegation of a client is held by `Who::key(0)`, which is the `key` of all its requests. A stateid's *other* names
@@ -48,6 +51,8 @@
 //! - LOCK, LOCKT, LOCKU: [`Claims::lock`], [`Claims::test`], [`Claims::unlock`] with the lock owner's key, as NLM. CB_NOTIFY_LOCK: `wait`,
 //!   and at [`Notice::Granted`] keep the lock for the lease or unlock it.
 //! - [`Notice::Break`]: CB_RECALL; DELEGRETURN is [`Claims::acknowledge`] of nothing. [`Notice::Revoked`]: mark the stateid.
+//! - GETATTR of a file that another writes under a delegation: `Operand::getattr_held`, which asks ([`Claims::ask`]);
+//!   [`Notice::Asked`]: CB_GETATTR, and [`Claims::reply`].
 //! - A lease runs out: [`Claims::park`]; any SEQUENCE: [`Claims::unpark`]. [`Notice::Dropped`]: the client is expired, [`Claims::release`] it.
 //!
 //! # How SMB uses it
@@ -58,24 +63,29 @@
 //!   [`Claims::grant`] as [`Kind::Lease`].
 //! - READ, WRITE: [`Claims::io`] as [`Actor::Mandatory`]; Locked is FILE_LOCK_CONFLICT. LOCK: mandatory [`Claims::lock`], [`Claims::unlock_exact`].
 //! - [`Notice::Break`]: break notification; its acknowledgement is [`Claims::acknowledge`].
-//! - Rename, delete: [`Claims::names`] as the open's actor on both ends. CLOSE: [`Claims::close`], which reports the last one.
+//! - Rename, delete: [`Claims::names`] as the open's actor on both ends. CLOSE: [`Claims::close`].
+//! - FILE_DELETE_ON_CLOSE, FileDispositionInformation: [`Claims::mark`]; [`Notice::Delete`] when the last open is closed.
 //! - Connection lost under a durable handle: [`Claims::park_owner`]; reconnect: [`Claims::unpark_owner`]; a persistent one is not parked.
 
 mod caching;
+mod deleting;
 mod file;
 mod graph;
 mod hints;
 mod ledger;
 mod opening;
 mod parking;
+mod revoking;
 pub mod rules;
 mod types;
 
+pub use deleting::When;
 pub use hints::Heard;
 pub use rules::{Event, Kind, Style};
 pub use types::{
-    Actor, Caching, Client, Full, Grant, Lock, Modes, Notice, OpenRequest, Opened, Owner, Passage,
-    Range, ServiceId, Sink, Ticket, Totals, Verdict, Who,
+    Actor, Caching, Client, Full, Grant, HolderAttr, Lock, Marked, Modes, Notice, OpenRequest,
+    Opened, Owner, Passage, Question, Range, Removal, ServiceId, Sink, Ticket, Totals, Verdict,
+    Who,
 };
 
 use crate::handle::FileId;
@@ -92,7 +102,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 pub use weir_base::limits::protocol::{BREAK_PATIENCE, MAX_WAITING, MAX_WAITING_FILE};
-use weir_base::{Budget, VolumeId};
+use weir_base::{Budget, VolumeId, invariant};
 
 /// Mutexes that the files are dealt to.
 const SHARDS: usize = 64;
@@ -184,8 +194,11 @@ impl Claims {
             let service = match &notice {
                 Notice::Granted(grant) => grant.lock.owner.client.service,
                 Notice::Break { owner, .. }
+                | Notice::Asked { owner, .. }
                 | Notice::Revoked { owner, .. }
-                | Notice::Dropped { owner, .. } => owner.client.service,
+                | Notice::Dropped { owner, .. }
+                | Notice::Lost { owner, .. }
+                | Notice::Delete { owner, .. } => owner.client.service,
                 Notice::Recall => {
                     let all = (0..ServiceId::COUNT).filter_map(|n| self.sink(n));
                     all.for_each(|sink| sink.notify(Notice::Recall));
@@ -291,13 +304,18 @@ impl Claims {
         let binds = f.binds_others();
         self.hints.change(file, f.hinted, binds);
         f.hinted = binds;
-        if f.is_empty() {
-            shard.remove(&file);
-            ledger::shrink(shard);
-        }
+        self.leave_empty(shard, file);
         if idle {
             let owner = &holder.owner;
             self.ledger.leave(&owner.client, file, owner.extra());
+        }
+    }
+
+    /// Removes a file's entry if there is nothing in it.
+    fn leave_empty(&self, shard: &mut Shard, file: FileId) {
+        if shard.get(&file).is_some_and(|f| f.is_empty()) {
+            shard.remove(&file);
+            ledger::shrink(shard);
         }
     }
 
@@ -376,8 +394,9 @@ impl Claims {
                 false => added * PIECE as i64,
             };
             let rest = WAITER as i64 + w.shown.len() as i64 - becomes;
-            assert!(rest >= 0, "a request was charged less than its lock");
-            self.ledger.give(address, rest as usize);
+            if invariant!(rest >= 0, "a request was charged less than its lock") {
+                self.ledger.give(address, rest as usize);
+            }
             effects.left.push((w.holder.owner.clone(), number));
             let lock = w.lock();
             effects.notices.push(Notice::Granted(Grant { file, lock }));
@@ -582,7 +601,8 @@ impl Claims {
             let stacked = more.stacked.clear(holder.id);
             self.count(-(stacked as i64));
             bytes += stacked * STACKED;
-            if more.opens.remove(holder.id).is_some() {
+            let closed = more.opens.remove(holder.id).is_some();
+            if closed {
                 holder.count(false, -1);
                 self.count(-1);
                 bytes += OPEN;
@@ -590,6 +610,9 @@ impl Claims {
             if let Some(held) = more.grants.remove(holder.id) {
                 self.end_grant(&held);
                 bytes += GRANT;
+            }
+            if closed {
+                self.closed(f, file, holder, effects);
             }
         }
         self.ledger.give(address, bytes);
@@ -640,8 +663,10 @@ impl Claims {
 
 /// The charge for so many locks, which are not fewer than none.
 fn pieces(count: i64) -> usize {
-    assert!(count >= 0, "fewer locks than none");
-    count as usize * PIECE
+    match invariant!(count >= 0, "fewer locks than none") {
+        true => count as usize * PIECE,
+        false => 0,
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,14 @@ impl Claims {
     fn try_open(&self, file: FileId, r: &OpenRequest<'_>, effects: &mut Effects) -> Opened {
         let mut shard = self.shard(file);
         let by = Some((r.owner, r.key));
+        let pending = shard.get(&file).is_some_and(|f| {
+            let own = f.holder(r.owner).map(|h| h.id);
+            let has = |id| f.more().is_some_and(|m| m.opens.get(id).is_some());
+            f.delete_pending() && !own.is_some_and(has)
+        });
+        if pending {
+            return Opened::DeletePending;
+        }
         if self.excluded(&mut shard, file, r, effects) {
             // A close that its holder has not sent yet may make room.
             let event = Event::ShareConflict;
@@ -88,22 +96,24 @@ impl Claims {
 
     /// Ends the owner's open of a file; whether it was the last open of the file by anyone.
     pub fn close(&self, file: FileId, owner: &Owner) -> bool {
-        let mut shard = self.shard(file);
-        let Some(f) = shard.get_mut(&file) else {
-            return false;
-        };
-        let Some(holder) = f.holder(owner).cloned() else {
-            return false;
-        };
-        if f.more().is_none() || f.more_mut().opens.remove(holder.id).is_none() {
-            return false;
-        }
-        let last = f.more_mut().opens.is_empty();
-        holder.count(false, -1);
-        self.count(-1);
-        self.ledger.give(owner.client.address, OPEN);
-        self.leave(&mut shard, file, &holder);
-        last
+        self.in_shard(file, |shard, effects| {
+            let Some(f) = shard.get_mut(&file) else {
+                return false;
+            };
+            let Some(holder) = f.holder(owner).cloned() else {
+                return false;
+            };
+            if f.more().is_none() || f.more_mut().opens.remove(holder.id).is_none() {
+                return false;
+            }
+            let last = f.more_mut().opens.is_empty();
+            holder.count(false, -1);
+            self.count(-1);
+            self.ledger.give(owner.client.address, OPEN);
+            self.closed(f, file, &holder, effects);
+            self.leave(shard, file, &holder);
+            last
+        })
     }
 
     /// Whether bytes of a file may be read or written. [`Claims::heard`] first spares this call.

@@ -7,7 +7,7 @@ use weir_base::{Ino, VolumeId};
 
 pub(super) const NFS: ServiceId = ServiceId(0);
 
-fn table() -> Claims {
+pub(super) fn table() -> Claims {
     Claims::new(Budget::new(256 << 20))
 }
 
@@ -50,7 +50,7 @@ impl Sink for Notices {
     }
 }
 
-fn file(n: u64) -> FileId {
+pub(super) fn file(n: u64) -> FileId {
     FileId {
         namespace: crate::Namespace::Live,
         volume: VolumeId(1),
@@ -58,7 +58,7 @@ fn file(n: u64) -> FileId {
     }
 }
 
-fn client(n: u8) -> Client {
+pub(super) fn client(n: u8) -> Client {
     Client {
         service: NFS,
         address: IpAddr::from([10, 0, 0, n]),
@@ -106,7 +106,7 @@ fn share(t: &Claims, file: FileId, owner: &Owner, access: u8, deny: u8) -> Opene
     )
 }
 
-const NOTHING: Totals = Totals {
+pub(super) const NOTHING: Totals = Totals {
     held: 0,
     grants: 0,
     waiting: 0,
@@ -541,7 +541,7 @@ fn threads_share_the_table() {
 }
 
 /// A client of another service at the same address as `client(n)`.
-fn smb(n: u8, who: u128) -> Owner {
+pub(super) fn smb(n: u8, who: u128) -> Owner {
     Owner {
         client: Client {
             service: ServiceId(2),
@@ -552,7 +552,7 @@ fn smb(n: u8, who: u128) -> Owner {
     }
 }
 
-fn open(t: &Claims, file: FileId, owner: &Owner, access: Modes, deny: Modes) -> Opened {
+pub(super) fn open(t: &Claims, file: FileId, owner: &Owner, access: Modes, deny: Modes) -> Opened {
     t.open(
         file,
         &OpenRequest {

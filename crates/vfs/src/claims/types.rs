@@ -6,7 +6,8 @@ use crate::signal::{Settled, Signal};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::ops::{BitAnd, BitOr, Not};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use weir_base::Ino;
 
 /// Which service a client belongs to, and so where its notices go (see [`super::Claims::attach`]). The table attaches no
 /// other meaning to the number.
@@ -308,8 +309,30 @@ pub enum Opened {
     Granted,
     /// Another's open excludes it.
     Denied,
+    /// The file goes with its last close.
+    DeletePending,
     /// A holder of cached state must answer a break first: ask again then.
     Breaking(Ticket),
+    /// The budget or the client's part of it is used up.
+    Full,
+}
+
+/// The name that goes with a file's last close.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The directory.
+    pub dir: Ino,
+    /// The name in it.
+    pub name: Arc<[u8]>,
+}
+
+/// What became of a mark for deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// It is there.
+    Yes,
+    /// The owner has no open that uses deletion.
+    NotOpen,
     /// The budget or the client's part of it is used up.
     Full,
 }
@@ -422,6 +445,34 @@ impl PartialEq for Ticket {
 
 impl Eq for Ticket {}
 
+/// What a holder of a write cache says of its file (CB_GETATTR, RFC 8881 §20.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HolderAttr {
+    /// Size in bytes with what it has not sent yet.
+    pub size: u64,
+    /// The change counter, as the protocol counts changes at the holder.
+    pub change: u64,
+}
+
+/// A question to a holder that is under way, or answered.
+#[derive(Clone)]
+pub struct Question {
+    pub(super) ticket: Ticket,
+    pub(super) answer: Arc<OnceLock<HolderAttr>>,
+}
+
+impl Question {
+    /// What waits for the answer; over as well when the holder has given up its cache, or lost it.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket.clone()
+    }
+
+    /// The answer; `None` once it is over: the holder caches nothing any more, and the file's own attributes hold.
+    pub fn answer(&self) -> Option<HolderAttr> {
+        self.answer.get().copied()
+    }
+}
+
 /// News for the service of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -440,7 +491,14 @@ pub enum Notice {
         /// Whether it must answer ([`super::Claims::acknowledge`]).
         answer: bool,
     },
-    /// The holder did not answer a break in time; it caches nothing any more.
+    /// The holder of a write cache is asked for the file's attributes ([`super::Claims::reply`]).
+    Asked {
+        /// The file.
+        file: FileId,
+        /// The holder.
+        owner: Owner,
+    },
+    /// The holder did not answer a break or a question in time; it caches nothing any more.
     Revoked {
         /// The file.
         file: FileId,
@@ -453,6 +511,24 @@ pub enum Notice {
         file: FileId,
         /// The holder.
         owner: Owner,
+    },
+    /// The file's volume was deleted or is something else now: the holder has nothing in the file any more, and what it waited
+    /// for there it does not get. (NFS4ERR_ADMIN_REVOKED, STATUS_FILE_FORCED_CLOSED.)
+    Lost {
+        /// The file.
+        file: FileId,
+        /// The holder.
+        owner: Owner,
+    },
+    /// The last open of a file was closed that the owner's open marked for deletion: the name is to be removed, and that
+    /// reported ([`super::Claims::deleted`]).
+    Delete {
+        /// The file.
+        file: FileId,
+        /// Who marked it.
+        owner: Owner,
+        /// The name.
+        removal: Removal,
     },
     /// Memory is short: clients should return what they do not need (CB_RECALL_ANY).
     Recall,

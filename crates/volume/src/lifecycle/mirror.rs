@@ -22,7 +22,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::receiving::Receiving;
 use crate::overlay::role::{State, Writers};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
-use crate::types::{Backpressure, FsError, Stop};
+use crate::types::{Backpressure, FsError, Replaced, Stop};
 
 /// A place in the order in which a transfer sends: bytes of a key, which compare as keys do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -232,6 +232,7 @@ impl Engine {
             core.schedule.note_changed(vol.id);
             Ok(())
         })?;
+        core.replaced(vol.id, Replaced::Whole);
         core.schedule.cp_now()
     }
 
@@ -250,7 +251,7 @@ impl Engine {
         if vol.splitting() {
             return Err(FsError::Busy);
         }
-        vol.turn(Some(Writers::Transfers), |receiving| {
+        let done = vol.turn(Some(Writers::Transfers), |receiving| {
             let mut snaps = live.snaps.lock();
             let id = snaps.with_identity(snapshot).ok_or(FsError::NotFound)?;
             snaps.begin_revert_to(id)?;
@@ -263,7 +264,9 @@ impl Engine {
             });
             live.exported.store(None);
             Ok(())
-        })
+        });
+        self.core.replaced(vol.id, Replaced::Whole);
+        done
     }
 
     /// Makes a destination a volume that can be written to, at the last snapshot that arrived completely. A

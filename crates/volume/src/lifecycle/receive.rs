@@ -39,7 +39,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::delta::Charge;
 use crate::overlay::receiving::{Batch, Changed, Incoming};
 use crate::overlay::volume::{LiveVolume, Volume};
-use crate::types::{Backpressure, FileKind, FsError, Stop};
+use crate::types::{Backpressure, FileKind, FsError, Replaced, Stop};
 
 /// Bytes that a record takes in memory besides its value, about.
 const RECORD_BYTES: u64 = 64;
@@ -405,7 +405,9 @@ impl Receive {
             receiving.batch.arriving = Some((self.incoming.clone(), content));
             vol.core.schedule.note_changed(vol.id);
         }
-        vol.core.schedule.cp_now()?;
+        let done = vol.core.schedule.cp_now();
+        vol.core.replaced(vol.id, Replaced::Content);
+        done?;
         let found = vol.snapshot_with(self.incoming.target);
         found.map(|s| s.id).ok_or(FsError::NoSpace)
     }

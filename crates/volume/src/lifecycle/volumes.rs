@@ -14,9 +14,18 @@ use crate::format::catalog::{MAX_VOLUME_NAME, Origin, VolumeRec};
 use crate::lifecycle::engine::Engine;
 use crate::overlay::role::{Ancestry, State};
 use crate::overlay::volume::{Live, LiveVolume, Volume};
-use crate::types::{FsError, Stop};
+use crate::types::{FsError, Replaced, Stop};
 
 impl Engine {
+    /// Has `follower` called after a volume was deleted, or its content replaced, on the thread that did it; false if there
+    /// is a follower already.
+    pub fn on_replaced(
+        &self,
+        follower: impl Fn(VolumeId, Replaced) + Send + Sync + 'static,
+    ) -> bool {
+        self.core.on_replaced(Arc::new(follower))
+    }
+
     /// Deletes a volume with its snapshots; one that does not exist is deleted already.
     /// Whoever still has it open is told that it is stale. Durable when this returns;
     /// the space comes back in the background, in bounded steps, also after a restart.
@@ -57,6 +66,7 @@ impl Engine {
             }
         });
         vol.table.retire(true);
+        core.replaced(vol.id, Replaced::Whole);
         Ok(true)
     }
 
@@ -103,7 +113,9 @@ impl Engine {
             Err(FsError::Busy) if core.settle_retired()? => begin()?,
             begun => begun?,
         }
-        core.schedule.cp_now()
+        let done = core.schedule.cp_now();
+        core.replaced(vol.id, Replaced::Whole);
+        done
     }
 
     /// Makes a volume that begins as a snapshot of another one and shares its blocks:

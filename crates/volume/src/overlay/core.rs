@@ -1,7 +1,7 @@
 //! What all volumes of an aggregate share, as parts that keep their state to themselves.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use weir_base::{Rng, VolumeId};
 use weir_store::StoreError;
@@ -15,7 +15,10 @@ use crate::overlay::log::LogFront;
 use crate::overlay::readahead::ReadAhead;
 use crate::overlay::reservation::Totals;
 use crate::overlay::schedule::Schedule;
-use crate::types::FsError;
+use crate::types::{FsError, Replaced};
+
+/// Who follows what becomes of volumes as a whole.
+type Follower = Arc<dyn Fn(VolumeId, Replaced) + Send + Sync>;
 
 /// See the module's head.
 pub(crate) struct Core {
@@ -32,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) clients: Clients,
     /// Clients may still reclaim what they had open before the start.
     in_grace: AtomicBool,
+    /// Who follows what becomes of volumes as a whole.
+    replaced: OnceLock<Follower>,
     /// The epoch in which a volume was last deleted.
     retired: AtomicU64,
     fsid_base: u64,
@@ -65,6 +70,7 @@ impl Core {
             read_ahead: ReadAhead::default(),
             clients: Clients::default(),
             in_grace: AtomicBool::new(true),
+            replaced: OnceLock::new(),
             retired: AtomicU64::new(0),
             fsid_base: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             verifier: rng.next_u64(),
@@ -112,6 +118,18 @@ impl Core {
         let s = self.agg.space().stats();
         // Saturates: numbers of the host.
         (s.total.saturating_add(s.growth), s.available())
+    }
+
+    /// Has `follower` called after a volume was deleted, or its content replaced; false if there is a follower already.
+    pub(crate) fn on_replaced(&self, follower: Follower) -> bool {
+        self.replaced.set(follower).is_ok()
+    }
+
+    /// Notifies who follows what becomes of volumes ([`Core::on_replaced`]).
+    pub(crate) fn replaced(&self, volume: VolumeId, how: Replaced) {
+        if let Some(follower) = self.replaced.get() {
+            follower(volume, how);
+        }
     }
 
     /// Whether clients may still reclaim what they had open before the start.

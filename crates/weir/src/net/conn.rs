@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use weir_base::Lsn;
 use weir_base::limits::net as limits;
+use weir_base::{Lsn, invariant};
 use weir_nfs::record::{Admit, Flow, Inbox, Receiver};
 use weir_nfs::{Arrival, ConnInfo};
 use weir_vfs::throttle::HeldBytes;
@@ -59,7 +59,12 @@ impl<R> Waiting<R> {
         let waiting = from.as_mut()?;
         match Pin::new(&mut waiting.set).poll_next(cx) {
             Poll::Ready(Some((bytes, answer))) => {
-                waiting.bytes = waiting.bytes.saturating_sub(bytes);
+                if invariant!(
+                    waiting.bytes >= bytes,
+                    "a request is larger than all that wait"
+                ) {
+                    waiting.bytes -= bytes;
+                }
                 Some(answer)
             }
             Poll::Ready(None) => {
@@ -180,7 +185,13 @@ impl<R: Reply> Traffic<R> {
                 continue;
             }
             let (_, reply) = self.parked.swap_remove(at);
-            self.parked_bytes = self.parked_bytes.saturating_sub(reply.bytes());
+            let bytes = reply.bytes();
+            if invariant!(
+                self.parked_bytes >= bytes,
+                "a reply is larger than all that are parked"
+            ) {
+                self.parked_bytes -= bytes;
+            }
             self.outbox.push(reply);
         }
         if self.parked.is_empty() && self.parked.capacity() > 64 {

@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use weir_base::limits::net::{SEND_BYTES as MAX_WRITE, SEND_PIECES as MAX_PIECES};
 
+use weir_base::invariant;
+
 /// The pieces of one vectored write.
 pub type Pieces<'a> = Vec<IoSlice<'a>>;
 
@@ -96,7 +98,9 @@ impl<R: Reply> Outbox<R> {
 
     /// Takes note that the kernel accepted `n` bytes.
     pub fn advance(&mut self, n: usize) {
-        self.bytes = self.bytes.saturating_sub(n);
+        if invariant!(self.bytes >= n, "more was sent than there is") {
+            self.bytes -= n;
+        }
         self.sent += n;
         while let Some(first) = self.queue.front() {
             if self.sent < first.bytes() {

@@ -8,9 +8,10 @@
 use super::Holder;
 use super::tree::{HolderId, step};
 use crate::claims::rules::{Event, Kind};
-use crate::claims::types::{Caching, Ticket};
+use crate::claims::types::{Caching, Question, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_base::invariant;
 
 /// One.
 pub(in crate::claims) struct Held {
@@ -19,6 +20,8 @@ pub(in crate::claims) struct Held {
     pub(in crate::claims) caching: Caching,
     /// To what it is being broken, and what waits for that.
     pub(in crate::claims) breaking: Option<(Caching, Ticket)>,
+    /// What it is asked.
+    pub(in crate::claims) asked: Option<Question>,
 }
 
 /// Number of the class that a grant is sorted into.
@@ -54,14 +57,14 @@ impl Grants {
         let new = self.remove(id).is_none();
         self.class_of.insert(id, held.class());
         let old = self.by_class.insert((held.class(), id), held);
-        assert!(old.is_none(), "a grant in a class that it is not known in");
+        invariant!(old.is_none(), "a grant in a class that it is not known in");
         new
     }
 
     pub(in crate::claims) fn remove(&mut self, id: HolderId) -> Option<Held> {
         let class = self.class_of.remove(&id)?;
         let held = self.by_class.remove(&(class, id));
-        assert!(held.is_some(), "a grant is not in its class");
+        invariant!(held.is_some(), "a grant is not in its class");
         held
     }
 
@@ -91,6 +94,18 @@ impl Grants {
             }
         }
         (now, ticket)
+    }
+
+    /// Another holder that may have writes that it has not sent, and is not asked to send them.
+    pub(in crate::claims) fn writer(&self, me: Option<HolderId>) -> Option<&Held> {
+        let classes = (0..=u8::MAX >> 4).filter(|class| Caching(class & 7).any(Caching::WRITE));
+        let mut members = classes.flat_map(|class| {
+            step();
+            self.by_class.range((class, 0)..=(class, HolderId::MAX))
+        });
+        members
+            .find(|((_, id), _)| Some(*id) != me)
+            .map(|(_, held)| held)
     }
 
     /// Whether another holder has any of `caching`, or is to answer a break.

@@ -6,7 +6,7 @@ pub(super) mod opens;
 pub(super) mod stacked;
 pub(super) mod tree;
 
-use super::types::{Lock, Modes, Owner, Range};
+use super::types::{Lock, Modes, Owner, Range, Removal};
 use grants::Grants;
 use opens::Opens;
 use stacked::Stacked;
@@ -16,6 +16,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tree::{HolderId, Tree, step};
+use weir_base::invariant;
 
 /// Of one owner's locks so many are removed one by one; more of them in one pass over the file.
 const ONE_BY_ONE: usize = 64;
@@ -37,7 +38,9 @@ impl Holder {
     pub(super) fn count(&self, waits: bool, by: i64) {
         let add = |n: &AtomicU32| {
             let new = i64::from(n.load(Ordering::Relaxed)) + by;
-            assert!(new >= 0, "an owner's count below zero");
+            if !invariant!(new >= 0, "an owner's count below zero") {
+                return;
+            }
             n.store(u32::try_from(new).unwrap_or(u32::MAX), Ordering::Relaxed);
         };
         add(&self.uses);
@@ -124,6 +127,19 @@ pub(super) struct More {
     pub(super) grants: Grants,
     /// Holders that lose what they have here as soon as it conflicts with a request.
     pub(super) parked: BTreeMap<HolderId, Arc<Holder>>,
+    /// It goes with its last open.
+    pub(super) doomed: Option<Box<Doomed>>,
+}
+
+/// See `deleting`.
+pub(super) struct Doomed {
+    /// Whose open marked it.
+    pub(super) by: Owner,
+    pub(super) removal: Removal,
+    /// It is opened no more; if not, it is marked when that open is closed.
+    pub(super) pending: bool,
+    /// The service was notified.
+    pub(super) noticed: bool,
 }
 
 /// What of a request `wanted` may be free when `freed` is: an empty one stands between two bytes, and was kept out by a
@@ -164,7 +180,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty()
+        self.holders.is_empty() && self.more().is_none_or(|m| m.doomed.is_none())
     }
 
     pub(super) fn holder(&self, owner: &Owner) -> Option<&Arc<Holder>> {
@@ -181,13 +197,13 @@ impl File {
         });
         self.next_holder += 1;
         let new = self.holders.insert(ByOwner(Arc::clone(&holder)));
-        assert!(new, "an owner twice in a file");
+        invariant!(new, "an owner twice in a file");
         holder
     }
 
     /// Removes an owner that has nothing in the file any more.
     pub(super) fn leave(&mut self, holder: &Holder) {
-        assert!(holder.idle(), "an owner leaves and has something");
+        invariant!(holder.idle(), "an owner leaves and has something");
         self.holders.remove(&holder.owner);
         if let Some(more) = &mut self.more {
             more.parked.remove(&holder.id);
@@ -233,7 +249,7 @@ impl File {
 
     fn piece(&self, id: HolderId, start: u64) -> Option<(Arc<Holder>, Lock)> {
         let piece = self.own.get(&(id, start));
-        assert!(piece.is_some(), "a lock is in one index only");
+        invariant!(piece.is_some(), "a lock is in one index only");
         piece.map(|p| {
             let lock = Lock {
                 owner: p.holder.owner.clone(),
@@ -431,7 +447,7 @@ impl File {
             holder: Arc::clone(holder),
         };
         let old = self.own.insert((holder.id, range.start), piece);
-        assert!(old.is_none(), "one owner's locks are disjoint");
+        invariant!(old.is_none(), "one owner's locks are disjoint");
         holder.count(false, 1);
     }
 
@@ -452,7 +468,7 @@ impl File {
                 self.tree.remove(holder.id, start, 0);
             }
             let piece = self.own.remove(&(holder.id, start));
-            assert!(piece.is_some(), "a lock is in one index only");
+            invariant!(piece.is_some(), "a lock is in one index only");
             out.extend(piece.map(|p| {
                 (
                     Range {
@@ -623,7 +639,8 @@ impl File {
     /// Releases what is kept for claims that few files have, if there are none.
     pub(super) fn tidy(&mut self) {
         if self.more().is_some_and(|m| {
-            m.opens.is_empty() && m.stacked.is_empty() && m.grants.is_empty() && m.parked.is_empty()
+            let held = !m.opens.is_empty() || !m.stacked.is_empty() || !m.grants.is_empty();
+            !held && m.parked.is_empty() && m.doomed.is_none()
         }) {
             self.more = None;
         }

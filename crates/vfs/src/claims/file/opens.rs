@@ -6,6 +6,7 @@ use super::tree::HolderId;
 use crate::claims::types::{Modes, Who};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_base::invariant;
 
 /// One.
 pub(in crate::claims) struct Open {
@@ -78,8 +79,11 @@ impl Counts {
         ];
         for (counts, by) in all {
             for (count, by) in counts.iter_mut().zip(by) {
-                assert!(add || *count >= by, "fewer opens than none");
-                *count = if add { *count + by } else { *count - by };
+                if add {
+                    *count += by;
+                } else if invariant!(*count >= by, "fewer opens than none") {
+                    *count -= by;
+                }
             }
         }
     }

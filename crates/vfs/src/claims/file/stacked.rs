@@ -9,6 +9,7 @@ use super::tree::{HolderId, Tree};
 use crate::claims::types::{Lock, Range};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_base::invariant;
 
 struct Piece {
     last: u64,
@@ -33,7 +34,7 @@ impl Stacked {
 
     fn found(&self, id: HolderId, start: u64, number: u64) -> Option<(Arc<Holder>, Lock)> {
         let piece = self.own.get(&(id, start, number));
-        assert!(piece.is_some(), "a mandatory range is in one index only");
+        invariant!(piece.is_some(), "a mandatory range is in one index only");
         piece.map(|p| (Arc::clone(&p.holder), lock_of(start, p)))
     }
 
@@ -114,7 +115,7 @@ impl Stacked {
             holder: Arc::clone(holder),
         };
         let old = self.own.insert((id, range.start, number), piece);
-        assert!(old.is_none(), "a number of a range twice");
+        invariant!(old.is_none(), "a number of a range twice");
         holder.count(false, 1);
     }
 

@@ -332,7 +332,7 @@ fn run(seed: u64) {
                     Opened::Granted => Outcome::Granted,
                     Opened::Denied => Outcome::Denied,
                     Opened::Breaking(_) => Outcome::Breaking,
-                    Opened::Full => panic!("{at}"),
+                    Opened::Full | Opened::DeletePending => panic!("{at}"),
                 };
                 assert_eq!(
                     got,

@@ -1,0 +1,234 @@
+//! Files that go with their last open: SMB's delete-on-close and delete-pending (MS-FSA 2.1.5.5, 2.1.5.15.3).
+//!
+//! An open that may delete marks its file, at once or when it is closed. From then on nobody opens the file any more
+//! ([`Opened::DeletePending`](super::Opened::DeletePending)); who has it open goes on. When the last open is closed, of whatever protocol and for whatever reason,
+//! the service that marked the file is notified ([`Notice::Delete`]), removes the name, and reports that
+//! ([`Claims::deleted`]). Until then the file stays closed to new opens, so that nobody opens what is about to go. It is in
+//! memory only, as opens are: what a crash interrupts is not deleted.
+
+use super::file::{Doomed, File, Holder};
+use super::ledger::DOOMED;
+use super::types::{Marked, Modes, Notice, Owner, Removal};
+use super::{Claims, Effects};
+use crate::handle::FileId;
+use std::sync::Arc;
+
+/// When a file is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Marked when this open is closed (FILE_DELETE_ON_CLOSE).
+    OnClose,
+    /// Marked now (FileDispositionInformation).
+    Now,
+}
+
+/// What a mark takes beside an owner.
+fn extra(removal: &Removal) -> usize {
+    DOOMED + removal.name.len()
+}
+
+impl Claims {
+    /// Marks a file to be removed with its last close, for an open that uses deletion. What was marked before counts. The
+    /// removal's name is charged to the client until it is done or taken back.
+    pub fn mark(&self, file: FileId, owner: &Owner, when: When, removal: &Removal) -> Marked {
+        self.with_room(owner.client.address, |_| {
+            let mut shard = self.shard(file);
+            let holder = shard.get(&file).and_then(|f| f.deleter(owner)).cloned();
+            let (Some(holder), Some(f)) = (holder, shard.get_mut(&file)) else {
+                return (Marked::NotOpen, false);
+            };
+            if f.doomed().is_some() {
+                return (Marked::Yes, false);
+            }
+            // As an owner of its own, which may outlive all others in the file.
+            let client = self.ledger.enter(&owner.client, file, extra(removal));
+            let Some(client) = client else {
+                return (Marked::Full, true);
+            };
+            let doomed = Doomed {
+                by: Owner {
+                    client,
+                    ..holder.owner.clone()
+                },
+                removal: removal.clone(),
+                pending: when == When::Now,
+                noticed: false,
+            };
+            f.more_mut().doomed = Some(Box::new(doomed));
+            (Marked::Yes, false)
+        })
+    }
+
+    /// Takes a mark back, for an open that uses deletion, unless the last open is closed already; whether there is none
+    /// now.
+    pub fn unmark(&self, file: FileId, owner: &Owner) -> bool {
+        let mut shard = self.shard(file);
+        let Some(f) = shard.get_mut(&file) else {
+            return true;
+        };
+        if f.deleter(owner).is_none() {
+            return f.doomed().is_none();
+        }
+        self.end_doomed(f, file);
+        true
+    }
+
+    /// Whether a file is to be removed with its last close.
+    pub fn delete_pending(&self, file: FileId) -> bool {
+        let shard = self.shard(file);
+        shard.get(&file).is_some_and(|f| f.delete_pending())
+    }
+
+    /// What [`Notice::Delete`] asked for was done, or cannot be.
+    pub fn deleted(&self, file: FileId) {
+        let mut shard = self.shard(file);
+        let Some(f) = shard.get_mut(&file) else {
+            // Its volume was revoked meanwhile.
+            return;
+        };
+        self.end_doomed(f, file);
+        self.leave_empty(&mut shard, file);
+    }
+
+    /// A mark ends.
+    pub(super) fn end_doomed(&self, f: &mut File, file: FileId) {
+        if f.doomed().is_none() {
+            return;
+        }
+        if let Some(doomed) = f.more_mut().doomed.take() {
+            let extra = extra(&doomed.removal);
+            self.ledger.leave(&doomed.by.client, file, extra);
+        }
+    }
+
+    /// An open of a file was closed.
+    pub(super) fn closed(
+        &self,
+        f: &mut File,
+        file: FileId,
+        holder: &Arc<Holder>,
+        effects: &mut Effects,
+    ) {
+        if f.doomed().is_none() {
+            return;
+        }
+        let more = f.more_mut();
+        let last = more.opens.is_empty();
+        let Some(doomed) = more.doomed.as_mut() else {
+            return;
+        };
+        doomed.pending |= doomed.by == holder.owner;
+        // Marked for its own close by one that goes, or pending.
+        if last && doomed.pending && !doomed.noticed {
+            doomed.noticed = true;
+            effects.notices.push(Notice::Delete {
+                file,
+                owner: doomed.by.clone(),
+                removal: doomed.removal.clone(),
+            });
+        }
+    }
+}
+
+impl File {
+    /// The holder of an open that uses deletion.
+    fn deleter(&self, owner: &Owner) -> Option<&Arc<Holder>> {
+        let holder = self.holder(owner)?;
+        let open = self.more()?.opens.get(holder.id)?;
+        open.access.has(Modes::DELETE).then_some(holder)
+    }
+
+    fn doomed(&self) -> Option<&Doomed> {
+        self.more()?.doomed.as_deref()
+    }
+
+    pub(super) fn delete_pending(&self) -> bool {
+        self.doomed().is_some_and(|doomed| doomed.pending)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{NOTHING, Notices, client, file, open, smb, table};
+    use super::super::types::Opened;
+    use super::*;
+    use weir_base::{Ino, VolumeId};
+
+    fn removal(name: &[u8]) -> Removal {
+        Removal {
+            dir: Ino(1),
+            name: Arc::from(name),
+        }
+    }
+
+    #[test]
+    fn a_file_marked_for_deletion_goes_with_its_last_close() {
+        let t = table();
+        let sink = Notices::attached(&t);
+        let (a, b, c) = (smb(1, 1), smb(1, 2), smb(2, 1));
+        let f = file(1);
+        let deletes = Modes::READ | Modes::DELETE;
+        let delete = |owner: &Owner| Notice::Delete {
+            file: f,
+            owner: owner.clone(),
+            removal: removal(b"name"),
+        };
+        let name = removal(b"name");
+        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::NotOpen);
+        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), Opened::Granted);
+        assert_eq!(open(&t, f, &b, Modes::READ, Modes::NONE), Opened::Granted);
+        assert_eq!(
+            t.mark(f, &b, When::Now, &name),
+            Marked::NotOpen,
+            "it may not"
+        );
+
+        // At its close: until then others open it.
+        assert_eq!(t.mark(f, &a, When::OnClose, &name), Marked::Yes);
+        assert!(!t.delete_pending(f));
+        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        t.close(f, &c);
+        t.close(f, &a);
+        assert!(t.delete_pending(f));
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            Opened::DeletePending
+        );
+        // Who has it open goes on, and may change how.
+        assert_eq!(open(&t, f, &b, Modes::BOTH, Modes::NONE), Opened::Granted);
+        assert_eq!(sink.take(), []);
+        assert!(t.close(f, &b));
+        assert_eq!(sink.take(), [delete(&a)]);
+        // Until the name is gone nobody gets at it.
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            Opened::DeletePending
+        );
+        t.deleted(f);
+        assert_eq!(t.totals(), NOTHING);
+        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        t.close(f, &c);
+
+        // At once, and taken back.
+        assert_eq!(open(&t, f, &a, deletes, Modes::NONE), Opened::Granted);
+        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::Yes);
+        assert_eq!(
+            open(&t, f, &c, Modes::READ, Modes::NONE),
+            Opened::DeletePending
+        );
+        assert!(!t.unmark(f, &c));
+        assert!(t.unmark(f, &a));
+        assert_eq!(open(&t, f, &c, Modes::READ, Modes::NONE), Opened::Granted);
+        // Whatever ends the opens: a client that goes.
+        assert_eq!(t.mark(f, &a, When::Now, &name), Marked::Yes);
+        t.close(f, &c);
+        t.release(&[client(9), a.client.clone()]);
+        assert_eq!(sink.take(), [delete(&a)]);
+        // With its volume, nothing is left to remove.
+        t.revoke(VolumeId(2));
+        assert!(t.delete_pending(f));
+        t.revoke(VolumeId(1));
+        t.deleted(f);
+        assert_eq!((t.totals(), sink.take()), (NOTHING, vec![]));
+    }
+}
