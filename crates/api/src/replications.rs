@@ -16,6 +16,7 @@ use weir_control::{
 };
 use weir_ontap::cluster::Volume;
 use weir_ontap::{Change, Cluster, Failure, Reason};
+use weir_replica::manager;
 use weir_replica::model::{
     ABORTED, MirrorState, Path, Relationship, Status as Doing, TransferKind,
 };
@@ -382,8 +383,8 @@ impl Asked<'_> {
         Ok(Value::Object(operation.await?))
     }
 
-    async fn change(&self, change: Change) -> ApiResult<()> {
-        let cluster = self.cluster()?;
+    async fn change(&self, change: impl Into<Change>) -> ApiResult<()> {
+        let (cluster, change) = (self.cluster()?, change.into());
         waiting(move || cluster.change(change))
             .await?
             .map_err(refused)
@@ -430,7 +431,7 @@ impl Asked<'_> {
         self.make(Mutation::CreateVolume(destination.clone(), made))
             .await?;
         let to = path_of(&destination);
-        let create = Change::Create {
+        let create = manager::Verb::Create {
             source: path_of(&self.volume),
             destination: to.clone(),
             policy: Some(POLICY.to_owned()),
@@ -438,21 +439,11 @@ impl Asked<'_> {
             throttle: None,
             tries: None,
             annotation: note.text(),
+            initialize: true,
         };
-        let begin = Change::Initialize {
-            destination: to.clone(),
-            source_snapshot: None,
-            throttle: None,
-        };
-        let mut outcome = self.change(Change::VolumeProtect(to.clone())).await;
+        let mut outcome = self.change(Change::VolumeProtect(to)).await;
         if outcome.is_ok() {
             outcome = self.change(create).await;
-        }
-        if outcome.is_ok() {
-            outcome = self.change(begin).await;
-            if outcome.is_err() {
-                drop(self.change(Change::Delete(to)).await);
-            }
         }
         if let Err(refusal) = outcome {
             let (name, force) = (destination, true);
@@ -569,7 +560,7 @@ impl Asked<'_> {
         f.without("clusterLocation")?;
         // Given when it is made, and never shown again.
         f.fixed("destinationVolumeParameters", &current)?;
-        let change = Change::Modify {
+        let change = manager::Verb::Modify {
             destination: seen.relationship.destination,
             policy: None,
             schedule,
@@ -590,7 +581,8 @@ impl Asked<'_> {
         let seen = self.find(id).await?;
         let (source, destination) = (seen.relationship.source, seen.relationship.destination);
         self.stop(id, true).await?;
-        self.change(Change::Delete(destination.clone())).await?;
+        self.change(manager::Verb::Delete(destination.clone()))
+            .await?;
         self.release(&source, &destination).await?;
         let operation = self
             .recorded(ReplicationVerb::Delete, id, Outcome::Deleted, None)
@@ -609,7 +601,7 @@ impl Asked<'_> {
                 let gone = |r: &Relationship| r.source == *from && r.destination == *to;
                 if known.iter().any(gone) && !live.iter().any(gone) {
                     // What is not forgotten now can be released by hand.
-                    drop(cluster.change(Change::Release(to.clone())));
+                    drop(cluster.change(manager::Verb::Release(to.clone()).into()));
                 }
             }
         })
@@ -632,21 +624,21 @@ impl Asked<'_> {
             }
             Verb::Resume => {
                 if r.status == Doing::Quiesced {
-                    self.change(Change::Resume(destination.clone())).await?;
+                    self.change(manager::Verb::Resume(destination.clone()))
+                        .await?;
                 }
                 let change = match (r.state, r.status) {
                     (MirrorState::Snapmirrored, Doing::Quiesced) => {
                         return self.done(ReplicationVerb::Resume, id).await;
                     }
-                    (MirrorState::Uninitialized, _) => Change::Initialize {
+                    (MirrorState::Uninitialized, _) => manager::Verb::Initialize {
                         destination,
                         source_snapshot: None,
                         throttle: None,
                     },
-                    (MirrorState::BrokenOff, _) => Change::Resync {
+                    (MirrorState::BrokenOff, _) => manager::Verb::Resync {
                         destination,
                         source: None,
-                        quick: false,
                     },
                     (MirrorState::Snapmirrored, _) => {
                         return Err(stopped_only("resumed"));
@@ -656,7 +648,7 @@ impl Asked<'_> {
                 ReplicationVerb::Resume
             }
             Verb::Sync => {
-                let change = Change::Update {
+                let change = manager::Verb::Update {
                     destination,
                     source_snapshot: None,
                     throttle: None,
@@ -679,8 +671,9 @@ impl Asked<'_> {
         let destination = r.destination.clone();
         if force && r.transfer.is_some() {
             // So that neither the schedule nor a further try begins another one.
-            self.change(Change::Quiesce(destination.clone())).await?;
-            let abort = Change::Abort {
+            self.change(manager::Verb::Quiesce(destination.clone()))
+                .await?;
+            let abort = manager::Verb::Abort {
                 destination: destination.clone(),
                 hard: false,
             };
@@ -694,13 +687,13 @@ impl Asked<'_> {
         }
         match r.state {
             MirrorState::Uninitialized if r.transfer.is_none() => {
-                self.change(Change::Quiesce(destination)).await
+                self.change(manager::Verb::Quiesce(destination)).await
             }
             MirrorState::BrokenOff if force => match r.status {
-                Doing::Quiesced => self.change(Change::Resume(destination)).await,
+                Doing::Quiesced => self.change(manager::Verb::Resume(destination)).await,
                 _ => Ok(()),
             },
-            _ => self.change(Change::Break(destination)).await,
+            _ => self.change(manager::Verb::Break(destination)).await,
         }
     }
 
@@ -733,23 +726,8 @@ impl Asked<'_> {
         if r.state != MirrorState::BrokenOff {
             return Err(stopped_only("reversed"));
         }
-        let resync = Change::Resync {
-            destination: r.source.clone(),
-            source: Some(r.destination.clone()),
-            quick: false,
-        };
-        self.change(resync).await?;
-        // The old direction goes, its name and schedule go over to the new one.
-        drop(self.change(Change::Delete(r.destination.clone())).await);
-        let modify = Change::Modify {
-            destination: r.source.clone(),
-            policy: None,
-            schedule: r.schedule.clone().map(Some),
-            throttle: None,
-            tries: None,
-            annotation: Some(seen.note.text()),
-        };
-        self.change(modify).await
+        self.change(manager::Verb::Reverse(r.destination.clone()))
+            .await
     }
 }
 

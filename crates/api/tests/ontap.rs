@@ -1,6 +1,6 @@
 //! ONTAP's interface over a cluster that only remembers: what its clients send, and what they are told.
 
-#![allow(clippy::unwrap_used)] // A test may panic.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test may panic.
 
 mod support;
 
@@ -15,12 +15,13 @@ use weir_api::{Gate, router};
 use weir_control::{Actor, Role};
 use weir_ontap::Cluster;
 use weir_ontap::cluster::Change;
-use weir_ontap::fake::Fake;
-use weir_replica::model::Path;
+use weir_ontap::script::Script;
+use weir_replica::manager::Verb;
+use weir_replica::model::{Path, Policy};
 
 struct Node {
     api: Api,
-    fake: Arc<Fake>,
+    script: Arc<Script>,
 }
 
 struct Answer {
@@ -30,14 +31,14 @@ struct Answer {
 }
 
 impl Node {
-    async fn over(fake: Fake) -> Node {
+    async fn over(script: Script) -> Node {
         let mut api = Api::new().await;
-        let fake = Arc::new(fake);
-        let cluster: Arc<dyn Cluster> = Arc::clone(&fake) as _;
+        let script = Arc::new(script);
+        let cluster: Arc<dyn Cluster> = Arc::clone(&script) as _;
         api.state = api
             .state
             .with_ontap(Arc::new(move |_: &Actor| Arc::clone(&cluster)));
-        Node { api, fake }
+        Node { api, script }
     }
 
     async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
@@ -102,8 +103,11 @@ impl Node {
         );
     }
 
-    fn last(&self) -> Change {
-        self.fake.state().changes.last().cloned().unwrap()
+    fn last(&self) -> Verb {
+        match self.script.state().changes.last() {
+            Some(Change::Relation(verb)) => verb.clone(),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -111,11 +115,17 @@ fn path(text: &str) -> Path {
     Path::parse(text).unwrap()
 }
 
+/// The users' own policy.
+fn own(n: &Node) -> Policy {
+    let all = n.script.policies();
+    all.into_iter().find(|p| !p.system).unwrap()
+}
+
 const R: &str = "snapmirror/relationships";
 
 #[tokio::test]
 async fn a_relationship_from_beginning_to_end() {
-    let n = Node::over(Fake::running(&["SVM:src", "SVM:dst"])).await;
+    let n = Node::over(Script::running(&["SVM:src", "SVM:dst"])).await;
     let body = json!({"source": {"path": "SVM:src"}, "destination.path": "SVM:dst",
                       "policy": {"name": "MirrorLatest"}, "throttle": 8192});
     let made = n.done("POST", R, body).await;
@@ -147,7 +157,7 @@ async fn a_relationship_from_beginning_to_end() {
         .await;
     assert_eq!(
         n.last(),
-        Change::Initialize {
+        Verb::Initialize {
             destination: path("SVM:dst"),
             source_snapshot: None,
             throttle: Some(None),
@@ -202,27 +212,20 @@ async fn a_relationship_from_beginning_to_end() {
         json!({"state": "snapmirrored", "throttle": "4096", "quick_resync": true}),
     )
     .await;
-    let changes = n.fake.state().changes.clone();
+    let changes = n.script.state().changes.clone();
     assert!(matches!(
         changes[changes.len() - 2],
-        Change::Modify {
+        Change::Relation(Verb::Modify {
             throttle: Some(Some(4096)),
             ..
-        }
+        })
     ));
-    assert!(matches!(
-        n.last(),
-        Change::Resync {
-            quick: true,
-            source: None,
-            ..
-        }
-    ));
+    assert!(matches!(n.last(), Verb::Resync { source: None, .. }));
     n.done("PATCH", &one, json!({"transfer_schedule": null}))
         .await;
     assert!(matches!(
         n.last(),
-        Change::Modify {
+        Verb::Modify {
             schedule: Some(None),
             ..
         }
@@ -241,7 +244,7 @@ async fn a_relationship_from_beginning_to_end() {
 
 #[tokio::test]
 async fn made_with_a_destination_and_turned_round() {
-    let n = Node::over(Fake::running(&["SVM:src"])).await;
+    let n = Node::over(Script::running(&["SVM:src"])).await;
     let body = json!({"source.path": "SVM:src", "destination.path": "SVM:new", "state": "snapmirrored",
                       "create_destination": {"enabled": true}});
     let made = n
@@ -253,7 +256,7 @@ async fn made_with_a_destination_and_turned_round() {
         .await;
     assert_eq!((made.status, &made.body["num_records"]), (201, &json!(1)));
     assert!(
-        n.fake
+        n.script
             .state()
             .volumes
             .iter()
@@ -271,26 +274,33 @@ async fn made_with_a_destination_and_turned_round() {
 
 #[tokio::test]
 async fn a_restore_is_announced_and_then_begun() {
-    let n = Node::over(Fake::running(&["SVM:copy", "SVM:back"])).await;
+    let n = Node::over(Script::running(&["SVM:copy", "SVM:back"])).await;
     // As Ansible sends it.
     let body =
         json!({"source.path": "SVM:copy", "destination.path": "SVM:back", "restore": "true"});
     n.done("POST", R, body).await;
-    assert_eq!(n.fake.state().changes, []);
+    assert_eq!(n.script.state().changes, []);
     let found = n.get(&format!("{R}?destination.path=SVM:back")).await;
     assert_eq!(found["records"][0]["restore"], true);
     let id = found["records"][0]["uuid"].as_str().unwrap();
-    let body = json!({"source_snapshot": "daily.1", "throttle": 64,
+    let body = json!({"source_snapshot": "snapmirror.1", "throttle": 64,
                       "files": [{"source_path": "/a"}, {"source_path": "/b", "destination_path": "/c"}]});
+    let refused = n.ask("POST", &format!("{R}/{id}/transfers"), body).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    let Verb::Restore { files, .. } = n.last() else {
+        panic!("{:?}", n.last());
+    };
+    assert_eq!(files, ["/a", "/b,@/c"]);
+    let body = json!({"source_snapshot": "snapmirror.1", "throttle": 64});
     let begun = n.done("POST", &format!("{R}/{id}/transfers"), body).await;
     assert_eq!(
         n.last(),
-        Change::Restore {
+        Verb::Restore {
             source: path("SVM:copy"),
             destination: path("SVM:back"),
-            source_snapshot: Some("daily.1".to_owned()),
+            source_snapshot: Some("snapmirror.1".to_owned()),
             throttle: Some(64),
-            files: vec!["/a".to_owned(), "/b,@/c".to_owned()],
+            files: Vec::new(),
         }
     );
     assert!(begun.location.contains("/transfers/"));
@@ -300,11 +310,9 @@ async fn a_restore_is_announced_and_then_begun() {
 
 #[tokio::test]
 async fn transfers_are_aborted() {
-    let n = Node::over(Fake::session()).await;
-    n.fake.set("SVM:vol_test_dst", |r| {
-        r.status = weir_replica::model::Status::Idle
-    });
-    let id = n.fake.state().relationships[0].uuid.clone();
+    let n = Node::over(Script::session()).await;
+    n.script.set("SVM:vol_test_dst", |r| r.quiesced = false);
+    let id = n.script.relationships()[0].uuid.clone();
     let begun = n
         .done("POST", &format!("{R}/{id}/transfers"), json!({}))
         .await;
@@ -328,7 +336,7 @@ async fn transfers_are_aborted() {
     n.refused("PATCH", &t, json!({"state": "success"}), 400, "262197")
         .await;
     n.done("PATCH", &t, json!({"state": "hard_aborted"})).await;
-    assert!(matches!(n.last(), Change::Abort { hard: true, .. }));
+    assert!(matches!(n.last(), Verb::Abort { hard: true, .. }));
     assert_eq!(n.get(&t).await["state"], "aborted");
     n.refused(
         "PATCH",
@@ -342,7 +350,7 @@ async fn transfers_are_aborted() {
 
 #[tokio::test]
 async fn policies_as_ansible_makes_them() {
-    let n = Node::over(Fake::empty()).await;
+    let n = Node::over(Script::empty()).await;
     let p = "snapmirror/policies";
     let body = json!({"name": "P", "svm": {"name": "S"}, "type": "async", "comment": "c",
                       "retention": [{"label": "daily", "count": "7"}]});
@@ -370,7 +378,7 @@ async fn policies_as_ansible_makes_them() {
         ),
         (&json!("d"), 1, &json!("weekly"))
     );
-    assert_eq!(n.fake.state().policies[0].rules[0].label, "sm_created");
+    assert_eq!(own(&n).rules[0].label, "sm_created");
     n.done(
         "POST",
         p,
@@ -386,7 +394,7 @@ async fn policies_as_ansible_makes_them() {
         .iter()
         .map(|r| r["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["MirrorAllSnapshots", "A"]);
+    assert_eq!(names, ["A", "MirrorAllSnapshots"]);
     n.refused("POST", p, json!({"name": "P"}), 409, "1").await;
     n.refused(
         "POST",
@@ -398,7 +406,7 @@ async fn policies_as_ansible_makes_them() {
     .await;
     let zero = json!({"name": "Z", "retention": [{"label": "x", "count": 0}]});
     n.refused("POST", p, zero, 400, "262197").await;
-    let system = got["records"][0]["uuid"].as_str().unwrap();
+    let system = got["records"][1]["uuid"].as_str().unwrap();
     n.refused(
         "DELETE",
         &format!("{p}/{system}"),
@@ -413,7 +421,7 @@ async fn policies_as_ansible_makes_them() {
 
 #[tokio::test]
 async fn volumes_and_snapshots() {
-    let n = Node::over(Fake::running(&["SVM:v"])).await;
+    let n = Node::over(Script::running(&["SVM:v"])).await;
     let found = n
         .get("storage/volumes?name=v&svm.name=SVM&fields=name,size,type")
         .await;
@@ -455,7 +463,7 @@ async fn volumes_and_snapshots() {
 
 #[tokio::test]
 async fn the_node_itself() {
-    let n = Node::over(Fake::running(&["SVM:v"])).await;
+    let n = Node::over(Script::running(&["SVM:v"])).await;
     let c = n.get("cluster?fields=version").await;
     assert_eq!(
         (
@@ -497,7 +505,7 @@ async fn the_node_itself() {
 
 #[tokio::test]
 async fn what_is_wrong_changes_nothing() {
-    let n = Node::over(Fake::session()).await;
+    let n = Node::over(Script::session()).await;
     let ends = |more: Value| {
         let mut body = json!({"source.path": "SVM:vol_test", "destination.path": "SVM:x"});
         for (name, value) in more.as_object().unwrap() {
@@ -604,7 +612,7 @@ async fn what_is_wrong_changes_nothing() {
     ] {
         n.refused(method, path, body, status, code).await;
     }
-    assert_eq!(n.fake.state().changes, []);
+    assert_eq!(n.script.state().changes, []);
     let duplicate = json!({"source.path": "SVM:vol_test", "destination.path": "SVM:vol_test_dst"});
     n.refused("POST", R, duplicate, 409, "6619637").await;
     let request = Request::builder()
@@ -620,7 +628,7 @@ async fn what_is_wrong_changes_nothing() {
 
 #[tokio::test]
 async fn commands_as_resources_and_as_lines() {
-    let n = Node::over(Fake::session()).await;
+    let n = Node::over(Script::session()).await;
     let shown = n
         .get("private/cli/snapmirror?fields=throttle,healthy&source-path=SVM:vol_test")
         .await;
@@ -638,7 +646,7 @@ async fn commands_as_resources_and_as_lines() {
     );
     assert_eq!(
         n.last(),
-        Change::GlobalThrottle {
+        Verb::GlobalThrottle {
             incoming: true,
             max: Some(4096)
         }
@@ -702,7 +710,7 @@ async fn commands_as_resources_and_as_lines() {
 
 #[tokio::test]
 async fn through_the_pools() {
-    let n = Node::over(Fake::session()).await;
+    let n = Node::over(Script::session()).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "2048", "network": "default"});
     n.api
         .done(
@@ -748,7 +756,7 @@ async fn through_the_pools() {
 
 #[tokio::test]
 async fn passwords_are_tokens() {
-    let n = Node::over(Fake::session()).await;
+    let n = Node::over(Script::session()).await;
     let local = Actor::local();
     let (_, secret) = n
         .api

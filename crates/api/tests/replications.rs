@@ -1,4 +1,4 @@
-//! `volumes/*/replications` over a cluster that only remembers.
+//! `volumes/*/replications` over the product's rules, with scripted transfers.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -10,23 +10,23 @@ use serde_json::json;
 use support::{Api, PLACE};
 use weir_control::Actor;
 use weir_ontap::Cluster;
-use weir_ontap::fake::Fake;
+use weir_ontap::script::Script;
 use weir_replica::model::Path;
 
 struct Node {
     api: Api,
-    fake: Arc<Fake>,
+    script: Arc<Script>,
 }
 
 impl Node {
-    async fn over(fake: Fake) -> Node {
+    async fn over(script: Script) -> Node {
         let mut api = Api::new().await;
-        let fake = Arc::new(fake);
-        let cluster: Arc<dyn Cluster> = Arc::clone(&fake) as _;
+        let script = Arc::new(script);
+        let cluster: Arc<dyn Cluster> = Arc::clone(&script) as _;
         api.state = api
             .state
             .with_ontap(Arc::new(move |_: &Actor| Arc::clone(&cluster)));
-        Node { api, fake }
+        Node { api, script }
     }
 }
 
@@ -36,7 +36,7 @@ fn path(text: &str) -> Path {
 
 #[tokio::test]
 async fn replications_over_the_same_relationships() {
-    let n = Node::over(Fake::running(&["p1:v1"])).await;
+    let n = Node::over(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});
     n.api
         .done(
@@ -49,11 +49,11 @@ async fn replications_over_the_same_relationships() {
     n.api
         .done("POST", &format!("{PLACE}/volumes?volumeId=v1"), v)
         .await;
-    // The fake knows its own volumes only; the one that is to be made stands ready in it.
-    let mut copy = n.fake.state().volumes[0].clone();
+    // The script knows its own volumes only; the one that is to be made stands ready in it.
+    let mut copy = n.script.state().volumes[0].clone();
     (copy.path, copy.location) = (path("p1:v2"), "us-central1".to_owned());
-    n.fake.state().volumes[0].location = "us-central1".to_owned();
-    n.fake.state().volumes.push(copy);
+    n.script.state().volumes[0].location = "us-central1".to_owned();
+    n.script.state().volumes.push(copy);
     let all = format!("{PLACE}/volumes/v1/replications");
     let body = json!({
         "replicationSchedule": "HOURLY", "description": "d", "labels": {"a": "b"},
@@ -151,7 +151,7 @@ async fn replications_over_the_same_relationships() {
 
 /// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer stands still.
 async fn replicating() -> (Node, String) {
-    let n = Node::over(Fake::running(&["p1:v1"])).await;
+    let n = Node::over(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});
     let pools = format!("{PLACE}/storagePools?storagePoolId=a");
     n.api.done("POST", &pools, pool).await;
@@ -159,11 +159,11 @@ async fn replicating() -> (Node, String) {
     n.api
         .done("POST", &format!("{PLACE}/volumes?volumeId=v1"), v)
         .await;
-    let mut copy = n.fake.state().volumes[0].clone();
+    let mut copy = n.script.state().volumes[0].clone();
     (copy.path, copy.location) = (path("p1:v2"), "us-central1".to_owned());
-    n.fake.state().volumes[0].location = "us-central1".to_owned();
-    n.fake.state().volumes.push(copy);
-    n.fake.state().moves = false;
+    n.script.state().volumes[0].location = "us-central1".to_owned();
+    n.script.state().volumes.push(copy);
+    n.script.state().moves = false;
     let body = json!({
         "replicationSchedule": "HOURLY",
         "destinationVolumeParameters": {"storagePool": format!("{PLACE}/storagePools/a"), "volumeId": "v2"},
@@ -172,7 +172,7 @@ async fn replicating() -> (Node, String) {
     n.api
         .done("POST", &format!("{all}?replicationId=r1"), body)
         .await;
-    n.fake.step();
+    n.script.step();
     (n, format!("{all}/r1"))
 }
 
@@ -195,19 +195,19 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
     }
     // Resumed, it begins again.
     n.api.ok("POST", &format!("{one}:resume"), "{}").await;
-    n.fake.step();
+    n.script.step();
     assert_eq!(state().await, "BASELINE_TRANSFERRING");
-    n.fake.step();
+    n.script.step();
     assert_eq!(state().await, "MIRRORED");
     // While an update runs, while it rests, while it is resynchronised, and when it is stopped.
     n.api.ok("POST", &format!("{one}:sync"), "{}").await;
-    n.fake.step();
+    n.script.step();
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
     n.api.ok("POST", &format!("{one}:resume"), "{}").await;
-    n.fake.step();
+    n.script.step();
     assert_eq!(state().await, "TRANSFERRING");
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
@@ -217,7 +217,7 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
     for steps in [0, 1, 2] {
         let (n, one) = replicating().await;
         for _ in 0..steps {
-            n.fake.step();
+            n.script.step();
         }
         if steps == 2 {
             n.api.ok("POST", &format!("{one}:sync"), "{}").await;
@@ -228,6 +228,6 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
             404,
             "after {steps} steps"
         );
-        assert!(n.fake.state().relationships.is_empty());
+        assert!(n.script.relationships().is_empty());
     }
 }

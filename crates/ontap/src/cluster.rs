@@ -1,7 +1,8 @@
 //! What commands are asked of.
 
-pub use weir_replica::manager::Reason;
-use weir_replica::model::{Path, Policy, PolicyKind, Relationship};
+use weir_replica::manager::Verb;
+pub use weir_replica::manager::{Global, Reason};
+use weir_replica::model::{Path, Policy, Relationship};
 use weir_replica::schedule::Schedule;
 
 /// Why something was refused, in ONTAP's words where it has some.
@@ -71,126 +72,8 @@ pub struct Volume {
 /// What a command changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `snapmirror create`
-    Create {
-        /// From.
-        source: Path,
-        /// To.
-        destination: Path,
-        /// `None`: the default policy.
-        policy: Option<String>,
-        /// By name.
-        schedule: Option<String>,
-        /// KB/s; `None` is unlimited.
-        throttle: Option<u64>,
-        /// How often to try; `None` is 8.
-        tries: Option<u32>,
-        /// [`Relationship::annotation`].
-        annotation: String,
-    },
-    /// `snapmirror modify`: what is `None` stays.
-    Modify {
-        /// The relationship.
-        destination: Path,
-        /// Another policy.
-        policy: Option<String>,
-        /// Another schedule, or none.
-        schedule: Option<Option<String>>,
-        /// Another throttle, or unlimited.
-        throttle: Option<Option<u64>>,
-        /// How often to try.
-        tries: Option<u32>,
-        /// [`Relationship::annotation`].
-        annotation: Option<String>,
-    },
-    /// `snapmirror initialize`
-    Initialize {
-        /// The relationship.
-        destination: Path,
-        /// Instead of the newest.
-        source_snapshot: Option<String>,
-        /// For this transfer only, in place of the relationship's: KB/s, or unlimited.
-        throttle: Option<Option<u64>>,
-    },
-    /// `snapmirror update`
-    Update {
-        /// The relationship.
-        destination: Path,
-        /// Instead of the newest.
-        source_snapshot: Option<String>,
-        /// For this transfer only, in place of the relationship's: KB/s, or unlimited.
-        throttle: Option<Option<u64>>,
-    },
-    /// `snapmirror quiesce`
-    Quiesce(Path),
-    /// `snapmirror resume`
-    Resume(Path),
-    /// `snapmirror abort`
-    Abort {
-        /// The relationship.
-        destination: Path,
-        /// Discard the checkpoint.
-        hard: bool,
-    },
-    /// `snapmirror break`
-    Break(Path),
-    /// `snapmirror resync`
-    Resync {
-        /// The relationship.
-        destination: Path,
-        /// The other way round: this source, which is the destination of today.
-        source: Option<Path>,
-        /// Not look for data that is there already.
-        quick: bool,
-    },
-    /// `snapmirror restore`
-    Restore {
-        /// The copy.
-        source: Path,
-        /// Into this.
-        destination: Path,
-        /// Which snapshot; `None` is the newest.
-        source_snapshot: Option<String>,
-        /// KB/s, or unlimited; there is no relationship's to fall back on.
-        throttle: Option<u64>,
-        /// Only these paths from the volume's root (`/a/b`), or `/a/b,@/c` as another name; empty is the whole volume.
-        files: Vec<String>,
-    },
-    /// `snapmirror release`, at the source.
-    Release(Path),
-    /// `snapmirror delete`, at the destination.
-    Delete(Path),
-    /// `snapmirror policy create`
-    PolicyCreate {
-        /// Its name.
-        name: String,
-        /// What kind.
-        kind: PolicyKind,
-        /// Free text.
-        comment: String,
-        /// Compress on the wire.
-        compression: bool,
-    },
-    /// `snapmirror policy modify`: what is `None` stays.
-    PolicyModify {
-        /// Its name.
-        name: String,
-        /// Free text.
-        comment: Option<String>,
-        /// Compress on the wire.
-        compression: Option<bool>,
-    },
-    /// `snapmirror policy delete`
-    PolicyDelete(String),
-    /// `snapmirror policy add-rule`, `modify-rule`
-    PolicyRule {
-        /// The policy.
-        name: String,
-        /// Which snapshots.
-        label: String,
-        /// How many to keep; `None` removes the rule.
-        keep: Option<u32>,
-    },
+    /// Of relationships, their policies, schedules, peers and throttles.
+    Relation(Verb),
     /// `snapshot create`
     SnapshotCreate {
         /// The volume.
@@ -264,44 +147,12 @@ pub enum Change {
     },
     /// `volume clone split start`
     VolumeSplit(Path),
-    /// `job schedule cron create`, `job schedule interval create`
-    ScheduleCreate {
-        /// Its name.
-        name: String,
-        /// When.
-        schedule: Schedule,
-    },
-    /// `job schedule delete`
-    ScheduleDelete(String),
-    /// `cluster peer create`, `weir peers create`
-    PeerCreate {
-        /// What to call it: the cluster in `cluster://svm/volume`.
-        name: String,
-        /// `host:port` of its transfer listener; `None` where only it connects to us.
-        address: Option<String>,
-        /// SHA-256 of its certificate, hexadecimal.
-        fingerprint: String,
-    },
-    /// `cluster peer delete`
-    PeerDelete(String),
-    /// `options`: the global throttles. `None` as set to `unlimited`.
-    GlobalThrottle {
-        /// Incoming, else outgoing.
-        incoming: bool,
-        /// KB/s.
-        max: Option<u64>,
-    },
 }
 
-/// A global throttle, as shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttle {
-    /// Never set.
-    Unset,
-    /// Set to no limit.
-    Unlimited,
-    /// KB/s.
-    Max(u64),
+impl From<Verb> for Change {
+    fn from(verb: Verb) -> Change {
+        Change::Relation(verb)
+    }
 }
 
 /// A schedule.
@@ -356,7 +207,7 @@ pub trait Cluster: Send + Sync {
     /// Snapshots of all volumes, or of one; oldest first within each.
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
     /// The global throttle.
-    fn global_throttle(&self, incoming: bool) -> Throttle;
+    fn global_throttle(&self, incoming: bool) -> Global;
     /// Nodes that were paired with this one, by name.
     fn peers(&self) -> Vec<Peer>;
     /// SHA-256 of this node's own certificate, hexadecimal: what a peer is told.

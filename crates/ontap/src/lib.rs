@@ -14,12 +14,11 @@
 
 pub mod cluster;
 pub mod commands;
-#[cfg(feature = "fake")]
-pub mod fake;
 pub mod grammar;
 pub mod help;
 pub mod query;
-mod subject;
+#[cfg(feature = "script")]
+pub mod script;
 pub mod table;
 pub mod value;
 pub mod words;

@@ -1,22 +1,22 @@
 //! A session at an FSx for ONTAP prompt, command by command, with the replies as they were printed there (a published
-//! walk through SnapMirror's throttles, May 2023), against a cluster that only remembers.
+//! walk through SnapMirror's throttles, May 2023), over the product's rules, with scripted transfers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use weir_ontap::cluster::Change;
 use weir_ontap::execute;
-use weir_ontap::fake::Fake;
-use weir_replica::model::{LastTransfer, Path, Status, Transfer, TransferKind};
+use weir_ontap::script::Script;
+use weir_replica::manager::Verb;
+use weir_replica::model::{LastTransfer, Path, TransferKind};
 
 fn path(text: &str) -> Path {
     Path::parse(text).unwrap()
 }
 
-fn two() -> Fake {
-    Fake::session()
+fn two() -> Script {
+    Script::session()
 }
 
-fn says(fake: &Fake, line: &str, reply: &str) {
-    let text = match execute(line, fake) {
+fn says(script: &Script, line: &str, reply: &str) {
+    let text = match execute(line, script) {
         Ok(text) | Err(text) => text,
     };
     assert_eq!(text, reply, "\n::> {line}\n{text}");
@@ -24,9 +24,9 @@ fn says(fake: &Fake, line: &str, reply: &str) {
 
 #[test]
 fn the_session() {
-    let fake = two();
+    let script = two();
     says(
-        &fake,
+        &script,
         "snapmirror show",
         "                                                                       Progress
 Source            Destination Mirror  Relationship   Total             Last
@@ -43,7 +43,7 @@ SVM:vol_test
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirror show -fields throttle",
         "source-path  destination-path throttle
 ------------ ---------------- ---------
@@ -54,7 +54,7 @@ SVM:vol_test SVM:vol_test_1_dst
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirror show -fields status, schedule",
         "source-path  destination-path schedule status
 ------------ ---------------- -------- --------
@@ -65,14 +65,14 @@ SVM:vol_test SVM:vol_test_1_dst
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_dst -schedule weekly",
         "  (snapmirror modify)
 Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_dst\".
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirro modify -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -schedule weeklyy",
         "  (snapmirror modify)
 Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_1_dst\".
@@ -80,13 +80,13 @@ Operation succeeded: snapmirror modify for the relationship with destination \"S
     );
     for destination in ["SVM:vol_test_dst", "SVM:vol_test_1_dst"] {
         says(
-            &fake,
+            &script,
             &format!("snapmirror resume -source-path SVM:vol_test -destination-path {destination}"),
             &format!("Operation succeeded: snapmirror resume for destination \"{destination}\".\n"),
         );
     }
     says(
-        &fake,
+        &script,
         "snapmirror show -fields status, schedule",
         "source-path  destination-path schedule status
 ------------ ---------------- -------- ------
@@ -97,7 +97,7 @@ SVM:vol_test SVM:vol_test_1_dst
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirror update -source-path SVM:vol_test -destination-path SVM:vol_test_dst",
         "Operation is queued: snapmirror update of destination \"SVM:vol_test_dst\".\n",
     );
@@ -117,12 +117,12 @@ SVM:vol_test SVM:vol_test_1_dst
             error: None,
         })
     };
-    fake.set("SVM:vol_test_dst", |r| {
+    script.set("SVM:vol_test_dst", |r| {
         r.last = transferred(550_292_684, 41, 0);
-        (r.status, r.transfer) = (Status::Idle, None);
+        r.pending = None;
     });
     says(
-        &fake,
+        &script,
         "snapmirror show -source-path SVM:vol_test -fields last-transfer-size, last-transfer-duration",
         "source-path  destination-path last-transfer-size last-transfer-duration
 ------------ ---------------- ------------------ ----------------------
@@ -133,12 +133,12 @@ SVM:vol_test SVM:vol_test_1_dst
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirror modify -source-path SVM:vol_test -destination-path SVM:vol_test_dst -throttle 8192",
         "Operation succeeded: snapmirror modify for the relationship with destination \"SVM:vol_test_dst\".\n",
     );
     says(
-        &fake,
+        &script,
         "snapmirror show -source-path SVM:vol_test -destination-path SVM:vol_test_dst -fields throttle",
         "source-path  destination-path throttle
 ------------ ---------------- --------
@@ -146,22 +146,22 @@ SVM:vol_test SVM:vol_test_dst 8192
 ",
     );
     says(
-        &fake,
+        &script,
         "snapshot create -vserver SVM -volume vol_test -snapshot daily.2023-0504_0957 -snapmirror-label daily",
         "",
     );
-    assert_eq!(fake.state().snapshots[0].label.as_deref(), Some("daily"));
+    assert_eq!(script.state().snapshots[0].label.as_deref(), Some("daily"));
     says(
-        &fake,
+        &script,
         "snapmirror update -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst",
         "Operation is queued: snapmirror update of destination \"SVM:vol_test_1_dst\".\n",
     );
-    fake.set("SVM:vol_test_1_dst", |r| {
+    script.set("SVM:vol_test_1_dst", |r| {
         r.last = transferred(550_397_542, 27, 0);
-        (r.status, r.transfer) = (Status::Idle, None);
+        r.pending = None;
     });
     says(
-        &fake,
+        &script,
         "snapmirror show -source-path SVM:vol_test -destination-path SVM:vol_test_1_dst -fields last-transfer-size, last-transfer-duration",
         "source-path  destination-path   last-transfer-size last-transfer-duration
 ------------ ------------------ ------------------ ----------------------
@@ -169,17 +169,17 @@ SVM:vol_test SVM:vol_test_1_dst 524.9MB            0:0:27
 ",
     );
     says(
-        &fake,
+        &script,
         "options -option-name replication.throttle.enable on",
         "\nError: There are no entries matching your query.\n",
     );
     says(
-        &fake,
+        &script,
         "options -option-name replication.throttle.incoming.max_kbs 4096",
         "1 entry was modified.\n",
     );
     says(
-        &fake,
+        &script,
         "options",
         "
 FsxId05f72eb8f8d03c709
@@ -190,34 +190,14 @@ FsxId05f72eb8f8d03c709
 2 entries were displayed.
 ",
     );
-    let running = |bytes| {
-        Some(Transfer {
-            uuid: String::new(),
-            snapshot: None,
-            started: 1_683_196_000,
-            wire_bytes: bytes,
-            checkpoint: 0,
-            kind: TransferKind::Update,
-            bytes,
-            updated: 1_683_196_890,
-            rate: 2_000_000,
-            bound_by: Some("incoming".to_owned()),
-            total: None,
-            throttle: None,
-        })
-    };
     for (destination, bytes) in [
         ("SVM:vol_test_dst", 10_412_360),
         ("SVM:vol_test_1_dst", 64_109_937),
     ] {
-        fake.set(destination, |r| {
-            r.status = Status::Transferring;
-            r.healthy = true;
-            r.transfer = running(bytes);
-        });
+        script.moving(destination, bytes, 1_683_196_890);
     }
     says(
-        &fake,
+        &script,
         "snapmirror show",
         "                                                                       Progress
 Source            Destination Mirror  Relationship   Total             Last
@@ -233,14 +213,14 @@ SVM:vol_test
 2 entries were displayed.
 ",
     );
-    fake.set("SVM:vol_test_dst", |r| {
+    script.set("SVM:vol_test_dst", |r| {
         r.last = transferred(550_397_542, 281, 1_683_197_153)
     });
-    fake.set("SVM:vol_test_1_dst", |r| {
+    script.set("SVM:vol_test_1_dst", |r| {
         r.last = transferred(550_397_542, 255, 1_683_197_128)
     });
     says(
-        &fake,
+        &script,
         "snapmirror show -source-path SVM:vol_test -fields last-transfer-size, last-transfer-duration, last-transfer-end-timestamp",
         "source-path  destination-path last-transfer-size last-transfer-duration last-transfer-end-timestamp
 ------------ ---------------- ------------------ ---------------------- ---------------------------
@@ -251,12 +231,12 @@ SVM:vol_test SVM:vol_test_1_dst
 ",
     );
     says(
-        &fake,
+        &script,
         "options -option-name replication.throttle.incoming.max_kbs unlimited",
         "1 entry was modified.\n",
     );
     says(
-        &fake,
+        &script,
         "options",
         "
 FsxId05f72eb8f8d03c709
@@ -271,7 +251,7 @@ FsxId05f72eb8f8d03c709
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let fake = two();
+    let script = two();
     for (line, reply) in [
         (
             "snapmirror modify -destination-path SVM:vol_test_dst -throttle 3",
@@ -346,21 +326,21 @@ fn what_is_refused_changes_nothing() {
             "\nError: \"3\" is an invalid value for field \"-option-value <throttleType>\"\n",
         ),
     ] {
-        says(&fake, line, reply);
+        says(&script, line, reply);
     }
-    assert_eq!(fake.state().changes, []);
+    assert_eq!(script.state().changes, []);
 }
 
 #[test]
 fn abbreviations_queries_and_instances() {
-    let fake = two();
+    let script = two();
     says(
-        &fake,
+        &script,
         "snapm sh -destination-path *_1_* -fields pol",
         "  (snapmirror show)\n\nError: \"pol\" is ambiguous: it may be policy-type, policy\n",
     );
     says(
-        &fake,
+        &script,
         "snapm sh -destination-path *_1_* -fields policy",
         "  (snapmirror show)
 source-path  destination-path   policy
@@ -369,29 +349,33 @@ SVM:vol_test SVM:vol_test_1_dst XDPDefault
 ",
     );
     says(
-        &fake,
+        &script,
         "snapmirror show -throttle >4096",
         "\nError: There are no entries matching your query.\n",
     );
-    let instance = execute("snapmirror show -destination-path SVM:vol_test_dst", &fake).unwrap();
+    let instance = execute(
+        "snapmirror show -destination-path SVM:vol_test_dst",
+        &script,
+    )
+    .unwrap();
     assert!(
         instance.contains("                     Mirror State: Snapmirrored\n")
             || instance.contains("Mirror State: Snapmirrored\n"),
         "{instance}"
     );
     assert!(instance.contains("Throttle (KB/sec): unlimited\n"));
-    assert_eq!(execute("  ", &fake).unwrap(), "");
+    assert_eq!(execute("  ", &script).unwrap(), "");
     // All at once, by a query.
-    let reply = execute("snapmirror quiesce -destination-path *", &fake).unwrap();
+    let reply = execute("snapmirror quiesce -destination-path *", &script).unwrap();
     assert_eq!(reply.lines().count(), 2);
     assert_eq!(
-        fake.state().changes,
+        script.state().changes,
         [
-            Change::Quiesce(path("SVM:vol_test_dst")),
-            Change::Quiesce(path("SVM:vol_test_1_dst"))
+            Verb::Quiesce(path("SVM:vol_test_dst")).into(),
+            Verb::Quiesce(path("SVM:vol_test_1_dst")).into()
         ]
     );
-    let empty = Fake::empty();
+    let empty = Script::empty();
     says(
         &empty,
         "snapmirror show",

@@ -1,9 +1,9 @@
 //! `cluster`: who this is, jobs, schedules, peers.
 
 use serde_json::{Value, json};
-use weir_ontap::Change;
 use weir_ontap::cluster::{NamedSchedule, Peer};
 use weir_ontap::commands::node::fingerprint;
+use weir_replica::manager::Verb;
 use weir_replica::schedule::{Numbers, Schedule};
 
 use super::body::Fields;
@@ -228,11 +228,11 @@ pub fn create_schedule(a: &Asked<'_>) -> Answered<Reply> {
         },
         _ => return Err(Refusal::required("cron.minutes")),
     };
-    let change = Change::ScheduleCreate {
+    let change = Verb::ScheduleCreate {
         name: name.clone(),
         schedule,
     };
-    a.cluster.change(change).map_err(Refusal::of)?;
+    a.cluster.change(change.into()).map_err(Refusal::of)?;
     let made = a.cluster.schedules().into_iter().find(|s| s.name == name);
     a.done(made.map(|s| {
         let id = uuid("schedule", &s.name);
@@ -246,8 +246,8 @@ pub fn delete_schedule(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let all = a.cluster.schedules();
     let found = all.into_iter().find(|s| uuid("schedule", &s.name) == id);
     let name = found.ok_or_else(Refusal::no_entry)?.name;
-    let change = Change::ScheduleDelete(name);
-    a.cluster.change(change).map_err(Refusal::of)?;
+    let change = Verb::ScheduleDelete(name);
+    a.cluster.change(change.into()).map_err(Refusal::of)?;
     a.done(None)
 }
 
@@ -329,12 +329,12 @@ pub fn create_peer(a: &Asked<'_>) -> Answered<Reply> {
     let print = print
         .ok_or_else(|| Refusal::value("fingerprint", &text, "SHA-256, 64 hexadecimal digits"))?;
     fields.done()?;
-    let change = Change::PeerCreate {
+    let change = Verb::PeerCreate {
         name: name.clone(),
         address,
         fingerprint: print,
     };
-    a.cluster.change(change).map_err(Refusal::of)?;
+    a.cluster.change(change.into()).map_err(Refusal::of)?;
     let made = a.cluster.peers().into_iter().find(|p| p.name == name);
     a.done(made.map(|p| (peer_link(&p.name), peer(&p))))
 }
@@ -346,8 +346,8 @@ pub fn delete_peer(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let found = all
         .into_iter()
         .find(|p| uuid("peer", &p.name) == id || p.name == id);
-    let change = Change::PeerDelete(found.ok_or_else(Refusal::no_entry)?.name);
-    a.cluster.change(change).map_err(Refusal::of)?;
+    let change = Verb::PeerDelete(found.ok_or_else(Refusal::no_entry)?.name);
+    a.cluster.change(change.into()).map_err(Refusal::of)?;
     a.done(None)
 }
 

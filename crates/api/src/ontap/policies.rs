@@ -4,8 +4,8 @@
 //! with all snapshots (async-mirror), snapshots by their labels without (vault) or with the newest state (mirror-vault).
 
 use serde_json::{Map, Value, json};
-use weir_ontap::Change;
 use weir_ontap::commands::policy::{KEEP, create as make};
+use weir_replica::manager::Verb;
 use weir_replica::model::{Policy, PolicyKind};
 use weir_replica::retention::{ALL, SM_CREATED};
 
@@ -185,12 +185,12 @@ fn retention(fields: &mut Fields) -> Answered<Option<Vec<(String, u32)>>> {
     Ok(Some(out))
 }
 
-fn change_or(a: &Asked<'_>, change: Change) -> Answered<()> {
-    a.cluster.change(change).map_err(Refusal::of)
+fn change_or(a: &Asked<'_>, change: Verb) -> Answered<()> {
+    a.cluster.change(change.into()).map_err(Refusal::of)
 }
 
-fn rule(name: &str, label: &str, keep: Option<u32>) -> Change {
-    Change::PolicyRule {
+fn rule(name: &str, label: &str, keep: Option<u32>) -> Verb {
+    Verb::PolicyRule {
         name: name.to_owned(),
         label: label.to_owned(),
         keep,
@@ -275,7 +275,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     refuse_others(&mut fields)?;
     fields.done()?;
     if comment.is_some() || compression.is_some() {
-        let change = Change::PolicyModify {
+        let change = Verb::PolicyModify {
             name: p.name.clone(),
             comment,
             compression,
@@ -300,6 +300,6 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
-    change_or(a, Change::PolicyDelete(p.name))?;
+    change_or(a, Verb::PolicyDelete(p.name))?;
     a.done(None)
 }

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 use weir_ontap::{Change, Failure, Reason};
+use weir_replica::manager::Verb;
 use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
@@ -300,8 +301,8 @@ fn schedule(a: &Asked<'_>, fields: &mut Fields) -> Answered<Option<Option<String
     }
 }
 
-fn change_or(a: &Asked<'_>, change: Change, verb: &str) -> Answered<()> {
-    let done = a.cluster.change(change);
+fn change_or(a: &Asked<'_>, change: impl Into<Change>, verb: &str) -> Answered<()> {
+    let done = a.cluster.change(change.into());
     done.map_err(|failure| Refusal::of_relationship(failure, verb))
 }
 
@@ -338,7 +339,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     if make {
         make_destination(a, &source, &destination, size)?;
     }
-    let change = Change::Create {
+    let change = Verb::Create {
         source,
         destination: destination.clone(),
         policy,
@@ -346,6 +347,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         throttle: throttle.flatten(),
         tries: None,
         annotation: String::new(),
+        initialize: wish.is_some(),
     };
     if let Err(refusal) = change_or(a, change, "create") {
         if make {
@@ -353,14 +355,6 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
             drop(a.cluster.change(Change::VolumeDelete(destination)));
         }
         return Err(refusal);
-    }
-    if wish.is_some() {
-        let change = Change::Initialize {
-            destination: destination.clone(),
-            source_snapshot: None,
-            throttle: None,
-        };
-        change_or(a, change, "initialize")?;
     }
     let made = a.cluster.relationships();
     let made = made.into_iter().find(|r| r.destination == destination);
@@ -433,7 +427,8 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let policy = policies::named(a, &mut fields)?;
     let schedule = schedule(a, &mut fields)?;
     let throttle = fields.throttle("throttle")?;
-    let quick = fields.flag("quick_resync")?.unwrap_or(false);
+    // What is there already is always looked for.
+    fields.flag("quick_resync")?;
     let wish = fields.text("state")?;
     fields.done()?;
     match wish.as_deref() {
@@ -447,7 +442,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         }
     }
     if policy.is_some() || schedule.is_some() || throttle.is_some() {
-        let change = Change::Modify {
+        let change = Verb::Modify {
             destination: r.destination.clone(),
             policy: policy.clone(),
             schedule,
@@ -465,7 +460,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
                 destination.unwrap_or_else(|| r.destination.clone()),
             );
             if source == r.destination && destination == r.source {
-                return reverse(a, &r, quick);
+                return reverse(a, &r);
             }
             if source != r.source || destination != r.destination {
                 let why = "the ends can be swapped, not moved";
@@ -476,22 +471,19 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let destination = r.destination.clone();
     let (change, verb) = match (wish.as_deref(), r.state, r.status) {
         (Some("paused"), _, Status::Quiesced | Status::Quiescing) => return a.done(None),
-        (Some("paused"), ..) => (Change::Quiesce(destination), "quiesce"),
+        (Some("paused"), ..) => (Verb::Quiesce(destination), "quiesce"),
         (Some("broken_off"), MirrorState::BrokenOff, _) => return a.done(None),
-        (Some("broken_off"), ..) => (Change::Break(destination), "break"),
+        (Some("broken_off"), ..) => (Verb::Break(destination), "break"),
         (Some(_), MirrorState::BrokenOff, _) => {
-            let change = Change::Resync {
+            let change = Verb::Resync {
                 destination,
                 source: None,
-                quick,
             };
             (change, "resync")
         }
-        (Some(_), _, Status::Quiesced | Status::Quiescing) => {
-            (Change::Resume(destination), "resume")
-        }
+        (Some(_), _, Status::Quiesced | Status::Quiescing) => (Verb::Resume(destination), "resume"),
         (Some(_), MirrorState::Uninitialized, _) if r.transfer.is_none() => {
-            let change = Change::Initialize {
+            let change = Verb::Initialize {
                 destination,
                 source_snapshot: None,
                 throttle: None,
@@ -506,18 +498,11 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
 
 /// The other way round: the destination is broken off if it is not yet, the old source becomes a copy of it, and the
 /// relationship of before is gone.
-fn reverse(a: &Asked<'_>, r: &Relationship, quick: bool) -> Answered<Reply> {
+fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
     if r.state != MirrorState::BrokenOff {
-        change_or(a, Change::Break(r.destination.clone()), "break")?;
+        change_or(a, Verb::Break(r.destination.clone()), "break")?;
     }
-    let change = Change::Resync {
-        destination: r.source.clone(),
-        source: Some(r.destination.clone()),
-        quick,
-    };
-    change_or(a, change, "resync")?;
-    // The new one is under way whatever becomes of the old one, which shows in lists if it is still there.
-    drop(a.cluster.change(Change::Delete(r.destination.clone())));
+    change_or(a, Verb::Reverse(r.destination.clone()), "resync")?;
     a.done(None)
 }
 
@@ -542,14 +527,14 @@ pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         let all = a.cluster.destinations();
         let r = all.into_iter().find(|r| r.uuid == id);
         let r = r.ok_or_else(Refusal::no_entry)?;
-        change_or(a, Change::Release(r.destination), "release")?;
+        change_or(a, Verb::Release(r.destination), "release")?;
         return a.done(None);
     }
     let r = find(a, id)?;
-    change_or(a, Change::Delete(r.destination.clone()), "delete")?;
+    change_or(a, Verb::Delete(r.destination.clone()), "delete")?;
     let here = |d: &Relationship| d.destination == r.destination;
     if !a.flag("destination_only")? && a.cluster.destinations().iter().any(here) {
-        change_or(a, Change::Release(r.destination.clone()), "release")?;
+        change_or(a, Verb::Release(r.destination.clone()), "release")?;
     }
     a.done(None)
 }

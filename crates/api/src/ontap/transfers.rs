@@ -1,7 +1,8 @@
 //! `snapmirror/relationships/{uuid}/transfers`: the running one, and the last.
 
 use serde_json::{Value, json};
-use weir_ontap::{Change, Failure};
+use weir_ontap::Failure;
+use weir_replica::manager::Verb;
 use weir_replica::model::{MirrorState, Relationship};
 
 use super::body::Fields;
@@ -154,7 +155,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let waiting = a.surface.restores().into_iter().find(|r| r.uuid == id);
     let (change, verb, destination) = match waiting {
         Some(r) => {
-            let change = Change::Restore {
+            let change = Verb::Restore {
                 source: r.source,
                 destination: r.destination.clone(),
                 source_snapshot,
@@ -172,7 +173,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
             let destination = r.destination.clone();
             match r.state {
                 MirrorState::Uninitialized => {
-                    let change = Change::Initialize {
+                    let change = Verb::Initialize {
                         destination: r.destination,
                         source_snapshot,
                         throttle,
@@ -180,7 +181,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
                     (change, "initialize", destination)
                 }
                 _ => {
-                    let change = Change::Update {
+                    let change = Verb::Update {
                         destination: r.destination,
                         source_snapshot,
                         throttle,
@@ -191,7 +192,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
         }
     };
     let refuse = |failure: Failure| Refusal::of_relationship(failure, verb);
-    a.cluster.change(change).map_err(refuse)?;
+    a.cluster.change(change.into()).map_err(refuse)?;
     a.surface
         .with(|held| held.restores.retain(|r| r.uuid != id));
     let all = a.cluster.relationships();
@@ -225,11 +226,11 @@ pub fn change(a: &Asked<'_>, id: &str, transfer: &str) -> Answered<Reply> {
     if r.transfer.as_ref().is_none_or(|t| t.uuid != transfer) {
         return Err(Refusal::no_entry());
     }
-    let change = Change::Abort {
+    let change = Verb::Abort {
         destination: r.destination,
         hard,
     };
-    let done = a.cluster.change(change);
+    let done = a.cluster.change(change.into());
     done.map_err(|failure| Refusal::of_relationship(failure, "update"))?;
     a.done(None)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sim::identity;
 use crate::{NewSnapshot, Role, SnapshotOf, State};
-use weir_replica::manager::{Done, Facts, Side, Step, Verb, Wanted};
+use weir_replica::manager::{Done, Facts, Side, Step, Verb};
 use weir_replica::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
 use weir_replica::retention::Held;
 
@@ -39,13 +39,13 @@ fn replicate(verb: Verb) -> Mutation {
 fn create(from: &str, to: &str, unique: u128) -> Mutation {
     let verb = Verb::Create {
         source: path(from),
-        shown: path(from),
         destination: path(to),
         policy: Some("mine".to_owned()),
         schedule: Some("often".to_owned()),
         throttle: Some(8192),
         tries: None,
         annotation: String::new(),
+        initialize: false,
     };
     let facts = facts(unique);
     Mutation::Replicate { verb, facts }
@@ -107,7 +107,11 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
     }
     bench.done(create("src", "dst", 7)).await;
     bench
-        .done(replicate(Verb::Initialize(Wanted::plain(path("dst")))))
+        .done(replicate(Verb::Initialize {
+            destination: path("dst"),
+            source_snapshot: None,
+            throttle: None,
+        }))
         .await;
     let view = bench.control.view();
     let entry = view.relations.entry(&path("dst")).unwrap().clone();

@@ -4,9 +4,10 @@ use weir_replica::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
-use crate::cluster::{Change, Cluster, Failure, NamedSchedule, Peer};
+use crate::cluster::{Cluster, Failure, NamedSchedule, Peer};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
+use weir_replica::manager::Verb;
 
 /// `job schedule show`
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
@@ -59,7 +60,7 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
         Numbers::parse(&text, low, high).ok_or_else(|| invalid(&text, name, "cron_value"))
     };
     argument(parsed, "minute")?;
-    let change = Change::ScheduleCreate {
+    let change = Verb::ScheduleCreate {
         name: argument(parsed, "name")?.to_owned(),
         schedule: Schedule::At {
             minutes: numbers("minute", 0, 59, &[], 0)?,
@@ -69,7 +70,7 @@ pub fn cron(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
             weekdays: numbers("dayofweek", 0, 6, &WEEKDAYS, 0)?,
         },
     };
-    cluster.change(change).map_err(failed)?;
+    cluster.change(change.into()).map_err(failed)?;
     Ok(String::new().into())
 }
 
@@ -93,11 +94,11 @@ pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
     if seconds == 0 {
         return Err(invalid("0", "seconds", "integer"));
     }
-    let change = Change::ScheduleCreate {
+    let change = Verb::ScheduleCreate {
         name: argument(parsed, "name")?.to_owned(),
         schedule: Schedule::Every(seconds),
     };
-    cluster.change(change).map_err(failed)?;
+    cluster.change(change.into()).map_err(failed)?;
     Ok(String::new().into())
 }
 
@@ -107,8 +108,8 @@ pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     if !cluster.schedules().iter().any(|s| s.name == name) {
         return Err(none());
     }
-    let change = Change::ScheduleDelete(name.to_owned());
-    cluster.change(change).map_err(failed)?;
+    let change = Verb::ScheduleDelete(name.to_owned());
+    cluster.change(change.into()).map_err(failed)?;
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
@@ -169,13 +170,13 @@ fn availability(peer: &Peer) -> &'static str {
 /// `cluster peer create`
 pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let fingerprint = argument(parsed, "fingerprint")?;
-    let change = Change::PeerCreate {
+    let change = Verb::PeerCreate {
         name: argument(parsed, "cluster")?.to_owned(),
         address: parsed.get("peer-addrs").map(str::to_owned),
         fingerprint: self::fingerprint(fingerprint)
             .ok_or_else(|| invalid(fingerprint, "fingerprint", "SHA-256, hexadecimal"))?,
     };
-    cluster.change(change).map_err(failed)?;
+    cluster.change(change.into()).map_err(failed)?;
     Ok(String::new().into())
 }
 
@@ -195,8 +196,8 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     if !cluster.peers().iter().any(|p| p.name == name) {
         return Err(none());
     }
-    let change = Change::PeerDelete(name.to_owned());
-    cluster.change(change).map_err(failed)?;
+    let change = Verb::PeerDelete(name.to_owned());
+    cluster.change(change.into()).map_err(failed)?;
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 

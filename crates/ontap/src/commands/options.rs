@@ -2,10 +2,11 @@
 
 use super::show::{self, Answer, Field};
 use super::{failed, invalid, none};
-use crate::cluster::{Change, Cluster, Failure, Throttle};
+use crate::cluster::{Cluster, Failure, Global};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
 use crate::{query, value};
+use weir_replica::manager::Verb;
 
 const INCOMING: &str = "replication.throttle.incoming.max_kbs";
 const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
@@ -38,7 +39,7 @@ pub fn run(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     for option in &meant {
         let incoming = *option == INCOMING;
         cluster
-            .change(Change::GlobalThrottle { incoming, max })
+            .change(Verb::GlobalThrottle { incoming, max }.into())
             .map_err(failed)?;
     }
     Ok(match meant.len() {
@@ -58,9 +59,9 @@ const FIELDS: &[Field<(String, &str, String)>] = &[
 
 fn shown(option: &str, cluster: &dyn Cluster) -> String {
     match cluster.global_throttle(option == INCOMING) {
-        Throttle::Unset => "-".to_owned(),
-        Throttle::Unlimited => "unlimited".to_owned(),
-        Throttle::Max(kbs) => kbs.to_string(),
+        Global::Unset => "-".to_owned(),
+        Global::Unlimited => "unlimited".to_owned(),
+        Global::Max(kbs) => kbs.to_string(),
     }
 }
 

@@ -5,9 +5,10 @@ use weir_replica::retention::SM_CREATED;
 
 use super::show::{self, Answer, Field, or_dash};
 use super::{argument, failed, invalid, none};
-use crate::cluster::{Change, Cluster, Failure, Reason};
+use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::table::{self, Column};
+use weir_replica::manager::Verb;
 
 const FIELDS: &[Field<(String, Policy)>] = &[
     Field::key("vserver", "Vserver", |(vserver, _)| vserver.clone()),
@@ -64,8 +65,8 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     let policy = policies.iter().find(|p| p.name == name).ok_or_else(none)?;
     let rule = |label: &str| policy.rules.iter().any(|rule| rule.label == label);
     let change = match verb {
-        "delete" => Change::PolicyDelete(name),
-        "modify" => Change::PolicyModify {
+        "delete" => Verb::PolicyDelete(name),
+        "modify" => Verb::PolicyModify {
             name,
             comment: parsed.get("comment").map(str::to_owned),
             compression: compression(parsed)?,
@@ -86,10 +87,10 @@ pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                     Some(keep.ok_or_else(|| invalid(text, "keep", "text"))?)
                 }
             };
-            Change::PolicyRule { name, label, keep }
+            Verb::PolicyRule { name, label, keep }
         }
     };
-    cluster.change(change).map_err(failed)?;
+    cluster.change(change.into()).map_err(failed)?;
     Ok(String::new().into())
 }
 
@@ -104,19 +105,21 @@ pub fn create(
     compression: bool,
     cluster: &dyn Cluster,
 ) -> Result<(), Failure> {
-    cluster.change(Change::PolicyCreate {
+    let create = Verb::PolicyCreate {
         name: name.clone(),
         kind,
         comment,
         compression,
-    })?;
+    };
+    cluster.change(create.into())?;
     let bare = |p: &Policy| p.name == name && p.rules.is_empty();
     if kind != PolicyKind::Vault && cluster.policies().iter().any(bare) {
-        cluster.change(Change::PolicyRule {
+        let rule = Verb::PolicyRule {
             name,
             label: SM_CREATED.to_owned(),
             keep: Some(1),
-        })?;
+        };
+        cluster.change(rule.into())?;
     }
     Ok(())
 }

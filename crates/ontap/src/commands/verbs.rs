@@ -1,10 +1,11 @@
 //! `snapmirror`: what changes relationships and moves data.
 
+use weir_replica::manager::Verb;
 use weir_replica::model::Path;
 
 use super::show::Answer;
 use super::{argument, failed, invalid, none, refused};
-use crate::cluster::{Change, Cluster, Failure, Reason};
+use crate::cluster::{Cluster, Failure, Reason};
 use crate::grammar::Parsed;
 use crate::{query, value};
 
@@ -84,16 +85,17 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 path(parsed, "source-path")?,
                 path(parsed, "destination-path")?,
             );
-            let change = Change::Create {
+            let change = Verb::Create {
                 policy: policy(parsed, cluster)?,
                 schedule: schedule(parsed, cluster)?.flatten(),
                 throttle: throttle(parsed)?.flatten(),
                 tries: tries(parsed)?,
                 annotation: String::new(),
+                initialize: false,
                 source,
                 destination: destination.clone(),
             };
-            cluster.change(change).map_err(failed)?;
+            cluster.change(change.into()).map_err(failed)?;
             return Ok(succeeded_for("create", &destination).into());
         }
         "restore" => {
@@ -101,14 +103,14 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 path(parsed, "source-path")?,
                 path(parsed, "destination-path")?,
             );
-            let change = Change::Restore {
+            let change = Verb::Restore {
                 source,
                 destination: destination.clone(),
                 source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
                 throttle: throttle(parsed)?.flatten(),
                 files: files(parsed),
             };
-            cluster.change(change).map_err(failed)?;
+            cluster.change(change.into()).map_err(failed)?;
             return Ok(queued("restore", &destination).into());
         }
         // Without a relationship, `initialize` with a source makes one.
@@ -116,7 +118,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
             if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() =>
         {
             let destination = path(parsed, "destination-path")?;
-            let change = Change::Create {
+            let change = Verb::Create {
                 source: path(parsed, "source-path")?,
                 destination: destination.clone(),
                 policy: policy(parsed, cluster)?,
@@ -124,8 +126,9 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 throttle: None,
                 tries: None,
                 annotation: String::new(),
+                initialize: false,
             };
-            cluster.change(change).map_err(failed)?;
+            cluster.change(change.into()).map_err(failed)?;
         }
         // The other way round: today's destination is the source.
         "resync" if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() => {
@@ -133,12 +136,12 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 path(parsed, "source-path")?,
                 path(parsed, "destination-path")?,
             );
-            let change = Change::Resync {
+            let change = Verb::Resync {
                 destination: destination.clone(),
                 source: Some(source),
-                quick: quick(parsed)?,
             };
-            cluster.change(change).map_err(failed)?;
+            quick(parsed)?;
+            cluster.change(change.into()).map_err(failed)?;
             return Ok(queued("resync", &destination).into());
         }
         _ => {}
@@ -151,7 +154,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     for destination in destinations {
         // A policy that comes with another verb holds from this transfer on.
         if let (Some(policy), true) = (policy(parsed, cluster)?, verb == "resync") {
-            let change = Change::Modify {
+            let change = Verb::Modify {
                 destination: destination.clone(),
                 policy: Some(policy),
                 schedule: None,
@@ -159,10 +162,10 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 tries: None,
                 annotation: None,
             };
-            cluster.change(change).map_err(failed)?;
+            cluster.change(change.into()).map_err(failed)?;
         }
         cluster
-            .change(change(verb, parsed, cluster, &destination)?)
+            .change(change(verb, parsed, cluster, &destination)?.into())
             .map_err(failed)?;
         out.push_str(&match verb {
             "update" | "initialize" | "resync" => queued(verb, &destination),
@@ -215,11 +218,13 @@ fn change(
     parsed: &Parsed,
     cluster: &dyn Cluster,
     destination: &Path,
-) -> Result<Change, Failure> {
+) -> Result<Verb, Failure> {
     let destination = destination.clone();
     let source_snapshot = parsed.get("source-snapshot").map(str::to_owned);
+    // What is there already is always looked for.
+    quick(parsed)?;
     Ok(match verb {
-        "modify" => Change::Modify {
+        "modify" => Verb::Modify {
             destination,
             policy: policy(parsed, cluster)?,
             schedule: schedule(parsed, cluster)?,
@@ -227,30 +232,29 @@ fn change(
             tries: tries(parsed)?,
             annotation: None,
         },
-        "initialize" => Change::Initialize {
+        "initialize" => Verb::Initialize {
             destination,
             source_snapshot,
             throttle: throttle(parsed)?,
         },
-        "update" => Change::Update {
+        "update" => Verb::Update {
             destination,
             source_snapshot,
             throttle: throttle(parsed)?,
         },
-        "quiesce" => Change::Quiesce(destination),
-        "resume" => Change::Resume(destination),
-        "abort" => Change::Abort {
+        "quiesce" => Verb::Quiesce(destination),
+        "resume" => Verb::Resume(destination),
+        "abort" => Verb::Abort {
             destination,
             hard: parsed.get("hard").is_some_and(|hard| hard == "true"),
         },
-        "break" => Change::Break(destination),
-        "resync" => Change::Resync {
+        "break" => Verb::Break(destination),
+        "resync" => Verb::Resync {
             destination,
             source: None,
-            quick: quick(parsed)?,
         },
-        "release" => Change::Release(destination),
-        "delete" => Change::Delete(destination),
+        "release" => Verb::Release(destination),
+        "delete" => Verb::Delete(destination),
         _ => return Err(refused(format!("\"{verb}\" is not a recognized command"))),
     })
 }

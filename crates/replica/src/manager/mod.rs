@@ -95,10 +95,8 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
 pub enum Verb {
     /// Make a relationship.
     Create {
-        /// From; with the peer's name in `cluster` where it is another node's.
+        /// From, as it is to be shown; [`Facts::found`] says where it is.
         source: Path,
-        /// The source as users are to see it.
-        shown: Path,
         /// To.
         destination: Path,
         /// `None`: [`DEFAULT_POLICY`].
@@ -111,6 +109,8 @@ pub enum Verb {
         tries: Option<u32>,
         /// [`Relationship::annotation`].
         annotation: String,
+        /// And begin the first transfer.
+        initialize: bool,
     },
     /// Change one: what is `None` stays.
     Modify {
@@ -128,9 +128,23 @@ pub enum Verb {
         annotation: Option<String>,
     },
     /// The first transfer.
-    Initialize(Wanted),
+    Initialize {
+        /// The relationship.
+        destination: Path,
+        /// This snapshot of the source, not the newest state.
+        source_snapshot: Option<String>,
+        /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+        throttle: Option<Option<u64>>,
+    },
     /// The difference since the last.
-    Update(Wanted),
+    Update {
+        /// The relationship.
+        destination: Path,
+        /// This snapshot of the source, not the newest state.
+        source_snapshot: Option<String>,
+        /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+        throttle: Option<Option<u64>>,
+    },
     /// No more transfers until resumed; a running one ends first.
     Quiesce(Path),
     /// Transfers again.
@@ -148,21 +162,23 @@ pub enum Verb {
     Resync {
         /// The relationship.
         destination: Path,
-        /// From this source (resolved, and as shown), where there is no relationship yet.
-        source: Option<(Path, Path)>,
+        /// From this source, where there is no relationship yet: the other way round.
+        source: Option<Path>,
     },
+    /// Turn a relationship that is broken off round, with all that it has: its source becomes a copy of its destination.
+    Reverse(Path),
     /// Copy a snapshot of a copy back into a volume.
     Restore {
-        /// The copy, resolved.
+        /// The copy.
         source: Path,
-        /// As shown.
-        shown: Path,
         /// Into this.
         destination: Path,
         /// Which; `None` is the newest.
         source_snapshot: Option<String>,
         /// KB/s, or unlimited.
         throttle: Option<u64>,
+        /// Only these paths from the volume's root (`/a/b`), or `/a/b,@/c` as another name; empty is the whole volume.
+        files: Vec<String>,
     },
     /// Forget a destination, at the source.
     Release(Path),
@@ -234,13 +250,14 @@ impl Verb {
         let (command, path): (&str, &Path) = match self {
             Verb::Create { destination, .. } => ("snapmirror create", destination),
             Verb::Modify { destination, .. } => ("snapmirror modify", destination),
-            Verb::Initialize(wanted) => ("snapmirror initialize", &wanted.destination),
-            Verb::Update(wanted) => ("snapmirror update", &wanted.destination),
+            Verb::Initialize { destination, .. } => ("snapmirror initialize", destination),
+            Verb::Update { destination, .. } => ("snapmirror update", destination),
             Verb::Quiesce(destination) => ("snapmirror quiesce", destination),
             Verb::Resume(destination) => ("snapmirror resume", destination),
             Verb::Abort { destination, .. } => ("snapmirror abort", destination),
             Verb::Break(destination) => ("snapmirror break", destination),
             Verb::Resync { destination, .. } => ("snapmirror resync", destination),
+            Verb::Reverse(destination) => ("snapmirror reverse", destination),
             Verb::Restore { destination, .. } => ("snapmirror restore", destination),
             Verb::Release(destination) => ("snapmirror release", destination),
             Verb::Delete(destination) => ("snapmirror delete", destination),
@@ -272,30 +289,16 @@ impl Verb {
     pub fn queues(&self) -> bool {
         matches!(
             self,
-            Verb::Initialize(_) | Verb::Update(_) | Verb::Resync { .. } | Verb::Restore { .. }
+            Verb::Initialize { .. }
+                | Verb::Update { .. }
+                | Verb::Resync { .. }
+                | Verb::Reverse(_)
+                | Verb::Restore { .. }
+                | Verb::Create {
+                    initialize: true,
+                    ..
+                }
         )
-    }
-}
-
-/// A transfer that is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The relationship.
-    pub destination: Path,
-    /// This snapshot of the source, not the newest state.
-    pub source_snapshot: Option<String>,
-    /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
-    pub throttle: Option<Option<u64>>,
-}
-
-impl Wanted {
-    /// The newest state under the relationship's throttle.
-    pub fn plain(destination: Path) -> Wanted {
-        Wanted {
-            destination,
-            source_snapshot: None,
-            throttle: None,
-        }
     }
 }
 
@@ -315,6 +318,9 @@ pub struct Side {
 pub struct Facts {
     /// For a new relationship's name.
     pub unique: u128,
+    /// Where the source that was named is found: with the peer's name in `cluster` where it is another node's. `None`: as it
+    /// was named.
+    pub found: Option<Path>,
     /// The source; or why nothing is known of it, in words.
     pub source: Result<Side, String>,
     /// The destination, likewise.
@@ -332,6 +338,7 @@ impl Facts {
     pub fn none() -> Facts {
         Facts {
             unique: 0,
+            found: None,
             source: Err("it was not asked for".to_owned()),
             destination: Err("it was not asked for".to_owned()),
             synchronous: false,

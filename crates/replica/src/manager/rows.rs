@@ -165,9 +165,34 @@ pub struct Peer {
 }
 
 impl Entry {
-    /// Takes away work that nobody does.
-    pub(super) fn withdraw(&mut self) {
-        self.pending = None;
+    /// Takes away a transfer that does not run. It was aborted, and is there to be asked for.
+    pub(super) fn withdraw(&mut self, now: i64) {
+        let Some((pending, kind)) = self.pending.take().and_then(|p| match p.work {
+            Work::Transfer(kind) => Some((p, kind)),
+            Work::Break => None,
+        }) else {
+            return;
+        };
+        let tried = self.last.take().filter(|last| last.uuid == pending.uuid);
+        let last = tried.unwrap_or(LastTransfer {
+            uuid: pending.uuid,
+            snapshot: pending.source_snapshot,
+            kind,
+            bytes: 0,
+            wire_bytes: 0,
+            duration_ms: 0,
+            setup_ms: 0,
+            data_ms: 0,
+            finalize_ms: 0,
+            rate: 0,
+            end: now,
+            error: None,
+        });
+        self.last = Some(LastTransfer {
+            end: now,
+            error: Some(ABORTED.to_owned()),
+            ..last
+        });
         self.trouble = Some(ABORTED.to_owned());
     }
 

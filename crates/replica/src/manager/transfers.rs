@@ -427,7 +427,7 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
         Step::Withdrawn(uuid) => {
             let aborting = |e: &Entry| e.pending.as_ref().is_some_and(|p| p.aborting);
             if let Some(mut entry) = entry(uuid).filter(aborting) {
-                entry.withdraw();
+                entry.withdraw(now);
                 next.put(entry);
             }
         }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use super::rows::{Changes, Edit, Entry, Known, Peer, Relations, Work};
-use super::{
-    DEFAULT_POLICY, Facts, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, Wanted, refuse, uuid,
-};
+use super::{DEFAULT_POLICY, Facts, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, refuse, uuid};
 use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
 use crate::retention::common;
 use crate::schedule;
@@ -14,6 +12,20 @@ use weir_base::limits::replica::{
 };
 
 type Outcome = Result<(), Refused>;
+
+/// A transfer that is asked for.
+struct Wanted {
+    /// This snapshot of the source, not the newest state.
+    snapshot: Option<String>,
+    /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+    throttle: Option<Option<u64>>,
+}
+
+/// The newest state under the relationship's throttle.
+const PLAIN: Wanted = Wanted {
+    snapshot: None,
+    throttle: None,
+};
 
 /// Peers at most: more are no pairing but an accident.
 const MAX_PEERS: usize = 256;
@@ -26,15 +38,15 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
     match verb.clone() {
         Verb::Create {
             source,
-            shown,
             destination,
             policy,
             schedule,
             throttle,
             tries,
             annotation,
+            initialize,
         } => {
-            let mut entry = new_entry(&next.rows, source, shown, destination, facts, now)?;
+            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
             let (source, destination) = (&entry.source, &entry.destination);
             if upstream(&next.rows, None, source, destination) {
                 return refuse(Reason::State, looped(source, destination));
@@ -50,6 +62,9 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             let from = source_side(&entry, facts)?;
             protected(&entry.destination, to)?;
             large_enough(from, to)?;
+            if initialize {
+                begin(&mut entry, TransferKind::Initialize, PLAIN, now)?;
+            }
             next.put(entry);
         }
         Verb::Modify {
@@ -80,8 +95,13 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             entry.annotation = annotation.unwrap_or(entry.annotation);
             next.put(entry);
         }
-        Verb::Initialize(wanted) => {
-            let mut entry = found(&next.rows, &wanted.destination)?;
+        Verb::Initialize {
+            destination,
+            source_snapshot: snapshot,
+            throttle,
+        } => {
+            let wanted = Wanted { snapshot, throttle };
+            let mut entry = found(&next.rows, &destination)?;
             free(&entry)?;
             awake(&entry)?;
             if entry.restore {
@@ -115,8 +135,13 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             begin(&mut entry, TransferKind::Initialize, wanted, now)?;
             next.put(entry);
         }
-        Verb::Update(wanted) => {
-            let mut entry = found(&next.rows, &wanted.destination)?;
+        Verb::Update {
+            destination,
+            source_snapshot: snapshot,
+            throttle,
+        } => {
+            let wanted = Wanted { snapshot, throttle };
+            let mut entry = found(&next.rows, &destination)?;
             free(&entry)?;
             awake(&entry)?;
             match entry.state {
@@ -159,7 +184,7 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             pending.aborting = true;
             entry.anew |= hard;
             if !facts.running {
-                entry.withdraw();
+                entry.withdraw(now);
             }
             next.put(entry);
         }
@@ -182,21 +207,27 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             destination,
             source,
         } => resync(next, destination, source, facts, now)?,
+        Verb::Reverse(destination) => reverse(next, &destination, facts, now)?,
         Verb::Restore {
             source,
-            shown,
             destination,
             source_snapshot,
             throttle,
+            files,
         } => {
-            let mut entry = new_entry(&next.rows, source, shown, destination, facts, now)?;
+            if !files.is_empty() {
+                return refuse(
+                    Reason::Unsupported,
+                    "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
+                );
+            }
+            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
             let to = destination_side(&entry.destination, facts)?;
             let from = source_side(&entry, facts)?;
             large_enough(from, to)?;
             let wanted = Wanted {
-                source_snapshot,
+                snapshot: source_snapshot,
                 throttle: Some(throttle),
-                ..Wanted::plain(entry.destination.clone())
             };
             has_snapshot(&entry, &wanted, from)?;
             if common(&from.snapshots, &to.snapshots).is_none() && !to.data_protection {
@@ -422,21 +453,19 @@ fn new_peer(
 fn resync(
     next: &mut Changes,
     destination: Path,
-    source: Option<(Path, Path)>,
+    source: Option<Path>,
     facts: &Facts,
     now: i64,
 ) -> Outcome {
     let mut entry = match (next.rows.entry(&destination), source) {
-        (None, Some((source, shown))) => {
+        (None, Some(source)) => {
+            let mut entry = new_entry(&next.rows, source, destination, facts, now)?;
             // The other way round: what was copied before is the source now.
-            let reverse = next.rows.entry(&source);
-            let reverse = reverse.filter(|e| e.source == destination).cloned();
-            let live = |e: &Arc<Entry>| e.state != MirrorState::BrokenOff;
-            if reverse.as_ref().is_some_and(live) {
-                return refuse(Reason::State, looped(&source, &destination));
-            }
-            let mut entry = new_entry(&next.rows, source, shown, destination.clone(), facts, now)?;
-            if let Some(reverse) = reverse {
+            let reverse = next.rows.entry(&entry.source);
+            if let Some(reverse) = reverse.filter(|e| e.source == entry.destination) {
+                if reverse.state != MirrorState::BrokenOff {
+                    return refuse(Reason::State, looped(&entry.source, &entry.destination));
+                }
                 entry.policy.clone_from(&reverse.policy);
             }
             entry.state = MirrorState::BrokenOff;
@@ -444,26 +473,59 @@ fn resync(
         }
         _ => found(&next.rows, &destination)?,
     };
-    free(&entry)?;
-    awake(&entry)?;
+    resynchronize(&next.rows, &mut entry, None, facts, now)?;
+    next.put(entry);
+    Ok(())
+}
+
+/// Begins the transfer that makes a destination a copy again. `instead`: in place of this relationship.
+fn resynchronize(
+    rows: &Relations,
+    entry: &mut Entry,
+    instead: Option<&str>,
+    facts: &Facts,
+    now: i64,
+) -> Outcome {
+    free(entry)?;
+    awake(entry)?;
     if entry.restore || entry.state == MirrorState::Uninitialized {
-        return refuse(Reason::State, not_initialized(&entry));
+        return refuse(Reason::State, not_initialized(entry));
     }
-    let to = destination_side(&destination, facts)?;
-    let from = source_side(&entry, facts)?;
+    let to = destination_side(&entry.destination, facts)?;
+    let from = source_side(entry, facts)?;
     large_enough(from, to)?;
     if common(&from.snapshots, &to.snapshots).is_none() {
-        return refuse(Reason::State, no_common(&entry));
+        return refuse(Reason::State, no_common(entry));
     }
-    if upstream(&next.rows, Some(&entry.uuid), &entry.source, &destination) {
-        return refuse(Reason::State, looped(&entry.source, &destination));
+    let but = instead.unwrap_or(&entry.uuid);
+    if upstream(rows, Some(but), &entry.source, &entry.destination) {
+        return refuse(Reason::State, looped(&entry.source, &entry.destination));
     }
-    begin(
-        &mut entry,
-        TransferKind::Resync,
-        Wanted::plain(destination),
-        now,
-    )?;
+    begin(entry, TransferKind::Resync, PLAIN, now)
+}
+
+fn reverse(next: &mut Changes, destination: &Path, facts: &Facts, now: i64) -> Outcome {
+    let before = found(&next.rows, destination)?;
+    free(&before)?;
+    if before.state != MirrorState::BrokenOff {
+        return refuse(
+            Reason::State,
+            format!("Relationship with destination \"{destination}\" is not broken off."),
+        );
+    }
+    let (from, to) = (before.destination.clone(), before.source.clone());
+    let fresh = new_entry(&next.rows, from, to, facts, now)?;
+    let mut entry = Entry {
+        state: MirrorState::BrokenOff,
+        policy: before.policy,
+        schedule: before.schedule,
+        throttle: before.throttle,
+        tries: before.tries,
+        annotation: before.annotation,
+        ..fresh
+    };
+    resynchronize(&next.rows, &mut entry, Some(&before.uuid), facts, now)?;
+    next.make(Edit::NoRelationship(before.destination));
     next.put(entry);
     Ok(())
 }
@@ -494,12 +556,12 @@ fn release(next: &mut Changes, destination: &Path) -> Outcome {
 /// A relationship that may be, as far as its two ends go.
 fn new_entry(
     rows: &Relations,
-    source: Path,
     shown: Path,
     destination: Path,
     facts: &Facts,
     now: i64,
 ) -> Result<Entry, Refused> {
+    let source = facts.found.clone().unwrap_or_else(|| shown.clone());
     if source == destination {
         return refuse(
             Reason::Invalid,
@@ -590,7 +652,7 @@ fn awake(entry: &Entry) -> Outcome {
 
 fn begin(entry: &mut Entry, kind: TransferKind, wanted: Wanted, now: i64) -> Outcome {
     let throttle = wanted.throttle.map(in_range).transpose()?;
-    entry.begin(Work::Transfer(kind), wanted.source_snapshot, throttle, now);
+    entry.begin(Work::Transfer(kind), wanted.snapshot, throttle, now);
     Ok(())
 }
 
@@ -650,7 +712,7 @@ fn large_enough(from: &Side, to: &Side) -> Outcome {
 }
 
 fn has_snapshot(entry: &Entry, wanted: &Wanted, from: &Side) -> Outcome {
-    match &wanted.source_snapshot {
+    match &wanted.snapshot {
         Some(name) if !from.snapshots.iter().any(|held| held.name == *name) => refuse(
             Reason::NotFound,
             format!(

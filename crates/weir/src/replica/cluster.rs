@@ -14,9 +14,9 @@ use weir_control::{
     SnapshotOf, Status as GrpcStatus, Within,
 };
 use weir_ontap::cluster::{
-    Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Throttle, Volume,
+    Change, Cluster, Failure, Global, NamedSchedule, Peer, Reason, Snapshot, Volume,
 };
-use weir_replica::manager::{Facts, Global, NO_ENTRIES, Refused, Verb, Wanted};
+use weir_replica::manager::{Facts, NO_ENTRIES, Refused, Verb};
 use weir_replica::model::{MirrorState, Path, Policy, Relationship, Status};
 use weir_replica::schedule;
 
@@ -101,38 +101,20 @@ impl AsUser {
         }
     }
 
-    fn verb(&self, verb: Verb) -> Answer<()> {
-        self.replicate(verb, Facts::none())
-    }
-
-    fn replicate(&self, verb: Verb, facts: Facts) -> Answer<()> {
-        self.submit(Mutation::Replicate { verb, facts })?;
-        self.service.wake();
-        Ok(())
-    }
-
     /// Where the source of a relationship is found.
     fn source_of(&self, destination: &Path) -> Option<Path> {
         let view = self.service.control.view();
         Some(view.relations.entry(destination)?.source.clone())
     }
 
-    /// A verb that has to know of both ends of a relationship that is there.
-    fn with_ends(&self, destination: &Path, verb: Verb, peers: bool) -> Answer<()> {
-        let source = self.source_of(destination).ok_or_else(missing)?;
-        let ask = peers || source.cluster.is_empty();
-        let facts = self.service.facts(ask.then_some(&source), destination);
-        self.replicate(verb, facts)
-    }
-
-    fn break_off(&self, destination: Path) -> Answer<()> {
-        self.verb(Verb::Break(destination.clone()))?;
+    /// Waits until a relationship is broken off.
+    fn broken_off(&self, destination: &Path) -> Answer<()> {
         let service = &self.service;
         let until = service.clock.monotonic() + BREAK;
         let mut manager = service.manager.lock();
         loop {
             let view = service.control.view();
-            let Some(entry) = view.relations.entry(&destination) else {
+            let Some(entry) = view.relations.entry(destination) else {
                 return Err(missing());
             };
             let now = manager.shown(entry);
@@ -354,164 +336,76 @@ impl AsUser {
     }
 
     /// What has to do with relationships themselves.
-    fn mirror_change(&self, change: Change) -> Answer<()> {
+    fn relate(&self, verb: Verb) -> Answer<()> {
+        let facts = self.facts(&verb)?;
+        let (breaks, unpairs) = match &verb {
+            Verb::Break(destination) => (Some(destination.clone()), false),
+            Verb::PeerDelete(_) => (None, true),
+            _ => (None, false),
+        };
+        self.submit(Mutation::Replicate { verb, facts })?;
+        self.service.wake();
+        if unpairs {
+            self.service.peers.deleted();
+        }
+        breaks.map_or(Ok(()), |destination| self.broken_off(&destination))
+    }
+
+    /// What a verb has to know.
+    fn facts(&self, verb: &Verb) -> Answer<Facts> {
         let service = &self.service;
-        match change {
-            Change::Create {
+        let resolved = |shown: &Path| service.resolve(shown).map_err(refused);
+        let (source, destination) = match verb {
+            Verb::Create {
                 source,
                 destination,
-                policy,
-                schedule,
-                throttle,
-                tries,
-                annotation,
-            } => {
-                let found = service.resolve(&source).map_err(refused)?;
-                let facts = service.facts(Some(&found), &destination);
-                let verb = Verb::Create {
-                    source: found,
-                    shown: source,
-                    destination,
-                    policy,
-                    schedule,
-                    throttle,
-                    tries,
-                    annotation,
-                };
-                self.replicate(verb, facts)
+                ..
             }
-            Change::Modify {
+            | Verb::Restore {
+                source,
                 destination,
-                policy,
-                schedule,
-                throttle,
-                tries,
-                annotation,
-            } => self.verb(Verb::Modify {
+                ..
+            } => (resolved(source)?, destination),
+            Verb::Resync {
                 destination,
-                policy,
-                schedule,
-                throttle,
-                tries,
-                annotation,
-            }),
-            Change::Initialize {
-                destination,
-                source_snapshot,
-                throttle,
-            } => {
-                let wanted = Wanted {
-                    destination: destination.clone(),
-                    source_snapshot,
-                    throttle,
-                };
-                self.with_ends(&destination, Verb::Initialize(wanted), false)
+                source,
+            } => match (self.source_of(destination), source) {
+                (Some(found), _) => (found, destination),
+                (None, Some(shown)) => (resolved(shown)?, destination),
+                (None, None) => return Err(missing()),
+            },
+            Verb::Initialize { destination, .. } | Verb::Update { destination, .. } => {
+                let source = self.source_of(destination).ok_or_else(missing)?;
+                // A peer that cannot be reached now is tried again.
+                let ask = source.cluster.is_empty().then_some(&source);
+                return Ok(service.facts(ask, destination));
             }
-            Change::Update {
-                destination,
-                source_snapshot,
-                throttle,
-            } => {
-                let wanted = Wanted {
-                    destination: destination.clone(),
-                    source_snapshot,
-                    throttle,
-                };
-                self.with_ends(&destination, Verb::Update(wanted), false)
+            Verb::Reverse(destination) => {
+                let to = self.source_of(destination).ok_or_else(missing)?;
+                return Ok(service.facts(Some(destination), &to));
             }
-            Change::Quiesce(destination) => self.verb(Verb::Quiesce(destination)),
-            Change::Resume(destination) => self.verb(Verb::Resume(destination)),
-            Change::Abort { destination, hard } => {
+            Verb::Abort { destination, .. } => {
                 let view = service.control.view();
-                let entry = view.relations.entry(&destination);
+                let entry = view.relations.entry(destination);
                 let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
-                let facts = Facts {
+                return Ok(Facts {
                     running,
                     ..Facts::none()
-                };
-                self.replicate(Verb::Abort { destination, hard }, facts)
+                });
             }
-            Change::Break(destination) => self.break_off(destination),
-            Change::Resync {
-                destination,
-                source,
-                ..
-            } => {
-                let known = self.source_of(&destination);
-                let (found, source) = match (known, source) {
-                    (Some(found), _) => (found, None),
-                    (None, Some(shown)) => {
-                        let found = service.resolve(&shown).map_err(refused)?;
-                        (found.clone(), Some((found, shown)))
-                    }
-                    (None, None) => return Err(missing()),
-                };
-                let facts = service.facts(Some(&found), &destination);
-                let verb = Verb::Resync {
-                    destination,
-                    source,
-                };
-                self.replicate(verb, facts)
+            Verb::PeerCreate { .. } => {
+                let fingerprint = service.peers.fingerprint.clone();
+                return Ok(Facts {
+                    fingerprint,
+                    ..Facts::none()
+                });
             }
-            Change::Restore {
-                source,
-                destination,
-                source_snapshot,
-                throttle,
-                files,
-            } => {
-                if !files.is_empty() {
-                    return Err(Failure::new(
-                        Reason::Unsupported,
-                        "Single files cannot be restored by SnapMirror; copy them from .snapshot.",
-                    ));
-                }
-                let found = service.resolve(&source).map_err(refused)?;
-                let facts = service.facts(Some(&found), &destination);
-                let verb = Verb::Restore {
-                    source: found,
-                    shown: source,
-                    destination,
-                    source_snapshot,
-                    throttle,
-                };
-                self.replicate(verb, facts)
-            }
-            Change::Release(destination) => self.verb(Verb::Release(destination)),
-            Change::Delete(destination) => self.verb(Verb::Delete(destination)),
-            Change::PolicyCreate {
-                name,
-                kind,
-                comment,
-                compression,
-            } => self.verb(Verb::PolicyCreate {
-                name,
-                kind,
-                comment,
-                compression,
-            }),
-            Change::PolicyModify {
-                name,
-                comment,
-                compression,
-            } => self.verb(Verb::PolicyModify {
-                name,
-                comment,
-                compression,
-            }),
-            Change::PolicyDelete(name) => self.verb(Verb::PolicyDelete(name)),
-            Change::PolicyRule { name, label, keep } => {
-                self.verb(Verb::PolicyRule { name, label, keep })
-            }
-            Change::ScheduleCreate { name, schedule } => {
-                self.verb(Verb::ScheduleCreate { name, schedule })
-            }
-            Change::ScheduleDelete(name) => self.verb(Verb::ScheduleDelete(name)),
-            Change::GlobalThrottle { incoming, max } => {
-                self.verb(Verb::GlobalThrottle { incoming, max })
-            }
-            _ => Err(missing()),
-        }
+            _ => return Ok(Facts::none()),
+        };
+        Ok(Facts {
+            found: Some(source.clone()),
+            ..service.facts(Some(&source), destination)
+        })
     }
 
     fn listed(&self, of: &weir_control::Volume, out: &mut Vec<Snapshot>) {
@@ -626,18 +520,9 @@ impl Cluster for AsUser {
         out
     }
 
-    fn global_throttle(&self, incoming: bool) -> Throttle {
-        match self
-            .service
-            .control
-            .view()
-            .relations
-            .global_throttle(incoming)
-        {
-            Global::Unset => Throttle::Unset,
-            Global::Unlimited => Throttle::Unlimited,
-            Global::Max(kbs) => Throttle::Max(kbs),
-        }
+    fn global_throttle(&self, incoming: bool) -> Global {
+        let view = self.service.control.view();
+        view.relations.global_throttle(incoming)
     }
 
     fn peers(&self) -> Vec<Peer> {
@@ -691,29 +576,7 @@ impl Cluster for AsUser {
                 let name = self.volume(&path)?.name.clone();
                 self.submit(Mutation::SplitVolume(name))
             }
-            Change::PeerCreate {
-                name,
-                address,
-                fingerprint,
-            } => {
-                let own = self.service.peers.fingerprint.clone();
-                let facts = Facts {
-                    fingerprint: own,
-                    ..Facts::none()
-                };
-                let verb = Verb::PeerCreate {
-                    name,
-                    address,
-                    fingerprint,
-                };
-                self.replicate(verb, facts)
-            }
-            Change::PeerDelete(name) => {
-                self.verb(Verb::PeerDelete(name))?;
-                self.service.peers.deleted();
-                Ok(())
-            }
-            change => self.mirror_change(change),
+            Change::Relation(verb) => self.relate(verb),
         }
     }
 }

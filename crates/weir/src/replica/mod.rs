@@ -454,6 +454,7 @@ impl Replication {
         let side = |told: Result<plan::Volume, Refused>| told.map(side).map_err(|r| r.text);
         Facts {
             unique: u128::from(self.rng.next_u64()) << 64 | u128::from(self.rng.next_u64()),
+            found: None,
             source: match source {
                 None => Err("it was not asked for".to_owned()),
                 Some(path) => side(self.look(path)),

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use weir_base::{SeededRng, SystemClock, Time};
 use weir_control::levels::Levels;
 use weir_control::{Actor, Mutation, NewPool, NewVolume, Options, Place, Protocol};
-use weir_ontap::{Change, Cluster as _, execute};
+use weir_ontap::{Cluster as _, execute};
 use weir_replica::model::{MirrorState, Relationship, Status, TransferKind};
 use weir_replica::wire::{Hello, Message as _};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
@@ -210,12 +210,12 @@ impl Station {
     /// Pairs another node with this one.
     fn peer(&self, name: &str, address: Option<&str>, print: &str) {
         let address = address.map(str::to_owned);
-        let change = Change::PeerCreate {
+        let change = weir_replica::manager::Verb::PeerCreate {
             name: name.to_owned(),
             address,
             fingerprint: print.to_owned(),
         };
-        self.user.change(change).unwrap();
+        self.user.change(change.into()).unwrap();
     }
 
     /// Waits until nothing is going on.

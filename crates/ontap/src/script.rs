@@ -1,0 +1,534 @@
+//! A cluster without data: for tests of what stands above [`Cluster`].
+//!
+//! Relationships follow the product's own rules ([`weir_replica::manager`]), over rows in memory; what is a script are
+//! transfers, and lists of volumes and snapshots. Transfers move on only when [`Script::step`] says so, or, in one made by
+//! [`Script::running`], by one step whenever relationships are listed, which is what pollers do.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_replica::manager::{
+    self, Changes, Done, Edit, Entry, Event, Facts, Global, Manager, Now, Order, Progress,
+    Relations, Side, Step, Task, Verb,
+};
+use weir_replica::model::{Copied, MirrorState, Path, Policy, Relationship, SnapshotIdentity};
+use weir_replica::retention::Held;
+use weir_replica::schedule::named;
+
+use crate::cluster::{Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snapshot, Volume};
+
+/// What the cluster holds; tests reach in as they like.
+#[derive(Default)]
+pub struct State {
+    /// Relationships and what belongs to them.
+    pub rows: Relations,
+    /// Snapshots.
+    pub snapshots: Vec<Snapshot>,
+    /// Volumes.
+    pub volumes: Vec<Volume>,
+    /// All that was asked for, in order, refused or not.
+    pub changes: Vec<Change>,
+    /// Transfers move on whenever relationships are listed.
+    pub moves: bool,
+    manager: Manager,
+    /// Transfers that run.
+    jobs: Vec<u64>,
+    next: u64,
+    /// Milliseconds.
+    ms: u64,
+}
+
+/// The cluster.
+#[derive(Default)]
+pub struct Script(Mutex<State>);
+
+/// The bytes of every transfer.
+pub const BYTES: u64 = 550_397_542;
+/// The milliseconds that one takes, and those of its data.
+const TOOK: u64 = 41_000;
+const DATA: u64 = 40_000;
+
+/// The time of all that happens.
+const NOW: i64 = 1_683_200_000;
+
+fn path(text: &str) -> Path {
+    Path::parse(text).unwrap_or_else(|| Path::local(text, ""))
+}
+
+impl Script {
+    /// With nothing in it.
+    pub fn empty() -> Script {
+        Script::default()
+    }
+
+    /// One whose transfers move on whenever its relationships are listed. The first volume has data, the others are
+    /// protected.
+    pub fn running(volumes: &[&str]) -> Script {
+        let script = Script::default();
+        script.state().moves = true;
+        for (n, volume) in volumes.iter().enumerate() {
+            script.state().volume(path(volume), 16 << 30, n > 0);
+        }
+        script
+    }
+
+    /// What the walk through SnapMirror's throttles begins with: a volume with two copies, both quiesced.
+    pub fn session() -> Script {
+        let script = Script::default();
+        {
+            let mut s = script.state();
+            s.volume(path("SVM:vol_test"), 16 << 30, false);
+            s.volume(path("SVM:vol_test_dst"), 16 << 30, true);
+            s.volume(path("SVM:vol_test_1_dst"), 16 << 30, true);
+        }
+        for (destination, policy) in [
+            ("SVM:vol_test_dst", "MirrorAllSnapshots"),
+            ("SVM:vol_test_1_dst", "XDPDefault"),
+        ] {
+            let create = Verb::Create {
+                source: path("SVM:vol_test"),
+                destination: path(destination),
+                policy: Some(policy.to_owned()),
+                schedule: Some("5min".to_owned()),
+                throttle: None,
+                tries: None,
+                annotation: String::new(),
+                initialize: false,
+            };
+            // Nothing speaks against it.
+            let _ = script.state().relate(&create);
+            script.set(destination, |entry| {
+                entry.state = MirrorState::Snapmirrored;
+                entry.quiesced = true;
+            });
+        }
+        script
+    }
+
+    /// What it holds.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes one relationship's row behind everybody's back.
+    pub fn set(&self, destination: &str, change: impl FnOnce(&mut Entry)) {
+        let mut s = self.state();
+        if let Some(mut entry) = s.rows.entry(&path(destination)).map(|e| Entry::clone(e)) {
+            change(&mut entry);
+            s.rows.apply(&Edit::Relationship(Arc::new(entry)));
+        }
+    }
+
+    /// An update of this relationship has brought so many bytes, as of this second.
+    pub fn moving(&self, destination: &str, bytes: u64, updated: i64) {
+        let mut s = self.state();
+        let update = Verb::Update {
+            destination: path(destination),
+            source_snapshot: None,
+            throttle: None,
+        };
+        // It may be under way already.
+        let _ = s.relate(&update);
+        s.start();
+        let now = Now {
+            wall: updated,
+            ms: s.ms,
+        };
+        if let Some(id) = s.jobs.last().copied() {
+            s.event(id, Event::Progress(progress(bytes)), now);
+        }
+    }
+
+    /// Moves every transfer on by a step: queued, transferring, done.
+    pub fn step(&self) {
+        self.state().step();
+    }
+}
+
+fn progress(bytes: u64) -> Progress {
+    Progress {
+        bytes,
+        wire_bytes: bytes,
+        moved: bytes,
+        checkpoint: 0,
+        rate: 13_000_000,
+        bound_by: None,
+        total: Some(BYTES),
+    }
+}
+
+/// The snapshot that all volumes have.
+fn common() -> Option<Held> {
+    let id = SnapshotIdentity::decode(&[0; SnapshotIdentity::LEN])?;
+    let name = "snapmirror.1".to_owned();
+    let label = None;
+    Some(Held { id, label, name })
+}
+
+impl State {
+    fn uuid(&mut self) -> String {
+        self.next += 1;
+        format!("00000000-0000-4000-8000-{:012}", self.next)
+    }
+
+    fn volume(&mut self, path: Path, size: u64, protection: bool) {
+        let uuid = self.uuid();
+        self.volumes.push(Volume {
+            junction: Some(format!("/{}", path.volume)),
+            path,
+            uuid,
+            location: "local".to_owned(),
+            pool: "default".to_owned(),
+            created: NOW,
+            parent: None,
+            size: Some(size),
+            used: 10_093_173_145.min(size),
+            protection,
+        });
+    }
+
+    fn side(&self, path: &Path) -> Result<Side, String> {
+        let here = self.volumes.iter().find(|v| v.path == *path);
+        let snapshots = common().into_iter().collect();
+        match here {
+            Some(v) => Ok(Side {
+                size: v.size,
+                data_protection: v.protection,
+                snapshots,
+            }),
+            None if path.cluster.is_empty() => Err("entry doesn't exist".to_owned()),
+            None => Ok(Side {
+                size: Some(0),
+                data_protection: false,
+                snapshots,
+            }),
+        }
+    }
+
+    fn facts(&mut self, verb: &Verb) -> Facts {
+        self.next += 1;
+        let of = |to: &Path| self.rows.entry(to).map(|entry| entry.source.clone());
+        let (source, destination) = match verb {
+            Verb::Create {
+                source,
+                destination,
+                ..
+            }
+            | Verb::Restore {
+                source,
+                destination,
+                ..
+            } => (Some(source.clone()), Some(destination.clone())),
+            Verb::Resync {
+                destination,
+                source,
+            } => (
+                of(destination).or(source.clone()),
+                Some(destination.clone()),
+            ),
+            Verb::Initialize { destination, .. } | Verb::Update { destination, .. } => {
+                (of(destination), Some(destination.clone()))
+            }
+            Verb::Reverse(destination) => (Some(destination.clone()), of(destination)),
+            _ => (None, None),
+        };
+        let side = |path: Option<Path>| match path {
+            Some(path) => self.side(&path),
+            None => Err("it was not asked for".to_owned()),
+        };
+        let running = match verb {
+            Verb::Abort { destination, .. } => {
+                let entry = self.rows.entry(destination);
+                entry.is_some_and(|entry| self.manager.runs(&entry.uuid))
+            }
+            _ => false,
+        };
+        Facts {
+            unique: u128::from(self.next),
+            source: side(source),
+            destination: side(destination),
+            running,
+            fingerprint: "00".repeat(32),
+            ..Facts::none()
+        }
+    }
+
+    fn relate(&mut self, verb: &Verb) -> Result<(), Failure> {
+        let facts = self.facts(verb);
+        let mut next = Changes::to(&self.rows);
+        let refused = |why: manager::Refused| Failure::new(why.reason, why.text);
+        manager::change(&mut next, verb, &facts, NOW).map_err(refused)?;
+        self.apply(next);
+        // What transfers do waits for a step.
+        if matches!(verb, Verb::Break(_) | Verb::Abort { .. }) {
+            self.start();
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, next: Changes) {
+        for edit in next.into_edits() {
+            self.rows.apply(&edit);
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            wall: NOW,
+            ms: self.ms,
+        }
+    }
+
+    fn event(&mut self, id: u64, event: Event, now: Now) {
+        if let Some(step) = self.manager.event(id, event, now) {
+            self.settle(&step);
+        }
+    }
+
+    fn settle(&mut self, step: &Step) {
+        let mut next = Changes::to(&self.rows);
+        manager::settle(&mut next, step, NOW);
+        self.apply(next);
+    }
+
+    /// Does what the manager orders, up to the middle of transfers.
+    fn start(&mut self) {
+        loop {
+            let orders = self.manager.reconcile(&self.rows, self.now());
+            if orders.is_empty() {
+                return;
+            }
+            for order in orders {
+                match order {
+                    Order::Start(job) if job.task == Task::Break => {
+                        self.event(job.id, Event::Ended(Ok(Done::default())), self.now());
+                    }
+                    Order::Start(job) => {
+                        self.jobs.push(job.id);
+                        self.event(job.id, Event::Moving, self.now());
+                        let half = Event::Progress(progress(BYTES / 2));
+                        self.event(job.id, half, self.now());
+                    }
+                    Order::Abort { id } => {
+                        self.jobs.retain(|job| *job != id);
+                        let ended = Event::Ended(Err(manager::Failure::Aborted));
+                        self.event(id, ended, self.now());
+                    }
+                    Order::Forget { relationship, .. } => {
+                        self.settle(&Step::Forgotten(relationship));
+                    }
+                    Order::Throttle { .. } => {}
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let began = self.ms;
+        let at = |ms| Now {
+            wall: NOW,
+            ms: began + ms,
+        };
+        for id in std::mem::take(&mut self.jobs) {
+            self.event(id, Event::Progress(progress(BYTES)), at(DATA));
+            self.event(id, Event::Finalizing, at(DATA));
+            let newest = common().map(|held| Copied {
+                name: held.name,
+                taken: NOW - 60,
+                id: held.id,
+            });
+            self.event(id, Event::Ended(Ok(Done { newest })), at(TOOK));
+        }
+        self.ms += TOOK;
+        self.start();
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Failure> {
+        match change {
+            Change::Relation(verb) => self.relate(&verb)?,
+            Change::SnapshotRestore { .. } => {}
+            Change::SnapshotCreate {
+                path,
+                name,
+                label,
+                comment,
+            } => {
+                let taken = |s: &Snapshot| s.path == path && s.name == name;
+                if self.snapshots.iter().any(taken) {
+                    return Err(Failure::new(
+                        Reason::Duplicate,
+                        format!("Snapshot \"{name}\" already exists."),
+                    ));
+                }
+                let uuid = self.uuid();
+                self.snapshots.push(Snapshot {
+                    path,
+                    name,
+                    created: 1_683_194_220,
+                    size: 0,
+                    label,
+                    comment,
+                    uuid,
+                });
+            }
+            Change::SnapshotDelete { path, name } => {
+                self.snapshots.retain(|s| s.path != path || s.name != name);
+            }
+            Change::SnapshotRename {
+                path,
+                name,
+                new_name,
+            } => {
+                if let Some(s) = self.snapshot(&path, &name) {
+                    s.name = new_name;
+                }
+            }
+            Change::SnapshotModify {
+                path,
+                name,
+                label,
+                comment,
+            } => {
+                if let Some(s) = self.snapshot(&path, &name) {
+                    s.label = label.unwrap_or_else(|| s.label.clone());
+                    s.comment = comment.unwrap_or_else(|| s.comment.clone());
+                }
+            }
+            Change::VolumeCreate {
+                path,
+                size,
+                protection,
+                ..
+            } => {
+                if self.volumes.iter().any(|v| v.path == path) {
+                    return Err(Failure::new(
+                        Reason::Duplicate,
+                        format!("Volume \"{}\" already exists.", path.volume),
+                    ));
+                }
+                self.volume(path, size, protection);
+            }
+            Change::VolumeProtect(path) => {
+                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
+                    v.protection = true;
+                }
+            }
+            Change::VolumeDelete(path) => self.volumes.retain(|v| v.path != path),
+            Change::VolumeClone {
+                path,
+                parent,
+                snapshot,
+            } => {
+                self.volume(path, 16 << 30, false);
+                if let Some(v) = self.volumes.last_mut() {
+                    v.parent = Some((parent, snapshot.unwrap_or_else(|| "clone".to_owned())));
+                }
+            }
+            Change::VolumeSplit(path) => {
+                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
+                    v.parent = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, path: &Path, name: &str) -> Option<&mut Snapshot> {
+        self.snapshots
+            .iter_mut()
+            .find(|s| s.path == *path && s.name == name)
+    }
+}
+
+impl Cluster for Script {
+    fn name(&self) -> String {
+        "FsxId05f72eb8f8d03c709".to_owned()
+    }
+
+    fn uuid(&self) -> String {
+        "00000000-0000-4000-8000-000000000000".to_owned()
+    }
+
+    fn now(&self) -> i64 {
+        NOW
+    }
+
+    fn relationships(&self) -> Vec<Relationship> {
+        let mut s = self.state();
+        let seen = s.manager.relationships(&s.rows);
+        if s.moves {
+            s.step();
+        }
+        seen
+    }
+
+    fn destinations(&self) -> Vec<Relationship> {
+        let s = self.state();
+        s.manager.destinations(&s.rows)
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        self.state().rows.policies()
+    }
+
+    fn schedules(&self) -> Vec<NamedSchedule> {
+        let ours = named()
+            .into_iter()
+            .map(|(name, schedule, about)| NamedSchedule {
+                name: name.to_owned(),
+                schedule,
+                about: about.to_owned(),
+                system: true,
+            });
+        let rows = self.state().rows.clone();
+        let own = rows.own_schedules().map(|(name, schedule)| NamedSchedule {
+            about: name.clone(),
+            name: name.clone(),
+            schedule: *schedule,
+            system: false,
+        });
+        ours.chain(own).collect()
+    }
+
+    fn volumes(&self) -> Vec<Volume> {
+        self.state().volumes.clone()
+    }
+
+    fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {
+        let all = self.state();
+        let meant = all
+            .snapshots
+            .iter()
+            .filter(|s| of.is_none_or(|of| s.path == *of));
+        meant.cloned().collect()
+    }
+
+    fn global_throttle(&self, incoming: bool) -> Global {
+        self.state().rows.global_throttle(incoming)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let rows = self.state().rows.clone();
+        let all = rows.peers().map(|peer| Peer {
+            name: peer.name.clone(),
+            address: peer.address.clone(),
+            fingerprint: peer.fingerprint.clone(),
+            available: None,
+            reason: None,
+        });
+        all.collect()
+    }
+
+    fn fingerprint(&self) -> String {
+        "00".repeat(32)
+    }
+
+    fn peer_address(&self) -> Option<String> {
+        None
+    }
+
+    fn change(&self, change: Change) -> Result<(), Failure> {
+        let mut s = self.state();
+        s.changes.push(change.clone());
+        s.change(change)
+    }
+}
