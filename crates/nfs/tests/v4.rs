@@ -80,7 +80,7 @@ fn a_compound_is_refused_as_the_rfc_says() {
     assert_eq!((r.status, r.count), (BADXDR, 3));
     r.ok(24);
     assert_eq!(r.next(15), BADXDR);
-    assert_eq!(c.status(&Ops::new().op(71, X::new())), 10_004, "CLONE");
+    assert_eq!(c.status(&Ops::new().op(70, X::new())), 10_004, "WRITE_SAME");
     let many = (0..9).fold(Ops::new(), |ops, _| ops.root());
     let args = c.compound(&c.in_slot(&many, 1, 1, false));
     assert_eq!(c.send(&args).status, TOO_MANY_OPS);
@@ -171,6 +171,37 @@ fn files_are_made_written_read_and_removed() {
     let close = Ops::new().fh(&file).close(&state).fh(&root).remove(b"file");
     assert_eq!(c.status(&close.lookup(b"file")), NOENT);
     assert_eq!(c.status(&Ops::new().fh(&file).getattr(&[4])), STALE);
+}
+
+#[test]
+fn a_clone_shares_what_its_source_has() {
+    let s = Server::new();
+    let c = Client::new(&s, HOST, b"client");
+    let (from, reads) = c.open(b"from", b"o", (1, 0));
+    let (to, writes) = c.open(b"to", b"o", BOTH);
+    let root = c.volume();
+    let mut r = c.run(&Ops::new().fh(&root).open(b"from", b"w", (2, 0), None));
+    r.ok(22);
+    let filling = r.opened();
+    assert_eq!(
+        c.status(&Ops::new().fh(&from).write(&filling, 0, &[7; 8192])),
+        OK
+    );
+    let clone = |source: &[u8], target: &[u8], at: u64| {
+        let x = X::new().raw(source).raw(target).h(0).h(at).h(0);
+        Ops::new().fh(&from).save().fh(&to).op(71, x)
+    };
+    assert_eq!(
+        c.status(&clone(&reads, &writes, 100)),
+        INVAL,
+        "within a block"
+    );
+    assert_eq!(c.status(&clone(&writes, &writes, 0)), BAD_STATEID);
+    assert_eq!(c.status(&clone(&reads, &writes, 4096)), OK);
+    assert!(c.last_lsn.get().is_some());
+    assert_eq!(s.read(&to, 4096, 9000).0, [7; 8192]);
+    assert_eq!(c.status(&Ops::new().fh(&to).close(&writes)), OK);
+    assert_eq!(c.status(&clone(&reads, &writes, 4096)), BAD_STATEID);
 }
 
 #[test]

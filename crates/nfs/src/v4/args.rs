@@ -284,6 +284,21 @@ pub struct Copy {
     pub between_servers: bool,
 }
 
+/// CLONE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cloning {
+    /// The open of the source, the saved file.
+    pub from: StateId,
+    /// The open of the destination, the current file.
+    pub to: StateId,
+    /// First byte in the source.
+    pub from_offset: u64,
+    /// First byte in the destination.
+    pub to_offset: u64,
+    /// How many; 0: to the end of the source.
+    pub count: u64,
+}
+
 /// A list of stateids as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateIds<'a>(&'a [u8]);
@@ -386,6 +401,7 @@ pub enum Args<'a> {
     Allocate(Bytes),
     Copy(Copy),
     Deallocate(Bytes),
+    Clone(Cloning),
     IoAdvise(Bytes, Bitmap),
     ReadPlus(Bytes),
     Seek {
@@ -562,6 +578,13 @@ pub fn decode<'a>(minor: u32, operation: u32, r: &mut Reader<'a>) -> xdr::Result
             offset: r.u64()?,
             what: r.u32()?,
         },
+        71 => Args::Clone(Cloning {
+            from: StateId::decode(r)?,
+            to: StateId::decode(r)?,
+            from_offset: r.u64()?,
+            to_offset: r.u64()?,
+            count: r.u64()?,
+        }),
         72 => Args::GetXattr(r.string()?),
         SETXATTR => Args::SetXattr {
             how: r.u32()?,

@@ -58,7 +58,7 @@ fn each_minor_version_has_its_own_operations() {
         (1, 2, Args::Illegal),
         (1, 59, Args::Illegal),
         (2, 76, Args::Illegal),
-        (2, 71, Args::NotServed),
+        (2, 70, Args::NotServed),
         (1, 50, Args::NotServed),
         (1, 24, Args::PutRootFh),
     ] {

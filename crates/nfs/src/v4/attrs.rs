@@ -7,6 +7,7 @@ use super::args::Attrs;
 use super::status::Status;
 use super::types::{self, Bitmap};
 use crate::xdr::{Put, Reader};
+use weir_base::BLOCK_SIZE;
 use weir_base::limits::{MAX_FILE_SIZE, MAX_IO, MAX_LINKS, MAX_NAME};
 use weir_vfs::grace::LEASE;
 use weir_vfs::volume::{Attr, FileKind, SetAttr, SetTime, StatFs};
@@ -62,6 +63,7 @@ const TIME_MODIFY_SET: u32 = 54;
 const MOUNTED_ON_FILEID: u32 = 55;
 const MODE_SET_MASKED: u32 = 74;
 const SUPPATTR_EXCLCREAT: u32 = 75;
+const CLONE_BLKSIZE: u32 = 77;
 const CHANGE_ATTR_TYPE: u32 = 79;
 const MODE_UMASK: u32 = 81;
 const XATTR_SUPPORT: u32 = 82;
@@ -119,7 +121,7 @@ const OF_1: Bitmap = Bitmap::of(&[
     SUPPATTR_EXCLCREAT,
 ]);
 /// Those that minor version 2 adds.
-const OF_2: [u32; 3] = [CHANGE_ATTR_TYPE, MODE_UMASK, XATTR_SUPPORT];
+const OF_2: [u32; 4] = [CLONE_BLKSIZE, CHANGE_ATTR_TYPE, MODE_UMASK, XATTR_SUPPORT];
 /// Those that can only be set.
 const WRITE_ONLY: Bitmap = Bitmap::of(&[
     TIME_ACCESS_SET,
@@ -254,6 +256,7 @@ impl Object<'_> {
                 TIME_MODIFY => types::put_time(out, a.mtime),
                 MOUNTED_ON_FILEID => out.put_u64(self.covers.unwrap_or(a.ino.0)),
                 SUPPATTR_EXCLCREAT => SETTABLE.and(&supported(self.minor)).put(out),
+                CLONE_BLKSIZE => out.put_u32(BLOCK_SIZE as u32),
                 // NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 §12.2.3).
                 CHANGE_ATTR_TYPE => out.put_u32(0),
                 // Those that can only be set are refused before.

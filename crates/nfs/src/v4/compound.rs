@@ -605,6 +605,7 @@ impl<'a> Run<'a> {
             Args::Allocate(bytes) => self.allocate(bytes),
             Args::Deallocate(bytes) => self.deallocate(bytes),
             Args::IoAdvise(bytes, hints) => self.io_advise(bytes, hints),
+            Args::Clone(a) => self.clone_range(a),
             Args::GetXattr(name) => self.getxattr(name),
             Args::SetXattr { how, name, value } => self.setxattr(*how, name, value),
             Args::ListXattrs { cookie, maxcount } => self.listxattrs(*cookie, *maxcount),

@@ -1,6 +1,6 @@
 //! Operations on one object: handles, attributes, ACCESS, READLINK, READ, WRITE, COMMIT, holes.
 
-use super::args::{Attrs, Bytes, Write};
+use super::args::{Attrs, Bytes, Cloning, Write};
 use super::attrs::{self, New, Object};
 use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::pseudo;
@@ -450,6 +450,28 @@ impl<'a> Run<'a> {
             }
             Err(why) => Err(self.io_failed(why, &operand, &stated)),
         }
+    }
+
+    /// CLONE (RFC 7862 §15.13): the destination shares the source's blocks.
+    pub(super) fn clone_range(&mut self, a: &Cloning) -> Outcome {
+        let to = self.file(Status::WrongType)?;
+        let from = match self.c.saved {
+            Fh::File(file) => file,
+            Fh::Pseudo(_) => return Err(Status::WrongType.into()),
+            Fh::None => return Err(Status::NoFileHandle.into()),
+        };
+        let (reads, writes) = (self.stated(&a.from, from)?, self.stated(&a.to, to)?);
+        if let Stated::Open(state) = &writes
+            && state.open().shares().0 & WRITE == 0
+        {
+            return Err(Status::OpenMode.into());
+        }
+        let source = self.admit(from, reads.access())?;
+        let (operand, charged) = self.enter(to, writes.access(), Changes)?;
+        let source = (&operand.beside(source), a.from_offset);
+        let cloned = operand.clone_range(&mut self.c.cx, charged, a.to_offset, source, a.count);
+        self.c.wait_for(cloned?.lsn);
+        Ok(Status::Ok)
     }
 
     /// IO_ADVISE (RFC 7862 §15.5): no hint is followed.
