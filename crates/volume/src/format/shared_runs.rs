@@ -350,6 +350,16 @@ mod tests {
                 assert_eq!(Group::decode(&bytes[..cut]), None);
             }
         }
+        // A gap, another count, and the first one again.
+        let count = |references| {
+            Some(Count {
+                references,
+                birth: Generation(1),
+            })
+        };
+        let mut group = Group::EMPTY;
+        (group.0[0], group.0[5], group.0[6]) = (count(2), count(3), count(2));
+        assert_eq!(Group::decode(&group.encode()), Some(group));
         // One reference is not recorded, nor are no blocks, nor blocks twice.
         let run = |first: u8, blocks: u8, references: u64| {
             let mut run = vec![first, blocks];
