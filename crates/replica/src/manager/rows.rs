@@ -171,6 +171,7 @@ impl Entry {
             Work::Transfer(kind) => Some((p, kind)),
             Work::Break => None,
         }) else {
+            // Nothing was begun that could be asked for.
             return;
         };
         let tried = self.last.take().filter(|last| last.uuid == pending.uuid);

@@ -505,6 +505,7 @@ fn succeed(entry: &mut Entry, done: &Done, last: Option<LastTransfer>) {
 
 fn fail(entry: &mut Entry, failure: &Failure, last: Option<LastTransfer>) {
     let Some(mut pending) = entry.pending.take() else {
+        // It was aborted meanwhile.
         return;
     };
     let Some(mut last) = last else {

@@ -115,6 +115,7 @@ impl Claims {
         let more = f.more_mut();
         let last = more.opens.is_empty();
         let Some(doomed) = more.doomed.as_mut() else {
+            // Not marked: see above.
             return;
         };
         doomed.pending |= doomed.by == holder.owner;
