@@ -143,6 +143,15 @@ fn attached(s: &Server) -> Arc<Breaks> {
     breaks
 }
 
+/// Ends the other thread's waiting for rounds when this one ends, in whatever way.
+struct Rounds<'a>(&'a AtomicUsize);
+
+impl Drop for Rounds<'_> {
+    fn drop(&mut self) {
+        self.0.store(usize::MAX, Ordering::SeqCst);
+    }
+}
+
 /// In each round one thread writes while another is granted a cache and reads into it: unless a break has begun, what it has
 /// read is what the file has when the round is over.
 #[test]
@@ -153,6 +162,7 @@ fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
     let (begun, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let written = Rounds(&written);
             for n in 1..=ROUNDS {
                 while begun.load(Ordering::SeqCst) < n {
                     std::thread::yield_now();
@@ -165,14 +175,15 @@ fn no_cache_outlives_a_write_that_began_before_it_was_granted() {
                     };
                     block_on(cx.resume(&s.vfs, suspend)).unwrap();
                 }
-                written.store(n, Ordering::SeqCst);
+                written.0.store(n, Ordering::SeqCst);
             }
         });
         let owner = holder();
         let mut broken = 0;
+        let begun = Rounds(&begun);
         for n in 1..=ROUNDS {
             let before = breaks.0.load(Ordering::SeqCst);
-            begun.store(n, Ordering::SeqCst);
+            begun.0.store(n, Ordering::SeqCst);
             // Not always at the same moment of the write.
             (0..n % 64).for_each(|_| std::hint::spin_loop());
             let claims = &s.vfs.claims;
