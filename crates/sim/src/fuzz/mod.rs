@@ -5,6 +5,7 @@
 //! a decoder accepts what contradicts itself; arithmetic overflow and slices out of range panic by themselves in the
 //! development profile.
 
+mod compound;
 pub mod mutate;
 mod replica;
 mod service;

@@ -28,6 +28,11 @@ pub(super) fn targets() -> Vec<Target> {
             seeds: argument_seeds,
         },
         Target {
+            name: "compound",
+            run: super::compound::compound,
+            seeds: super::compound::seeds,
+        },
+        Target {
             name: "service",
             run: super::service::service,
             seeds: super::service::seeds,
