@@ -20,6 +20,6 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use ids::{BlockAddr, Generation, Ino, Lsn, VolumeId};
 pub use invariant::{Count, Poison, less, violated, violations};
 pub use limits::BLOCK_SIZE;
-pub use priority::{attentive, background, first_at_disks, give_way, prompt};
+pub use priority::{idle_priority, ioprio_realtime, nice, short_slice, yield_timed};
 pub use rng::{Rng, SeededRng, SystemRng};
 pub use siphash::SipKey;

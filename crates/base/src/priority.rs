@@ -5,30 +5,30 @@ use std::time::{Duration, Instant};
 #[cfg(target_os = "linux")]
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// The nice value of a background thread: a tenth of an ordinary thread's share when both want the processor.
+/// The nice value of a idle_priority thread: a tenth of an ordinary thread's share when both want the processor.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
-/// The nice value of an [`attentive`] thread: two thirds of an ordinary thread's share.
+/// The nice value of an [`nice`] thread: two thirds of an ordinary thread's share.
 #[cfg(target_os = "linux")]
 const SLIGHTLY_NICE: i32 = 2;
 
 /// Lowers the priority of the calling thread: for work without waiters. A thread that does wait for it sleeps,
 /// and leaves it the processor. Does nothing where threads have no priority of their own, and to a thread whose
 /// priority is as low already, with the whole server under `nice` for instance.
-pub fn background() {
+pub fn idle_priority() {
     #[cfg(target_os = "linux")]
     step_back(NICE);
 }
 
 /// Lowers the priority of the calling thread, and of those that it will start, although clients wait for its
 /// work: threads that serve data have priority over those that administer it. Its share of the processor is
-/// smaller, but its latency is not higher: like a [`prompt`] thread it runs soon after it wakes, for a short
+/// smaller, but its latency is not higher: like a [`short_slice`] thread it runs soon after it wakes, for a short
 /// slice. A request to the control plane wakes half a dozen threads one after the other; where each waited for
 /// the slices of those that serve data, it took ten times as long as its work.
-pub fn attentive() {
+pub fn nice() {
     #[cfg(target_os = "linux")]
     step_back(SLIGHTLY_NICE);
-    prompt();
+    short_slice();
 }
 
 #[cfg(target_os = "linux")]
@@ -48,9 +48,9 @@ const SLICE: Duration = Duration::from_micros(100);
 /// for that (EEVDF, Linux 6.12; older kernels and other systems do as before).
 ///
 /// For the intent log's thread, with both cores full of other programs' work, where it sleeps
-/// at once ([`give_way`]), the rates of durable writes and renames roughly doubled: one run
+/// at once ([`yield_timed`]), the rates of durable writes and renames roughly doubled: one run
 /// each, so no more than that can be said.
-pub fn prompt() {
+pub fn short_slice() {
     #[cfg(target_os = "linux")]
     {
         // `struct sched_attr` of sched_setattr(2), first version.
@@ -93,7 +93,7 @@ pub fn prompt() {
 ///
 /// The class is the realtime one (ioprio_set(2)), for which a process that is not root's needs CAP_SYS_NICE; without it,
 /// and with schedulers that have no classes, everything is as it was.
-pub fn first_at_disks() {
+pub fn ioprio_realtime() {
     #[cfg(target_os = "linux")]
     {
         const WHO_PROCESS: libc::c_int = 1;
@@ -112,7 +112,7 @@ const LONG: Duration = Duration::from_micros(500);
 /// running that does not sleep, and each yield costs one of its slices. A thread that waits should sleep instead:
 /// a thread that wakes has priority over one that yielded.
 #[allow(clippy::disallowed_methods)] // Decides how to wait, and nothing that a caller can observe.
-pub fn give_way() -> bool {
+pub fn yield_timed() -> bool {
     let start = Instant::now();
     std::thread::yield_now();
     start.elapsed() > LONG
@@ -126,9 +126,9 @@ mod tests {
     fn a_prompt_thread_keeps_its_nice_value() {
         std::thread::spawn(|| {
             let nice = || getpriority_process(None).unwrap();
-            super::background();
+            super::idle_priority();
             let before = nice();
-            super::prompt();
+            super::short_slice();
             assert_eq!(nice(), before);
         })
         .join()
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_first_at_disks_hands_it_on_or_is_as_before() {
+    fn realtime_io_is_inherited_or_left() {
         // SAFETY: no pointers are passed; 1, 0 is the calling thread.
         let class = || unsafe { libc::syscall(libc::SYS_ioprio_get, 1, 0) } >> 13;
         let before = class();
         let inside = std::thread::spawn(move || {
-            super::first_at_disks();
+            super::ioprio_realtime();
             let next = std::thread::spawn(class).join().unwrap();
             (class(), next)
         });
@@ -156,12 +156,12 @@ mod tests {
         let nice = || getpriority_process(None).unwrap();
         let before = nice();
         let inside = std::thread::spawn(move || {
-            super::attentive();
+            super::nice();
             let (slightly, wholly) = (nice(), {
-                super::background();
+                super::idle_priority();
                 nice()
             });
-            super::attentive();
+            super::nice();
             assert_eq!(nice(), wholly, "nobody comes forward again");
             (slightly, wholly)
         });

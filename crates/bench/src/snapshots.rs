@@ -133,7 +133,7 @@ pub fn snapshots(args: &SnapshotsArgs) -> Result<bool, BenchError> {
     let running = load::start(server.nfs, &[flow])?;
     // Behind the load's threads, which represent other machines: an administrator's requests do not wait for
     // the processors of clients.
-    weir_base::prompt();
+    weir_base::short_slice();
     sleep(2.0);
     let alone = span(|| {
         sleep(args.seconds);

@@ -15,7 +15,7 @@ mod queue;
 pub mod shaper;
 pub mod wheel;
 
-pub use limits::{DEFAULT_BURST, Direction, Limit, Limits, Rate, Upkeep};
+pub use limits::{DEFAULT_BURST, Direction, Limit, Limits, Metadata, Rate};
 pub use meter::{Meter, Nanos};
 pub use plan::{Change, Plan, PoolPlan, VolumePlan};
 pub use shaper::{Evicted, NodeId, Shaper, Submitted, Usage};

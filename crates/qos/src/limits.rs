@@ -22,7 +22,7 @@ impl Direction {
 /// costs nothing of a limit on bytes; of a limit on operations of both ways together ([`Limits::total`]) it takes what
 /// it costs, up to a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Upkeep {
+pub enum Metadata {
     /// Locks, liveness, COMMIT (what it makes durable was charged when it was written): nothing.
     Protocol,
     /// Attributes and names that are read: an eighth of an operation. They are served from memory, as a small READ is,
@@ -33,15 +33,15 @@ pub enum Upkeep {
 }
 
 /// Costs of metadata are counted in this part of an operation.
-pub(crate) const UPKEEP_PARTS: u64 = 8;
+pub(crate) const METADATA_PARTS: u64 = 8;
 
-impl Upkeep {
-    /// In units of 1 / [`UPKEEP_PARTS`] of an operation.
+impl Metadata {
+    /// In units of 1 / [`METADATA_PARTS`] of an operation.
     pub(crate) fn cost(self) -> u64 {
         match self {
-            Upkeep::Protocol => 0,
-            Upkeep::Look => 1,
-            Upkeep::Change => UPKEEP_PARTS,
+            Metadata::Protocol => 0,
+            Metadata::Look => 1,
+            Metadata::Change => METADATA_PARTS,
         }
     }
 }
@@ -87,7 +87,7 @@ impl Rate {
 /// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What reads and writes may do together. Metadata takes up to half of its operations ([`Upkeep`]).
+    /// What reads and writes may do together. Metadata takes up to half of its operations ([`Metadata`]).
     pub total: Rate,
     /// What reads alone may do.
     pub read: Rate,
@@ -182,13 +182,13 @@ pub(crate) struct Meters {
     maxima: [Option<Meter>; 6],
     minimum: [Option<Meter>; 2],
     /// What metadata may take of the operations: half of them.
-    upkeep: Option<Meter>,
+    metadata: Option<Meter>,
     /// What metadata has cost that makes no whole operation yet, in parts of one.
-    upkeep_parts: u64,
+    metadata_parts: u64,
 }
 
 /// The part of the operations that metadata may take.
-fn upkeep_rate(limits: &Limits) -> Option<u64> {
+fn metadata_rate(limits: &Limits) -> Option<u64> {
     limits.total.ops.map(|rate| rate.div_ceil(2))
 }
 
@@ -198,8 +198,8 @@ impl Meters {
         Self {
             maxima: maxima(limits).map(meter),
             minimum: [limits.minimum.bytes, limits.minimum.ops].map(meter),
-            upkeep: meter(upkeep_rate(limits)),
-            upkeep_parts: 0,
+            metadata: meter(metadata_rate(limits)),
+            metadata_parts: 0,
         }
     }
 
@@ -219,7 +219,7 @@ impl Meters {
         {
             change(meter, rate);
         }
-        change(&mut self.upkeep, upkeep_rate(limits));
+        change(&mut self.metadata, metadata_rate(limits));
     }
 
     fn charged(&self, dir: Direction) -> impl Iterator<Item = (&Meter, Limit)> {
@@ -280,9 +280,9 @@ impl Meters {
     }
 
     /// Drains the credit that has accumulated below the limits.
-    pub(crate) fn spend(&mut self, now: Nanos) {
+    pub(crate) fn drain_credit(&mut self, now: Nanos) {
         for meter in self.maxima.iter_mut().flatten() {
-            meter.spend(now);
+            meter.drain_credit(now);
         }
     }
 
@@ -294,14 +294,12 @@ impl Meters {
     }
 
     /// Reserves `ops` requests of `bytes` in all, which may then start without another check.
-    pub(crate) fn let_ahead(&mut self, dir: Direction, bytes: u64, ops: u64) {
-        self.each(dir, |meter, limit| {
-            meter.let_ahead(units(limit, bytes, ops))
-        });
+    pub(crate) fn reserve(&mut self, dir: Direction, bytes: u64, ops: u64) {
+        self.each(dir, |meter, limit| meter.reserve(units(limit, bytes, ops)));
     }
 
     /// Settles a reservation, as requests and their bytes: `came` have started by `at`, `left` are released.
-    pub(crate) fn settle_ahead(
+    pub(crate) fn settle_reservation(
         &mut self,
         at: Nanos,
         dir: Direction,
@@ -310,7 +308,7 @@ impl Meters {
     ) {
         self.each(dir, |meter, limit| {
             let [came, left] = [came, left].map(|(ops, bytes)| units(limit, bytes, ops));
-            meter.settle_ahead(at, came, left);
+            meter.settle_reservation(at, came, left);
         });
         for (meter, units) in self.minimum.iter_mut().zip([came.1, came.0]) {
             if let Some(meter) = meter {
@@ -320,14 +318,14 @@ impl Meters {
     }
 
     /// Charges metadata, as far as it may take from data; the operations that it was charged.
-    pub(crate) fn charge_upkeep(&mut self, now: Nanos, kind: Upkeep) -> u64 {
-        let (Some(share), Some(Some(ops))) = (&mut self.upkeep, self.maxima.get_mut(TOTAL_OPS))
+    pub(crate) fn charge_metadata(&mut self, now: Nanos, kind: Metadata) -> u64 {
+        let (Some(share), Some(Some(ops))) = (&mut self.metadata, self.maxima.get_mut(TOTAL_OPS))
         else {
             return 0;
         };
-        self.upkeep_parts += kind.cost();
-        let whole = self.upkeep_parts / UPKEEP_PARTS;
-        self.upkeep_parts %= UPKEEP_PARTS;
+        self.metadata_parts += kind.cost();
+        let whole = self.metadata_parts / METADATA_PARTS;
+        self.metadata_parts %= METADATA_PARTS;
         if whole == 0 || share.ready_at() > now {
             return 0;
         }

@@ -102,13 +102,13 @@ impl Meter {
     /// Reserves `units`, which may start without another check until the reservation is settled. A reservation counts
     /// as though its units came at the moment of every other check, and never leaks away, so that no other request
     /// gets what it may still take.
-    pub fn let_ahead(&mut self, units: u64) {
+    pub fn reserve(&mut self, units: u64) {
         // No more than there is room for.
         self.ahead += units;
     }
 
     /// Settles a reservation: `came` units have started by `at`, `left` are released.
-    pub fn settle_ahead(&mut self, at: Nanos, came: u64, left: u64) {
+    pub fn settle_reservation(&mut self, at: Nanos, came: u64, left: u64) {
         self.ahead = less(self.ahead, came + left, "units that may come ahead");
         if came > 0 {
             self.charge(at, came);
@@ -116,7 +116,7 @@ impl Meter {
     }
 
     /// Drains the credit that has accumulated: from `now` on there is the rate and nothing saved up.
-    pub fn spend(&mut self, now: Nanos) {
+    pub fn drain_credit(&mut self, now: Nanos) {
         // Saturates: times.
         let spent = now.saturating_add(self.burst);
         if self.tat < spent {
@@ -272,13 +272,13 @@ mod tests {
                 charged.charge(now, units);
                 prop_assert_eq!(meter.has_room(now, units), charged.ready_at() <= now);
                 let mut some = meter;
-                some.let_ahead(ahead.min(units));
+                some.reserve(ahead.min(units));
                 prop_assert_eq!(some.has_room(now, units - ahead.min(units)), charged.ready_at() <= now);
                 // The whole reservation was used; or none of it.
                 let mut all = some;
-                all.settle_ahead(now, ahead.min(units), 0);
+                all.settle_reservation(now, ahead.min(units), 0);
                 all.charge(now, units - ahead.min(units));
-                some.settle_ahead(now, 0, ahead.min(units));
+                some.settle_reservation(now, 0, ahead.min(units));
                 prop_assert_eq!(all.ready_at() <= now, charged.ready_at() <= now);
                 prop_assert_eq!(some, meter);
             }

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 
 use weir_base::{invariant, less};
 
-use crate::limits::{Direction, Limit, Limits, Meters, Upkeep};
+use crate::limits::{Direction, Limit, Limits, Metadata, Meters};
 use crate::meter::Nanos;
 use crate::queue::{Queue, Waiting};
 
@@ -87,8 +87,8 @@ pub struct Usage {
     pub bytes: [u64; 2],
     /// Requests charged, by direction.
     pub ops: [u64; 2],
-    /// Operations that metadata was charged here ([`Upkeep`]).
-    pub upkeep: u64,
+    /// Operations that metadata was charged here ([`Metadata`]).
+    pub metadata: u64,
     /// Requests that had to wait, by direction.
     pub delayed: [u64; 2],
     /// How long all released requests together have waited, by direction, in nanoseconds.
@@ -324,11 +324,11 @@ impl<T> Shaper<T> {
     /// Drains the credit that a node has accumulated below its limits, so that from `now` on it gets its rates and no
     /// more. For work that is measured against the limit over its whole length; a request that finds the node idle
     /// still starts. `false` if there is no such node.
-    pub fn spend(&mut self, id: NodeId, now: Nanos) -> bool {
+    pub fn drain_credit(&mut self, id: NodeId, now: Nanos) -> bool {
         let Some(node) = self.get_mut(id) else {
             return false;
         };
-        node.meters.spend(now);
+        node.meters.drain_credit(now);
         self.refresh(id.index, now);
         true
     }
@@ -371,11 +371,11 @@ impl<T> Shaper<T> {
     }
 
     /// Reserves `ops` requests of a leaf, of `bytes` in all, which may start without another check until they are settled by
-    /// [`Shaper::settle_ahead`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of
+    /// [`Shaper::settle_reservation`]. Only if nothing waits in the tree and no limit of the path would come to bind if all of
     /// them came now. Until then every other request counts them as though they had come, so over no stretch of time more
     /// starts than limits allow, whenever they do. A reservation has to be settled before anything waits because of it,
     /// before limits change and before the leaf is removed.
-    pub fn let_ahead(
+    pub fn reserve(
         &mut self,
         id: NodeId,
         direction: Direction,
@@ -395,14 +395,14 @@ impl<T> Shaper<T> {
         }
         at = Some(id.index);
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
-            node.meters.let_ahead(direction, bytes, ops);
+            node.meters.reserve(direction, bytes, ops);
             at = node.parent;
         }
         true
     }
 
     /// Settles a reservation: charges what came by `by`, and releases what is left. Each as requests, and their bytes.
-    pub fn settle_ahead(
+    pub fn settle_reservation(
         &mut self,
         id: NodeId,
         direction: Direction,
@@ -421,7 +421,7 @@ impl<T> Shaper<T> {
             ) {
                 (*ops, *bytes) = (*ops + came.0, *bytes + came.1);
             }
-            node.meters.settle_ahead(by, direction, came, left);
+            node.meters.settle_reservation(by, direction, came, left);
             at = node.parent;
         }
     }
@@ -508,15 +508,15 @@ impl<T> Shaper<T> {
     }
 
     /// Charges metadata at a leaf with what it takes from data. It does not wait, even while other requests do.
-    pub fn charge_upkeep(&mut self, id: NodeId, kind: Upkeep, now: Nanos) {
+    pub fn charge_metadata(&mut self, id: NodeId, kind: Metadata, now: Nanos) {
         if self.get(id).is_none() {
             return;
         }
         let mut at = Some(id.index);
         let mut charged = 0;
         while let Some(node) = at.and_then(|at| self.at_mut(at)) {
-            let whole = node.meters.charge_upkeep(now, kind);
-            node.usage.upkeep += whole;
+            let whole = node.meters.charge_metadata(now, kind);
+            node.usage.metadata += whole;
             charged += whole;
             at = node.parent;
         }

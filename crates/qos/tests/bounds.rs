@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_qos::{Direction, Limits, Meter, Nanos, NodeId, Rate, Shaper, Submitted, Upkeep};
+use weir_qos::{Direction, Limits, Metadata, Meter, Nanos, NodeId, Rate, Shaper, Submitted};
 
 const SECOND: Nanos = 1_000_000_000;
 const HOUR: Nanos = 3600 * SECOND;
@@ -76,7 +76,7 @@ impl Bucket {
         self.most += u128::from(units) * u128::from(SECOND);
     }
 
-    fn let_ahead(&mut self, units: u64) {
+    fn reserve(&mut self, units: u64) {
         self.ahead += u128::from(units) * u128::from(SECOND);
     }
 
@@ -88,7 +88,7 @@ impl Bucket {
     }
 
     /// Settles a reservation: what came is charged, what is left is released.
-    fn settle_ahead(&mut self, now: Nanos, came: u64, left: u64) {
+    fn settle_reservation(&mut self, now: Nanos, came: u64, left: u64) {
         self.leak(now);
         self.ahead -= u128::from(left) * u128::from(SECOND);
         self.most += u128::from(came) * u128::from(SECOND);
@@ -327,11 +327,11 @@ impl World {
                 ..
             } = self.clients[client];
             let (id, all) = (self.nodes[node].id, bytes * ahead);
-            if ahead == 0 || !self.shaper.let_ahead(id, direction, all, ahead, now) {
+            if ahead == 0 || !self.shaper.reserve(id, direction, all, ahead, now) {
                 return false;
             }
             self.tell(client, ahead, all, |bucket, _, units| {
-                bucket.let_ahead(units);
+                bucket.reserve(units);
                 assert!(bucket.allows(now), "a limit was exceeded: {bucket:?}");
             });
             let lease = Lease {
@@ -361,9 +361,9 @@ impl World {
         } = self.clients[client];
         let (id, now) = (self.nodes[node].id, self.now);
         self.shaper
-            .settle_ahead(id, direction, (0, 0), left, now.min(until));
+            .settle_reservation(id, direction, (0, 0), left, now.min(until));
         self.tell(client, left.0, left.1, |bucket, _, units| {
-            bucket.settle_ahead(now, 0, units);
+            bucket.settle_reservation(now, 0, units);
         });
     }
 
@@ -378,9 +378,10 @@ impl World {
             node, direction, ..
         } = self.clients[client];
         let id = self.nodes[node].id;
-        self.shaper.settle_ahead(id, direction, came, (0, 0), by);
+        self.shaper
+            .settle_reservation(id, direction, came, (0, 0), by);
         self.tell(client, came.0, came.1, |bucket, _, units| {
-            bucket.settle_ahead(now, units, 0);
+            bucket.settle_reservation(now, units, 0);
         });
     }
 
@@ -487,17 +488,17 @@ impl World {
     }
 
     /// Metadata at a leaf, which takes some of the operations and does not wait.
-    fn upkeep(&mut self, leaf: usize, kind: Upkeep) {
+    fn metadata(&mut self, leaf: usize, kind: Metadata) {
         let now = self.now;
         self.end_leases(|lease| lease.until < now);
         let taken = |world: &World, at: usize| {
             let usage = world.shaper.usage(world.nodes[at].id, world.now);
-            usage.unwrap().upkeep
+            usage.unwrap().metadata
         };
         let path: Vec<usize> = self.path(leaf).collect();
         let before: Vec<u64> = path.iter().map(|at| taken(self, *at)).collect();
         self.shaper
-            .charge_upkeep(self.nodes[leaf].id, kind, self.now);
+            .charge_metadata(self.nodes[leaf].id, kind, self.now);
         for (at, before) in path.into_iter().zip(before) {
             let took = taken(self, at) - before;
             match &mut self.nodes[at].buckets[1] {
@@ -567,8 +568,8 @@ proptest! {
             world.run_until(world.now + after);
             // The timer may be late, but not from one stretch to the next.
             world.release();
-            let kind = [Upkeep::Protocol, Upkeep::Look, Upkeep::Change][kind];
-            (0..leaf % 20).for_each(|_| world.upkeep(leaves[leaf % leaves.len()], kind));
+            let kind = [Metadata::Protocol, Metadata::Look, Metadata::Change][kind];
+            (0..leaf % 20).for_each(|_| world.metadata(leaves[leaf % leaves.len()], kind));
         }
         for (node, by, after) in changes {
             world.run_until(world.now + after);

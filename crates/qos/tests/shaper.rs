@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_qos::{Direction, Limits, Nanos, NodeId, Rate, Shaper, Submitted, Upkeep};
+use weir_qos::{Direction, Limits, Metadata, Nanos, NodeId, Rate, Shaper, Submitted};
 
 const SECOND: Nanos = 1_000_000_000;
 const MIB: u64 = 1 << 20;
@@ -229,22 +229,22 @@ fn metadata_never_waits_and_takes_half_of_the_operations_at_most() {
     };
     // What is left for data of a thousand operations a second.
     for (limits, kind, a_second, data) in [
-        (ops, Upkeep::Change, 300, 700.0),
-        (ops, Upkeep::Change, 5000, 500.0),
-        (ops, Upkeep::Look, 800, 900.0),
-        (ops, Upkeep::Protocol, 5000, 1000.0),
-        (bytes(1000 * 4096), Upkeep::Change, 5000, 1000.0),
+        (ops, Metadata::Change, 300, 700.0),
+        (ops, Metadata::Change, 5000, 500.0),
+        (ops, Metadata::Look, 800, 900.0),
+        (ops, Metadata::Protocol, 5000, 1000.0),
+        (bytes(1000 * 4096), Metadata::Change, 5000, 1000.0),
     ] {
         let (shaper, leaves) = tree(Limits::default(), &[limits]);
         let leaf = leaves[0];
         let mut run = Run::new(shaper, leaves, vec![client(0, 4096, 16)], 0);
         for n in 0..10 * a_second {
             run.run_until(n * SECOND / a_second);
-            run.shaper.charge_upkeep(leaf, kind, run.now);
+            run.shaper.charge_metadata(leaf, kind, run.now);
         }
         run.run_until(10 * SECOND);
         close(run.ops(0, 0, 10 * SECOND) as f64, 10.0 * data, 0.01);
-        let charged = run.shaper.usage(leaf, run.now).unwrap().upkeep;
+        let charged = run.shaper.usage(leaf, run.now).unwrap().metadata;
         close(charged as f64 + 1.0, 10_001.0 - 10.0 * data, 0.02);
     }
 }

@@ -73,7 +73,7 @@ impl Throttle {
         let root = self.shaper.root();
         self.shaper.configure(root, limits(kbs), now);
         // What is owed shrinks in time when a limit grows; that is no credit.
-        self.shaper.spend(root, now);
+        self.shaper.drain_credit(root, now);
     }
 
     /// A transfer begins, with its own limit in KB/s.
@@ -94,9 +94,9 @@ impl Throttle {
     pub fn ask(&mut self, place: Place, bytes: u64, now: Nanos) -> Asked {
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == place.0) {
             self.fresh.swap_remove(at);
-            self.shaper.spend(place.0, now);
+            self.shaper.drain_credit(place.0, now);
             if self.active.is_empty() {
-                self.shaper.spend(self.shaper.root(), now);
+                self.shaper.drain_credit(self.shaper.root(), now);
             }
             self.active.push(place.0);
         }

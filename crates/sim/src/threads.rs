@@ -551,10 +551,10 @@ pub fn story(seed: u64) -> Checked {
         .shutdown()
         .map_err(|e| format!("shutdown: {e}"))?;
     let space = running.engine.aggregate().space().stats();
-    if space.promised != 0 {
+    if space.reserved != 0 {
         return Err(format!(
-            "{} blocks are still promised after a clean stop",
-            space.promised
+            "{} blocks are still reserved after a clean stop",
+            space.reserved
         ));
     }
     drop(ground);

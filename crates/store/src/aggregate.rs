@@ -14,7 +14,7 @@
 //! A crash before the end of step 4 leaves the consistency point before, and the
 //! log from *its* cut on; a crash after it leaves this one. Log space and blocks
 //! that it released are handed out only after step 4, the blocks only when in
-//! addition no reader uses an older root ([`RootLife`]).
+//! addition no reader uses an older root ([`RootPin`]).
 //!
 //! Because slot and mirror are never being written at the same time, a crash
 //! tears at most one of them. Both of a slot being damaged is therefore proof of
@@ -46,7 +46,7 @@ use crate::error::StoreError;
 use crate::folder::{FileRole, Folder};
 use crate::frame::{Frame, FrameMut, FramePool};
 use crate::layout;
-use crate::life::RootLife;
+use crate::life::RootPin;
 use crate::log::{Log, LogCut, LogId};
 use crate::space::Space;
 use crate::superblock::{AggregateId, Superblock};
@@ -70,7 +70,7 @@ struct Current {
     generation: Generation,
     root: TreeRoot,
     cut: LogCut,
-    life: Arc<RootLife>,
+    life: Arc<RootPin>,
     /// The number of the next consistency point.
     next: Generation,
 }
@@ -150,7 +150,7 @@ impl Aggregate {
 
     /// What a reader of the newest durable consistency point's roots has to hold
     /// for as long as it reads.
-    pub fn life(&self) -> Arc<RootLife> {
+    pub fn life(&self) -> Arc<RootPin> {
         Arc::clone(&self.current.lock().life)
     }
 
@@ -188,7 +188,7 @@ impl Aggregate {
         mut cp: CpWriter,
         root: TreeRoot,
         cut: LogCut,
-    ) -> Result<Arc<RootLife>, StoreError> {
+    ) -> Result<Arc<RootPin>, StoreError> {
         let result = self
             .sound()
             .and_then(|()| self.write_superblock(&mut cp, root, cut));
@@ -208,7 +208,7 @@ impl Aggregate {
         cp: &mut CpWriter,
         root: TreeRoot,
         cut: LogCut,
-    ) -> Result<Arc<RootLife>, StoreError> {
+    ) -> Result<Arc<RootPin>, StoreError> {
         let generation = cp.generation();
         let freed = cp.close_allocation()?;
         let pages = std::cell::RefCell::new(&mut *cp);
@@ -243,7 +243,7 @@ impl Aggregate {
         self.device.write(slot, frames.clone()).wait()?;
         self.device.flush().wait()?;
 
-        let life = RootLife::new(generation);
+        let life = RootPin::new(generation);
         {
             let mut current = self.current.lock();
             let before = std::mem::replace(

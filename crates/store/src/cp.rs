@@ -61,7 +61,7 @@ pub struct CpWriter {
     retain: Option<Generation>,
     retained: Vec<Run>,
     /// What is this old belongs to another volume.
-    foreign: Generation,
+    origin_generation: Generation,
     written: u64,
     /// The allocator's image has been changed.
     touched: bool,
@@ -83,7 +83,7 @@ impl CpWriter {
             unused: Vec::new(),
             retain: None,
             retained: Vec::new(),
-            foreign: Generation(0),
+            origin_generation: Generation(0),
             written: 0,
             touched: false,
             open: true,
@@ -102,7 +102,7 @@ impl CpWriter {
     ///
     /// # Errors
     /// [`StoreError::Format`] if there are no more numbers.
-    pub fn divide(&mut self) -> Result<(), StoreError> {
+    pub fn bump_generation(&mut self) -> Result<(), StoreError> {
         let next = self.generation.0.checked_add(2);
         self.generation = next
             .map(Generation)
@@ -113,8 +113,8 @@ impl CpWriter {
     /// From now on, what was born at or before `until` is neither freed nor collected
     /// when it is replaced: it belongs to the volume that this one is a clone of.
     /// Generation 0: everything is the volume's own.
-    pub fn foreign(&mut self, until: Generation) {
-        self.foreign = until;
+    pub fn origin_generation(&mut self, until: Generation) {
+        self.origin_generation = until;
     }
 
     /// Blocks written so far.
@@ -134,23 +134,23 @@ impl CpWriter {
     ) -> Result<(BlockAddr, u32), StoreError> {
         self.touched = true;
         let space = self.agg.space();
-        let (addr, count) = space.reserve(want, near, Stream::Data, Class::Cp)?;
+        let (addr, count) = space.allocate(want, near, Stream::Data, Class::Cp)?;
         space.commit(addr, count)?;
         Ok((addr, count))
     }
 
-    /// Takes blocks into this consistency point that were reserved and written
+    /// Takes blocks into this consistency point that were allocated and written
     /// before, in the foreground.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if they are not reserved.
+    /// [`StoreError::Corrupt`] if they are not allocated.
     pub fn commit(&mut self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
         self.touched = true;
         self.agg.space().commit(addr, count)
     }
 
-    /// Takes reserved blocks of which nothing came: a record of the log before the cut
-    /// refers to them, but what it says has been overwritten since. They can be reserved
+    /// Takes allocated blocks of which nothing came: a record of the log before the cut
+    /// refers to them, but what it says has been overwritten since. They can be allocated
     /// again when the consistency point is durable, and not before: until then a crash
     /// would have that record applied.
     pub fn unused(&mut self, addr: BlockAddr, count: u32) {
@@ -216,7 +216,7 @@ impl CpWriter {
     /// Notes that the live tree no longer refers to these blocks.
     pub fn freed_run(&mut self, run: Run) {
         invariant!(self.agg.guard() => run.birth <= self.generation, "block {} of consistency point {} is freed by {}", run.addr, run.birth, self.generation);
-        if run.birth <= self.foreign {
+        if run.birth <= self.origin_generation {
             return;
         }
         let list = match self.retain {
@@ -238,9 +238,9 @@ impl CpWriter {
     /// Frees blocks whatever their birth: those of a deadlist.
     pub fn release(&mut self, run: Run) {
         let retain = self.retain.take();
-        let foreign = std::mem::replace(&mut self.foreign, Generation(0));
+        let origin_generation = std::mem::replace(&mut self.origin_generation, Generation(0));
         self.freed_run(run);
-        self.foreign = foreign;
+        self.origin_generation = origin_generation;
         self.retain = retain;
     }
 
@@ -268,20 +268,20 @@ impl CpWriter {
         Ok(())
     }
 
-    /// Ends allocation: releases the blocks that were reserved but not used, takes the freed ones
+    /// Ends allocation: releases the blocks that were allocated but not used, takes the freed ones
     /// out of the image, and returns the latter.
     pub(crate) fn close_allocation(&mut self) -> Result<Vec<(BlockAddr, u32)>, StoreError> {
         let (addr, left) = std::mem::take(&mut self.node_space);
         if left > 0 {
-            self.agg.space().unreserve(addr, left);
+            self.agg.space().abandon(addr, left);
         }
         let freed = std::mem::take(&mut self.freed);
         for run in &freed {
             self.agg.space().free(run.addr, run.count)?;
         }
-        let mut ripening = std::mem::take(&mut self.unused);
-        ripening.extend(freed.into_iter().map(|run| (run.addr, run.count)));
-        Ok(ripening)
+        let mut reclaimable = std::mem::take(&mut self.unused);
+        reclaimable.extend(freed.into_iter().map(|run| (run.addr, run.count)));
+        Ok(reclaimable)
     }
 
     /// It has become durable, or its failure has poisoned the aggregate.
@@ -316,7 +316,7 @@ impl NodeSink for CpWriter {
         if self.node_space.1 == 0 {
             self.touched = true;
             let space = self.agg.space();
-            self.node_space = space.reserve(NODE_RESERVE, None, Stream::Meta, Class::Cp)?;
+            self.node_space = space.allocate(NODE_RESERVE, None, Stream::Meta, Class::Cp)?;
         }
         let (addr, left) = self.node_space;
         self.agg.space().commit(addr, 1)?;

@@ -29,7 +29,7 @@ pub use cp::{CpWriter, Run};
 pub use device::{Device, FileDevice, FileOptions, Io, MemDevice};
 pub use error::{IoError, IoKind, StoreError};
 pub use frame::{Class, Frame, FrameMut, FramePool, Populator};
-pub use life::RootLife;
+pub use life::RootPin;
 pub use node::Key;
 pub use settle::Settler;
 pub use space::{Space, Stream};

@@ -1,7 +1,7 @@
 //! How long freed blocks must wait.
 //!
 //! A consistency point frees blocks that the roots before it still refer to. It may be durable
-//! while a reader still uses one of those roots. So each consistency point has a [`RootLife`],
+//! while a reader still uses one of those roots. So each consistency point has a [`RootPin`],
 //! which every reader of its roots holds, and the blocks that the *next* one frees belong to it:
 //! they are freed when the last holder drops it.
 //!
@@ -17,20 +17,20 @@ use crate::space::Space;
 
 /// The time in which the roots of a consistency point may be read. Holding it keeps every block
 /// that they refer to from being allocated again.
-pub struct RootLife {
+pub struct RootPin {
     generation: Generation,
     next: OnceLock<Successor>,
 }
 
 struct Successor {
-    life: Arc<RootLife>,
+    life: Arc<RootPin>,
     freed: Vec<(BlockAddr, u32)>,
     space: Arc<Space>,
 }
 
-impl RootLife {
-    pub(crate) fn new(generation: Generation) -> Arc<RootLife> {
-        Arc::new(RootLife {
+impl RootPin {
+    pub(crate) fn new(generation: Generation) -> Arc<RootPin> {
+        Arc::new(RootPin {
             generation,
             next: OnceLock::new(),
         })
@@ -44,7 +44,7 @@ impl RootLife {
     /// Notes that `life` is durable and has freed these blocks.
     pub(crate) fn succeed(
         &self,
-        life: Arc<RootLife>,
+        life: Arc<RootPin>,
         freed: Vec<(BlockAddr, u32)>,
         space: Arc<Space>,
     ) {
@@ -56,19 +56,19 @@ impl RootLife {
     }
 }
 
-impl Drop for RootLife {
+impl Drop for RootPin {
     fn drop(&mut self) {
         // A loop and not a recursion: a reader may have kept a long chain.
         let mut next = self.next.take();
         while let Some(Successor { life, freed, space }) = next {
-            space.ripen(freed);
+            space.make_reclaimable(freed);
             next = Arc::into_inner(life).and_then(|mut life| life.next.take());
         }
     }
 }
 
-impl std::fmt::Debug for RootLife {
+impl std::fmt::Debug for RootPin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RootLife({})", self.generation)
+        write!(f, "RootPin({})", self.generation)
     }
 }

@@ -125,7 +125,7 @@ impl Settler {
             .name("settle".into())
             .spawn(move || {
                 // It does little at a time, and clients wait for it.
-                weir_base::prompt();
+                weir_base::short_slice();
                 theirs.run();
             })?;
         Ok(Settler {

@@ -2,7 +2,7 @@
 //!
 //! A bitmap a chunk of 128 MiB, twice in memory: `image` is what the consistency
 //! point being built will write, so exactly what its trees reach; `busy` is what
-//! must not be handed out. They differ by what is reserved but not yet part of a
+//! must not be handed out. They differ by what is allocated but not yet part of a
 //! consistency point (only in `busy`; after a crash it is free again, but for what
 //! the log refers to, which is marked anew) and by what was freed but may still be
 //! read through an older root (also only in `busy`). So a block goes
@@ -28,8 +28,8 @@
 //! on the device.
 //!
 //! **Admission.** Blocks are allocated when a consistency point is written, long
-//! after the write was accepted. So the overlay reserves what it is going to need, as a number of
-//! blocks without addresses (a *promise*); foreground promises and reserved blocks leave a floor of
+//! after the write was accepted. So the overlay allocates what it is going to need, as a number of
+//! blocks without addresses (a *reservation*); foreground reservations and allocated blocks leave a floor of
 //! free blocks, which consistency points (deletions, above all, need blocks to free blocks) may
 //! use. All of this counts provisioned blocks only: the host's disk being full shows as "no space"
 //! at admission, not as a failed consistency point.
@@ -83,8 +83,8 @@ pub struct Stats {
     pub total: u64,
     /// Provisioned and not busy.
     pub free: u64,
-    /// Reserved for the overlay, without addresses: [`Space::promise`].
-    pub promised: u64,
+    /// Reserved for the overlay, without addresses: [`Space::reserve`].
+    pub reserved: u64,
     /// Kept for consistency points.
     pub floor: u64,
     /// What the host could still provision, as far as is known.
@@ -95,9 +95,9 @@ impl Stats {
     /// Blocks that requests may still use.
     pub fn available(&self) -> u64 {
         self.free
-            // Saturates: what the host says is an estimate, and promises and the floor may be more than is free.
+            // Saturates: what the host says is an estimate, and reservations and the floor may be more than is free.
             .saturating_add(self.growth)
-            .saturating_sub(self.promised + self.floor)
+            .saturating_sub(self.reserved + self.floor)
     }
 }
 
@@ -196,11 +196,11 @@ pub struct Space {
     /// point, because each attempt costs system calls.
     exhausted: AtomicBool,
     /// Freed, and referred to by no root any more, but still busy.
-    ripe: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
-    ripe_blocks: AtomicU64,
+    reclaimable: Mutex<Vec<Vec<(BlockAddr, u32)>>>,
+    reclaimable_blocks: AtomicU64,
     total: AtomicU64,
     free: AtomicU64,
-    promised: AtomicU64,
+    reserved: AtomicU64,
     floor: AtomicU64,
     growth: AtomicU64,
 }
@@ -226,12 +226,12 @@ fn address(chunk: u32, bit: u32) -> BlockAddr {
 impl Space {
     /// Takes a run of up to `want` blocks: from `near` on if that is free,
     /// else where this stream is writing. Foreground callers are refused when
-    /// only promised blocks and the floor are left.
+    /// only reserved blocks and the floor are left.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`]; [`StoreError::NoMemory`] if a map page has to be
     /// read and there is no frame for it.
-    pub fn reserve(
+    pub fn allocate(
         &self,
         want: u32,
         near: Option<BlockAddr>,
@@ -248,22 +248,22 @@ impl Space {
                 self.take(want, near, stream)
             }
             Class::Foreground => {
-                let granted = self.promise_up_to(u64::from(want));
+                let granted = self.reserve_up_to(u64::from(want));
                 if granted == 0 {
                     return Err(StoreError::NoSpace);
                 }
                 let taken = self.take(granted as u32, near, stream);
-                self.fulfil(granted);
+                self.release_reserved(granted);
                 taken
             }
         }
     }
 
     /// Takes `want` blocks for file data, in at most `most` runs, out of as many that the
-    /// caller has had [promised](Space::promise): all of them or none. For callers that must not
+    /// caller has had [reserved](Space::reserve): all of them or none. For callers that must not
     /// wait: `None` if a map page would have to be read first, if the allocator is busy, or if what
     /// is free is too scattered.
-    pub fn reserve_promised(&self, want: u32, most: usize) -> Option<Vec<(BlockAddr, u32)>> {
+    pub fn allocate_reserved(&self, want: u32, most: usize) -> Option<Vec<(BlockAddr, u32)>> {
         let state = &mut *self.state.try_lock_for(BRIEFLY)?;
         let mut runs = Vec::with_capacity(1);
         let mut left = want;
@@ -281,7 +281,7 @@ impl Space {
             left -= count;
             runs.push((addr, count));
         }
-        self.fulfil(u64::from(want));
+        self.release_reserved(u64::from(want));
         Some(runs)
     }
 
@@ -315,7 +315,7 @@ impl Space {
         for (number, bit, len) in parts(addr, count) {
             let chunk = state.chunks.get_mut(number as usize);
             let Some((map, free, _)) = chunk.and_then(Chunk::loaded) else {
-                invariant!(self.guard => false, "blocks of chunk {number} were reserved just now, and it has no map");
+                invariant!(self.guard => false, "blocks of chunk {number} were allocated just now, and it has no map");
                 continue;
             };
             map.busy.clear(bit, len);
@@ -325,7 +325,7 @@ impl Space {
     }
 
     /// Reads map pages before they are needed, of the emptiest chunks first, until `blocks` free
-    /// ones can be [reserved](Space::reserve_promised) without reading. A page that cannot be read
+    /// ones can be [allocated](Space::allocate_reserved) without reading. A page that cannot be read
     /// is found again when it is needed.
     fn load_ahead(&self, blocks: u64) {
         let mut order: Vec<(u32, u32)> = {
@@ -431,7 +431,7 @@ impl Space {
     fn claim(&self, state: &mut State, chunk: u32, bit: u32, len: u32) -> Option<(BlockAddr, u32)> {
         let (map, free, _) = state.chunks.get_mut(chunk as usize)?.loaded()?;
         let taken = map.busy.ones(bit, len);
-        if !invariant!(self.guard => taken == 0 && *free >= len, "{taken} of {len} blocks to be reserved are in use, {free} are free")
+        if !invariant!(self.guard => taken == 0 && *free >= len, "{taken} of {len} blocks to be allocated are in use, {free} are free")
         {
             return None;
         }
@@ -486,10 +486,10 @@ impl Space {
         &self.guard
     }
 
-    /// Makes reserved blocks part of the consistency point being built.
+    /// Makes allocated blocks part of the consistency point being built.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if they are not reserved or are part of it
+    /// [`StoreError::Corrupt`] if they are not allocated or are part of it
     /// already: two owners of a block, which must not become durable.
     pub fn commit(&self, addr: BlockAddr, count: u32) -> Result<(), StoreError> {
         self.change(addr, count, |map, bit, len| {
@@ -501,9 +501,9 @@ impl Space {
         })
     }
 
-    /// Releases reserved blocks that have not become part of a consistency point.
-    pub fn unreserve(&self, addr: BlockAddr, count: u32) {
-        self.give_back(addr, count, "unreserve");
+    /// Releases allocated blocks that have not become part of a consistency point.
+    pub fn abandon(&self, addr: BlockAddr, count: u32) {
+        self.give_back(addr, count, "abandon");
     }
 
     /// Takes blocks out of the consistency point being built. They stay busy:
@@ -568,32 +568,32 @@ impl Space {
     /// Reserves `blocks` for the overlay, without addresses, all or none; `false` if there
     /// are not so many.
     #[must_use]
-    pub fn promise(&self, blocks: u64) -> bool {
-        let enough = |promised: u64| {
-            let left = self.left(promised);
-            (left >= blocks).then_some(promised + blocks)
+    pub fn reserve(&self, blocks: u64) -> bool {
+        let enough = |reserved: u64| {
+            let left = self.left(reserved);
+            (left >= blocks).then_some(reserved + blocks)
         };
         let attempt = || {
-            self.promised
+            self.reserved
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, enough)
                 .is_ok()
         };
         attempt() || (self.reclaim() && attempt()) || (self.grow() && attempt())
     }
 
-    /// As [`Space::promise`], but fewer if there are not so many; returns how many.
-    fn promise_up_to(&self, blocks: u64) -> u64 {
-        let short = || self.left(self.promised.load(Ordering::Acquire)) < blocks;
+    /// As [`Space::reserve`], but fewer if there are not so many; returns how many.
+    fn reserve_up_to(&self, blocks: u64) -> u64 {
+        let short = || self.left(self.reserved.load(Ordering::Acquire)) < blocks;
         if short() && (!self.reclaim() || short()) {
             self.grow();
         }
         let mut granted = 0;
-        let take = |promised: u64| {
-            granted = self.left(promised).min(blocks);
-            (granted > 0).then_some(promised + granted)
+        let take = |reserved: u64| {
+            granted = self.left(reserved).min(blocks);
+            (granted > 0).then_some(reserved + granted)
         };
         match self
-            .promised
+            .reserved
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
         {
             Ok(_) => granted,
@@ -601,42 +601,42 @@ impl Space {
         }
     }
 
-    fn left(&self, promised: u64) -> u64 {
-        let kept = promised + self.floor.load(Ordering::Relaxed);
+    fn left(&self, reserved: u64) -> u64 {
+        let kept = reserved + self.floor.load(Ordering::Relaxed);
         // Saturates: the floor may be more than is free.
         self.free.load(Ordering::Relaxed).saturating_sub(kept)
     }
 
     /// Queues blocks for a later [reuse](Space::reuse): a request may drop the last reference to an
     /// old root, and there may be many blocks.
-    pub fn ripen(&self, runs: Vec<(BlockAddr, u32)>) {
+    pub fn make_reclaimable(&self, runs: Vec<(BlockAddr, u32)>) {
         let blocks: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
-        let mut ripe = self.ripe.lock();
-        ripe.push(runs);
-        self.ripe_blocks.fetch_add(blocks, Ordering::Relaxed);
+        let mut reclaimable = self.reclaimable.lock();
+        reclaimable.push(runs);
+        self.reclaimable_blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// Makes the queued blocks available; `false` if there are none.
     pub fn reclaim(&self) -> bool {
-        let lists = std::mem::take(&mut *self.ripe.lock());
+        let lists = std::mem::take(&mut *self.reclaimable.lock());
         for (addr, count) in lists.iter().flatten() {
             self.reuse(*addr, *count);
-            let ripe = self
-                .ripe_blocks
+            let reclaimable = self
+                .reclaimable_blocks
                 .fetch_sub(u64::from(*count), Ordering::Relaxed);
-            invariant!(self.guard => ripe >= u64::from(*count), "{count} blocks become free of {ripe} that wait");
+            invariant!(self.guard => reclaimable >= u64::from(*count), "{count} blocks become free of {reclaimable} that wait");
         }
         !lists.is_empty()
     }
 
-    /// Releases `blocks` that [`Space::promise`] reserved: they were allocated, or are not needed.
-    pub fn fulfil(&self, blocks: u64) {
-        let less = |promised: u64| promised.checked_sub(blocks);
+    /// Releases `blocks` that [`Space::reserve`] allocated: they were allocated, or are not needed.
+    pub fn release_reserved(&self, blocks: u64) {
+        let less = |reserved: u64| reserved.checked_sub(blocks);
         let ended = self
-            .promised
+            .reserved
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-        if let Err(promised) = ended {
-            invariant!(self.guard => false, "promises of {blocks} blocks end, and {promised} are promised");
+        if let Err(reserved) = ended {
+            invariant!(self.guard => false, "reservations of {blocks} blocks end, and {reserved} are reserved");
         }
     }
 
@@ -644,8 +644,9 @@ impl Space {
     pub fn stats(&self) -> Stats {
         Stats {
             total: self.total.load(Ordering::Relaxed),
-            free: self.free.load(Ordering::Relaxed) + self.ripe_blocks.load(Ordering::Relaxed),
-            promised: self.promised.load(Ordering::Relaxed),
+            free: self.free.load(Ordering::Relaxed)
+                + self.reclaimable_blocks.load(Ordering::Relaxed),
+            reserved: self.reserved.load(Ordering::Relaxed),
             floor: self.floor.load(Ordering::Relaxed),
             growth: self.growth.load(Ordering::Relaxed),
         }
@@ -657,7 +658,7 @@ impl Space {
     pub fn prepare(&self, host_free: Option<u64>, ahead: u64) {
         self.exhausted.store(false, Ordering::Relaxed);
         let ready = step(self.total.load(Ordering::Relaxed));
-        while self.left(self.promised.load(Ordering::Acquire)) < ready && self.grow() {}
+        while self.left(self.reserved.load(Ordering::Acquire)) < ready && self.grow() {}
         self.load_ahead(ahead);
         if let Some(blocks) = host_free {
             self.growth.store(blocks, Ordering::Relaxed);

@@ -167,7 +167,7 @@ impl std::fmt::Debug for Value {
     }
 }
 
-/// Checks that the node `ptr` led to is of the level that its parent promises.
+/// Checks that the node `ptr` led to is of the level that its parent requires.
 #[inline]
 fn view<'a>(ptr: &BlockPtr, level: u8, frame: &'a Frame) -> Result<NodeView<'a>, StoreError> {
     let node = NodeView::new(ptr, frame)?;

@@ -12,7 +12,7 @@
 //! `dsl_scan.c`, does the same with more memory).
 //!
 //! Only blocks of a durable consistency point may be verified, and only while its
-//! [`RootLife`](crate::RootLife) is held: others may still be on their way to the
+//! [`RootPin`](crate::RootPin) is held: others may still be on their way to the
 //! device, or have been allocated again. A scrub that is to take hours therefore goes in slices:
 //! hold the life, [walk](crate::tree::walk_from) on from the key where the last slice ended until
 //! enough has been read, drop the life.

@@ -9,7 +9,7 @@
 use crate::claims::Ticket;
 use crate::grace::Records;
 use crate::names::Wait;
-use crate::throttle::Held;
+use crate::throttle::Throttled;
 use std::sync::Arc;
 use weir_volume::{ClientRecords, FsError, Stop, Volume};
 
@@ -123,7 +123,7 @@ pub enum Suspend {
     /// Room in the log, for what is recorded of its client.
     Room(Box<RoomWait>),
     /// The limits of its volume.
-    Limit(Box<Held>),
+    Limit(Box<Throttled>),
     /// The name of its client, on which an export rule depends.
     NameService(Wait),
     /// Another client, which has been asked to give up what it caches. It does, or loses it after

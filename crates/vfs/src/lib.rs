@@ -45,7 +45,7 @@ pub use pipeline::{
 pub use session::{AccessModel, ClientKey, Flavour, Granted, Session};
 pub use snapdir::{FileRef, SNAPSHOT_DIRECTORY};
 pub use vfs::Vfs;
-pub use weir_qos::{Direction, Upkeep};
+pub use weir_qos::{Direction, Metadata};
 /// The types of volumes, for the protocols above.
 pub use weir_volume as volume;
 

@@ -57,7 +57,7 @@ use crate::snapdir::FileRef;
 use crate::throttle::{Charge, Request, Throttle};
 use std::borrow::Cow;
 use weir_base::{Time, VolumeId};
-use weir_qos::{Direction, Nanos, Upkeep};
+use weir_qos::{Direction, Metadata, Nanos};
 use weir_volume::{CallKey, Cx};
 
 /// One operation's context, kept while it is run again: what was fetched for it, and what it was charged.
@@ -165,7 +165,7 @@ pub enum Class {
     /// Bytes of data: limits may make it wait.
     Data(Direction, usize),
     /// Charged, and never made to wait.
-    Metadata(Upkeep),
+    Metadata(Metadata),
 }
 
 mod private {
@@ -206,9 +206,9 @@ macro_rules! cost {
 cost! {
     Reads, |Reads(bytes)| Class::Data(Direction::Read, *bytes);
     Writes, |Writes(bytes)| Class::Data(Direction::Write, *bytes);
-    Looks, |_| Class::Metadata(Upkeep::Look);
-    Changes, |_| Class::Metadata(Upkeep::Change);
-    Exempt, |_| Class::Metadata(Upkeep::Protocol);
+    Looks, |_| Class::Metadata(Metadata::Look);
+    Changes, |_| Class::Metadata(Metadata::Change);
+    Exempt, |_| Class::Metadata(Metadata::Protocol);
 }
 
 /// The proof that an operation was charged, which it takes. Made by [`Admitted::charge`] alone.
@@ -318,7 +318,7 @@ impl<'t, A> Admitted<'t, A> {
                         .map_err(Suspend::Limit)?;
                 }
                 Class::Metadata(kind) => {
-                    throttle.charge_upkeep(volume, client, kind, cx.arrived);
+                    throttle.charge_metadata(volume, client, kind, cx.arrived);
                 }
             }
             cx.passed = true;

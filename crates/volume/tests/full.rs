@@ -189,7 +189,7 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     };
     fill(1);
     engine.set_limit(&vol, 20 << 20);
-    engine.set_reserve(&vol, 10 << 20);
+    engine.set_snapshot_reserve(&vol, 10 << 20);
     engine.cp_now().unwrap();
     let used = |vol: &Volume| {
         let stat = vol.statfs();
@@ -210,7 +210,7 @@ fn what_is_kept_for_snapshots_is_theirs_and_no_more() {
     fill(9);
     engine.cp_now().unwrap();
     assert!((6..=7).contains(&used(&vol)), "{}", used(&vol));
-    engine.set_reserve(&vol, 0);
+    engine.set_snapshot_reserve(&vol, 0);
     assert!(vol.statfs().total == 20 << 20);
 }
 

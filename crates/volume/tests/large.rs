@@ -49,7 +49,7 @@ fn free(engine: &Engine) -> u64 {
     let space = engine.aggregate().space();
     space.reclaim();
     let stats = space.stats();
-    assert_eq!(stats.promised, 0);
+    assert_eq!(stats.reserved, 0);
     stats.free
 }
 

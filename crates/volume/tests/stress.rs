@@ -134,9 +134,9 @@ fn threads_do_not_disturb_each_other() {
     for (ino, mine) in own.iter().zip(&contents) {
         assert!(read(&vol, *ino, 0, 1 << 20) == *mine);
     }
-    // Back to nothing: no overlay left, nothing promised.
+    // Back to nothing: no overlay left, nothing reserved.
     engine.cp_now().unwrap();
-    assert_eq!(engine.aggregate().space().stats().promised, 0);
+    assert_eq!(engine.aggregate().space().stats().reserved, 0);
 }
 
 /// While threads write, snapshots are made, read, deleted and reverted to by others. Each

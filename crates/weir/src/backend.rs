@@ -276,7 +276,7 @@ impl Backend for Node {
 
     fn set_capacity(&self, key: &str, capacity: Capacity) -> Outcome<()> {
         let volume = self.find(key)?;
-        self.engine.set_reserve(&volume, capacity.reserve);
+        self.engine.set_snapshot_reserve(&volume, capacity.reserve);
         // 0 is no limit to the engine; a capacity of nothing is not among what can be asked for.
         let limit = capacity.bytes.map_or(0, |bytes| bytes.max(1));
         if volume.limit() == limit {

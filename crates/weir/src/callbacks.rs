@@ -118,8 +118,8 @@ where
     F: Future<Output = io::Result<Vec<u8>>> + 'static,
 {
     let news = Arc::new(Notify::new());
-    let bell = Arc::clone(&news);
-    source.on_outgoing(Arc::new(move || bell.notify_one()));
+    let wakeup = Arc::clone(&news);
+    source.on_outgoing(Arc::new(move || wakeup.notify_one()));
     let lines = Rc::new(RefCell::new(Lines::default()));
     loop {
         while let Some(call) = source.next(&mut |to| lines.borrow().free(to)) {

@@ -71,7 +71,7 @@ struct Used {
     /// By direction.
     ops: [f64; 2],
     /// Operations that metadata was charged.
-    upkeep: f64,
+    metadata: f64,
 }
 
 impl Rates {
@@ -91,7 +91,7 @@ impl Rates {
                 let used = Used {
                     bytes: each(usage.bytes, before.bytes),
                     ops: each(usage.ops, before.ops),
-                    upkeep: rate(usage.upkeep, before.upkeep),
+                    metadata: rate(usage.metadata, before.metadata),
                 };
                 self.rates.insert(node, used);
             }
@@ -102,10 +102,14 @@ impl Rates {
 
     /// What a node uses of a limit.
     fn used(&self, node: Node, limit: Limit) -> Option<f64> {
-        let Used { bytes, ops, upkeep } = self.rates.get(&node)?;
+        let Used {
+            bytes,
+            ops,
+            metadata,
+        } = self.rates.get(&node)?;
         Some(match limit {
             Limit::TotalBytes => bytes.iter().sum(),
-            Limit::TotalOps => ops.iter().sum::<f64>() + upkeep,
+            Limit::TotalOps => ops.iter().sum::<f64>() + metadata,
             Limit::ReadBytes => bytes[0],
             Limit::WriteBytes => bytes[1],
             Limit::ReadOps => ops[0],
@@ -531,7 +535,7 @@ fn metadata(page: &mut Page, pools: &[PoolStatus], limited: &[VolumeStatus]) {
     for (level, pool, volume, limits, usage) in of_pools.chain(of_volumes) {
         if limits.total.ops.is_some() {
             let labels = [("level", level.name()), ("pool", pool), ("volume", volume)];
-            page.sample(family, &labels, usage.upkeep);
+            page.sample(family, &labels, usage.metadata);
         }
     }
 }
@@ -619,7 +623,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use weir_base::{Budget, ManualClock};
-    use weir_qos::{Direction, Plan, PoolPlan, Rate, Upkeep, VolumePlan};
+    use weir_qos::{Direction, Metadata, Plan, PoolPlan, Rate, VolumePlan};
     use weir_vfs::HandleKey;
     use weir_vfs::stats::Done;
     use weir_vfs::throttle::{CreditLimits, Request, Throttle};
@@ -691,7 +695,7 @@ mod tests {
         let first = throttle.gate(&request, None, &mut None);
         let second = throttle.gate(&request, None, &mut None);
         let client = std::net::IpAddr::from([10, 0, 0, 1]).into();
-        throttle.charge_upkeep(VolumeId(3), client, Upkeep::Change, None);
+        throttle.charge_metadata(VolumeId(3), client, Metadata::Change, None);
         let arrived = 1_000;
         let done = Done {
             volume: VolumeId(3),

@@ -2,7 +2,7 @@
 //!
 //! They have a thread and an event loop of their own (and a few threads for what waits for disks), so that a storm of
 //! changes, a slow catalog or a peer that sends nonsense costs the event loops that serve data nothing but a share of
-//! the processor; and a smaller one than theirs, though they need not wait for it ([`weir_base::attentive`]). A thread inherits
+//! the processor; and a smaller one than theirs, though they need not wait for it ([`weir_base::nice`]). A thread inherits
 //! that from the one that makes it, so whatever is to have its full share is made by another thread than these.
 
 use std::fmt;
@@ -62,7 +62,7 @@ impl fmt::Display for ApiAddress {
 }
 
 /// A place for the API, taken but not served yet.
-pub struct Door {
+pub struct ApiListener {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<TlsSource>,
@@ -74,12 +74,12 @@ enum TlsSource {
     Generated(Vec<String>),
 }
 
-impl Door {
+impl ApiListener {
     /// Listens where `args` says; `None` for nowhere.
     ///
     /// # Errors
     /// If the address is not to be had, or others than this machine would be served without TLS.
-    pub fn open(args: &Serve) -> Result<Option<Door>> {
+    pub fn open(args: &Serve) -> Result<Option<ApiListener>> {
         let tls = match (&args.api_tls, &args.api_tls_cert, &args.api_tls_key) {
             (None, None, None) => None,
             (None, Some(cert), Some(key)) => Some(TlsSource::Given(cert.clone(), key.clone())),
@@ -100,7 +100,7 @@ impl Door {
         })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr().context("the API's socket")?;
-        Ok(Some(Door {
+        Ok(Some(ApiListener {
             listener,
             address,
             tls,
@@ -180,7 +180,7 @@ impl Plane {
     /// If the catalog cannot be opened or the node not be brought to it.
     pub fn start(
         parts: &Parts<'_>,
-        door: Option<Door>,
+        door: Option<ApiListener>,
         peers: Option<TcpListener>,
     ) -> Result<Plane> {
         let args = parts.args;
@@ -206,7 +206,7 @@ impl Plane {
             .thread_name("weir-job")
             .build()
             .context("starting the control plane")?;
-        let api = door.as_ref().map(Door::url);
+        let api = door.as_ref().map(ApiListener::url);
         let catalog = options.catalog.clone();
         let (data, nfs) = (args.data.clone(), parts.nfs);
         let metrics = Arc::clone(&parts.metrics);
@@ -218,8 +218,8 @@ impl Plane {
         let thread = std::thread::Builder::new()
             .name("weir-api".to_owned())
             .spawn(move || {
-                weir_base::attentive();
-                weir_base::first_at_disks();
+                weir_base::nice();
+                weir_base::ioprio_realtime();
                 runtime.block_on(async {
                     let (control, access) = match open(options, &data, door.as_ref()).await {
                         Ok((control, access)) => {
@@ -319,7 +319,7 @@ impl Drop for Plane {
 async fn open(
     options: Options,
     data: &Path,
-    door: Option<&Door>,
+    door: Option<&ApiListener>,
 ) -> Result<(Arc<Control>, Option<Access>)> {
     let control = Control::open(options).await?;
     let access = match door {
@@ -355,7 +355,7 @@ struct Served {
 /// Serves the API, if there is one, until it is time to stop.
 async fn serve(
     served: Served,
-    door: Option<Door>,
+    door: Option<ApiListener>,
     access: Option<Access>,
     stopped: oneshot::Receiver<()>,
 ) {

@@ -20,7 +20,7 @@ use crate::announce::Ready;
 use crate::cli::Serve;
 use crate::health::Health;
 use crate::net::{self, Cores, Ledger, Settings, Wakeups};
-use crate::plane::{self, Door, Parts, Plane};
+use crate::plane::{self, ApiListener, Parts, Plane};
 use crate::rpcbind::Registration;
 use crate::size::Size;
 use crate::watch::Watch;
@@ -54,7 +54,7 @@ pub fn run(args: &Serve) -> Result<()> {
     })?;
     let address = listener.local_addr().context("the listening socket")?;
 
-    let door = Door::open(args)?;
+    let door = ApiListener::open(args)?;
     let peers = plane::peers(args.replication)?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -325,7 +325,7 @@ impl Services for Protocols {
         }
     }
 
-    fn companion(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn background_task(&self, event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         let rpc = &self.rpc;
         let (throttle, clock) = (Arc::clone(&rpc.throttle), Arc::clone(&rpc.clock));
         Some(Box::pin(net::pace(throttle, event_loop, clock)))
@@ -389,7 +389,7 @@ impl Backend for Rpc {
         conn.admitted.any()
     }
 
-    fn crowded(&self) -> bool {
+    fn under_pressure(&self) -> bool {
         let (held, limits) = self.throttle.held();
         held > limits.total / 8
     }

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::folder::Folder;
 use crate::frame::{Class, Frame, FramePool};
 use crate::layout::{self, SUPER_BLOCKS, Slot};
-use crate::life::RootLife;
+use crate::life::RootPin;
 use crate::log::{self, Log, LogCut, LogError, LogId};
 use crate::space::Space;
 use crate::superblock::{AggregateId, Invalid, Superblock};
@@ -204,7 +204,7 @@ impl Aggregate {
                 generation: superblock.generation,
                 root: superblock.root,
                 cut: superblock.cut,
-                life: RootLife::new(superblock.generation),
+                life: RootPin::new(superblock.generation),
                 // Saturates: a number from the disk; no later superblock would be written, see `Aggregate::commit`.
                 next: Generation(superblock.generation.0.saturating_add(step)),
             }),

@@ -149,7 +149,7 @@ struct Harness {
     /// The tree of each consistency point that might be found after a crash.
     possible: Vec<(Generation, Model)>,
     model: Model,
-    held: Vec<(Arc<RootLife>, TreeRoot, Model)>,
+    held: Vec<(Arc<RootPin>, TreeRoot, Model)>,
 }
 
 impl Harness {
@@ -536,7 +536,7 @@ fn data_runs_are_freed_retained_and_released() {
     let (direct, n) = h
         .agg
         .space()
-        .reserve(5, None, crate::Stream::Data, Class::Foreground)
+        .allocate(5, None, crate::Stream::Data, Class::Foreground)
         .unwrap();
     cp.commit(direct, n).unwrap();
     drop(commit(cp));
@@ -607,9 +607,9 @@ fn no_superblock_is_written_once_an_invariant_is_violated() {
     };
     assert_ne!(new, root);
     h.agg.guard().as_in_release();
-    h.agg.space().fulfil(1);
+    h.agg.space().release_reserved(1);
     let why = h.agg.poisoned().unwrap();
-    assert!(why.contains("0 are promised"), "{why}");
+    assert!(why.contains("0 are reserved"), "{why}");
     let cut = h.agg.log().cut();
     assert!(matches!(
         h.agg.commit(cp, new, cut),

@@ -73,7 +73,7 @@ impl UringEngine {
             .name("device".into())
             .spawn(move || {
                 // It does little at a time, and every durable operation waits for it twice.
-                weir_base::prompt();
+                weir_base::short_slice();
                 // A ring of this kind belongs to the thread that made it.
                 match build() {
                     Ok(ring) => {

@@ -65,7 +65,7 @@ impl Populator {
         let thread = std::thread::Builder::new()
             .name("weir-pages".into())
             .spawn(move || {
-                weir_base::background();
+                weir_base::idle_priority();
                 let ahead = &pool.inner().ahead;
                 // The thread that was first stays the one that is woken.
                 let _ = ahead.thread.set(std::thread::current());

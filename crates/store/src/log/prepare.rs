@@ -167,7 +167,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
     std::thread::Builder::new()
         .name("log-prepare".into())
         .spawn(move || {
-            weir_base::background();
+            weir_base::idle_priority();
             let all = LetGo(shared);
             if let Err(error) = run(&all.0) {
                 // The log may do without: slower for a lap, and the next start tries again.

@@ -23,10 +23,10 @@ pub(super) fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>, LogError> {
             let mut writer = Writer {
                 guard: PoisonOnExit(shared),
                 pool,
-                skips: Cell::new(0),
+                backoff: Cell::new(0),
             };
-            weir_base::prompt();
-            weir_base::first_at_disks();
+            weir_base::short_slice();
+            weir_base::ioprio_realtime();
             writer.run();
         })
         .map_err(failed)
@@ -48,20 +48,20 @@ impl Drop for PoisonOnExit {
 /// 8 KiB FILE_SYNC writes.
 ///
 /// Where other programs keep the cores busy, each poll gives one of them its slice: then the thread sleeps at once
-/// for the next [`SKIPS`] times. That is what matters there: continued polling cost several times the rate in the one run
+/// for the next [`SPIN_BACKOFF`] times. That is what matters there: continued polling cost several times the rate in the one run
 /// that was made without. A client with one call in flight is not spared the polling: to sleep at once where all
 /// polls were in vain took 13 µs of 69 from this thread a stable write of 4 KiB, and added 6 to the 142 that it
 /// takes (a CREATE: 19 to 140).
-const LOOKS: u32 = 100;
+const SPINS: u32 = 100;
 
 /// Times that the thread sleeps at once after a poll took long.
-const SKIPS: u32 = 256;
+const SPIN_BACKOFF: u32 = 256;
 
 struct Writer {
     guard: PoisonOnExit,
     pool: Arc<FramePool>,
     /// Times that it still sleeps at once.
-    skips: Cell<u32>,
+    backoff: Cell<u32>,
 }
 
 impl Writer {
@@ -107,17 +107,17 @@ impl Writer {
                 q.idle = false;
                 return Some(batch);
             }
-            let skips = self.skips.get();
-            if skips == 0 && looks < LOOKS {
+            let backoff = self.backoff.get();
+            if backoff == 0 && looks < SPINS {
                 // An operation released by the last batch often brings the next one at once.
                 looks += 1;
-                if MutexGuard::unlocked(&mut q, weir_base::give_way) {
-                    self.skips.set(SKIPS);
+                if MutexGuard::unlocked(&mut q, weir_base::yield_timed) {
+                    self.backoff.set(SPIN_BACKOFF);
                 }
                 continue;
             }
             // Saturates: it is 0 when the thread has polled often enough.
-            self.skips.set(skips.saturating_sub(1));
+            self.backoff.set(backoff.saturating_sub(1));
             q.idle = true;
             s.work.wait(&mut q);
         }

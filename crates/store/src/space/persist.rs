@@ -63,11 +63,11 @@ impl Space {
             guard: Arc::default(),
             growing: Mutex::new(()),
             exhausted: AtomicBool::new(false),
-            ripe: Mutex::default(),
-            ripe_blocks: AtomicU64::new(0),
+            reclaimable: Mutex::default(),
+            reclaimable_blocks: AtomicU64::new(0),
             total: AtomicU64::new(0),
             free: AtomicU64::new(0),
-            promised: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
             floor: AtomicU64::new(0),
             growth: AtomicU64::new(0),
         };
@@ -138,7 +138,7 @@ impl Space {
         self.free.fetch_add(added, Ordering::Relaxed);
         self.total.store(length, Ordering::Relaxed);
         // One part in 32, from 1 MiB to 256 MiB. Estimated: a consistency point rewrites a few
-        // thousand nodes unless it is large, and the blocks of a large one are reserved in advance.
+        // thousand nodes unless it is large, and the blocks of a large one are allocated in advance.
         self.floor
             .store((length / 32).clamp(256, 65_536), Ordering::Relaxed);
         Ok(())
@@ -265,7 +265,7 @@ impl Space {
 
     /// Drops maps that were not used since the last checkpoint, if there are more
     /// than [`KEPT_MAPS`]. Only a map that equals its page goes: nothing in it is
-    /// reserved, or freed and not reusable yet, and the page has been durable since
+    /// allocated, or freed and not reusable yet, and the page has been durable since
     /// an earlier checkpoint.
     fn drop_idle_maps(&self) {
         let state = &mut *self.state.lock();

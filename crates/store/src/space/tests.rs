@@ -153,7 +153,7 @@ fn run(seed: u64) {
                 } else {
                     Class::Foreground
                 };
-                if let Ok((addr, count)) = h.space.reserve(want, near, stream, class) {
+                if let Ok((addr, count)) = h.space.allocate(want, near, stream, class) {
                     assert!((1..=want).contains(&count));
                     assert!(addr.0 + u64::from(count) <= h.device.length());
                     h.mark(addr, count, None, Some(Block::Reserved));
@@ -168,7 +168,7 @@ fn run(seed: u64) {
             }
             9 => {
                 if let Some((addr, count)) = h.pick(&rng, Block::Reserved) {
-                    h.space.unreserve(addr, count);
+                    h.space.abandon(addr, count);
                     h.mark(addr, count, Some(Block::Reserved), None);
                 }
             }
@@ -199,8 +199,8 @@ fn run(seed: u64) {
                 h.generation = Generation(h.generation.0 - 1);
                 h.restart();
                 // What the log says is marked again, and cannot be handed out.
-                let (addr, count) = h.space.reserve(8, None, Stream::Data, Class::Cp).unwrap();
-                h.space.unreserve(addr, count);
+                let (addr, count) = h.space.allocate(8, None, Stream::Data, Class::Cp).unwrap();
+                h.space.abandon(addr, count);
                 assert_eq!(h.space.mark_recovered(addr, count).unwrap(), 0);
                 assert_eq!(h.space.mark_recovered(addr, 1).unwrap(), 0, "again");
                 h.mark(addr, count, None, Some(Block::Reserved));
@@ -223,19 +223,19 @@ fn every_block_is_where_the_model_has_it() {
 fn who_must_not_wait_gets_blocks_without_reading_the_map() {
     let mut h = Harness::new(3 * u64::from(CHUNK_BLOCKS), 3 * u64::from(CHUNK_BLOCKS));
     let reserve = |h: &Harness, want, most| {
-        assert!(h.space.promise(u64::from(want)));
+        assert!(h.space.reserve(u64::from(want)));
         let before = h.space.stats();
-        let runs = h.space.reserve_promised(want, most);
+        let runs = h.space.allocate_reserved(want, most);
         let after = h.space.stats();
         match &runs {
             Some(runs) => {
                 assert_eq!(runs.iter().map(|(_, count)| count).sum::<u32>(), want);
                 assert_eq!(before.free - after.free, u64::from(want));
-                assert_eq!(before.promised - after.promised, u64::from(want));
+                assert_eq!(before.reserved - after.reserved, u64::from(want));
             }
             None => {
                 assert_eq!(before, after);
-                h.space.fulfil(u64::from(want));
+                h.space.release_reserved(u64::from(want));
             }
         }
         runs
@@ -258,8 +258,8 @@ fn who_must_not_wait_gets_blocks_without_reading_the_map() {
     // What is left is scattered.
     let h = Harness::new(8192, 8192);
     loop {
-        let (addr, count) = h.space.reserve(16, None, Stream::Data, Class::Cp).unwrap();
-        h.space.unreserve(addr, count.min(8));
+        let (addr, count) = h.space.allocate(16, None, Stream::Data, Class::Cp).unwrap();
+        h.space.abandon(addr, count.min(8));
         if count <= 8 {
             break;
         }
@@ -275,43 +275,43 @@ fn the_map_is_read_ahead_of_need() {
     for _ in 0..2 {
         for near in [0, u64::from(CHUNK_BLOCKS)] {
             let near = Some(BlockAddr(near + 9000));
-            let (addr, count) = h.space.reserve(10, near, Stream::Data, Class::Cp).unwrap();
+            let (addr, count) = h.space.allocate(10, near, Stream::Data, Class::Cp).unwrap();
             h.space.commit(addr, count).unwrap();
             h.mark(addr, count, None, Some(Block::Allocated));
         }
     }
     h.consistency_point();
     h.reopen();
-    assert!(h.space.promise(10));
-    assert_eq!(h.space.reserve_promised(10, 1), None, "no map is there");
+    assert!(h.space.reserve(10));
+    assert_eq!(h.space.allocate_reserved(10, 1), None, "no map is there");
     h.space.prepare(None, 1000);
-    assert!(h.space.reserve_promised(10, 1).is_some());
+    assert!(h.space.allocate_reserved(10, 1).is_some());
 }
 
 #[test]
 fn foreground_leaves_promises_and_the_floor_alone() {
     let h = Harness::new(8192, 8192);
     let stats = h.space.stats();
-    assert!(h.space.promise(1000));
+    assert!(h.space.reserve(1000));
     let mut taken = 0;
     let mut runs = Vec::new();
-    while let Ok(run) = h.space.reserve(100, None, Stream::Data, Class::Foreground) {
+    while let Ok(run) = h.space.allocate(100, None, Stream::Data, Class::Foreground) {
         taken += u64::from(run.1);
         runs.push(run);
     }
     assert_eq!(taken, stats.free - 1000 - stats.floor);
-    assert!(!h.space.promise(1));
+    assert!(!h.space.reserve(1));
     // Consistency points get the rest, to the last block.
-    while let Ok((_, count)) = h.space.reserve(100, None, Stream::Meta, Class::Cp) {
+    while let Ok((_, count)) = h.space.allocate(100, None, Stream::Meta, Class::Cp) {
         taken += u64::from(count);
     }
     assert_eq!(taken, stats.free);
     assert_eq!(h.space.stats().free, 0);
     for (addr, count) in runs {
-        h.space.unreserve(addr, count);
+        h.space.abandon(addr, count);
     }
-    h.space.fulfil(1000);
-    assert!(h.space.promise(500));
+    h.space.release_reserved(1000);
+    assert!(h.space.reserve(500));
 }
 
 #[test]
@@ -325,22 +325,22 @@ fn concurrent_promises_and_reservations_never_exceed_what_is_there() {
                 for _ in 0..2000 {
                     let n = rng.next_u64() % 4000 + 1;
                     if rng.next_u64().is_multiple_of(2) {
-                        if space.promise(n) {
+                        if space.reserve(n) {
                             let s = space.stats();
-                            assert!(s.promised + s.floor <= s.total);
-                            space.fulfil(n);
+                            assert!(s.reserved + s.floor <= s.total);
+                            space.release_reserved(n);
                         }
                     } else if let Ok((addr, count)) =
-                        space.reserve(n as u32, None, Stream::Data, Class::Foreground)
+                        space.allocate(n as u32, None, Stream::Data, Class::Foreground)
                     {
                         assert!(space.stats().free >= space.stats().floor);
-                        space.unreserve(addr, count);
+                        space.abandon(addr, count);
                     }
                 }
             });
         }
     });
-    assert_eq!(space.stats().promised, 0);
+    assert_eq!(space.stats().reserved, 0);
     h.check();
 }
 
@@ -348,7 +348,10 @@ fn concurrent_promises_and_reservations_never_exceed_what_is_there() {
 fn the_device_grows_and_the_map_with_it() {
     let mut h = Harness::new(4096, 300_000);
     let mut count = 0;
-    while let Ok((addr, n)) = h.space.reserve(5000, None, Stream::Data, Class::Foreground) {
+    while let Ok((addr, n)) = h
+        .space
+        .allocate(5000, None, Stream::Data, Class::Foreground)
+    {
         h.space.commit(addr, n).unwrap();
         h.mark(addr, n, None, Some(Block::Allocated));
         count += u64::from(n);
@@ -361,7 +364,7 @@ fn the_device_grows_and_the_map_with_it() {
     h.restart();
     assert!(
         h.space
-            .reserve(1, None, Stream::Data, Class::Foreground)
+            .allocate(1, None, Stream::Data, Class::Foreground)
             .is_err()
     );
     assert!(matches!(
@@ -375,7 +378,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
     let mut h = Harness::new(3 * 32_768, 3 * 32_768);
     let mut runs = Vec::new();
     for _ in 0..2000 {
-        let (addr, n) = h.space.reserve(32, None, Stream::Data, Class::Cp).unwrap();
+        let (addr, n) = h.space.allocate(32, None, Stream::Data, Class::Cp).unwrap();
         h.space.commit(addr, n).unwrap();
         h.mark(addr, n, None, Some(Block::Allocated));
         runs.push((addr, n));
@@ -388,7 +391,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
         .unwrap();
     h.device.tamper(page, |page| page[100] ^= 1);
     h.space = Space::open(h.device.clone(), &h.root).unwrap();
-    while let Ok((addr, n)) = h.space.reserve(64, None, Stream::Data, Class::Cp) {
+    while let Ok((addr, n)) = h.space.allocate(64, None, Stream::Data, Class::Cp) {
         assert!((addr.0..addr.0 + u64::from(n)).all(|b| b / 32_768 != 1));
     }
     for (addr, n) in &runs {
@@ -411,7 +414,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
         .tamper(layout::index_page(0, h.root[0].slot), |page| page[200] ^= 1);
     h.space = Space::open(h.device.clone(), &h.root).unwrap();
     assert_eq!(h.space.faults().len(), 3);
-    assert!(h.space.reserve(1, None, Stream::Data, Class::Cp).is_err());
+    assert!(h.space.allocate(1, None, Stream::Data, Class::Cp).is_err());
     assert_eq!(h.space.stats().free, 0);
     h.space.rebuild(&usage);
     h.consistency_point();
@@ -421,7 +424,7 @@ fn a_damaged_map_page_is_passed_over_and_rebuilt() {
 #[test]
 fn leaks_and_missing_blocks_are_found() {
     let h = Harness::new(8192, 8192);
-    let (addr, count) = h.space.reserve(10, None, Stream::Data, Class::Cp).unwrap();
+    let (addr, count) = h.space.allocate(10, None, Stream::Data, Class::Cp).unwrap();
     h.space.commit(addr, count).unwrap();
     let mut usage = Usage::new();
     usage.claim(BlockAddr(addr.0 + 4), 10);
@@ -450,7 +453,7 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
         state.chunks.iter().filter(|c| c.map.is_some()).count()
     };
     let mut runs = Vec::new();
-    while let Ok((addr, n)) = h.space.reserve(4096, None, Stream::Data, Class::Cp) {
+    while let Ok((addr, n)) = h.space.allocate(4096, None, Stream::Data, Class::Cp) {
         h.space.commit(addr, n).unwrap();
         h.mark(addr, n, None, Some(Block::Allocated));
         runs.push((addr, n));
@@ -469,7 +472,7 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
     for _ in 0..3 {
         h.consistency_point();
         assert_eq!(loaded(&h), 1);
-        assert!(h.space.reserve(1, None, Stream::Data, Class::Cp).is_err());
+        assert!(h.space.allocate(1, None, Stream::Data, Class::Cp).is_err());
     }
     h.space.reuse(addr, n);
     h.mark(addr, n, Some(Block::Waiting), None);
@@ -477,11 +480,11 @@ fn maps_that_nothing_uses_are_dropped_and_read_again() {
         h.consistency_point();
     }
     assert_eq!(loaded(&h), 0);
-    let again = h.space.reserve(n, None, Stream::Data, Class::Cp).unwrap();
+    let again = h.space.allocate(n, None, Stream::Data, Class::Cp).unwrap();
     assert_eq!(again, (addr, n));
     h.mark(addr, n, None, Some(Block::Reserved));
     h.check();
-    // A reservation lives in the map alone, too.
+    // A allocation lives in the map alone, too.
     h.consistency_point();
     h.consistency_point();
     assert_eq!(loaded(&h), 1);

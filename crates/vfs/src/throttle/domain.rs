@@ -33,7 +33,7 @@ pub(super) struct State {
     /// By [`super::Entry::slot`].
     pub(super) volumes: Vec<Option<VolumeState>>,
     free: Vec<usize>,
-    /// The time at which some lane will look at this pool; [`Nanos::MAX`] for never.
+    /// The time at which some shard will look at this pool; [`Nanos::MAX`] for never.
     pub(super) armed: Nanos,
     /// What is charged ahead. None while anything waits.
     pub(super) leases: Vec<Lease>,
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// If some lane has to look at this pool earlier than one will: when, and for which connection. Released on another
+    /// If some shard has to look at this pool earlier than one will: when, and for which connection. Released on another
     /// event loop than its own, it would wake that one too.
     pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
         // Saturates: times.

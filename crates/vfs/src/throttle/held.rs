@@ -58,7 +58,7 @@ impl Slot {
 /// A request that waits. Resolves to its charge when it may start (`None`: nothing limits it any more). Dropping it
 /// takes the request out of its queue, with all others of its connection: requests are dropped because the connection
 /// is over.
-pub struct Held {
+pub struct Throttled {
     throttle: Arc<Throttle>,
     domain: Arc<Domain>,
     slot: Arc<Slot>,
@@ -66,15 +66,15 @@ pub struct Held {
     leaf: NodeId,
 }
 
-impl Held {
+impl Throttled {
     pub(super) fn new(
         throttle: Arc<Throttle>,
         domain: Arc<Domain>,
         slot: Arc<Slot>,
         request: Request,
         leaf: NodeId,
-    ) -> Held {
-        Held {
+    ) -> Throttled {
+        Throttled {
             throttle,
             domain,
             slot,
@@ -84,7 +84,7 @@ impl Held {
     }
 }
 
-impl Future for Held {
+impl Future for Throttled {
     type Output = Option<Charge>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Charge>> {
@@ -115,7 +115,7 @@ impl Future for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Throttled {
     fn drop(&mut self) {
         let granted = match &*self.slot.state.lock() {
             State::Evicted => return,

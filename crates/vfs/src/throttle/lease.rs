@@ -7,7 +7,7 @@
 //! **Algorithm.** With the second request in succession that goes the same way, a thread takes a *lease* of as many
 //! requests as [`LENGTHS`] says, and those that follow are let through by counting down, from batch to batch, each by one
 //! atomic operation on a word that no other thread mostly looks at. It is done only while nothing waits in the pool and all
-//! limits of the path would still not bind if all of it came at once ([`weir_qos::Shaper::let_ahead`]). What came of it is
+//! limits of the path would still not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is
 //! charged as one.
 //!
 //! What is leased holds nobody back and is never stranded: whoever finds a limit that binds first takes back what is left of
@@ -22,7 +22,7 @@
 //! and one lease. Those who read sums have what came of leases counted first ([`State::count_leases`]).
 
 use super::domain::State;
-use super::{Charge, Entry, Held, Request, Throttle};
+use super::{Charge, Entry, Request, Throttle, Throttled};
 use crate::session::ClientKey;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl State {
         let all = LENGTHS.into_iter().find_map(|requests| {
             let bytes = charge.bytes.checked_mul(requests)?;
             let fits = bytes < 1 << BYTES_BITS
-                && self.shaper.let_ahead(node, direction, bytes, requests, now);
+                && self.shaper.reserve(node, direction, bytes, requests, now);
             fits.then_some((requests, bytes))
         });
         let Some((requests, bytes)) = all else {
@@ -114,7 +114,8 @@ impl State {
         let came = lease.came(left);
         let (node, direction) = (lease.node, lease.direction);
         let by = now.min(lease.until);
-        self.shaper.settle_ahead(node, direction, came, left, by);
+        self.shaper
+            .settle_reservation(node, direction, came, left, by);
     }
 
     /// Ends a lease, unless it has ended.
@@ -151,7 +152,7 @@ impl State {
             let came = lease.came(left);
             let by = now.min(lease.until);
             self.shaper
-                .settle_ahead(lease.node, lease.direction, came, (0, 0), by);
+                .settle_reservation(lease.node, lease.direction, came, (0, 0), by);
         }
     }
 }
@@ -241,7 +242,7 @@ impl Throttle {
         self: &Arc<Self>,
         request: &Request,
         now: Option<Nanos>,
-    ) -> Result<Option<Charge>, Box<Held>> {
+    ) -> Result<Option<Charge>, Box<Throttled>> {
         let way = Way {
             by: (self.number, self.version()),
             volume: request.volume,

@@ -2,7 +2,7 @@
 //!
 //! **Where.** After a request is decoded and its caller admitted, and before the volume acts. READ and WRITE are
 //! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no limit delays, and which
-//! takes a bounded part of limits on operations ([`Throttle::charge_upkeep`]).
+//! takes a bounded part of limits on operations ([`Throttle::charge_metadata`]).
 //!
 //! **Who.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its address. How many connections
 //! it opens changes nothing: they take turns within what the client gets. Memory for what waits is counted by address
@@ -17,7 +17,7 @@
 //! A tree that nobody limits is never asked: a volume without limits costs one relaxed load when nothing at all is
 //! limited, and a look-up in an immutable table otherwise.
 //!
-//! **Waiting.** A request that cannot start becomes a [`Held`]: its connection goes on with other requests, and polls it
+//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection goes on with other requests, and polls it
 //! when it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases
 //! happen whenever anybody comes by, and by the timing wheel of some event loop ([`Throttle::expire`]): that of the
 //! connection whose turn is likely to be next, as far as can be told when it is set. A timer that comes late costs no throughput, since meters make good what is late by less than their
@@ -29,16 +29,16 @@
 mod credit;
 mod domain;
 mod held;
-mod lane;
 mod lease;
+mod loop_shard;
 mod status;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use credit::{CreditLimits, HeldBytes, LentBytes};
-pub use held::Held;
-pub use lane::Alarm;
+pub use held::Throttled;
+pub use loop_shard::Alarm;
 pub use status::{Binding, ClientStatus, Level, PoolStatus, VolumeStatus};
 
 use crate::session::ClientKey;
@@ -46,8 +46,8 @@ use arc_swap::ArcSwap;
 use credit::Credit;
 use domain::{Domain, State, Woken};
 use held::Slot;
-use lane::Lane;
 use lease::Last;
+use loop_shard::LoopShard;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -57,10 +57,10 @@ use std::task::{Context, Waker};
 use table::Table;
 use weir_base::{Clock, VolumeId, invariant, less};
 use weir_qos::{
-    Change, Direction, Limits, Nanos, NodeId, Plan, PoolPlan, Submitted, Upkeep, VolumePlan,
+    Change, Direction, Limits, Metadata, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan,
 };
 
-/// The least time between two looks of a lane at one pool. A look costs some microseconds and is worth more the more
+/// The least time between two looks of a shard at one pool. A look costs some microseconds and is worth more the more
 /// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
 const PACE: Nanos = 250_000;
 
@@ -100,7 +100,7 @@ struct Entry {
     /// Whether anything on the path limits.
     limited: bool,
     /// Whether anything on the path limits the operations of both ways together, which metadata takes a part of.
-    counts_upkeep: bool,
+    counts_metadata: bool,
     plan: VolumePlan,
 }
 
@@ -121,13 +121,13 @@ pub struct Throttle {
     number: u64,
     /// Held while a plan is applied.
     applying: Mutex<()>,
-    lanes: Box<[Lane]>,
+    shards: Box<[LoopShard]>,
     credit: Arc<Credit>,
 }
 
 impl Throttle {
-    /// Nothing is limited yet. `lanes` is the number of event loops.
-    pub fn new(clock: Arc<dyn Clock>, lanes: usize, credit: CreditLimits) -> Arc<Throttle> {
+    /// Nothing is limited yet. `shards` is the number of event loops.
+    pub fn new(clock: Arc<dyn Clock>, shards: usize, credit: CreditLimits) -> Arc<Throttle> {
         let now = nanos(&*clock);
         Arc::new(Throttle {
             clock,
@@ -136,7 +136,7 @@ impl Throttle {
             version: AtomicU64::new(0),
             number: COUNT.fetch_add(1, Ordering::Relaxed),
             applying: Mutex::new(()),
-            lanes: (0..lanes.max(1)).map(|_| Lane::new(now)).collect(),
+            shards: (0..shards.max(1)).map(|_| LoopShard::new(now)).collect(),
             credit: Credit::new(credit),
         })
     }
@@ -167,7 +167,7 @@ impl Throttle {
         request: &Request,
         now: Option<Nanos>,
         charge: &mut Option<Charge>,
-    ) -> Result<(), Box<Held>> {
+    ) -> Result<(), Box<Throttled>> {
         if !self.is_active() || now.is_some_and(|now| self.take(request, now, charge)) {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl Throttle {
         request: &Request,
         now: Nanos,
         likely: bool,
-    ) -> Result<Option<Charge>, Box<Held>> {
+    ) -> Result<Option<Charge>, Box<Throttled>> {
         let entry = Arc::clone(&last.entry);
         let client = request.client;
         let mut woken = Woken::new();
@@ -223,7 +223,7 @@ impl Throttle {
                 Submitted::Refused(()) => gate = Ok(None),
                 Submitted::Queued => {
                     let domain = Arc::clone(&entry.domain);
-                    let held = Held::new(Arc::clone(self), domain, slot, *request, leaf);
+                    let held = Throttled::new(Arc::clone(self), domain, slot, *request, leaf);
                     gate = Err(Box::new(held));
                 }
             }
@@ -236,18 +236,18 @@ impl Throttle {
     }
 
     /// Charges an operation on metadata, which does not wait, with what it takes from data. `now` as for the gate.
-    pub fn charge_upkeep(
+    pub fn charge_metadata(
         &self,
         volume: VolumeId,
         client: ClientKey,
-        kind: Upkeep,
+        kind: Metadata,
         now: Option<Nanos>,
     ) {
-        if kind == Upkeep::Protocol || !self.is_active() {
+        if kind == Metadata::Protocol || !self.is_active() {
             return;
         }
         let table = self.table.load();
-        let Some(entry) = table.volume(volume).filter(|entry| entry.counts_upkeep) else {
+        let Some(entry) = table.volume(volume).filter(|entry| entry.counts_metadata) else {
             // It takes nothing from data there.
             return;
         };
@@ -255,13 +255,13 @@ impl Throttle {
         let mut state = entry.domain.lock();
         state.end_expired(now);
         if let Some(leaf) = state.leaf(entry.slot, volume, client, now) {
-            state.shaper.charge_upkeep(leaf, kind, now);
+            state.shaper.charge_metadata(leaf, kind, now);
         }
     }
 
-    fn lane(&self, flow: u64) -> Option<&Lane> {
-        self.lanes
-            .get(usize::try_from(flow).unwrap_or(0) % self.lanes.len().max(1))
+    fn shard(&self, flow: u64) -> Option<&LoopShard> {
+        self.shards
+            .get(usize::try_from(flow).unwrap_or(0) % self.shards.len().max(1))
     }
 
     /// Gives back the part of a charge that was not moved: a READ that came out short, a request that failed.
@@ -296,16 +296,16 @@ impl Throttle {
         self.release(&entry.domain, state, now);
     }
 
-    /// Has a domain looked at, at a time, on the lane of a connection.
+    /// Has a domain looked at, at a time, on the shard of a connection.
     fn schedule(&self, look: Option<(Nanos, u64)>, domain: &Arc<Domain>) {
         if let Some((at, flow)) = look
-            && let Some(lane) = self.lane(flow)
+            && let Some(shard) = self.shard(flow)
         {
-            lane.schedule(at, Arc::clone(domain));
+            shard.schedule(at, Arc::clone(domain));
         }
     }
 
-    /// Releases what may start in a domain and has it looked at again by some lane.
+    /// Releases what may start in a domain and has it looked at again by some shard.
     fn release(
         &self,
         domain: &Arc<Domain>,
@@ -320,20 +320,20 @@ impl Throttle {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives a lane what has [`Throttle::expire`] called in time.
-    pub fn on_alarm(&self, lane: usize, alarm: Arc<dyn Alarm>) {
-        if let Some(lane) = self.lanes.get(lane) {
-            lane.on_alarm(alarm);
+    /// Gives a shard what has [`Throttle::expire`] called in time.
+    pub fn on_alarm(&self, shard: usize, alarm: Arc<dyn Alarm>) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.on_alarm(alarm);
         }
     }
 
-    /// Releases what is due by now on a lane.
-    pub fn expire(&self, lane: usize) {
-        let Some(own) = self.lanes.get(lane) else {
+    /// Releases what is due by now on a shard.
+    pub fn expire(&self, shard: usize) {
+        let Some(own) = self.shards.get(shard) else {
             invariant!(
                 false,
-                "there are {} lanes, and none at {lane}",
-                self.lanes.len()
+                "there are {} shards, and none at {shard}",
+                self.shards.len()
             );
             return;
         };
@@ -347,9 +347,9 @@ impl Throttle {
         own.rearm();
     }
 
-    /// When [`Throttle::expire`] will next have something to do on a lane.
-    pub fn next_expiry(&self, lane: usize) -> Option<Nanos> {
-        self.lanes.get(lane)?.next_expiry()
+    /// When [`Throttle::expire`] will next have something to do on a shard.
+    pub fn next_expiry(&self, shard: usize) -> Option<Nanos> {
+        self.shards.get(shard)?.next_expiry()
     }
 
     /// Does what is due by time: to be called every few seconds.
@@ -580,9 +580,9 @@ fn merge_volume(
 ) -> Option<Arc<Entry>> {
     let path = [&pool.plan.limits, &plan.limits, &plan.client];
     let limited = path.iter().any(|limits| limits.is_limited());
-    let counts_upkeep = path.iter().any(|limits| limits.total.ops.is_some());
+    let counts_metadata = path.iter().any(|limits| limits.total.ops.is_some());
     let as_before = |old: &Entry| {
-        old.plan == *plan && old.limited == limited && old.counts_upkeep == counts_upkeep
+        old.plan == *plan && old.limited == limited && old.counts_metadata == counts_metadata
     };
     let stays = old.filter(|old| Arc::ptr_eq(&old.domain, &pool.domain));
     let slot = match stays {
@@ -602,7 +602,7 @@ fn merge_volume(
         domain: Arc::clone(&pool.domain),
         slot,
         limited,
-        counts_upkeep,
+        counts_metadata,
         plan: plan.clone(),
     }))
 }

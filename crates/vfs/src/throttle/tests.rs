@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
 
 /// What comes of a request.
-type Gate = Result<Option<Charge>, Box<Held>>;
+type Gate = Result<Option<Charge>, Box<Throttled>>;
 
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -87,14 +87,14 @@ impl Bed {
     }
 
     #[track_caller]
-    fn held(&self, volume: u64, flow: u64, bytes: u64) -> Pin<Box<Held>> {
+    fn held(&self, volume: u64, flow: u64, bytes: u64) -> Pin<Box<Throttled>> {
         match self.gate(volume, flow, bytes) {
             Err(held) => Pin::from(held),
             _ => panic!("not held"),
         }
     }
 
-    fn poll(&self, held: &mut Pin<Box<Held>>) -> Option<Option<Charge>> {
+    fn poll(&self, held: &mut Pin<Box<Throttled>>) -> Option<Option<Charge>> {
         let waker = Waker::from(Arc::clone(&self.wakes));
         match held.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(charge) => Some(charge),
@@ -102,17 +102,17 @@ impl Bed {
         }
     }
 
-    /// Lets time pass, with every lane looked at when it wants to be.
+    /// Lets time pass, with every shard looked at when it wants to be.
     fn pass(&self, nanos: Nanos) {
         let end = self.throttle.now() + nanos;
         loop {
             let next = (0..2)
-                .filter_map(|lane| self.throttle.next_expiry(lane))
+                .filter_map(|shard| self.throttle.next_expiry(shard))
                 .min();
             let next = next.unwrap_or(Nanos::MAX).min(end).max(self.throttle.now());
             self.clock
                 .advance(Duration::from_nanos(next - self.throttle.now()));
-            (0..2).for_each(|lane| self.throttle.expire(lane));
+            (0..2).for_each(|shard| self.throttle.expire(shard));
             if next == end {
                 return;
             }
@@ -268,14 +268,14 @@ fn metadata_takes_a_part_of_operations_and_waits_for_nothing() {
     );
     let charged = |bed: &Bed| -> Vec<u64> {
         let pools = bed.throttle.pools();
-        pools.iter().map(|pool| pool.usage.upkeep).collect()
+        pools.iter().map(|pool| pool.usage.metadata).collect()
     };
     let look_around = |bed: &Bed| {
         for volume in [1, 2, 3] {
             for _ in 0..8 {
                 let client = IpAddr::from([10, 0, 0, 1]).into();
                 bed.throttle
-                    .charge_upkeep(VolumeId(volume), client, Upkeep::Look, None);
+                    .charge_metadata(VolumeId(volume), client, Metadata::Look, None);
             }
         }
     };
@@ -474,13 +474,13 @@ fn a_release_is_due_on_the_event_loop_of_the_connection_whose_turn_it_is() {
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
     assert!(matches!(bed.gate(1, 2, MIB), Ok(Some(_))));
     let mut held: Vec<_> = [3, 2, 3].map(|flow| bed.held(1, flow, MIB)).into();
-    for lane in [1, 0, 1] {
-        let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
-        assert!(due[lane].is_some() && due[1 - lane].is_none(), "{due:?}");
+    for shard in [1, 0, 1] {
+        let due = [0, 1].map(|shard| bed.throttle.next_expiry(shard));
+        assert!(due[shard].is_some() && due[1 - shard].is_none(), "{due:?}");
         bed.pass(SECOND);
         assert!(matches!(bed.poll(&mut held.remove(0)), Some(Some(_))));
     }
-    let due = [0, 1].map(|lane| bed.throttle.next_expiry(lane));
+    let due = [0, 1].map(|shard| bed.throttle.next_expiry(shard));
     assert_eq!(due, [None; 2]);
 }
 
@@ -528,7 +528,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
 /// from a later burst, nor adds to it.
 #[test]
 fn a_lease_of_long_ago_makes_no_difference() {
-    for upkeep in [0, 1] {
+    for metadata in [0, 1] {
         let mut bed = Bed::new();
         bed.apply(&[(1, ops(20_000))], &[(1, 1, Limits::default())]);
         let now = Some(bed.throttle.now());
@@ -538,16 +538,16 @@ fn a_lease_of_long_ago_makes_no_difference() {
             .join()
             .unwrap()));
         bed.pass(SECOND);
-        for _ in 0..upkeep {
+        for _ in 0..metadata {
             let client = IpAddr::from([10, 0, 0, 1]).into();
             let volume = VolumeId(1);
             bed.throttle
-                .charge_upkeep(volume, client, Upkeep::Change, None);
+                .charge_metadata(volume, client, Metadata::Change, None);
         }
         let gates: Vec<Gate> = (0..300).map(|_| bed.gate(1, 2, 4096)).collect();
         let passed = gates.iter().filter(|gate| gate.is_ok()).count();
         // The request that finds any credit is let through; a lease is charged as though it came at its end.
-        assert!((190..=201 - upkeep).contains(&passed), "{passed}");
+        assert!((190..=201 - metadata).contains(&passed), "{passed}");
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) struct TreeCheck<'a> {
     /// Verifies data blocks, known by file and block; `None`: they are not read.
     sweep: Option<Sweep<'a, (Ino, u64)>>,
     /// What was born until then belongs to the volume that this one is a clone of.
-    foreign: Generation,
+    origin_generation: Generation,
     /// To blocks that files share.
     references: References,
 }
@@ -78,7 +78,7 @@ impl<'a> TreeCheck<'a> {
             of_volume,
             total,
             sweep: data.map(Verifier::sweep),
-            foreign: Generation(0),
+            origin_generation: Generation(0),
             references: References::default(),
         }
     }
@@ -96,7 +96,7 @@ impl<'a> TreeCheck<'a> {
         live: bool,
     ) -> Option<u64> {
         let src = Reader(self.cache);
-        self.foreign = rec.foreign();
+        self.origin_generation = rec.origin_generation();
         self.references = References::read(&src, root);
         let mut visitor = VolumeVisitor {
             check: self,
@@ -131,7 +131,7 @@ impl<'a> TreeCheck<'a> {
     /// Notes a reference; what other roots of the same volume share is no fault.
     /// Answers whether this volume has not been seen to refer to it before.
     fn claim(&mut self, addr: BlockAddr, birth: Generation) -> bool {
-        if birth <= self.foreign {
+        if birth <= self.origin_generation {
             // Checked with the origin, which must have it.
             if self.total.count(addr, 1) == 0 {
                 self.inode_fault(0, format!("block {addr} that the origin does not have"));

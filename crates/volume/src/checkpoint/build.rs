@@ -120,7 +120,7 @@ pub(super) fn discard(taken: Taken, cp: &mut CpWriter) -> LiveVolume {
         let active = st.active.take();
         drop(st);
         for delta in frozen.iter().map(|d| &**d).chain(active.as_deref()) {
-            for (addr, count) in delta.data.iter().flat_map(|data| data.reserved()) {
+            for (addr, count) in delta.data.iter().flat_map(|data| data.allocated()) {
                 cp.unused(addr, count);
             }
             vol.discharge(delta);
@@ -173,7 +173,7 @@ pub(super) fn merge(
         volume.catalog.rec.next_ino = s.next_ino;
         let generation = volume.cp.generation();
         volume.catalog.make_snapshot(s.made, generation);
-        volume.cp.divide()?;
+        volume.cp.bump_generation()?;
     }
     volume.part(last)?;
     volume.received(&mut received)?;
@@ -325,7 +325,7 @@ impl Merging<'_> {
                 rec.content = Some(*content);
                 rec.next_ino = incoming.next_ino;
             }
-            self.cp.divide()?;
+            self.cp.bump_generation()?;
         }
         Ok(())
     }
@@ -347,15 +347,15 @@ impl Merging<'_> {
         &mut self,
         how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,
     ) -> Result<Vec<(usize, u64)>, StoreError> {
-        let foreign = self.catalog.rec.foreign();
-        self.cp.foreign(foreign);
+        let origin_generation = self.catalog.rec.origin_generation();
+        self.cp.origin_generation(origin_generation);
         self.cp.retain(self.catalog.newest().map(|s| s.generation));
         let known = (!self.alone).then_some(&mut self.known);
         let merge = Merge::new(self.vol, self.cp, self.src, self.catalog.rec.root, known);
         let merged = how(merge)?;
         let retained = self.cp.take_retained();
         self.cp.retain(None);
-        self.cp.foreign(Generation(0));
+        self.cp.origin_generation(Generation(0));
         let rec = &mut self.catalog.rec;
         rec.root = merged.root;
         let guard = self.vol.core.agg.guard();

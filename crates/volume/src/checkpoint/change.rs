@@ -8,7 +8,7 @@
 //!
 //! So a volume has a *base*, and what is shown is base + counter. Whenever counters may have gone back the base rises above
 //! everything that was shown before. Values therefore only increase for each inode, across all of it, which is what
-//! NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 section 12.2.3) promises: a client may take a smaller value for a late reply.
+//! NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 section 12.2.3) requires: a client may take a smaller value for a late reply.
 //! (Raising the counters of changed inodes alone would spare the caches of all the others. But after a crash nobody knows
 //! which inodes had changed, and those that fell back would show smaller values than before.)
 //!

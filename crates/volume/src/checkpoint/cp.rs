@@ -14,7 +14,7 @@
 //! Only volumes in which something has changed are looked at.
 //!
 //! An error leaves the old trees and the log as they are. The aggregate is
-//! poisoned then: nothing more can be promised, but everything can be read, and
+//! poisoned then: nothing more can be reserved, but everything can be read, and
 //! after a restart the log has all that was acknowledged.
 
 use std::sync::Arc;

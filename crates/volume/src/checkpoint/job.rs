@@ -171,7 +171,7 @@ impl Jobs {
         }
         let reap = Job::Reap {
             root: catalog.rec.root,
-            since: catalog.rec.foreign(),
+            since: catalog.rec.origin_generation(),
             from: Key::MIN,
         };
         self.add(vol.id, reap, edits);
@@ -245,7 +245,7 @@ impl Jobs {
     pub(crate) fn empty(&mut self, vol: &LiveVolume, catalog: &mut Catalog, edits: &mut Edits) {
         let reap = Job::Reap {
             root: catalog.rec.root,
-            since: catalog.rec.foreign(),
+            since: catalog.rec.origin_generation(),
             from: Key::MIN,
         };
         self.add(vol.id, reap, edits);

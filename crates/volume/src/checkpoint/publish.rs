@@ -17,7 +17,7 @@ pub(super) fn publish(
     core: &Core,
     table: &VolumeTable,
     built: Built,
-    before: &Arc<weir_store::RootLife>,
+    before: &Arc<weir_store::RootPin>,
 ) {
     let Built {
         vol,

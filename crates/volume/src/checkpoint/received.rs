@@ -16,7 +16,7 @@ impl LiveVolume {
         self.space
             .discharge(self.core.agg.guard(), taken, "a batch");
         self.core.totals().sub(batch.charge);
-        self.core.agg.space().fulfil(batch.charge.blocks);
+        self.core.agg.space().release_reserved(batch.charge.blocks);
     }
 
     /// Called while the epoch lock is held exclusively.

@@ -134,14 +134,14 @@ impl Jobs {
         // Copies need room, which requests may be using up: then later.
         let space = vol.core.agg.space();
         let need = (shared.blocks + shared.leaves * 2 + counts.len()) as u64;
-        if !space.promise(need) {
+        if !space.reserve(need) {
             tracing::debug!(volume = %vol.id, "no room to split a clone; later");
             return Ok(Split::None);
         }
         let more = shared.enough();
         let last = shared.last;
         let copied = copy(vol, cp, shared);
-        space.fulfil(need);
+        space.release_reserved(need);
         let mut changed = match copied {
             Ok(changed) => changed,
             Err(Copying::Reading(error)) => {
@@ -156,10 +156,10 @@ impl Jobs {
         changed.sort_unstable_by_key(Edit::key);
         catalog.rec.used += more_used;
         if !changed.is_empty() {
-            cp.foreign(origin.generation);
+            cp.origin_generation(origin.generation);
             let rec = &mut catalog.rec;
             let root = tree::apply(cp, src, vol.id, &rec.root, changed.into_iter());
-            cp.foreign(Generation(0));
+            cp.origin_generation(Generation(0));
             rec.root = root?;
         }
         match last {

@@ -191,7 +191,7 @@ impl VolumeRec {
     }
 
     /// What was born until then belongs to others.
-    pub(crate) fn foreign(&self) -> Generation {
+    pub(crate) fn origin_generation(&self) -> Generation {
         self.origin.map_or(Generation(0), |o| o.generation)
     }
 
@@ -212,7 +212,7 @@ impl VolumeRec {
         out.put_u64(self.change_top);
         out.put_u64(self.origin.map_or(0, |o| o.volume.0));
         out.put_u32(self.origin.map_or(0, |o| o.snapshot));
-        out.put_u64(self.foreign().0);
+        out.put_u64(self.origin_generation().0);
         if let Some(mirror) = &self.mirror {
             mirror.encode(&mut out);
         }

@@ -22,7 +22,7 @@ use crate::lifecycle::recovery::{self, Recovered};
 use crate::lifecycle::restore::restore;
 use crate::overlay::core::{Core, CoreOptions};
 use crate::overlay::inode::Inode;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::schedule::MakeCheckpoint;
 use crate::overlay::volume::{Entered, LiveVolume, Volume};
 use crate::types::{FileKind, FsError, Stop};
@@ -195,7 +195,7 @@ impl Engine {
         (top.uid, top.gid) = owner;
         let key = HashKey(rng.next_u64(), rng.next_u64());
         self.core.schedule.admit_blocking(1024)?;
-        let mut promise = Promise::if_possible(&self.core.agg, 8);
+        let mut reservation = Reservation::if_possible(&self.core.agg, 8);
         let (vol, lsn) = {
             // With the epoch lock held, so that a consistency point has the volume with its root directory, or neither.
             let pass = self.core.epoch_lock().enter();
@@ -216,7 +216,7 @@ impl Engine {
             drop(making);
             let inode = Arc::new(Inode::new(ROOT_INO, top));
             let entered = Entered::with(pass, &vol);
-            vol.touch(&entered, &inode, &mut inode.state.write(), &mut promise)
+            vol.touch(&entered, &inode, &mut inode.state.write(), &mut reservation)
                 .fresh = true;
             vol.table.insert_new(&inode);
             drop(entered);
@@ -236,8 +236,8 @@ impl Engine {
     /// Keeps `bytes` of a volume's capacity for what only its snapshots hold, at once:
     /// live data cannot have them, and what snapshots hold beyond them takes room from
     /// live data. In memory only: to be set again after each start.
-    pub fn set_reserve(&self, vol: &Volume, bytes: u64) {
-        vol.space.set_reserve(bytes);
+    pub fn set_snapshot_reserve(&self, vol: &Volume, bytes: u64) {
+        vol.space.set_snapshot_reserve(bytes);
     }
 
     /// Stores a text with a volume that means nothing to the engine, in place of the one before; empty: none. Clones
@@ -362,7 +362,7 @@ fn spawn(cp: Arc<Checkpointer>, interval: Duration) -> Result<JoinHandle<()>, St
     std::thread::Builder::new()
         .name("weir-cp".into())
         .spawn(move || {
-            weir_base::background();
+            weir_base::idle_priority();
             let schedule = &cp.core().schedule;
             while !schedule.stopped() {
                 let backlog = cp.has_backlog();

@@ -327,9 +327,9 @@ impl Receive {
         let mut cx = Cx::new(Time::EPOCH);
         let charge = vol.drive_blocking(&mut cx, |cx| {
             let blocks = pages + windows + leaves + 2;
-            let mut promise = vol.promise(cx, blocks)?;
+            let mut reservation = vol.reserve(cx, blocks)?;
             vol.core.schedule.admit(0)?;
-            Ok(promise.take(blocks))
+            Ok(reservation.take(blocks))
         })?;
         next.charge = Charge {
             pages,

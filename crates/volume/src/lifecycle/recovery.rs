@@ -25,7 +25,7 @@ use crate::overlay::core::Core;
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Delta, ENTRY_BYTES, Page, RANGE_BYTES};
 use crate::overlay::inode::Inode;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
 use crate::types::{FsError, Stop};
 
@@ -62,7 +62,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         {
             if done.points == 0 {
                 skip_inodes(cp);
-                reserve_rest(core, &mut records)?;
+                allocate_rest(core, &mut records)?;
             }
             cp.run_recovered(cut)?;
             done.points += 1;
@@ -130,7 +130,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
 
 /// Reserves the blocks to which the records refer that have not been applied yet: a
 /// consistency point is about to allocate some.
-fn reserve_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
+fn allocate_rest(core: &Core, records: &mut log::Replay) -> Result<(), StoreError> {
     let mut marked = Ok(());
     records.peek(&mut |meta, pages| {
         // What does not decode is reported when it is to be applied.
@@ -176,7 +176,7 @@ impl LiveVolume {
     ) -> Result<(), StoreError> {
         let pass = Entered::with(self.core.epoch_lock().enter(), self);
         let live = pass.live();
-        let mut promise = Promise::if_possible(&self.core.agg, 4);
+        let mut reservation = Reservation::if_possible(&self.core.agg, 4);
         let (Edit::Inode { ino, .. }
         | Edit::Dead { ino }
         | Edit::PutEntry { dir: ino, .. }
@@ -229,7 +229,7 @@ impl LiveVolume {
         match edit {
             Edit::Inode { rec, .. } => {
                 self.counters.raise_top(rec.change);
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.fresh |= fresh;
                 st.rec = InodeRec {
                     blocks: st.rec.blocks,
@@ -244,29 +244,29 @@ impl LiveVolume {
             }
             Edit::Dead { .. } => {
                 live.unlinked.remove(ino);
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.bury();
                 st.dead = true;
                 st.rec.nlink = 0;
             }
             Edit::PutEntry { cookie, entry, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.put_name(cookie, entry.to_owned(), false);
-                let charge = promise.take(1);
+                let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES + entry.name.len() as u64);
             }
             Edit::DelEntry { cookie, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.remove_name(cookie);
-                let charge = promise.take(1);
+                let charge = reservation.take(1);
                 self.charge(delta, charge, ENTRY_BYTES);
             }
             Edit::Symlink { target, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.symlink = Some(target.into());
             }
             Edit::Pages { first, count, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 for (block, frame) in (first..).zip(pages.take(usize::from(count))) {
                     self.put_recovered(delta, block, Page::logged(frame));
                 }
@@ -275,22 +275,22 @@ impl LiveVolume {
                 first, addr, crcs, ..
             } => {
                 let found = self.placed(addr, crcs)?;
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 for (block, page) in (first..).zip(found) {
                     self.put_recovered(delta, block, page);
                 }
             }
             Edit::Punch { first, blocks, .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.file().punch(first, first + blocks);
-                let charge = promise.take(2);
+                let charge = reservation.take(2);
                 self.charge(delta, charge, RANGE_BYTES);
             }
             Edit::Share { .. } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 for (first, share) in cloned.shares {
                     delta.file().share(first, share);
-                    let charge = promise.take(2);
+                    let charge = reservation.take(2);
                     self.charge(delta, charge, 2 * RANGE_BYTES);
                 }
                 for (block, frame) in cloned.pages {
@@ -302,10 +302,10 @@ impl LiveVolume {
             Edit::Side {
                 kind, sub, value, ..
             } => {
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 let heap = ENTRY_BYTES + value.map_or(0, <[u8]>::len) as u64;
                 delta.put_side(kind, sub, value.map(Box::from));
-                let charge = promise.take(1);
+                let charge = reservation.take(1);
                 self.charge(delta, charge, heap);
             }
             Edit::Snapshot(_)
@@ -324,7 +324,7 @@ impl LiveVolume {
                         Err(stop) => self.resume_blocking(&mut cx, stop).map_err(failed)?,
                     }
                 };
-                let delta = self.touch(&pass, &inode, st, &mut promise);
+                let delta = self.touch(&pass, &inode, st, &mut reservation);
                 delta.file().cut(blocks_of(size));
                 if let Some(tail) = tail {
                     self.put_recovered(delta, tail.block, tail.page);
@@ -346,8 +346,8 @@ impl LiveVolume {
     }
 
     fn put_recovered(&self, delta: &mut Delta, block: u64, page: Page) {
-        let mut promise = Promise::if_possible(&self.core.agg, 2);
-        self.put_page(delta, block, page, &mut promise);
+        let mut reservation = Reservation::if_possible(&self.core.agg, 2);
+        self.put_page(delta, block, page, &mut reservation);
     }
 
     /// The pages that a record says stand here. They are not read: see [`crate::overlay::direct`].

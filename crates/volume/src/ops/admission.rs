@@ -1,7 +1,7 @@
 //! Admission: an operation is accepted only if what it needs later is certain.
 //!
 //! Blocks are allocated when a consistency point is written, memory and log fill
-//! up meanwhile. So an operation first has the allocator *promise* the blocks
+//! up meanwhile. So an operation first has the allocator *reservation* the blocks
 //! that its consistency point may need. The estimate is generous (a leaf for
 //! every scattered change), so a refusal near the end of the space is not the
 //! last word: what the overlays were charged too much comes back with the next
@@ -15,7 +15,7 @@ use weir_base::BLOCK_SIZE;
 use weir_base::limits::engine::SPACE_WAITS;
 
 use crate::overlay::cx::Cx;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
 
@@ -23,28 +23,28 @@ use crate::types::{Backpressure, FsError, Stop};
 pub(crate) const SMALL_OP: u64 = 2048;
 
 impl Volume {
-    /// Has `blocks` promised.
-    pub(crate) fn promise(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
-        self.promise_beside(cx, blocks, 0)
+    /// Has `blocks` reserved.
+    pub(crate) fn reserve(&self, cx: &mut Cx, blocks: u64) -> Result<Reservation<'_>, Stop> {
+        self.reserve_beside(cx, blocks, 0)
     }
 
-    /// As [`Volume::promise`]; `reserved` more blocks, which are reserved already, have to
+    /// As [`Volume::reserve`]; `allocated` more blocks, which are allocated already, have to
     /// have room in the volume.
-    pub(crate) fn promise_beside(
+    pub(crate) fn reserve_beside(
         &self,
         cx: &mut Cx,
         blocks: u64,
-        reserved: u64,
-    ) -> Result<Promise<'_>, Stop> {
+        allocated: u64,
+    ) -> Result<Reservation<'_>, Stop> {
         let limit = self.space.room();
         if limit > 0 {
             let used = self.space.blocks_used();
             // Saturates: a file may be of any size.
-            if (used + blocks + reserved).saturating_mul(BLOCK_SIZE as u64) > limit {
+            if (used + blocks + allocated).saturating_mul(BLOCK_SIZE as u64) > limit {
                 return Err(self.no_space(cx));
             }
         }
-        Promise::of(&self.core.agg, blocks).ok_or_else(|| self.no_space(cx))
+        Reservation::of(&self.core.agg, blocks).ok_or_else(|| self.no_space(cx))
     }
 
     #[cold]
@@ -56,16 +56,20 @@ impl Volume {
         Stop::Fail(FsError::NoSpace)
     }
 
-    /// Has `blocks` for an operation that frees space: promised if possible,
+    /// Has `blocks` for an operation that frees space: reserved if possible,
     /// and else out of the floor.
-    pub(crate) fn promise_for_delete(&self, cx: &mut Cx, blocks: u64) -> Result<Promise<'_>, Stop> {
+    pub(crate) fn reserve_for_delete(
+        &self,
+        cx: &mut Cx,
+        blocks: u64,
+    ) -> Result<Reservation<'_>, Stop> {
         let agg = &self.core.agg;
-        if let Some(promise) = Promise::of(agg, blocks) {
-            return Ok(promise);
+        if let Some(reservation) = Reservation::of(agg, blocks) {
+            return Ok(reservation);
         }
         // A quarter of the floor for each of the two epochs that can be in
         // memory at once; the rest is for what consistency points need besides.
-        let taken = self.core.totals().unpromised();
+        let taken = self.core.totals().unreserved();
         if taken + blocks > agg.space().stats().floor / 2 {
             if cx.space_waits < SPACE_WAITS {
                 cx.space_waits += 1;
@@ -73,6 +77,6 @@ impl Volume {
             }
             return Err(FsError::NoSpace.into());
         }
-        Ok(Promise::from_floor(agg, blocks))
+        Ok(Reservation::from_floor(agg, blocks))
     }
 }

@@ -96,9 +96,9 @@ impl Volume {
             return Err(FsError::FileTooBig.into());
         }
         // Deleting must work on a full volume, and truncation is deleting.
-        let mut promise = match set.size {
-            Some(_) => self.promise_for_delete(cx, 6)?,
-            None => self.promise(cx, 4)?,
+        let mut reservation = match set.size {
+            Some(_) => self.reserve_for_delete(cx, 6)?,
+            None => self.reserve(cx, 4)?,
         };
         self.core.schedule.admit(SMALL_OP)?;
         let inode = self.inode(cx, ino)?;
@@ -132,11 +132,11 @@ impl Volume {
         edits.inode(ino, &rec);
         let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
         let shrinks = rec.size < st.rec.size;
-        let delta = self.touch(&pass, &inode, st, &mut promise);
+        let delta = self.touch(&pass, &inode, st, &mut reservation);
         if shrinks {
             delta.file().cut(blocks_of(rec.size));
             if let Some(CutTail { block, page }) = tail {
-                self.put_page(delta, block, page, &mut promise);
+                self.put_page(delta, block, page, &mut reservation);
             }
         }
         st.rec = rec;
@@ -244,8 +244,8 @@ impl Volume {
     }
 
     /// Bytes of the capacity that are kept for what only snapshots hold.
-    pub fn reserve(&self) -> u64 {
-        self.space.reserve()
+    pub fn snapshot_reserve(&self) -> u64 {
+        self.space.snapshot_reserve()
     }
 
     /// The capacity limit in bytes; 0: none.

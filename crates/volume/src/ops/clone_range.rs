@@ -100,7 +100,7 @@ impl Volume {
         let source = self.inode(cx, from.0)?;
         let target = self.inode(cx, to.0)?;
         let nodes = self.nodes_for(&source, from.1, len);
-        let mut promise = self.promise(cx, nodes + 2 * MOST as u64 + 8)?;
+        let mut reservation = self.reserve(cx, nodes + 2 * MOST as u64 + 8)?;
         self.core
             .schedule
             .admit(SMALL_OP + MOST as u64 * (BLOCK + 64))?;
@@ -141,17 +141,17 @@ impl Volume {
         let Some((inode, st)) = locked.get_mut(to.0) else {
             unreachable!("it was locked above");
         };
-        let delta = self.touch(&pass, inode, st, &mut promise);
+        let delta = self.touch(&pass, inode, st, &mut reservation);
         delta.file().punch(plan.to, plan.to + plan.blocks);
         let ranges = contents.shares.len() as u64 + 1;
         for (first, mut share) in contents.shares {
             share.end = share.end - plan.from + plan.to;
             delta.file().share(first - plan.from + plan.to, share);
         }
-        let charge = promise.take(nodes + 2);
+        let charge = reservation.take(nodes + 2);
         self.charge(delta, charge, ranges * RANGE_BYTES * 2);
         for (block, page) in pages {
-            self.put_page(delta, block, Page::logged(page), &mut promise);
+            self.put_page(delta, block, Page::logged(page), &mut reservation);
         }
         st.rec = plan.rec;
         st.unlogged = false;

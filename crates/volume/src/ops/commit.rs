@@ -25,7 +25,7 @@ use crate::overlay::cx::Cx;
 use crate::overlay::delta::{Delta, Layer, Page};
 use crate::overlay::direct::{Direct, Sent};
 use crate::overlay::inode::{State, alive};
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, Volume};
 use crate::types::{Backpressure, Change, Done, FileKind, FsError, Stop};
 
@@ -82,8 +82,9 @@ impl Volume {
         if pages.len() > most {
             if pages.len() <= ROUND && cx.commit_rounds < ROUNDS {
                 cx.commit_rounds += 1;
-                let mut promise = Promise::if_possible(&self.core.agg, pages.len() as u64);
-                cx.direct = Direct::begin(&self.core.placements, &mut promise, pages.into_vec());
+                let mut reservation = Reservation::if_possible(&self.core.agg, pages.len() as u64);
+                cx.direct =
+                    Direct::begin(&self.core.placements, &mut reservation, pages.into_vec());
                 if cx.direct.is_some() {
                     return Err(Stop::Land);
                 }

@@ -455,14 +455,14 @@ impl Volume {
         }
         regular(&inode.state.read())?;
         self.core.schedule.admit(0)?;
-        let mut promise = self.promise(cx, count)?;
+        let mut reservation = self.reserve(cx, count)?;
         let skip = (blocks.start * BLOCK - off) as usize;
         let whole = data.get(skip..skip + count as usize * BLOCK_SIZE);
         let frames = self.fill_frames(0, whole.unwrap_or_default())?;
         let pages = (0..count)
             .zip(frames)
             .map(|(i, frame)| (blocks.start + i, frame.freeze()));
-        cx.direct = Direct::begin(&self.core.placements, &mut promise, pages.collect());
+        cx.direct = Direct::begin(&self.core.placements, &mut reservation, pages.collect());
         Ok(match &mut cx.direct {
             Some(direct) => {
                 let (head, rest) = data.split_at(skip);
@@ -495,12 +495,12 @@ impl Volume {
             Some(_) => direct::whole_blocks(off, end),
             None => last + 1..last + 1,
         };
-        let (count, reserved) = (last - first + 1, placed.end - placed.start);
-        let others = count - reserved;
+        let (count, allocated) = (last - first + 1, placed.end - placed.start);
+        let others = count - allocated;
         let nodes = count / WINDOW + 4;
-        let mut promise = self.promise_beside(cx, others + nodes, reserved)?;
+        let mut reservation = self.reserve_beside(cx, others + nodes, allocated)?;
         self.core.schedule.admit(match stable {
-            true => others * BLOCK + reserved * 4 + 512,
+            true => others * BLOCK + allocated * 4 + 512,
             false => 0,
         })?;
         let (head, tail) = match direct {
@@ -526,7 +526,7 @@ impl Volume {
         let frames = frames.into_iter().map(FrameMut::freeze);
         let pages: SmallVec<[(u64, Frame); 16]> = numbers.zip(frames).collect();
         let lsn = if stable {
-            let mut edits = Edits::new(self.id, 160 + 4 * reserved as usize);
+            let mut edits = Edits::new(self.id, 160 + 4 * allocated as usize);
             edits.inode(ino, &rec);
             edits.pages(ino, pages.iter().map(|(block, page)| (*block, page)));
             if let Some(direct) = direct {
@@ -536,7 +536,7 @@ impl Volume {
         } else {
             None
         };
-        let delta = self.touch(&pass, inode, st, &mut promise);
+        let delta = self.touch(&pass, inode, st, &mut reservation);
         let (mut fresh, mut placed, mut again) = (0u64, 0u64, 0u64);
         for (block, frame) in pages {
             let page = match stable {
@@ -561,7 +561,7 @@ impl Volume {
         }
         let all = fresh + placed;
         if all + again > 0 {
-            let charge = promise.take(fresh + again + all.div_ceil(WINDOW));
+            let charge = reservation.take(fresh + again + all.div_ceil(WINDOW));
             self.charge_pages(delta, Charge { placed, ..charge }, all);
         }
         st.rec = rec;

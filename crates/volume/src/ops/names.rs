@@ -13,7 +13,7 @@ use crate::ops::directory::{Hit, Search, check_name, is_dots};
 use crate::overlay::cx::Cx;
 use crate::overlay::delta::ENTRY_BYTES;
 use crate::overlay::inode::{Inode, Locked, State, alive, alive_dir, malformed, stamped};
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, Volume};
 use crate::types::{
     Attr, Change, CreateHow, Created, Done, FileKind, Found, FsError, Linked, Removed, SetAttr,
@@ -311,7 +311,7 @@ impl Volume {
             return Err(FsError::Exists.into());
         }
         self.writable()?;
-        let mut promise = self.promise(cx, NAME_BLOCKS)?;
+        let mut reservation = self.reserve(cx, NAME_BLOCKS)?;
         self.core
             .schedule
             .admit(SMALL_OP + new.target.map_or(0, |t| t.len() as u64))?;
@@ -356,15 +356,15 @@ impl Volume {
         let inode = Arc::new(Inode::new(ino, new.rec));
         let attr = {
             let mut child = inode.state.write();
-            let delta = self.touch(&pass, &inode, &mut child, &mut promise);
+            let delta = self.touch(&pass, &inode, &mut child, &mut reservation);
             delta.fresh = true;
             delta.symlink = new.target.map(Box::from);
             self.attr_of(ino, &child)
         };
         self.table.insert_new(&inode);
-        let delta = self.touch(&pass, &parent, st, &mut promise);
+        let delta = self.touch(&pass, &parent, st, &mut reservation);
         delta.put_name(free.cookie, entry.to_owned(), free.bare);
-        let charge = promise.take(1);
+        let charge = reservation.take(1);
         self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
         st.rec = dir_rec;
         Ok(Done {
@@ -394,7 +394,7 @@ impl Volume {
         check_name(name)?;
         let parent = self.inode(cx, dir)?;
         let inode = self.inode(cx, ino)?;
-        let mut promise = self.promise(cx, NAME_BLOCKS)?;
+        let mut reservation = self.reserve(cx, NAME_BLOCKS)?;
         self.core.schedule.admit(SMALL_OP)?;
 
         let pass = self.enter()?;
@@ -434,14 +434,14 @@ impl Volume {
         let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
 
         if let Some((inode, st)) = locked.get_mut(ino) {
-            self.touch(&pass, inode, st, &mut promise);
+            self.touch(&pass, inode, st, &mut reservation);
             st.rec = rec;
             st.unlogged = false;
         }
         if let Some((inode, st)) = locked.get_mut(dir) {
-            let delta = self.touch(&pass, inode, st, &mut promise);
+            let delta = self.touch(&pass, inode, st, &mut reservation);
             delta.put_name(free.cookie, entry.to_owned(), free.bare);
-            let charge = promise.take(1);
+            let charge = reservation.take(1);
             self.charge(delta, charge, ENTRY_BYTES + name.len() as u64);
             st.rec = dir_rec;
         }
@@ -500,7 +500,7 @@ impl Volume {
             };
             let inode = self.child(cx, &parent, name, hit)?;
             let Some(inode) = inode else { continue };
-            let mut promise = self.promise_for_delete(cx, NAME_BLOCKS)?;
+            let mut reservation = self.reserve_for_delete(cx, NAME_BLOCKS)?;
             self.core.schedule.admit(SMALL_OP)?;
 
             let pass = self.enter()?;
@@ -529,15 +529,15 @@ impl Volume {
 
             let attr = match locked.get_mut(hit.ino) {
                 Some((inode, st)) => {
-                    self.apply_unlinked(&pass, inode, st, rec, &mut promise);
+                    self.apply_unlinked(&pass, inode, st, rec, &mut reservation);
                     self.attr_of(hit.ino, st)
                 }
                 None => return Err(FsError::Invalid.into()),
             };
             if let Some((inode, st)) = locked.get_mut(dir) {
-                let delta = self.touch(&pass, inode, st, &mut promise);
+                let delta = self.touch(&pass, inode, st, &mut reservation);
                 if !delta.remove_name(hit.cookie) {
-                    let charge = promise.take(1);
+                    let charge = reservation.take(1);
                     self.charge(delta, charge, ENTRY_BYTES);
                 }
                 st.rec = dir_rec;
@@ -624,10 +624,10 @@ impl Volume {
         inode: &Arc<Inode>,
         st: &mut State,
         rec: InodeRec,
-        promise: &mut Promise<'_>,
+        reservation: &mut Reservation<'_>,
     ) {
         let ends = ends(entered, inode.ino, &rec);
-        let delta = self.touch(entered, inode, st, promise);
+        let delta = self.touch(entered, inode, st, reservation);
         if ends {
             delta.bury();
             st.dead = true;

@@ -21,7 +21,7 @@ use weir_base::Ino;
 
 use crate::overlay::cx::Cx;
 use crate::overlay::inode::alive;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Live, Volume};
 use crate::types::Stop;
 
@@ -88,8 +88,8 @@ impl Volume {
                 stored.push(ino);
                 continue;
             }
-            let mut promise = Promise::if_possible(&self.core.agg, 2);
-            let delta = self.touch_closed(live, &inode, st, &mut promise);
+            let mut reservation = Reservation::if_possible(&self.core.agg, 2);
+            let delta = self.touch_closed(live, &inode, st, &mut reservation);
             delta.bury();
             delta.unlinked = true;
         }

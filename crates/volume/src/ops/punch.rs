@@ -53,7 +53,7 @@ impl Volume {
             return Err(FsError::Invalid.into());
         }
         // Deleting must work on a full volume.
-        let mut promise = self.promise_for_delete(cx, 10)?;
+        let mut reservation = self.reserve_for_delete(cx, 10)?;
         self.core.schedule.admit(SMALL_OP + 2 * BLOCK)?;
         let inode = self.inode(cx, ino)?;
         let pass = self.enter()?;
@@ -90,15 +90,15 @@ impl Volume {
         edits.pages(ino, edges.iter().map(|(block, page)| (*block, page)));
         edits.inode(ino, &rec);
         let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
-        let delta = self.touch(&pass, &inode, st, &mut promise);
+        let delta = self.touch(&pass, &inode, st, &mut reservation);
         if first < behind {
             delta.file().punch(first, behind);
             // The windows at both ends.
-            let charge = promise.take(2);
+            let charge = reservation.take(2);
             self.charge(delta, charge, RANGE_BYTES);
         }
         for (block, page) in edges {
-            self.put_page(delta, block, Page::logged(page), &mut promise);
+            self.put_page(delta, block, Page::logged(page), &mut reservation);
         }
         st.rec = rec;
         st.unlogged = false;

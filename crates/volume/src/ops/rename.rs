@@ -81,7 +81,7 @@ impl Volume {
             if moves_dir {
                 self.check_not_below(cx, hit.ino, to_dir)?;
             }
-            let mut promise = self.promise(cx, NAME_BLOCKS)?;
+            let mut reservation = self.reserve(cx, NAME_BLOCKS)?;
             self.core.schedule.admit(SMALL_OP)?;
 
             let pass = self.enter()?;
@@ -195,18 +195,18 @@ impl Volume {
             let lsn = self.core.log.append_call(cx, self.id, edits, Ino(0))?;
 
             if let Some((inode, st)) = locked.get_mut(hit.ino) {
-                self.touch(&pass, inode, st, &mut promise);
+                self.touch(&pass, inode, st, &mut reservation);
                 st.rec = rec;
                 st.unlogged = false;
             }
             if let Some((ino, rec)) = victim_rec
                 && let Some((inode, st)) = locked.get_mut(ino)
             {
-                self.apply_unlinked(&pass, inode, st, rec, &mut promise);
+                self.apply_unlinked(&pass, inode, st, rec, &mut reservation);
             }
             let bytes = ENTRY_BYTES + to.len() as u64;
             if let Some((inode, st)) = locked.get_mut(from_dir) {
-                let delta = self.touch(&pass, inode, st, &mut promise);
+                let delta = self.touch(&pass, inode, st, &mut reservation);
                 let vanished = delta.remove_name(hit.cookie);
                 if same_dir {
                     delta.put_name(place.cookie, entry.to_owned(), place.bare);
@@ -214,15 +214,15 @@ impl Volume {
                 // A new name in the place of one that left nothing behind adds
                 // nothing: that one was charged.
                 if !vanished {
-                    let charge = promise.take(2);
+                    let charge = reservation.take(2);
                     self.charge(delta, charge, bytes);
                 }
                 st.rec = from_rec;
             }
             if !same_dir && let Some((inode, st)) = locked.get_mut(to_dir) {
-                let delta = self.touch(&pass, inode, st, &mut promise);
+                let delta = self.touch(&pass, inode, st, &mut reservation);
                 delta.put_name(place.cookie, entry.to_owned(), place.bare);
-                let charge = promise.take(1);
+                let charge = reservation.take(1);
                 self.charge(delta, charge, bytes);
                 st.rec = to_rec;
             }

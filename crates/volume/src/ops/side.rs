@@ -242,9 +242,9 @@ impl Volume {
         self.writable()?;
         let bytes = value.map_or(0, <[u8]>::len) as u64;
         let blocks = 4 + bytes.div_ceil(MAX_VALUE as u64);
-        let mut promise = match value {
-            Some(_) => self.promise(cx, blocks)?,
-            None => self.promise_for_delete(cx, 4 + (MAX_XATTR / MAX_VALUE) as u64)?,
+        let mut reservation = match value {
+            Some(_) => self.reserve(cx, blocks)?,
+            None => self.reserve_for_delete(cx, 4 + (MAX_XATTR / MAX_VALUE) as u64)?,
         };
         self.core.schedule.admit(SMALL_OP + 2 * bytes)?;
         let inode = self.inode(cx, ino)?;
@@ -268,11 +268,11 @@ impl Volume {
         }
         edits.inode(ino, &rec);
         let lsn = self.core.log.append_call(cx, self.id, edits, ino)?;
-        let delta = self.touch(&pass, &inode, st, &mut promise);
+        let delta = self.touch(&pass, &inode, st, &mut reservation);
         for (sub, value) in changes {
             let heap = ENTRY_BYTES + value.as_ref().map_or(0, Vec::len) as u64;
             delta.put_side(kind, sub, value.map(Vec::into_boxed_slice));
-            let charge = promise.take(1);
+            let charge = reservation.take(1);
             self.charge(delta, charge, heap);
         }
         st.rec = rec;

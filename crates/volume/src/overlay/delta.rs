@@ -370,8 +370,8 @@ impl FileDelta {
         &self.unused
     }
 
-    /// All reserved blocks of the layer, if it is dropped without being merged.
-    pub(crate) fn reserved(&self) -> impl Iterator<Item = (BlockAddr, u32)> {
+    /// All allocated blocks of the layer, if it is dropped without being merged.
+    pub(crate) fn allocated(&self) -> impl Iterator<Item = (BlockAddr, u32)> {
         let placed = self.pages.iter().filter_map(|(_, page)| page.placed);
         let used = placed.map(|placed| (placed.addr, 1));
         self.unused.iter().copied().chain(used)
@@ -489,11 +489,11 @@ pub(crate) struct Delta {
 /// allocate, and bytes of memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Charge {
-    /// Promised blocks.
+    /// Reserved blocks.
     pub(crate) blocks: u64,
     /// Blocks that come out of the floor.
-    pub(crate) unpromised: u64,
-    /// Blocks that are reserved already.
+    pub(crate) unreserved: u64,
+    /// Blocks that are allocated already.
     pub(crate) placed: u64,
     /// Page frames.
     pub(crate) pages: u64,
@@ -764,7 +764,7 @@ mod tests {
             },
         );
         let mut all: Vec<u64> = d
-            .reserved()
+            .allocated()
             .flat_map(|(addr, count)| addr.0..addr.0 + u64::from(count))
             .collect();
         all.sort_unstable();

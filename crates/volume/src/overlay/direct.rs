@@ -3,7 +3,7 @@
 //! Through the log such data is written twice, there and to its place. Left to a
 //! consistency point it is written once, but whoever waits for it waits for everything
 //! else that the consistency point writes, and the device rests until enough wait. So, as
-//! ZFS does with its indirect log blocks, the data is written to blocks that are reserved
+//! ZFS does with its indirect log blocks, the data is written to blocks that are allocated
 //! for it, several requests at a time; one flush covers all whose data has arrived
 //! ([`weir_store::Settler`]); and only then a record goes to the log that says where the
 //! data is, with its checksums. The next consistency point takes the blocks into the tree
@@ -18,7 +18,7 @@
 //! is damage, and is treated as damage in a tree is. And small operations, which share
 //! batches of the log with the record, never wait for data.
 //!
-//! **Who owns the blocks.** They are reserved until a consistency point takes them: in no
+//! **Who owns the blocks.** They are allocated until a consistency point takes them: in no
 //! map, so that a crash frees them by itself.
 //!
 //! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped (the client is
@@ -26,14 +26,14 @@
 //!    next consistency point has waited for it ([`Stray`]).
 //! 2. Then pages of the overlay own them ([`Placed`]). A page that is overwritten, cut off or
 //!    removed before the consistency point leaves them to its delta: the log still
-//!    refers to them, so they must not be reserved again until the log is cut behind
+//!    refers to them, so they must not be allocated again until the log is cut behind
 //!    the record. That is when the consistency point is durable to which the delta
 //!    belongs ([`CpWriter::unused`](weir_store::CpWriter::unused)), for the record was
 //!    appended in the same epoch.
-//! 3. Recovery marks what the log refers to as reserved before anything is allocated. Its
+//! 3. Recovery marks what the log refers to as allocated before anything is allocated. Its
 //!    pages are on the device only. Who reads one holds the volume's root of that moment, as
 //!    for a block of the tree; and blocks that become unused wait with those that the same
-//!    consistency point frees until nobody does ([`weir_store::RootLife`]).
+//!    consistency point frees until nobody does ([`weir_store::RootPin`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ use weir_store::{Frame, Io, IoError, Settler, StoreError};
 
 use crate::format::record::Placed;
 use crate::overlay::delta::Page;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 
 /// What is written to its place, of all volumes.
 pub(crate) struct Placements {
@@ -98,7 +98,7 @@ impl Placements {
         std::mem::take(&mut *self.strays.lock())
     }
 
-    /// These reserved blocks, to which the log refers, are no overlay's.
+    /// These allocated blocks, to which the log refers, are no overlay's.
     pub(crate) fn leave_unused(&self, blocks: impl IntoIterator<Item = (BlockAddr, u32)>) {
         self.unused.lock().extend(blocks);
     }
@@ -116,7 +116,7 @@ pub(crate) struct Sent {
     pub(crate) placed: Placed,
 }
 
-/// Data on its way to reserved blocks, or there; see the module's head.
+/// Data on its way to allocated blocks, or there; see the module's head.
 pub(crate) struct Direct {
     of: Arc<Placements>,
     runs: Vec<(BlockAddr, u32)>,
@@ -171,7 +171,7 @@ impl Stray {
             Way::Durable => {}
         }
         for (addr, count) in self.runs {
-            agg.space().unreserve(addr, count);
+            agg.space().abandon(addr, count);
         }
         Ok(())
     }
@@ -179,19 +179,19 @@ impl Stray {
 
 impl Direct {
     /// Begins to write the pages of these file blocks, at least one. `None` if there are no
-    /// blocks to be had without waiting; `promise` covers them.
+    /// blocks to be had without waiting; `reservation` covers them.
     pub(crate) fn begin(
         of: &Arc<Placements>,
-        promise: &mut Promise<'_>,
+        reservation: &mut Reservation<'_>,
         pages: Vec<(u64, Frame)>,
     ) -> Option<Direct> {
         let count = u32::try_from(pages.len()).ok()?;
-        if !promise.covers(u64::from(count)) {
+        if !reservation.covers(u64::from(count)) {
             return None;
         }
         let most = pages.len().div_ceil(SHORTEST_RUN);
-        let runs = of.agg.space().reserve_promised(count, most)?;
-        promise.spent(u64::from(count));
+        let runs = of.agg.space().allocate_reserved(count, most)?;
+        reservation.spent(u64::from(count));
         let mut pages = pages.into_iter();
         let mut sent = Vec::with_capacity(count as usize);
         let mut pieces = VecDeque::with_capacity(1);
@@ -265,7 +265,7 @@ impl Drop for Direct {
         match std::mem::replace(&mut self.way, Way::Durable) {
             Way::Durable => {
                 for (addr, count) in runs {
-                    self.of.agg.space().unreserve(addr, count);
+                    self.of.agg.space().abandon(addr, count);
                 }
             }
             way => self.of.strays.lock().push(Stray { way, runs }),

@@ -90,7 +90,7 @@ impl Batch {
         self.bytes += std::mem::take(&mut more.bytes);
         let charge = std::mem::take(&mut more.charge);
         self.charge.blocks += charge.blocks;
-        self.charge.unpromised += charge.unpromised;
+        self.charge.unreserved += charge.unreserved;
         self.charge.pages += charge.pages;
         self.charge.heap += charge.heap;
     }

@@ -1,7 +1,7 @@
-//! Reservations: what overlays count for, and blocks that are promised to them.
+//! Reservations: what overlays count for, and blocks that are reserved to them.
 //!
-//! Blocks are allocated when a consistency point is written. So an operation first has the allocator *promise* the
-//! blocks that its consistency point may need; what it charges to an overlay of them stays promised until that is dropped.
+//! Blocks are allocated when a consistency point is written. So an operation first has the allocator *reservation* the
+//! blocks that its consistency point may need; what it charges to an overlay of them stays reserved until that is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +16,8 @@ pub(crate) struct Totals {
     blocks: AtomicU64,
     pages: AtomicU64,
     heap: AtomicU64,
-    /// Blocks that deletions count for, which nobody has promised.
-    unpromised: AtomicU64,
+    /// Blocks that deletions count for, which nobody has reserved.
+    unreserved: AtomicU64,
 }
 
 impl Totals {
@@ -27,7 +27,7 @@ impl Totals {
             (&self.blocks, c.blocks),
             (&self.pages, c.pages),
             (&self.heap, c.heap),
-            (&self.unpromised, c.unpromised),
+            (&self.unreserved, c.unreserved),
         ]
         .into_iter()
         .filter(|(_, part)| *part > 0)
@@ -49,14 +49,14 @@ impl Totals {
         }
     }
 
-    /// Promised blocks that overlays hold.
+    /// Reserved blocks that overlays hold.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }
 
     /// Blocks out of the floor that overlays hold.
-    pub(crate) fn unpromised(&self) -> u64 {
-        self.unpromised.load(Ordering::Relaxed)
+    pub(crate) fn unreserved(&self) -> u64 {
+        self.unreserved.load(Ordering::Relaxed)
     }
 
     /// Bytes of page frames that overlays hold.
@@ -70,28 +70,28 @@ impl Totals {
     }
 }
 
-/// Blocks promised to an operation; what it does not use is given back.
-pub(crate) struct Promise<'a> {
+/// Blocks reserved to an operation; what it does not use is given back.
+pub(crate) struct Reservation<'a> {
     agg: &'a Aggregate,
     blocks: u64,
-    /// The blocks come out of the floor: nobody has promised them.
+    /// The blocks come out of the floor: nobody has reserved them.
     from_floor: bool,
 }
 
-impl<'a> Promise<'a> {
-    /// A promise for what cannot be refused: recovery. The space was there when
+impl<'a> Reservation<'a> {
+    /// A reservation for what cannot be refused: recovery. The space was there when
     /// the operation was accepted.
-    pub(crate) fn if_possible(agg: &'a Aggregate, blocks: u64) -> Promise<'a> {
-        Promise::of(agg, blocks).unwrap_or_else(|| Promise {
+    pub(crate) fn if_possible(agg: &'a Aggregate, blocks: u64) -> Reservation<'a> {
+        Reservation::of(agg, blocks).unwrap_or_else(|| Reservation {
             agg,
             blocks: 0,
             from_floor: false,
         })
     }
 
-    /// So many blocks, promised by the allocator, if it has them.
-    pub(crate) fn of(agg: &'a Aggregate, blocks: u64) -> Option<Promise<'a>> {
-        agg.space().promise(blocks).then(|| Promise {
+    /// So many blocks, reserved by the allocator, if it has them.
+    pub(crate) fn of(agg: &'a Aggregate, blocks: u64) -> Option<Reservation<'a>> {
+        agg.space().reserve(blocks).then(|| Reservation {
             agg,
             blocks,
             from_floor: false,
@@ -99,33 +99,33 @@ impl<'a> Promise<'a> {
     }
 
     /// So many blocks out of the floor, which operations that free space may use when there is nothing else.
-    pub(crate) fn from_floor(agg: &'a Aggregate, blocks: u64) -> Promise<'a> {
-        Promise {
+    pub(crate) fn from_floor(agg: &'a Aggregate, blocks: u64) -> Reservation<'a> {
+        Reservation {
             agg,
             blocks,
             from_floor: true,
         }
     }
 
-    /// Whether so many blocks were promised, by the allocator.
+    /// Whether so many blocks were reserved, by the allocator.
     pub(crate) fn covers(&self, blocks: u64) -> bool {
         !self.from_floor && self.blocks >= blocks
     }
 
-    /// Notes that so many blocks have been reserved out of the promise.
+    /// Notes that so many blocks have been allocated out of the reservation.
     pub(crate) fn spent(&mut self, blocks: u64) {
         let guard = self.agg.guard();
-        self.blocks = guard.less(self.blocks, blocks, "promised blocks");
+        self.blocks = guard.less(self.blocks, blocks, "reserved blocks");
     }
 
-    /// Takes blocks out of the promise, to be charged to an overlay. Estimates
+    /// Takes blocks out of the reservation, to be charged to an overlay. Estimates
     /// add up, so it can be short by a few; the floor covers those.
     pub(crate) fn take(&mut self, blocks: u64) -> Charge {
         let given = blocks.min(self.blocks);
         self.blocks -= given;
         if self.from_floor {
             Charge {
-                unpromised: given,
+                unreserved: given,
                 ..Charge::default()
             }
         } else {
@@ -137,10 +137,10 @@ impl<'a> Promise<'a> {
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.from_floor && self.blocks > 0 {
-            self.agg.space().fulfil(self.blocks);
+            self.agg.space().release_reserved(self.blocks);
         }
     }
 }

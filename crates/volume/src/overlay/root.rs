@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weir_store::RootLife;
+use weir_store::RootPin;
 use weir_store::tree::TreeRoot;
 
 /// A committed tree. While it is held, none of its blocks is reused.
@@ -13,7 +13,7 @@ use weir_store::tree::TreeRoot;
 /// So a volume that nobody changes keeps nothing.
 pub(crate) struct RootState {
     pub(crate) root: TreeRoot,
-    life: OnceLock<Arc<RootLife>>,
+    life: OnceLock<Arc<RootPin>>,
 }
 
 impl RootState {
@@ -26,7 +26,7 @@ impl RootState {
 
     /// It is about to lose its place; `life` is of the last consistency point that
     /// had it. Before blocks that only it refers to can be reused.
-    pub(crate) fn supersede(&self, life: Arc<RootLife>) {
+    pub(crate) fn supersede(&self, life: Arc<RootPin>) {
         // The first is the one: a root is superseded once.
         let _ = self.life.set(life);
     }

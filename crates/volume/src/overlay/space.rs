@@ -9,7 +9,7 @@ pub(crate) struct Space {
     /// Capacity in bytes; 0: no limit.
     limit: AtomicU64,
     /// Bytes of it that are kept for what only snapshots hold.
-    reserve: AtomicU64,
+    snapshot_reserve: AtomicU64,
     /// Data blocks that the committed tree uses; its nodes are not counted.
     used: AtomicU64,
     /// Blocks that overlays may come to need.
@@ -22,7 +22,7 @@ impl Space {
     pub(crate) fn new(limit: u64, used: u64, dead: u64) -> Space {
         Space {
             limit: AtomicU64::new(limit),
-            reserve: AtomicU64::new(0),
+            snapshot_reserve: AtomicU64::new(0),
             used: AtomicU64::new(used),
             charged: AtomicU64::new(0),
             dead: AtomicU64::new(dead),
@@ -39,12 +39,12 @@ impl Space {
     }
 
     /// Bytes of the capacity that are kept for what only snapshots hold.
-    pub(crate) fn reserve(&self) -> u64 {
-        self.reserve.load(Ordering::Relaxed)
+    pub(crate) fn snapshot_reserve(&self) -> u64 {
+        self.snapshot_reserve.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_reserve(&self, bytes: u64) {
-        self.reserve.store(bytes, Ordering::Relaxed);
+    pub(crate) fn set_snapshot_reserve(&self, bytes: u64) {
+        self.snapshot_reserve.store(bytes, Ordering::Relaxed);
     }
 
     /// Data blocks as of the last consistency point.
@@ -77,7 +77,7 @@ impl Space {
     /// Blocks that count towards [`Space::room`]: data, what overlays may come to
     /// need, and what only snapshots hold beyond what is kept for that.
     pub(crate) fn blocks_used(&self) -> u64 {
-        let kept = self.reserve() / BLOCK_SIZE as u64;
+        let kept = self.snapshot_reserve() / BLOCK_SIZE as u64;
         // Saturates: more may be kept than is held.
         self.used() + self.charged.load(Ordering::Relaxed) + self.dead().saturating_sub(kept)
     }
@@ -87,7 +87,7 @@ impl Space {
         match self.limit() {
             0 => 0,
             // Saturates: more may be kept than there is.
-            limit => limit.saturating_sub(self.reserve()).max(1),
+            limit => limit.saturating_sub(self.snapshot_reserve()).max(1),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use weir_base::{Ino, VolumeId};
-use weir_store::RootLife;
+use weir_store::RootPin;
 use weir_store::node::Key;
 use weir_store::tree::{self, TreeRoot, Value};
 
@@ -22,7 +22,7 @@ use crate::overlay::delta::{Charge, DELTA_BYTES, Delta, PAGE_BYTES, Page, Put};
 use crate::overlay::epoch_lock::OpGuard;
 use crate::overlay::inode::{Inode, Inodes, State as InodeState, malformed};
 use crate::overlay::receiving::Receiving;
-use crate::overlay::reservation::Promise;
+use crate::overlay::reservation::Reservation;
 use crate::overlay::role::{Ancestry, Standing, State, Writers};
 use crate::overlay::root::RootState;
 use crate::overlay::segments::Segments;
@@ -250,7 +250,7 @@ impl Volume {
 
     /// Nothing leads to this view's root any more; `life` is of the last
     /// consistency point that had it. What is still being read keeps its blocks.
-    pub(crate) fn retire(&self, life: &Arc<RootLife>) {
+    pub(crate) fn retire(&self, life: &Arc<RootPin>) {
         let Role::View(view) = &self.role else {
             unreachable!("a volume ends by its state");
         };
@@ -435,9 +435,9 @@ impl Volume {
         entered: &Entered<'_>,
         inode: &Arc<Inode>,
         st: &'s mut InodeState,
-        promise: &mut Promise<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> &'s mut Delta {
-        self.touch_closed(entered.live, inode, st, promise)
+        self.touch_closed(entered.live, inode, st, reservation)
     }
 
     /// As [`Volume::touch`], for whoever has the epoch lock exclusively.
@@ -446,7 +446,7 @@ impl Volume {
         live: &Live,
         inode: &Arc<Inode>,
         st: &'s mut InodeState,
-        promise: &mut Promise<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> &'s mut Delta {
         let segment = live.segments.current();
         if st.active.as_ref().is_some_and(|d| d.segment != segment) {
@@ -459,25 +459,25 @@ impl Volume {
         (st.active.get_or_insert_with(|| {
             let mut delta = Box::new(Delta::new(segment));
             // A leaf and its share of the path above.
-            self.charge(&mut delta, promise.take(2), DELTA_BYTES);
+            self.charge(&mut delta, reservation.take(2), DELTA_BYTES);
             delta
         })) as _
     }
 
-    /// Counts promised blocks and bytes that an overlay has come to need.
-    pub(crate) fn charge(&self, delta: &mut Delta, promised: Charge, heap: u64) {
-        self.add_charge(delta, Charge { heap, ..promised });
+    /// Counts reserved blocks and bytes that an overlay has come to need.
+    pub(crate) fn charge(&self, delta: &mut Delta, reserved: Charge, heap: u64) {
+        self.add_charge(delta, Charge { heap, ..reserved });
     }
 
     /// As [`Volume::charge`], for pages that are new in the overlay.
-    pub(crate) fn charge_pages(&self, delta: &mut Delta, promised: Charge, pages: u64) {
+    pub(crate) fn charge_pages(&self, delta: &mut Delta, reserved: Charge, pages: u64) {
         let heap = pages * PAGE_BYTES;
         self.add_charge(
             delta,
             Charge {
                 pages,
                 heap,
-                ..promised
+                ..reserved
             },
         );
     }
@@ -488,28 +488,28 @@ impl Volume {
         delta: &mut Delta,
         block: u64,
         page: Page,
-        promise: &mut Promise<'_>,
+        reservation: &mut Reservation<'_>,
     ) {
         let placed = page.placed.is_some();
         let frames = u64::from(page.frame.is_some());
         match delta.file().put(block, page) {
             Put::New if placed => {
-                let share = promise.take(1);
+                let share = reservation.take(1);
                 let charge = Charge { placed: 1, ..share };
                 match frames {
                     0 => self.charge(delta, charge, PAGE_BYTES),
                     _ => self.charge_pages(delta, charge, frames),
                 }
             }
-            Put::New => self.charge_pages(delta, promise.take(2), 1),
-            Put::OverPlaced if !placed => self.charge(delta, promise.take(1), 0),
+            Put::New => self.charge_pages(delta, reservation.take(2), 1),
+            Put::OverPlaced if !placed => self.charge(delta, reservation.take(1), 0),
             Put::Over | Put::OverPlaced => {}
         }
     }
 
     fn add_charge(&self, delta: &mut Delta, charge: Charge) {
         delta.charge.blocks += charge.blocks;
-        delta.charge.unpromised += charge.unpromised;
+        delta.charge.unreserved += charge.unreserved;
         delta.charge.placed += charge.placed;
         delta.charge.pages += charge.pages;
         delta.charge.heap += charge.heap;
@@ -523,7 +523,7 @@ impl Volume {
         self.space
             .discharge(self.core.agg.guard(), taken, "an overlay");
         self.core.totals().sub(delta.charge);
-        self.core.agg.space().fulfil(delta.charge.blocks);
+        self.core.agg.space().release_reserved(delta.charge.blocks);
     }
 
     /// Inodes in memory, of all volumes of the engine.

@@ -444,7 +444,7 @@ impl<B: Backend> Conn<B> {
         let mut buffer = core.receive.borrow_mut();
         let beyond = match () {
             () if only_begun => self.inbox.skips(),
-            () if room != Room::Ample || self.backend.crowded() => limits::CROWDED_READ,
+            () if room != Room::Ample || self.backend.under_pressure() => limits::CROWDED_READ,
             () => buffer.len(),
         };
         let beyond = beyond.min(buffer.len());

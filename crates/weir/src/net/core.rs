@@ -3,15 +3,15 @@
 //! Everything here except [`Wakeups`] and the ledger belongs to one thread. A connection that
 //! waits for the intent log or for memory leaves its waker in its core's list, with the log
 //! sequence number that it waits for; the log thread (or whoever gives memory back) only rings the
-//! core's bell once per event, and the core wakes the connections whose number has come.
+//! core's wakeup once per event, and the core wakes the connections whose number has come.
 //! So a log batch that completes a hundred requests costs one cross-thread wake-up per core.
 //!
 //! Nor that one, most of the time: while answers wait for the log, the core looks at the log's
 //! progress between looking after its sockets, and sleeps only when nothing has happened for
-//! [`LOOKS`] times. Waking a thread on an idle core takes as long as half a write of the log, so
+//! [`SPINS`] times. Waking a thread on an idle core takes as long as half a write of the log, so
 //! a core that slept at once would add that to every durable operation. Between looks it gives
 //! its processor to whoever wants it. When looking was in vain (the log's device takes
-//! longer), or others kept the processor for long, it does without for the next [`SKIPS`] times.
+//! longer), or others kept the processor for long, it does without for the next [`SPIN_BACKOFF`] times.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -35,10 +35,10 @@ use super::{Backend, Log, Services};
 
 /// Times that a core looks for the log's progress before it sleeps: some 100 µs when
 /// nobody else wants the processor, two writes of a fast device.
-const LOOKS: u32 = 100;
+const SPINS: u32 = 100;
 
 /// Times that a core sleeps at once after it looked in vain.
-const SKIPS: u32 = 32;
+const SPIN_BACKOFF: u32 = 32;
 
 /// What the event loops are started with.
 #[derive(Clone)]
@@ -53,9 +53,9 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
 }
 
-/// One core's bell: rung from any thread, answered on the core.
+/// One core's wakeup: rung from any thread, answered on the core.
 #[derive(Default)]
-struct Bell {
+struct Wakeup {
     notify: Notify,
     /// Some connection of the core waits for the log, and the core sleeps.
     log: AtomicBool,
@@ -70,14 +70,14 @@ struct Bell {
 /// Rings the cores when something that connections wait for has happened.
 #[derive(Clone)]
 pub struct Wakeups {
-    bells: Arc<[Bell]>,
+    wakeups: Arc<[Wakeup]>,
 }
 
 impl Wakeups {
     /// Bells for `cores` event loops.
     pub fn new(cores: usize) -> Wakeups {
         Wakeups {
-            bells: (0..cores.max(1)).map(|_| Bell::default()).collect(),
+            wakeups: (0..cores.max(1)).map(|_| Wakeup::default()).collect(),
         }
     }
 
@@ -86,9 +86,9 @@ impl Wakeups {
         // Pairs with the fences in `Core`: either the core sees the progress, or this sees that
         // the core sleeps.
         fence(Ordering::SeqCst);
-        for bell in self.bells.iter() {
-            if bell.log.load(Ordering::SeqCst) && bell.log.swap(false, Ordering::SeqCst) {
-                bell.notify.notify_one();
+        for wakeup in self.wakeups.iter() {
+            if wakeup.log.load(Ordering::SeqCst) && wakeup.log.swap(false, Ordering::SeqCst) {
+                wakeup.notify.notify_one();
             }
         }
     }
@@ -103,20 +103,20 @@ impl Wakeups {
     )]
     pub fn send(&self, connection: u64, message: Message) -> Result<(), super::mail::Full> {
         // See `Core::connection_number`.
-        let core = connection % self.bells.len() as u64;
-        let bell = &self.bells[core as usize];
-        bell.mailbox.put(connection, message)?;
-        bell.notify.notify_one();
+        let core = connection % self.wakeups.len() as u64;
+        let wakeup = &self.wakeups[core as usize];
+        wakeup.mailbox.put(connection, message)?;
+        wakeup.notify.notify_one();
         Ok(())
     }
 
     /// Bytes went back to the budget.
     pub fn memory_released(&self) {
         fence(Ordering::SeqCst);
-        for bell in self.bells.iter() {
-            if bell.memory.load(Ordering::SeqCst) && bell.memory.swap(false, Ordering::SeqCst) {
-                bell.freed.store(true, Ordering::SeqCst);
-                bell.notify.notify_one();
+        for wakeup in self.wakeups.iter() {
+            if wakeup.memory.load(Ordering::SeqCst) && wakeup.memory.swap(false, Ordering::SeqCst) {
+                wakeup.freed.store(true, Ordering::SeqCst);
+                wakeup.notify.notify_one();
             }
         }
     }
@@ -168,7 +168,7 @@ pub(super) struct Watch {
     /// It is to be woken when the log is durable up to here.
     due: Cell<Lsn>,
     /// It is to be woken when memory was freed.
-    hungry: Cell<bool>,
+    waiting_for_memory: Cell<bool>,
     /// The state at the last sweep.
     seen: Cell<Seen>,
     /// How long it has waited for the same request, or for the peer to take replies.
@@ -204,7 +204,7 @@ impl Watch {
             closed: Arc::clone(holding.closed()),
             listed: Cell::new(false),
             due: Cell::new(NEVER),
-            hungry: Cell::new(false),
+            waiting_for_memory: Cell::new(false),
             seen: Cell::new(Seen {
                 waits: Stalled::No,
                 requests: 0,
@@ -362,18 +362,18 @@ impl<L: Log> Core<L> {
         self.list(who);
         // Whoever looks will see it; nobody does before this thread comes to it.
         if !self.looking.replace(true)
-            && let Some(bell) = self.bell()
+            && let Some(wakeup) = self.wakeup()
         {
-            bell.notify.notify_one();
+            wakeup.notify.notify_one();
         }
     }
 
     /// Wakes the connection when memory was freed. Read the ledger after this.
     pub(super) fn wait_for_memory(&self, who: &Rc<Watch>) {
-        who.hungry.set(true);
+        who.waiting_for_memory.set(true);
         self.list(who);
-        if let Some(bell) = self.bell() {
-            bell.memory.store(true, Ordering::SeqCst);
+        if let Some(wakeup) = self.wakeup() {
+            wakeup.memory.store(true, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
     }
@@ -384,8 +384,8 @@ impl<L: Log> Core<L> {
         }
     }
 
-    fn bell(&self) -> Option<&Bell> {
-        self.wakeups.bells.get(self.index)
+    fn wakeup(&self) -> Option<&Wakeup> {
+        self.wakeups.wakeups.get(self.index)
     }
 
     /// Wakes the connections for which what they waited for has come, and forgets those that
@@ -402,10 +402,11 @@ impl<L: Log> Core<L> {
         let (mut woken, mut more) = (false, false);
         waiting.retain(|who| {
             let due = who.due.get();
-            if due <= durable || (failed && due != NEVER) || (freed && who.hungry.get()) {
+            if due <= durable || (failed && due != NEVER) || (freed && who.waiting_for_memory.get())
+            {
                 who.listed.set(false);
                 who.due.set(NEVER);
-                who.hungry.set(false);
+                who.waiting_for_memory.set(false);
                 who.wake();
                 woken = true;
                 return false;
@@ -420,7 +421,7 @@ impl<L: Log> Core<L> {
     pub fn connection_number(&self) -> u64 {
         let turn = self.connections.get() + 1;
         self.connections.set(turn);
-        turn * self.wakeups.bells.len() as u64 + self.index as u64
+        turn * self.wakeups.wakeups.len() as u64 + self.index as u64
     }
 
     pub(super) fn watch(&self, number: u64, holding: &Holding) -> Rc<Watch> {
@@ -438,10 +439,10 @@ impl<L: Log> Core<L> {
 
     /// Hands the messages in the core's mailbox to its connections.
     fn deliver(&self) {
-        let Some(bell) = self.bell() else {
+        let Some(wakeup) = self.wakeup() else {
             return;
         };
-        for (number, message) in bell.mailbox.take() {
+        for (number, message) in wakeup.mailbox.take() {
             let watch = self.numbered.borrow().get(&number).and_then(Weak::upgrade);
             if let Some(watch) = watch {
                 watch.mail.borrow_mut().push_back(message);
@@ -450,54 +451,54 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Answers the core's bell for ever.
+    /// Answers the core's wakeup for ever.
     pub async fn answer_bell(&self) {
-        let Some(bell) = self.bell() else {
+        let Some(wakeup) = self.wakeup() else {
             return;
         };
-        let mut skips = 0u32;
-        let mut crowded = 0u32;
+        let mut backoff = 0u32;
+        let mut under_pressure = 0u32;
         loop {
-            bell.notify.notified().await;
+            wakeup.notify.notified().await;
             self.looking.set(true);
             // No need to ring: progress is looked for before the next sleep.
-            bell.log.store(false, Ordering::SeqCst);
+            wakeup.log.store(false, Ordering::SeqCst);
             let mut looks = 0;
             loop {
                 self.deliver();
-                let freed = bell.freed.swap(false, Ordering::SeqCst);
+                let freed = wakeup.freed.swap(false, Ordering::SeqCst);
                 let (woken, more) = self.wake_due(freed);
                 if !more {
                     break;
                 }
-                if crowded > 0 {
-                    crowded -= 1;
+                if under_pressure > 0 {
+                    under_pressure -= 1;
                     break;
                 }
                 if woken {
                     if looks > 0 {
-                        skips = 0;
+                        backoff = 0;
                     }
                     looks = 0;
-                } else if skips > 0 {
-                    skips -= 1;
+                } else if backoff > 0 {
+                    backoff -= 1;
                     break;
-                } else if looks == LOOKS {
-                    skips = SKIPS;
+                } else if looks == SPINS {
+                    backoff = SPIN_BACKOFF;
                     break;
                 }
                 looks += 1;
                 // Sockets and connections have their turn, then other threads.
                 tokio::task::yield_now().await;
-                if weir_base::give_way() {
-                    crowded = SKIPS;
+                if weir_base::yield_timed() {
+                    under_pressure = SPIN_BACKOFF;
                 }
             }
             self.looking.set(false);
-            bell.log.store(true, Ordering::SeqCst);
+            wakeup.log.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if self.wake_due(false).0 {
-                bell.notify.notify_one();
+                wakeup.notify.notify_one();
             }
         }
     }
@@ -655,8 +656,8 @@ async fn run<S: Services>(
     tokio::task::spawn_local(async move { helper.answer_bell().await });
     let helper = Rc::clone(&core);
     tokio::task::spawn_local(async move { helper.sweep(stall).await });
-    if let Some(companion) = services.companion(core.index) {
-        tokio::task::spawn_local(companion);
+    if let Some(background_task) = services.background_task(core.index) {
+        tokio::task::spawn_local(background_task);
     }
     // Counts the connections that are alive: each task holds a clone of the sender.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);

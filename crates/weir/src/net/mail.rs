@@ -1,7 +1,7 @@
 //! Messages that clients did not ask for, on their own connections: callbacks, breaks of what was granted, notices.
 //!
 //! Whatever runs anywhere may send one. A connection belongs to one core, and its number says which; so each core has a
-//! mailbox, into which any thread puts messages, and the core's bell is rung. The core hands them to its connections, which
+//! mailbox, into which any thread puts messages, and the core's wakeup is rung. The core hands them to its connections, which
 //! send them between replies: behind all that was ready before, and never within a reply.
 //!
 //! **Bounds.** What a mailbox holds is bounded; a sender that finds it full is told at once. What has been handed to a

@@ -148,7 +148,7 @@ pub trait Services: Send + Sync + 'static {
     ) -> io::Result<()>;
 
     /// What is to run on an event loop for ever, besides its connections.
-    fn companion(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn background_task(&self, _event_loop: usize) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
         None
     }
 }
@@ -199,7 +199,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// True when so much waits for limits that requests should be looked at before much of them is read.
-    fn crowded(&self) -> bool {
+    fn under_pressure(&self) -> bool {
         false
     }
 

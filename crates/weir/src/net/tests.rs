@@ -523,8 +523,8 @@ impl ByHand {
         let log = Arc::clone(&stub);
         let core = Rc::new(Core::new(&settings, Wakeups::new(1), log, 0));
         let tasks = tokio::task::LocalSet::new();
-        let bell = Rc::clone(&core);
-        tasks.spawn_local(async move { bell.answer_bell().await });
+        let wakeup = Rc::clone(&core);
+        tasks.spawn_local(async move { wakeup.answer_bell().await });
         ByHand {
             runtime,
             tasks,

@@ -557,7 +557,7 @@ async fn receive(
                 Ok(Received::Data(bytes)) => {
                     report.count(receiver);
                     let mut taken = pin!(pass.take(bytes));
-                    // Under a tight throttle this is where a transfer spends its time.
+                    // Under a tight throttle this is where a transfer drains credit its time.
                     loop {
                         tokio::select! {
                             biased;

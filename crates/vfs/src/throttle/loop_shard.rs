@@ -1,7 +1,7 @@
 //! An event loop's timing wheel: which pools have something to release, by when.
 //!
-//! A lane's entries are made by whichever thread finds that a pool's next release is earlier than what it is scheduled
-//! for, and are handed out by the one event loop that the lane belongs to. The lock is therefore all but uncontended.
+//! A shard's entries are made by whichever thread finds that a pool's next release is earlier than what it is scheduled
+//! for, and are handed out by the one event loop that the shard belongs to. The lock is therefore all but uncontended.
 
 use super::domain::Domain;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use weir_qos::{Nanos, Wheel};
 
 /// What calls [`super::Throttle::expire`] in time.
 pub trait Alarm: Send + Sync {
-    /// Has the lane's `expire` called at `at` or soon after, in place of what was set before.
+    /// Has the shard's `expire` called at `at` or soon after, in place of what was set before.
     fn set(&self, at: Nanos);
 }
 
@@ -20,14 +20,14 @@ struct Timers {
     armed: Nanos,
 }
 
-pub(super) struct Lane {
+pub(super) struct LoopShard {
     timers: Mutex<Timers>,
     alarm: OnceLock<Arc<dyn Alarm>>,
 }
 
-impl Lane {
-    pub(super) fn new(now: Nanos) -> Lane {
-        Lane {
+impl LoopShard {
+    pub(super) fn new(now: Nanos) -> LoopShard {
+        LoopShard {
             timers: Mutex::new(Timers {
                 wheel: Wheel::new(now),
                 armed: Nanos::MAX,
@@ -64,7 +64,7 @@ impl Lane {
         self.arm(&mut timers);
     }
 
-    /// What is due at `now`. The alarm is set anew by what is scheduled next, or by [`Lane::rearm`].
+    /// What is due at `now`. The alarm is set anew by what is scheduled next, or by [`LoopShard::rearm`].
     pub(super) fn take_due(&self, now: Nanos, due: &mut Vec<Arc<Domain>>) {
         let mut timers = self.timers.lock();
         timers.armed = Nanos::MAX;
@@ -76,7 +76,7 @@ impl Lane {
         self.arm(&mut self.timers.lock());
     }
 
-    /// When the lane wants to be looked at next.
+    /// When the shard wants to be looked at next.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         self.timers.lock().wheel.next_expiry()
     }
