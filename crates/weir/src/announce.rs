@@ -117,7 +117,9 @@ mod tests {
             locks: true,
         }
         .text();
-        assert_eq!(text.matches("sudo mount").count(), LISTED);
+        for line in ["sudo mount -t nfs4 ", "sudo mount -t nfs -o vers=3"] {
+            assert_eq!(text.matches(line).count(), LISTED, "{line}");
+        }
         assert!(text.contains("and 990 more"));
         assert!(!text.contains("API"));
     }

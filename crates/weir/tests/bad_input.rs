@@ -29,11 +29,11 @@ fn unknown_programs_versions_and_procedures_get_rpc_errors() {
     assert_eq!(ask(&mut c, &call(1, 99_999, 1, 0, &[])), [1, 1, 0, 0, 0, 1]);
     assert_eq!(
         ask(&mut c, &call(2, NFS, 2, 0, &[])),
-        [2, 1, 0, 0, 0, 2, 3, 3]
+        [2, 1, 0, 0, 0, 2, 3, 4]
     );
     assert_eq!(
-        ask(&mut c, &call(3, NFS, 4, 1, &[])),
-        [3, 1, 0, 0, 0, 2, 3, 3]
+        ask(&mut c, &call(3, NFS, 5, 1, &[])),
+        [3, 1, 0, 0, 0, 2, 3, 4]
     );
     assert_eq!(ask(&mut c, &call(4, NFS, 3, 22, &[])), [4, 1, 0, 0, 0, 3]);
     assert_eq!(
