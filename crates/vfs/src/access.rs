@@ -5,22 +5,22 @@ use crate::error::Error;
 use crate::identity::Creds;
 use weir_volume::{Attr, FileKind, SetAttr, SetTime, without_set_ids};
 
-/// Set-group-ID bit.
+/// Set-group-ID bit of a mode; on a directory it makes new entries inherit the group.
 pub const S_ISGID: u32 = 0o2000;
-/// Sticky bit.
+/// Sticky bit of a mode; in such a directory only root and the owners of entry or directory remove or rename entries.
 pub const S_ISVTX: u32 = 0o1000;
 const S_IXGRP: u32 = 0o010;
 
-/// Permission to read.
+/// Permission to read: 4, as in each octal digit of a mode.
 pub const R: u32 = 4;
-/// Permission to write.
+/// Permission to write: 2, as in each octal digit of a mode.
 pub const W: u32 = 2;
 /// Permission to execute a file or search a directory.
 pub const X: u32 = 1;
 
 /// Whether `who` has all of the permissions `want` (an OR of [`R`], [`W`],
 /// [`X`]). Exactly one class of bits applies: owner, else group, else other.
-/// Root may do everything, but executes only what somebody may execute.
+/// Root may do everything, but executes only a file that some class of users may execute.
 pub fn permits(attr: &Attr, who: &Creds, want: u32) -> bool {
     if who.is_root() {
         return want & X == 0 || attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
@@ -60,15 +60,15 @@ pub fn may_unlink(dir: &Attr, child: &Attr, who: &Creds) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mode that is left of `attr` when somebody unprivileged changes the content, or anybody the owner
+/// The mode that is left of `attr` when an unprivileged user changes the content, or any user the owner
 /// of the file; `None` if nothing changes.
 fn mode_after_change(attr: &Attr) -> Option<u32> {
     let mode = without_set_ids(attr.mode);
     (attr.kind == FileKind::Regular && mode != attr.mode).then_some(mode)
 }
 
-/// Checks a SETATTR by `who`, who `may_write` the content or not, and completes it: what must be cleared along with
-/// what was asked is added. Rules of POSIX chmod, chown, utimensat and truncate.
+/// Checks a SETATTR by `who` (`may_write`: whether that identity may write the content) and completes it: what must
+/// be cleared along with what was asked is added. Rules of POSIX chmod, chown, utimensat and truncate.
 pub fn check_setattr(
     attr: &Attr,
     who: &Creds,
@@ -126,7 +126,7 @@ pub fn check_setattr(
     Ok(out)
 }
 
-/// The attributes of something that `who` creates in `dir`: owner and group as
+/// The attributes of an object that `who` creates in `dir`: owner and group as
 /// System V and Linux give them (the group of a set-group-ID directory is
 /// inherited, and so is its bit by directories). Only root may ask for another
 /// owner or group.

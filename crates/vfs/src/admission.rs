@@ -1,9 +1,9 @@
 //! What a connection remembers of how it was admitted.
 //!
 //! Finding a volume's export among ten thousand and going through its rules takes as long as a cached GETATTR, and
-//! the answer is the same for almost every request of a connection. So each connection keeps the last few answers,
-//! with the table and the state of the names that they came from; both are numbers that move when anything changes,
-//! so an answer is either current or not used. Refusals are not kept: they are not worth being fast.
+//! the result is the same for almost every request of a connection. So each connection caches the last few results,
+//! with the numbers of the table and of the state of the names that they came from; both change when anything does,
+//! so a result is either current or not used. Refusals are not cached: they are not worth being fast.
 
 use crate::exports::{Export, ExportTable, Protocol, Rule};
 use crate::names::{Names, Wait};

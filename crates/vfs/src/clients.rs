@@ -9,12 +9,12 @@
 //! | `*.example.com`, `build?.example.com` | clients with such a name |
 //!
 //! A name does not end in a number, decimal, octal or hexadecimal: `127.1`, `2130706433` and `0x7f000001` are addresses to
-//! inet_aton(3) and names to nobody else. A pattern with neither letter nor digit (`*.`, `*.*`) would admit everyone whose
-//! address has any name, which is hardly meant. Both are refused.
+//! inet_aton(3) and names to no other resolver. A pattern with neither letter nor digit (`*.`, `*.*`) would admit everyone
+//! whose address has any name, which is hardly meant. Both are refused.
 //!
 //! `*` stands for any run of characters, dots included, and `?` for any one, as in exports(5); case does not
 //! matter. A host name is looked up forwards. A wildcard is compared with the name of the client's address, which
-//! whoever owns that address can choose; so the name counts only if it leads back to the address (see `names`).
+//! the owner of that address can choose; so the name counts only if it leads back to the address (see `names`).
 
 use crate::names::{Names, Wait};
 use std::fmt;
@@ -29,7 +29,7 @@ const MAX_LABEL: usize = 63;
 /// A set of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Everyone.
+    /// Every client, whatever its address.
     Any,
     /// The addresses whose first `prefix` bits are those of `address`.
     Net {
@@ -73,7 +73,7 @@ impl Clients {
         name(text)
     }
 
-    /// Whether it takes names to tell who belongs to it.
+    /// Whether names are needed to decide which clients belong to it.
     pub(crate) fn by_name(&self) -> bool {
         matches!(self, Clients::Host(_) | Clients::Like(_))
     }

@@ -22,15 +22,15 @@ pub enum Error {
     Denied,
     /// A name that nothing can have.
     Name(BadName),
-    /// No such name.
+    /// There is no entry of this name.
     NotFound,
-    /// The name exists.
+    /// There is an entry of this name already.
     Exists,
-    /// Not a directory.
+    /// The object is not a directory, but the operation needs one.
     NotDir,
-    /// Is a directory.
+    /// The object is a directory, and the operation does not take one.
     IsDir,
-    /// Directory not empty.
+    /// The directory to be removed or replaced has entries.
     NotEmpty,
     /// Name longer than [`MAX_NAME`](weir_base::limits::MAX_NAME) bytes, or link target longer than
     /// [`MAX_SYMLINK`](weir_base::limits::MAX_SYMLINK).
@@ -59,13 +59,13 @@ pub enum Error {
     BadCookie,
     /// Operation not permitted: not the owner's, or root's.
     Perm,
-    /// Permission denied.
+    /// The permission bits or the access granted at open forbid it.
     Access,
     /// Another client's open or lock forbids it.
     Locked,
     /// Not supported on this kind of object.
     NotSupported,
-    /// Try again later.
+    /// It cannot be done now; the client should repeat the call later.
     Delay,
     /// Something else depends on it.
     Busy,
@@ -77,7 +77,7 @@ pub enum Error {
 /// What is wrong with a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BadName {
-    /// No byte.
+    /// It has no byte.
     Empty,
     /// `.` where something is to be made or removed.
     Dot,
@@ -131,20 +131,20 @@ pub enum Suspend {
     Recall(Ticket),
 }
 
-/// See [`Suspend::Device`].
+/// The wait of [`Suspend::Device`]: for the device, or for what the engine is short of.
 pub struct DeviceWait {
     pub(crate) stop: Stop,
     pub(crate) volume: Arc<Volume>,
 }
 
-/// See [`Suspend::Room`].
+/// The wait of [`Suspend::Room`]: for room in the log, to record something of a client.
 pub struct RoomWait {
     stop: Stop,
     records: ClientRecords,
 }
 
 impl RoomWait {
-    /// Waits for it.
+    /// Waits for the room; fails with the reason if there will be none.
     pub(crate) async fn over(self) -> Result<(), FsError> {
         self.records.resume(self.stop).await
     }

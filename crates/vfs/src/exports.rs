@@ -1,8 +1,8 @@
-//! Export policy: which client may use which volume, how, and as whom.
+//! Export policy: which client may use which volume, how, and under which identity.
 //!
-//! Rules are looked at in order and the first that counts for the client and the protocol decides, as
-//! administrators expect of access lists; a client that no rule matches is refused. If it takes a name that is not
-//! known to tell whether a rule matches, the search ends there (see `names`).
+//! Rules are evaluated in order and the first that counts for the client and the protocol decides, as
+//! administrators expect of access lists; a client that no rule matches is refused. If a rule depends on a name
+//! that is not known yet, the search ends there (see `names`).
 //!
 //! **The table** is immutable and is replaced as a whole, so the data path reads it without a lock and every request
 //! sees one state of everything. It is two levels deep, so that a change among ten thousand exports copies some
@@ -42,7 +42,7 @@ pub enum Squash {
 pub enum Protocol {
     /// NFSv3, with MOUNT and NLM.
     Nfsv3,
-    /// NFSv4.1.
+    /// NFSv4, minor versions 1 and 2 (RFC 8881, RFC 7862).
     Nfsv4,
 }
 
@@ -51,12 +51,12 @@ pub enum Protocol {
 pub struct Protocols {
     /// NFSv3, with MOUNT and NLM.
     pub nfsv3: bool,
-    /// NFSv4.1.
+    /// NFSv4, minor versions 1 and 2.
     pub nfsv4: bool,
 }
 
 impl Protocols {
-    /// All of them.
+    /// Every protocol that the server speaks.
     pub const ALL: Protocols = Protocols {
         nfsv3: true,
         nfsv4: true,
@@ -85,7 +85,7 @@ impl Flavours {
     /// Kerberos that encrypts messages.
     pub const KRB5_PRIVACY: Flavours = Flavours(0b1_0000);
 
-    /// Those of both.
+    /// The flavours of both sets.
     #[must_use]
     pub const fn or(self, other: Flavours) -> Flavours {
         Flavours(self.0 | other.0)
@@ -95,9 +95,9 @@ impl Flavours {
 /// What one set of clients may do with an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The clients.
+    /// The clients that the rule matches.
     pub clients: Clients,
-    /// The protocols that it counts for; for others the next rule is looked at.
+    /// The protocols that it counts for; for others the search continues with the next rule.
     pub protocols: Protocols,
     /// How their identity may be established; otherwise they are refused, whatever later rules say.
     pub flavours: Flavours,
@@ -105,7 +105,7 @@ pub struct Rule {
     pub no_access: bool,
     /// Whether changes are refused.
     pub read_only: bool,
-    /// Whose identity is taken away.
+    /// The identities that are mapped to the anonymous one.
     pub squash: Squash,
     /// User id of anonymous callers.
     pub anon_uid: u32,
@@ -157,7 +157,7 @@ impl Rule {
 pub enum Verdict<'t> {
     /// It may use the export under this rule.
     Rule(&'t Rule),
-    /// It may not.
+    /// The client may not use the volume.
     Denied,
     /// Its name decides and is not known: neither yes nor no.
     Unknown(Wait),
@@ -169,9 +169,9 @@ pub struct Export {
     pub path: String,
     /// Further paths that lead to it.
     pub aliases: Vec<String>,
-    /// The volume. Whoever is served gets to it by the pipeline alone.
+    /// The volume. Requests reach it by the pipeline alone.
     pub(crate) volume: Arc<Volume>,
-    /// Who may use it; the first match decides. Nobody, if there are none.
+    /// The rules that admit clients; the first match decides. Without rules no client is admitted.
     pub rules: Vec<Rule>,
     /// Changes are refused from everyone.
     pub read_only: bool,
@@ -277,7 +277,7 @@ impl Named {
 
 type NamedPart = Arc<[Named]>;
 
-/// All exports.
+/// All exports at one moment; immutable, replaced as a whole.
 pub struct ExportTable {
     /// Unique among all tables of the process.
     generation: u64,
@@ -397,7 +397,7 @@ impl ExportTable {
         }
     }
 
-    /// Tells this table from every other.
+    /// A number that distinguishes this table from every other.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -414,7 +414,7 @@ impl ExportTable {
         part.get(at).map(|e| (at, &**e))
     }
 
-    /// What stands at a place that [`ExportTable::find`] told of this table.
+    /// The export at a place that [`ExportTable::find`] returned for this table.
     pub(crate) fn at(&self, id: VolumeId, place: usize) -> Option<&Export> {
         let part = self.by_volume.get(volume_part(id))?;
         part.get(place).map(|e| &**e)

@@ -1,7 +1,7 @@
 //! File handles: 32 bytes that name an inode of a volume, and that nobody but
 //! this server can make.
 //!
-//! A handle is a capability in NFSv3: who has one may try operations on it, and
+//! A handle is a capability in NFSv3: a client that has one may try operations on it, and
 //! the export's rules are applied to the volume that it names. A client that
 //! could make up handles could name inodes below directories that it may not
 //! search. So a handle ends in a keyed hash (SipHash-2-4, Aumasson and Bernstein
@@ -13,8 +13,8 @@
 //! (8), inode (8), namespace (4: 0 the volume itself, 2^32 - 1 the directory of snapshots of the
 //! directory with this inode number, otherwise a snapshot's identity), hash (8). Inode numbers and
 //! identities of snapshots are never used again, so there is no generation. Where several
-//! aggregates are served the three bytes say which of them to ask first: those with
-//! the same ones are told apart by the hash, since each has a key of its own.
+//! aggregates are served the three bytes select the one to ask first: those with equal bytes are
+//! distinguished by the hash, since each has a key of its own.
 
 use weir_base::{Ino, SipKey, VolumeId};
 
@@ -59,7 +59,7 @@ impl Namespace {
 /// What a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
-    /// The volume.
+    /// The volume, by its number in the engine.
     pub volume: VolumeId,
     /// The inode in it.
     pub ino: Ino,

@@ -1,4 +1,4 @@
-//! Who asks: one caller seen from both sides, as a POSIX user and as a Windows one.
+//! The identity of a caller, seen from both sides, as a POSIX user and as a Windows one.
 
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -48,11 +48,11 @@ impl From<&[u32]> for Groups {
 /// The POSIX side of an identity: numbers, as the client sent them or as they were mapped.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Creds {
-    /// User id.
+    /// User id; 0 is root.
     pub uid: u32,
-    /// Primary group id.
+    /// Primary group id: that of new files, unless their directory has the set-group-ID bit.
     pub gid: u32,
-    /// Supplementary group ids.
+    /// Supplementary group ids, for permission checks.
     pub gids: Groups,
 }
 
@@ -82,7 +82,7 @@ impl Sid {
         (bytes.len() == 8 + 4 * usize::from(*count)).then(|| Sid(bytes.into()))
     }
 
-    /// Its binary form.
+    /// Its binary form: 8 to 68 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -91,13 +91,13 @@ impl Sid {
 /// The Windows side of an identity, fixed when its session was set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The user.
+    /// The SID of the user.
     pub user: Sid,
     /// All groups, nested ones included, sorted.
     pub groups: Box<[Sid]>,
 }
 
-/// Who asks. A protocol fills in the sides that it knows; what is squashed loses its Windows side.
+/// The identity of a caller. A protocol fills in the sides that it knows; what is squashed loses its Windows side.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
     /// The POSIX side: what mode bits are checked against.

@@ -2,14 +2,15 @@
 //!
 //! **The problem.** A rule may say `*.example.com`, and all that a request shows is an address. Asking the resolver
 //! takes milliseconds at best and half a minute at worst, and the thread that has the request serves thousands of
-//! others. And names are said by others: whoever owns an address can give it any name, so a name counts only if
+//! others. And names are said by others: the owner of an address can give it any name, so a name counts only if
 //! looking it up leads back to the address.
 //!
 //! **How.** Questions go to threads of their own ([`Names::serve`]); what they find is kept here, with a bound on
 //! the number of entries, and looked up again while it is in use. A rule that needs what is not known yet decides
-//! nothing: the search ends as *unknown*, never at a later rule, which might admit whom the unknown one would have
-//! refused. The caller waits for the answer for some seconds and is told to come back if there is none.
-//! An answer outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown again.
+//! nothing: the search ends as *unknown*, never at a later rule, which might admit a client that the unknown one
+//! would have refused. The caller waits for the answer for some seconds; after that it gets an error that asks it
+//! to come back. An answer outlives a resolver that is down, for as long as [`STALE`]; after that it is unknown
+//! again.
 //!
 //! **What it costs a request.** Nothing: connections remember how they were admitted until the export table or
 //! [`Names::generation`] changes (see `admission`). The generation moves whenever an answer changes, and now and then
@@ -51,7 +52,7 @@ pub trait Resolver {
 /// Not known, for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Somebody is looking: it is worth waiting.
+    /// The question is queued or with a resolver: it is worth waiting.
     pub coming: bool,
     seen: u64,
 }
@@ -124,7 +125,7 @@ impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
         }
     }
 
-    /// Takes in what a resolver found; answers whether that changes anything.
+    /// Stores what a resolver found; returns whether that changes anything.
     fn settle(&mut self, key: &K, found: Result<T, Unavailable>, now: u64) -> bool {
         let Some(entry) = self.0.get_mut(key) else {
             return false;
@@ -151,7 +152,7 @@ impl<K: Clone + Eq + Hash, T: PartialEq> Known<K, T> {
         }
     }
 
-    /// Drops what nobody uses; answers what is to be looked up again.
+    /// Drops entries that are not in use; returns those to be looked up again.
     fn refresh(&mut self, now: u64) -> Vec<K> {
         self.0.retain(|_, e| e.asked || now < e.used + UNUSED);
         let mut due = Vec::new();
@@ -177,7 +178,7 @@ struct State {
     hosts: Known<Arc<str>, Vec<IpAddr>>,
     queue: VecDeque<Question>,
     waiting: Vec<Waker>,
-    /// Seconds since the start, as far as we are told.
+    /// Seconds since the start, as last reported by the caller.
     now: u64,
     closed: bool,
 }
@@ -188,7 +189,7 @@ pub struct Names {
     state: Mutex<State>,
     work: Condvar,
     generation: AtomicU64,
-    /// Counts what waiters wait for: answers and seconds.
+    /// Counts the events that waiters wait for: an answer, or a second that has passed.
     events: AtomicU64,
 }
 
@@ -283,7 +284,7 @@ impl Names {
         }
     }
 
-    /// Answers questions until [`Names::close`]: for a thread, or several.
+    /// Resolves queued questions until [`Names::close`]: for a thread, or several.
     pub fn serve(&self, resolver: &dyn Resolver) {
         loop {
             let question = {
@@ -302,7 +303,7 @@ impl Names {
         }
     }
 
-    /// Answers the questions there are.
+    /// Resolves the questions that are queued, then returns.
     pub fn serve_pending(&self, resolver: &dyn Resolver) {
         loop {
             let question = self.state.lock().queue.pop_front();
@@ -313,7 +314,7 @@ impl Names {
         }
     }
 
-    /// Ends [`Names::serve`] everywhere.
+    /// Ends [`Names::serve`] in all its threads.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.work.notify_all();

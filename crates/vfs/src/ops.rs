@@ -2,11 +2,10 @@
 //! checked here, then the volume acts. Every protocol comes through this.
 //!
 //! Checks read the attributes first and the operation follows, so a permission
-//! that is withdrawn between the two may just still have counted; the order of
-//! two concurrent requests is nobody's promise. READ has them checked within the operation, and LOOKUP, which
-//! returns the attributes that decide, after it,
-//! withholding the result: one walk of the volume instead of two on the
-//! busiest paths. Nothing leaks by that but time.
+//! that is withdrawn between the two may just still have counted; no protocol guarantees the order of two
+//! concurrent requests. READ has them checked within the operation, and LOOKUP, which returns the attributes
+//! that decide, after it, withholding the result: one walk of the volume instead of two on the busiest paths.
+//! Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
 use crate::claims::{Event, Heard, HolderAttr};
@@ -45,13 +44,13 @@ pub struct Permitted {
 /// What a caller must be allowed to do with a file to lock it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAccess {
-    /// Read it or write it: for a shared lock, and to ask who has one.
+    /// Read it or write it: for a shared lock, and to test for one.
     Any,
-    /// Read it.
+    /// Read it: for a share reservation (NLM SHARE) that reads.
     Read,
     /// Write it: for an exclusive lock.
     Write,
-    /// Both.
+    /// Read it and write it: for a share reservation that does both.
     ReadWrite,
 }
 
@@ -108,7 +107,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         Reading::new(&self.export.volume, self.file.namespace)
     }
 
-    /// Whether changes are refused, whoever asks.
+    /// Whether changes are refused to every caller.
     fn read_only(&self) -> bool {
         self.rule.read_only
             || self.export.read_only
@@ -147,7 +146,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         }
     }
 
-    /// Attributes; anyone who has the handle may see them.
+    /// Attributes; any client that has the handle may see them.
     pub fn getattr(&self, cx: &mut OpContext) -> Outcome<Attr> {
         self.run(cx, |cx| self.attr(cx))
     }
@@ -232,7 +231,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 Ok((found, file))
             }
             Err(Stop::Fail(e)) => {
-                // Who may not search must not learn what is not there.
+                // A caller that may not search must not learn which names do not exist.
                 let attr = self.directory(cx)?;
                 access::require(&attr, &self.who.unix, X)?;
                 Err(e.into())
@@ -251,8 +250,8 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         })
     }
 
-    /// Makes what was written durable. Whoever holds a handle may ask: it
-    /// changes nothing that anyone can see.
+    /// Makes what was written durable. Any holder of a handle may ask: it
+    /// changes nothing that a client can see.
     pub fn commit(
         &self,
         cx: &mut OpContext,
@@ -286,7 +285,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.not_reserved(name, Error::Exists)?;
         check_times(attrs)?;
         if let Err(e) = access::require(&parent, &self.who.unix, W | X) {
-            // mkdir(2) of what exists says so to whoever may search.
+            // mkdir(2) of a name that exists returns EEXIST to any caller that may search.
             if access::permits(&parent, &self.who.unix, X) {
                 return match self.volume().lookup(cx, parent.ino, name) {
                     Ok(_) => Err(Error::Exists.into()),
@@ -307,7 +306,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         done
     }
 
-    /// Creates a directory.
+    /// Creates a directory, with the owner and group that [`access::for_creation`] gives it.
     pub fn mkdir(
         &self,
         cx: &mut OpContext,
@@ -567,8 +566,8 @@ impl<A: AccessModel> Operand<'_, A> {
         self.access.may_write(attr, &self.who)
     }
 
-    /// Whether the caller may lock the file so. Locks are advisory, but whoever holds one keeps others waiting: that takes
-    /// the permission that fcntl(2) takes, to have the file open for reading or for writing.
+    /// Whether the caller may lock the file so. Locks are advisory, but a client that holds one keeps others waiting: that
+    /// takes the permission that fcntl(2) takes, to have the file open for reading or for writing.
     pub fn may_lock(
         &self,
         cx: &mut OpContext,
@@ -694,7 +693,7 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Has `len` bytes from `to` on share the blocks that `source`, which was charged with this file, has from `from` on; no
     /// bytes at all: up to the source's end ([`weir_volume::Volume::clone_range`]). It moves no data, so it is charged as a change of metadata;
-    /// what it does to the file it may do who may write it, and read the source. As a write it takes the set-user-ID and
+    /// the caller must be allowed to write the file and to read the source. As a write it takes the set-user-ID and
     /// set-group-ID bits away.
     pub fn clone_range(
         &self,

@@ -5,9 +5,9 @@
 //! that bind others that is one relaxed load (`claims::hints`, also for why it is taken under the file's lock), and one more that says that no client may claim
 //! anything binding again.
 //!
-//! **While clients may claim again** what they had before a start (`grace`), operations of those who have claimed nothing could
-//! conflict with it, and fail with [`Error::Grace`], if one of these clients may have had something binding. Whoever has claimed has what does
-//! not conflict with what the others had.
+//! **While clients may claim again** what they had before a start (`grace`), operations of clients that have claimed nothing
+//! could conflict with it, and fail with [`Error::Grace`], if one of these clients may have had something binding. A client
+//! that has claimed holds only what does not conflict with the others' claims.
 
 use crate::Cx;
 use crate::claims::{Actor, Event, Heard, Passage, Range};
@@ -67,7 +67,7 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// What is read or written need not wait for those who may claim again what they had.
+    /// Reads and writes need not wait for the clients that may reclaim.
     fn need_not_wait(&self) -> bool {
         !self.grace.binds(self.export.volume.id())
             || !matches!(self.access.actor(), Actor::Stateless)

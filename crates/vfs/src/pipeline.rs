@@ -43,7 +43,7 @@
 //! ```
 //!
 //! An operation that was suspended is run again from its start with the same [`OpContext`], which remembers what was
-//! charged, so that each is charged once. What was charged and not moved is given back when the operation has ended.
+//! charged, so that each is charged once. What was charged and not moved is refunded when the operation has ended.
 
 use crate::Vfs;
 use crate::claims::{Claims, Question};
@@ -144,7 +144,7 @@ impl OpContext {
         }
     }
 
-    /// The operation has come to its end, whatever that was: what it was charged and did not move is given back.
+    /// The operation has come to its end, whatever that was: what it was charged and did not move is refunded.
     pub fn settle(&mut self, throttle: &Throttle) {
         // In place: to take it out means copying it, which costs more than the rest.
         if let Some(charge) = &self.charge {
@@ -231,7 +231,7 @@ impl Charged<Writes> {
 
 /// A file as a session may use it: the export with the rule that admits it, and the identity after squashing.
 ///
-/// What an operation works on. Whoever has one has been charged for an operation.
+/// What an operation works on. Its owner has been charged for an operation.
 pub struct Operand<'t, A> {
     pub(crate) export: &'t Export,
     pub(crate) rule: &'t Rule,

@@ -16,13 +16,13 @@ pub enum Flavour {
     None,
     /// The client's word (AUTH_SYS).
     Sys,
-    /// By Kerberos.
+    /// By Kerberos, messages unprotected.
     Krb5,
     /// The same, and messages are protected against change.
     Krb5Integrity,
     /// The same, and messages are encrypted.
     Krb5Privacy,
-    /// By NTLM.
+    /// By NTLM (MS-NLMP).
     Ntlm,
 }
 
@@ -33,8 +33,8 @@ impl Flavours {
     }
 }
 
-/// Whose requests count as one client's for limits. What stays the same however many connections and addresses a client
-/// uses, as far as its protocol has such a thing.
+/// The key under which requests count as one client's for limits. It stays the same however many connections and
+/// addresses a client uses, as far as its protocol has such a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientKey {
     /// The address, canonical: NFSv3 knows no more of a client.
@@ -44,7 +44,7 @@ pub enum ClientKey {
 }
 
 impl ClientKey {
-    /// All beyond those that are told apart.
+    /// All clients beyond those that are counted one by one.
     pub const OTHERS: ClientKey = ClientKey::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 }
 
@@ -81,7 +81,8 @@ pub trait AccessModel: Copy {
     /// [`Error::Access`].
     fn may_write(&self, attr: &Attr, who: &Identity) -> Result<(), Error>;
 
-    /// As whom others' claims bind it: protocols without an open, and calls outside of one, have none of their own.
+    /// The actor as which others' claims bind it: protocols without an open, and calls outside of one, have none of
+    /// their own.
     fn actor(&self) -> Actor<'_> {
         Actor::Stateless
     }
@@ -102,9 +103,9 @@ impl AccessModel for () {
 /// §18.16.3; MS-SMB2 §3.3.5.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Reading.
+    /// The open may read data.
     pub read: bool,
-    /// Writing.
+    /// The open may write data.
     pub write: bool,
 }
 
@@ -127,11 +128,11 @@ pub struct Session<'s, A> {
     pub protocol: Protocol,
     /// How the identity was established.
     pub flavour: Flavour,
-    /// Who asks, before the export's rule has had its say; `None` without identity.
+    /// The caller, before the export's rule is applied; `None` without identity.
     pub identity: Option<&'s Identity>,
     /// How contents are checked.
     pub access: A,
-    /// Whom limits count it for.
+    /// The client to which limits charge it.
     pub client: ClientKey,
     /// How the connection was admitted before.
     pub admitted: &'s Admissions,

@@ -44,7 +44,7 @@ impl<T: Copy> Signal<T> {
     }
 }
 
-/// See [`Signal::settled`].
+/// The future that [`Signal::settled`] returns.
 pub struct Settled<T>(Arc<Signal<T>>);
 
 impl<T: Copy> Future for Settled<T> {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Halt>;
 
-/// Its name.
+/// The name under which each directory shows its snapshots.
 pub const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
 
 /// Its cookie in the root: behind "." and "..", before all others.
@@ -42,9 +42,9 @@ const FIRST: u64 = 16;
 /// Something in a volume that a handle can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRef {
-    /// The inode.
+    /// The inode, in the namespace below.
     pub ino: Ino,
-    /// Where.
+    /// The namespace: the volume itself, a snapshot, or a directory of snapshots.
     pub namespace: Namespace,
 }
 
@@ -226,8 +226,8 @@ impl<A: AccessModel> Operand<'_, A> {
         }
     }
 
-    /// Lists the directory of snapshots of `dir`. Attributes would cost a look into
-    /// each snapshot; whoever wants them looks the names up.
+    /// Lists the directory of snapshots of `dir`. Attributes would cost a look-up in each snapshot;
+    /// a client that wants them looks the names up.
     pub(crate) fn list_snapshots(
         &self,
         cx: &mut Cx,

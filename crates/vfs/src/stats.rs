@@ -1,10 +1,10 @@
 //! What was done, counted: operations, bytes and latencies by volume, and by client.
 //!
-//! Every event loop counts for itself and the sums are made when somebody asks, so counting shares nothing between
-//! cores. An event loop counts all replies of one write to a socket at once: one lock that nobody else wants, one look at
-//! the clock, one look-up of the client, and some additions a reply. Latency is what the server answers for: from the
-//! moment a call was read off its socket to the moment its reply may leave, with whatever it waited for in between (limits,
-//! the device, the log).
+//! Every event loop counts for itself and the sums are made when they are read, so counting shares nothing between
+//! cores. An event loop counts all replies of one write to a socket at once: one uncontended lock, one reading of the
+//! clock, one look-up of the client, and some additions a reply. Latency is the server's part: from the moment a call was
+//! read off its socket to the moment its reply may leave, with whatever it waited for in between (limits, the device, the
+//! log).
 //!
 //! Memory is bounded: operations that a volume never sees have no counters, and clients beyond a thousand share theirs,
 //! so clients take less than half a mebibyte an event loop.
@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use weir_base::limits::net::MAX_COUNTED_CLIENTS;
 use weir_base::{VolumeId, invariant};
 
-/// Operations that are told apart, of all protocols.
+/// Operations that are counted separately, of all protocols.
 pub const OPERATIONS: usize = 128;
 /// Buckets of a latency histogram: the first holds what took less than [`FIRST_BUCKET`], each further one up to twice as
 /// much as the one before, the last everything.
@@ -28,7 +28,7 @@ pub const OTHERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// An operation that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The volume.
+    /// The volume that the operation was on.
     pub volume: VolumeId,
     /// Number of the operation, below [`OPERATIONS`].
     pub operation: u8,
@@ -41,7 +41,7 @@ pub struct Done {
 /// Counters of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// How many.
+    /// Operations that were counted.
     pub count: u64,
     /// Bytes of data moved.
     pub bytes: u64,
@@ -69,7 +69,7 @@ fn bucket_of(nanos: u64) -> usize {
 }
 
 impl Tally {
-    /// `bucket` is that of `nanos`: looked up once for all who count the operation.
+    /// `bucket` is that of `nanos`: determined once for all tallies that count the operation.
     fn record(&mut self, bytes: u64, nanos: u64, bucket: usize) {
         self.count += 1;
         self.bytes += bytes;
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another tally to these.
     pub fn add(&mut self, other: &Tally) {
         self.count += other.count;
         self.bytes += other.bytes;
@@ -155,7 +155,7 @@ impl Stats {
         }
     }
 
-    /// Counts what is answered at `now` to one client. `lane` is any number that tells event loops apart.
+    /// Counts what is answered at `now` to one client. `lane` is any number that differs between event loops.
     pub fn record(&self, lane: u64, client: IpAddr, now: u64, done: impl Iterator<Item = Done>) {
         let at = usize::try_from(lane).unwrap_or(0) % self.lanes.len().max(1);
         let Some(mut lane) = self.lanes.get(at).map(Mutex::lock) else {
@@ -179,7 +179,7 @@ impl Stats {
         }
     }
 
-    /// Sums by volume.
+    /// Sums over all event loops, by volume.
     pub fn volumes(&self) -> BTreeMap<VolumeId, ByOperation> {
         let mut sums: BTreeMap<VolumeId, ByOperation> = BTreeMap::new();
         for lane in &self.lanes {
@@ -264,7 +264,7 @@ mod tests {
             (reads.count, reads.bytes, reads.nanos),
             (4, 4 * 4096, 80_000)
         );
-        // 20 µs lies in the second bucket: 16.4 to 32.8 µs.
+        // 20 µs falls into the second bucket: 16.4 to 32.8 µs.
         assert_eq!(reads.buckets[..3], [0, 4, 0]);
         assert_eq!(volumes[&VolumeId(9)][&6].nanos, 4 * 1_020_000);
         assert_eq!(volumes[&VolumeId(7)].len(), 2);

@@ -24,11 +24,11 @@ pub struct Vfs {
     key: HandleKey,
     /// What clients of all protocols have open, locked and cached.
     pub claims: Claims,
-    /// Who may claim again what it had before the start.
+    /// The clients that may claim again what they had before the start.
     pub grace: Grace,
     /// Names of clients, for export rules.
     pub names: Names,
-    /// Limits on throughput.
+    /// Limits on throughput, of all pools.
     pub throttle: Arc<Throttle>,
 }
 

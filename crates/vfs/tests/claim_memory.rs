@@ -23,12 +23,12 @@ static USED: AtomicIsize = AtomicIsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         USED.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: as the caller guaranteed.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         USED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: as the caller guaranteed.
         unsafe { System.dealloc(block, layout) }
     }
 }

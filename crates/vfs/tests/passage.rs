@@ -24,7 +24,7 @@ fn now() -> Time {
     ManualClock::default().now()
 }
 
-/// Everybody may everything.
+/// An access model that allows everything.
 #[derive(Clone, Copy)]
 struct Open;
 
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// The first byte, as whoever caches the file reads it.
+    /// The first byte, as a client that caches the file reads it.
     fn first(&self) -> Option<u8> {
         let mut cx = Cx::new(now());
         let read = |cx: &mut Cx| self.volume.read(cx, self.file.ino, 0, 1);
@@ -243,7 +243,7 @@ fn an_operation_waits_for_a_recall_and_has_done_nothing() {
             match timeout {
                 false => assert!(claims.acknowledge(s.file, &owner, Caching::NONE)),
                 true => {
-                    // Nobody hears of the end, but who asked.
+                    // Only the client that asked is notified of the end.
                     claims.attach(ServiceId(2), Weak::<Breaks>::new());
                     claims.tick(Duration::from_secs(1));
                     assert!(waits(resumed.as_mut()));

@@ -156,7 +156,7 @@ impl Server {
     }
 }
 
-/// Who may do anything.
+/// May read and write, whatever the mode.
 const EACH: Granted = Granted {
     read: true,
     write: true,
@@ -297,7 +297,8 @@ fn no_more_is_read_than_was_charged() {
     assert_eq!(cx.moved(), 5000);
 }
 
-/// A file's name service, device and limits are waited for by the one that runs the operation, who is told which.
+/// A file's name service, device and limits are waited for by the caller that runs the operation, which gets the
+/// one to wait for.
 #[test]
 fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
     let mut server = Server::new();
@@ -362,7 +363,7 @@ impl Server {
 fn set_user_id_goes_with_the_data_and_not_before() {
     let mut server = Server::new();
     let file = server.create(b"file", 10, 0o6755);
-    // By root, who takes nothing away.
+    // By root, whose writes clear no bits.
     server.write(file, &[1; 9000]);
     server.crowd();
     server.cold_start();

@@ -200,9 +200,9 @@ impl Claims {
         }
     }
 
-    /// Asks the holder of a write cache what the file is like, for somebody else who wants to know. `None`: there is none, or
-    /// it is parked and has lost what it had, or is to answer a break anyway. Several who ask share an answer; one who
-    /// does not answer in [`BREAK_PATIENCE`] loses its cache.
+    /// Asks the holder of a write cache for the file's attributes, on behalf of another client. `None`: there is none, or
+    /// it is parked and has lost what it had, or has a break to answer anyway. Concurrent requests share one answer; a
+    /// holder that does not answer in [`BREAK_PATIENCE`] loses its cache.
     pub fn ask(&self, file: FileId, actor: Actor<'_>) -> Option<Question> {
         self.in_shard(file, |shard, effects| {
             let f = shard.get(&file)?;
@@ -342,7 +342,7 @@ fn room_for(f: &File, owner: &Owner, kind: Kind, wanted: Caching) -> Caching {
     let me = f.holder(owner).map(|h| h.id);
     let mut may = wanted;
     if f.has_ranges() || !f.waiting.is_empty() {
-        // Their holders expect their effect to be seen by all but those who share the cache.
+        // Their holders expect their effect to be seen by all clients except those that share the cache.
         let shares = |h: &Holder| {
             let open = f.more().and_then(|m| m.opens.get(h.id));
             let keyed = || open.is_some_and(|open| open.key == owner.who);
@@ -420,12 +420,12 @@ mod tests {
             assert!(question.ticket().is_over());
             assert_eq!(question.answer(), Some(answer));
         }
-        // Who comes later asks anew; what is given up needs no answer.
+        // A later request asks anew; what is given up needs no answer.
         let third = ask(&b).unwrap();
         assert_eq!(sink.take(), std::slice::from_ref(&asked));
         assert!(t.acknowledge(f, &a, Caching::NONE));
         assert!(third.ticket().is_over() && third.answer().is_none());
-        // Who does not answer loses it.
+        // A holder that does not answer loses its cache.
         assert_eq!(t.grant(f, &a, Kind::Lease, Caching::ALL), Caching::ALL);
         let fourth = ask(&b).unwrap();
         t.tick(Duration::from_secs(1));

@@ -1,10 +1,10 @@
 //! Files that go with their last open: SMB's delete-on-close and delete-pending (MS-FSA 2.1.5.5, 2.1.5.15.3).
 //!
-//! An open that may delete marks its file, at once or when it is closed. From then on nobody opens the file any more
-//! ([`Opened::DeletePending`](super::Opened::DeletePending)); who has it open goes on. When the last open is closed, of whatever protocol and for whatever reason,
-//! the service that marked the file is notified ([`Notice::Delete`]), removes the name, and reports that
-//! ([`Claims::deleted`]). Until then the file stays closed to new opens, so that nobody opens what is about to go. It is in
-//! memory only, as opens are: what a crash interrupts is not deleted.
+//! An open that may delete marks its file, at once or when it is closed. From then on new opens of the file are refused
+//! ([`Opened::DeletePending`](super::Opened::DeletePending)); existing opens stay valid. When the last open is closed, of
+//! whatever protocol and for whatever reason, the service that marked the file is notified ([`Notice::Delete`]), removes the
+//! name, and reports that ([`Claims::deleted`]). Until then the file stays closed to new opens, so that no client opens a
+//! file that is about to be deleted. It is in memory only, as opens are: what a crash interrupts is not deleted.
 
 use super::file::{Doomed, File, Holder};
 use super::ledger::DOOMED;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub enum When {
     /// Marked when this open is closed (FILE_DELETE_ON_CLOSE).
     OnClose,
-    /// Marked now (FileDispositionInformation).
+    /// Marked by the call itself (FileDispositionInformation).
     Now,
 }
 
@@ -90,7 +90,7 @@ impl Claims {
         self.leave_empty(&mut shard, file);
     }
 
-    /// A mark ends.
+    /// Removes a file's mark, if it has one, and refunds its memory.
     pub(super) fn end_doomed(&self, f: &mut File, file: FileId) {
         if f.doomed().is_none() {
             return;
@@ -195,7 +195,7 @@ mod tests {
             open(&t, f, &c, Modes::READ, Modes::NONE),
             Opened::DeletePending
         );
-        // Who has it open goes on, and may change how.
+        // An existing open stays valid, and may change its modes.
         assert_eq!(open(&t, f, &b, Modes::BOTH, Modes::NONE), Opened::Granted);
         assert_eq!(sink.take(), []);
         assert!(t.close(f, &b));

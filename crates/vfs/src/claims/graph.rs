@@ -1,8 +1,8 @@
 //! Which owners wait for which locks: for the search for deadlocks.
 //!
-//! An owner that waits for a lock waits for everyone whose lock is in the way. If it follows from there, over others that
-//! wait, that somebody waits for the owner itself, none of them would ever go on. The search begins when a request is to
-//! be queued, which is the only moment at which such a cycle can close, and follows the waits of owners that wait
+//! An owner that waits for a lock waits for every owner whose lock is in the way. If one of those, directly or over
+//! others that wait, waits for the first owner itself, none of them would ever go on. The search begins when a request is
+//! to be queued, which is the only moment at which such a cycle can close, and follows the waits of owners that wait
 //! themselves: the others cannot be part of a cycle.
 //!
 //! A lock may be in the way of very many (shared locks of thousands of processes), and very many may wait. So a step

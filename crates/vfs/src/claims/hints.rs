@@ -7,16 +7,17 @@
 //!
 //! **An operation that passes while a claim is made.** A claim counts before its holder learns that it has it, but an
 //! operation may have read the counter just before. So data are read, written and cut only after the counter was read *under
-//! the file's lock* in the volume. Whoever was granted a cache fills it by reads, under the same lock. If such a read is
-//! before the operation, then by the order of the lock the operation sees the claim, and begins anew with the table; if it is after it, the
-//! cache has what the operation did. Either way no cache has what is no longer so, though both loads are relaxed.
+//! the file's lock* in the volume. A client that was granted a cache fills it by reads, under the same lock. If such a read
+//! is before the operation, then by the order of the lock the operation sees the claim, and begins anew with the table; if
+//! it is after it, the cache has what the operation did. Either way no cache has what is no longer so, though both loads are
+//! relaxed.
 //!
 //! An operation on a file with claims asks the table first, outside of the file's lock (the table notifies services). That
 //! its answer still holds is seen by the same load: besides the count, the word has a number that moves with every change of
 //! the claims of a file that has some ([`Heard`]).
 //!
-//! Changes of names concern up to four files, and ask before they are made. Afterwards they read the volume's word once more, and have
-//! caches broken that were granted meanwhile; then nobody waits for the answers.
+//! Changes of names concern up to four files, and ask before they are made. Afterwards they read the volume's word once
+//! more, and have caches broken that were granted meanwhile; then no operation waits for the answers.
 
 use crate::handle::FileId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use weir_base::{VolumeId, invariant};
 
 /// Words of files. 32 KiB.
 const FILES: usize = 4096;
-/// Words of volumes.
+/// Words of volumes. 2 KiB.
 const VOLUMES: usize = 256;
 
 const _: () = assert!(FILES.is_power_of_two() && VOLUMES.is_power_of_two());

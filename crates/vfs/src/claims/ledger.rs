@@ -52,7 +52,7 @@ const NAME: usize = 900;
 /// What one address has.
 struct Account {
     bytes: usize,
-    /// Queued requests.
+    /// Requests for byte ranges that are queued.
     waiting: usize,
     /// Files, with the number of the address's clients in each.
     files: HashMap<FileId, u32>,
@@ -216,7 +216,7 @@ impl Ledger {
         Some(client)
     }
 
-    /// Undoes [`Ledger::enter`].
+    /// Undoes [`Ledger::enter`]; refunds the bytes to the address.
     pub(super) fn leave(&self, client: &Client, file: FileId, shown: usize) {
         let mut part = self.part(client.address).lock();
         let Some(account) = part.accounts.get_mut(&client.address) else {
@@ -263,7 +263,7 @@ impl Ledger {
         account.map(|a| a.waiting += 1).is_some()
     }
 
-    /// Undoes [`Ledger::wait`].
+    /// Undoes [`Ledger::wait`]: one queued request fewer.
     pub(super) fn waited(&self, address: IpAddr) {
         let mut part = self.part(address).lock();
         let account = part.accounts.get_mut(&address);

@@ -1,7 +1,7 @@
 //! One table of what clients claim of files, for all protocols: opens, byte ranges, and the right to cache.
 //!
-//! **Why one.** NLM, NFSv4 and SMB ask the same question of a file: does this conflict with what another holder was
-//! promised? Three tables would have to agree three ways. A file has three lists: *opens* (what they use and deny, with
+//! **Why one.** NLM, NFSv4 and SMB ask the same question of a file: does this conflict with what was granted to another
+//! holder? Three tables would have to agree three ways. A file has three lists: *opens* (what they use and deny, with
 //! deletion as the third mode), *ranges* (advisory as fcntl's, mandatory as SMB's), and *caching grants* (R, W, H: leases
 //! contain delegations, the reverse does not hold). `rules` has which conflict, in tables.
 //!
@@ -17,10 +17,10 @@
 //! owners that wait for each other is refused, as far as a search of bounded length finds it (`graph`); SMB, which has no
 //! such search, stays outside of it.
 //!
-//! **Parked** is a holder that nobody speaks for at the moment: a courteous NFSv4 client whose lease has run out, a
+//! **Parked** is a holder without an active client at the moment: a courteous NFSv4 client whose lease has run out, a
 //! durable SMB handle without connection. It keeps what it has until that conflicts with a request; then all that it has in
 //! the file goes, and its service is notified ([`Notice::Dropped`]), which ends the rest of the client if its protocol says
-//! so. It is asked nothing, since nobody would answer. No parked holder is ever in the way of a request that waits.
+//! so. It is asked nothing, since no client would answer. No parked holder is ever in the way of a request that waits.
 //!
 //! **Work.** A call costs O(log n) of the claims of its file (`file::tree`, `file::opens`, `file::grants`), plus O(log n)
 //! for each that it removes or breaks, which an earlier call has paid for. Queued requests are few ([`MAX_WAITING`] an
@@ -31,7 +31,7 @@
 //! need ([`Notice::Recall`]), the clients parked longest lose what they have; then it is refused. All memory is released with
 //! the claims.
 //!
-//! **Who has none pays a load.** Reads and writes of files on which nobody has a binding claim pass by `hints`.
+//! **Without claims the cost is one load.** Reads and writes of files without a binding claim are let through by `hints`.
 //!
 //! **Locks of the table itself.** Files are dealt to shards, each under a short mutex. The order is: graph, one shard,
 //! one part of the ledger. Only the holder of the graph's mutex takes one shard after the other, and never two at once.
@@ -110,7 +110,7 @@ const SHARDS: usize = 64;
 type Shard = HashMap<FileId, Box<File>>;
 type Sinks = [Option<Weak<dyn Sink>>; ServiceId::COUNT];
 
-/// The table.
+/// The table of claims of all protocols; safe for concurrent use.
 pub struct Claims {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,

@@ -35,7 +35,7 @@ pub enum Kind {
     Delegation,
 }
 
-/// Who may ignore SMB's state in the namespace of a volume (its security style).
+/// Which protocols may ignore SMB's state in the namespace of a volume (its security style).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// NFS ignores denials of deletion.
@@ -55,7 +55,7 @@ pub enum Event {
     Overwrite,
     /// Was refused an open because of a denial, which a cached close may end.
     ShareConflict,
-    /// Reads it.
+    /// Reads data of it.
     Read,
     /// Writes or cuts it.
     Write,
@@ -72,7 +72,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What an open is, if it concerns anybody's cache: one for attributes alone does not.
+    /// What an open is, if it concerns others' caches: one for attributes alone does not.
     pub fn of_open(access: Modes, deny: Modes, overwrite: bool) -> Option<Event> {
         if overwrite {
             return Some(Event::Overwrite);
@@ -122,8 +122,8 @@ impl Kind {
         }
     }
 
-    /// Whether a holder of `caching` must answer a break before others go on: one who may have unsent data or closes,
-    /// and one who opens without asking. What was only read is forgotten at once.
+    /// Whether a holder of `caching` must answer a break before others go on: one that may have unsent data or
+    /// closes, and one that opens without asking. Data that was only read is discarded at once.
     pub fn must_answer(self, caching: Caching) -> bool {
         self == Kind::Delegation || caching.any(Caching::WRITE | Caching::HANDLE)
     }

@@ -310,7 +310,7 @@ fn the_work_of_a_call_is_bounded() {
         work <= 300,
         "a request that waits for {n} shared locks: {work}"
     );
-    // Somebody does: the search compares with that one only.
+    // One owner does: the search compares with that one only.
     let (work, verdict) = steps(|| ask(&t, f, lock(me + 10, 0, 0, true), true));
     assert_eq!(verdict, Verdict::Queued);
     assert!(work <= 2000, "the second: {work}");
@@ -724,7 +724,7 @@ fn who_waits_for_a_break_is_woken_by_its_answer() {
         open(&t, file(1), &smb(2, 1), Modes::READ, Modes::NONE),
         Opened::Granted
     );
-    // Who gives up its open while the other waits, too.
+    // An owner that gives up its open while the other waits, too.
     assert_eq!(
         t.grant(file(1), &holder, Kind::Lease, Caching::READ_HANDLE),
         Caching::READ_HANDLE

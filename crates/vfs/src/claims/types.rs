@@ -1,4 +1,4 @@
-//! Who claims what: clients and owners, ranges, modes, caching, and what becomes of a request.
+//! The types of claims: clients and owners, ranges, modes, caching, and the results of requests.
 
 use super::rules::Kind;
 use crate::handle::FileId;
@@ -49,12 +49,12 @@ impl Who {
     }
 }
 
-/// Who holds or wants a claim.
+/// The owner of a claim that is held or wanted.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// The client.
+    /// The client on whose behalf the owner acts.
     pub client: Client,
-    /// Who of the client.
+    /// Which of the client's processes or opens it is.
     pub who: Who,
     /// What the protocol shows others of the owner; takes no part in equality.
     pub shown: Arc<[u8]>,
@@ -98,14 +98,14 @@ impl Hash for Owner {
 /// end of the file wherever it moves. An empty range (SMB) stands between two bytes: `last` is then `start - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First byte.
+    /// First byte, counted from the start of the file.
     pub start: u64,
-    /// Last byte.
+    /// Last byte, inclusive; `u64::MAX`: to the end of the file; `start - 1`: an empty range.
     pub last: u64,
 }
 
 impl Range {
-    /// Every byte.
+    /// Every byte, whatever the file's size.
     pub const ALL: Range = Range {
         start: 0,
         last: u64::MAX,
@@ -189,9 +189,9 @@ impl Range {
 /// A byte-range lock that is held or wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Whose.
+    /// The owner that holds or wants it.
     pub owner: Owner,
-    /// Of which bytes.
+    /// The bytes that it covers.
     pub range: Range,
     /// Exclusive (write) or shared (read).
     pub exclusive: bool,
@@ -202,7 +202,7 @@ pub struct Lock {
 macro_rules! flags {
     ($name:ident) => {
         impl $name {
-            /// None of them.
+            /// The empty set.
             pub const NONE: $name = $name(0);
 
             /// Whether all of `other` are in it.
@@ -215,7 +215,7 @@ macro_rules! flags {
                 self.0 & other.0 != 0
             }
 
-            /// Both.
+            /// The union of both sets.
             pub const fn with(self, other: $name) -> $name {
                 $name(self.0 | other.0)
             }
@@ -254,13 +254,13 @@ macro_rules! flags {
 pub struct Modes(pub(super) u8);
 
 impl Modes {
-    /// Read data.
+    /// Use or denial of reading data.
     pub const READ: Modes = Modes(1);
-    /// Write data.
+    /// Use or denial of writing data.
     pub const WRITE: Modes = Modes(2);
-    /// Delete or rename.
+    /// Use or denial of deleting and renaming.
     pub const DELETE: Modes = Modes(4);
-    /// Reading and writing.
+    /// [`Modes::READ`] and [`Modes::WRITE`], without deletion.
     pub const BOTH: Modes = Modes(3);
 }
 
@@ -288,11 +288,11 @@ flags!(Caching);
 /// What an open is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenRequest<'a> {
-    /// Who opens. An owner has one open of a file; its second replaces the first (upgrade, downgrade).
+    /// The owner that opens. An owner has one open of a file; its second replaces the first (upgrade, downgrade).
     pub owner: &'a Owner,
-    /// Whose cached state it does not break: the grant of the same client under this key.
+    /// The grant of the same client under this key, which the open does not break.
     pub key: &'a Who,
-    /// What it uses.
+    /// The modes that it uses.
     pub access: Modes,
     /// What it denies to others.
     pub deny: Modes,
@@ -305,7 +305,7 @@ pub struct OpenRequest<'a> {
 /// What became of an open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// It is there.
+    /// The owner has the open now.
     Granted,
     /// Another's open excludes it.
     Denied,
@@ -320,7 +320,7 @@ pub enum Opened {
 /// The name that goes with a file's last close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The directory.
+    /// The directory that holds the name.
     pub dir: Ino,
     /// The name in it.
     pub name: Arc<[u8]>,
@@ -329,7 +329,7 @@ pub struct Removal {
 /// What became of a mark for deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
-    /// It is there.
+    /// The mark is set.
     Yes,
     /// The owner has no open that uses deletion.
     NotOpen,
@@ -357,7 +357,7 @@ pub enum Verdict {
 /// Whether an operation may go ahead as far as others' claims are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// Yes.
+    /// It may go ahead.
     Free,
     /// No: another's open denies it.
     Denied,
@@ -367,7 +367,7 @@ pub enum Passage {
     Breaking(Ticket),
 }
 
-/// Who performs an operation.
+/// On whose behalf an operation is performed.
 #[derive(Clone, Copy, Debug)]
 pub enum Actor<'a> {
     /// Nobody with claims: NFSv3, a special stateid.
@@ -409,7 +409,7 @@ pub struct Full;
 /// A queued request that was granted: its owner must be notified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The file.
+    /// The file whose bytes are locked.
     pub file: FileId,
     /// The lock that is held now.
     pub lock: Lock,
@@ -480,9 +480,9 @@ pub enum Notice {
     Granted(Grant),
     /// The holder must give up part of its cached state, or (`answer` false) has lost it.
     Break {
-        /// The file.
+        /// The file that the cached state belongs to.
         file: FileId,
-        /// The holder.
+        /// The holder of the cached state.
         owner: Owner,
         /// As what it was granted.
         kind: Kind,
@@ -493,41 +493,41 @@ pub enum Notice {
     },
     /// The holder of a write cache is asked for the file's attributes ([`super::Claims::reply`]).
     Asked {
-        /// The file.
+        /// The file whose attributes are asked for.
         file: FileId,
-        /// The holder.
+        /// The holder of the write cache.
         owner: Owner,
     },
     /// The holder did not answer a break or a question in time; it caches nothing any more.
     Revoked {
-        /// The file.
+        /// The file whose cached state is revoked.
         file: FileId,
-        /// The holder.
+        /// The holder that was too late.
         owner: Owner,
     },
     /// The holder was parked and conflicted with a request, or its memory was needed: it has nothing in the file any more.
     Dropped {
-        /// The file.
+        /// The file in which the claims were dropped.
         file: FileId,
-        /// The holder.
+        /// The holder that was parked.
         owner: Owner,
     },
     /// The file's volume was deleted or is something else now: the holder has nothing in the file any more, and what it waited
     /// for there it does not get. (NFS4ERR_ADMIN_REVOKED, STATUS_FILE_FORCED_CLOSED.)
     Lost {
-        /// The file.
+        /// The file whose volume is gone or changed.
         file: FileId,
-        /// The holder.
+        /// The holder that lost its claims.
         owner: Owner,
     },
     /// The last open of a file was closed that the owner's open marked for deletion: the name is to be removed, and that
     /// reported ([`super::Claims::deleted`]).
     Delete {
-        /// The file.
+        /// The file, which has no open any more.
         file: FileId,
-        /// Who marked it.
+        /// The owner whose open marked it.
         owner: Owner,
-        /// The name.
+        /// The name to remove.
         removal: Removal,
     },
     /// Memory is short: clients should return what they do not need (CB_RECALL_ANY).
@@ -537,7 +537,7 @@ pub enum Notice {
 /// Where a service takes its notices. Called while no lock of the table is held, on whatever thread caused the notice:
 /// it must not block, and the table may be called from within.
 pub trait Sink: Send + Sync {
-    /// Takes one.
+    /// Takes one notice; see [`Sink`] for what it may do.
     fn notify(&self, notice: Notice);
 }
 
@@ -546,10 +546,10 @@ pub trait Sink: Send + Sync {
 pub struct Totals {
     /// Byte ranges and opens.
     pub held: usize,
-    /// Caching grants.
+    /// Caching grants: leases and delegations.
     pub grants: usize,
-    /// Queued requests.
+    /// Queued requests for byte ranges.
     pub waiting: usize,
-    /// Bytes charged.
+    /// Bytes of memory charged to clients.
     pub bytes: usize,
 }

@@ -12,7 +12,7 @@
 //!   ([`Grace::finished`]; NFSv4's RECLAIM_COMPLETE, RFC 8881 §18.51). A host of NLM cannot report that, so with one of them
 //!   expected the period runs to its end.
 //! - A client that lost claims to a conflict is removed from the records at that moment: after a restart its reclaims
-//!   would overrule the one who has them now (RFC 8881 §8.4.3).
+//!   would overrule the client that has them now (RFC 8881 §8.4.3).
 //!
 //! - When it is over ([`Grace::settle`]), and not before, the engine may delete files that were open without a name
 //!   ([`Records::end_grace`]).
@@ -37,8 +37,8 @@ const _: () = assert!(
     "a client may use all of its lease"
 );
 
-/// On whose behalf claims of before the restart are made again, as far as a protocol can tell it: a client id's owner, the
-/// address of NLM hosts.
+/// On whose behalf claims of before the restart are made again, as far as a protocol can identify it: a client id's owner,
+/// the address of NLM hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claimant {
     /// The service that knows it.
@@ -66,10 +66,10 @@ pub struct Bound(u64);
 impl Bound {
     /// In none: advisory locks bind nobody.
     pub const NOWHERE: Bound = Bound(0);
-    /// In any.
+    /// In any volume: conflicts are possible everywhere.
     pub const ANYWHERE: Bound = Bound(u64::MAX);
 
-    /// In these.
+    /// In these volumes, or in others with the same hash (the id modulo 64).
     pub fn within(volumes: impl IntoIterator<Item = VolumeId>) -> Bound {
         let bits = volumes.into_iter().map(|volume| 1 << (volume.0 % 64));
         Bound(bits.fold(0, |all, bit: u64| all | bit))
@@ -214,7 +214,7 @@ impl Grace {
         }
     }
 
-    /// Forgets who was expected once the period is over; whether it is.
+    /// Forgets the expected clients once the period is over; returns whether it is.
     pub fn settle(&self, now: Duration) -> bool {
         if self.runs(now) {
             return false;
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(bound(&g), [true, false]);
         g.finished(&claimant(2));
         assert!(bound(&g) == [false; 2] && g.runs(START), "for the locks");
-        // Of whom nothing is known, and who is expected twice.
+        // A client of which nothing is known, and which is expected twice.
         g.begin([claimant(5)], START, GRACE);
         g.begin([claimant(5)], START, GRACE);
         assert!(!g.settle(START) && bound(&g) == [true; 2]);

@@ -1,12 +1,13 @@
 //! What is recorded of clients over restarts, in the aggregate.
 //!
 //! A record is a few bytes that only its service understands, with a number. The engine logs it as it logs any change, in
-//! the current batch: no flush of its own, no file, no thread. Who depends on one waits for its LSN, with its reply or
-//! its call. Checkpoints carry the records, and they move with the aggregate to another node.
+//! the current batch: no flush of its own, no file, no thread. A service that depends on a record waits for its LSN
+//! before it replies or calls. Checkpoints carry the records, and they move with the aggregate to another node.
 //!
-//! **Which aggregate.** A client's record is in every aggregate in whose volumes it has claims, and in no other: whoever
-//! serves these volumes next finds all who may claim something in them, and has a grace period for nobody else. Whoever
-//! takes a claim in a volume therefore uses the records of that volume's aggregate. A node has one today.
+//! **Which aggregate.** A client's record is in every aggregate in whose volumes it has claims, and in no other: the
+//! server that serves these volumes next finds all clients that may claim something in them, and has a grace period for
+//! no others. A service that takes a claim in a volume therefore uses the records of that volume's aggregate. A node has
+//! one today.
 
 use crate::claims::ServiceId;
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use weir_volume::{ClientRecords, Engine, FsError, Stop};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId(u64);
 
-/// Where the service stands in the number.
+/// Bit of a record's number at which the number of its service begins.
 const SERVICE: u32 = 56;
 
 impl RecordId {
@@ -84,7 +85,8 @@ impl Records {
         self.set(id, Some(record))
     }
 
-    /// Removes a record. Who is granted something at the cost of this client must not learn of it before the LSN is durable.
+    /// Removes a record. A client that gains something at the cost of this one must not learn of it before the LSN is
+    /// durable.
     ///
     /// # Errors
     /// `ReadOnly`; a wait for room in the log.
@@ -100,7 +102,7 @@ impl Records {
         Ok(lsn)
     }
 
-    /// Changes (`None`: removes) a record when there is room in the log, for whom it is enough that it happens.
+    /// Changes (`None`: removes) a record when there is room in the log; for callers that need not know when.
     pub fn change_some_time(&self, id: RecordId, record: Option<&[u8]>) {
         let mut late = self.late.lock();
         late.insert(id, record.map(Box::from));

@@ -2,9 +2,9 @@
 //!
 //! A request that waits has been taken off its socket, so that the requests behind it, which may be for other volumes,
 //! can be served. That costs memory, which is bounded twice: for each client, so that one cannot take the room of the
-//! others, and in all. A client that has used up its credit is not read from until it holds clearly less ([`low`]: whoever
-//! is woken at the first byte given back sleeps again at the next). What all hold together pauses only those that hold
-//! something; a client whose requests never wait is not made to wait for others'.
+//! others, and in all. A client that has used up its credit is not read from until it holds clearly less ([`low`]: a
+//! connection that is woken at the first byte released sleeps again at the next). What all hold together pauses only those
+//! that hold something; a client whose requests never wait is not made to wait for others'.
 //!
 //! A large request takes its credit before it is read; what is begun with credit is read to its end whatever has been used
 //! up since, because only whole requests can be served and give credit back. A request that came whole with others in
@@ -28,7 +28,7 @@ const SHARDS: usize = 16;
 /// What may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditLimits {
-    /// Bytes in all.
+    /// Bytes for all clients together.
     pub total: usize,
     /// Bytes for each client.
     pub client: usize,
@@ -66,7 +66,7 @@ pub(super) struct Credit {
 }
 
 /// What is held when it is worth reading on: less than three quarters of a limit, and room for a request of the largest
-/// size, so that whoever is refused is refused above this mark and woken when it is passed.
+/// size, so that a refused connection is refused above this mark and woken when it is passed.
 fn low(limit: usize) -> usize {
     // Saturates: nothing may be held beside a request of the largest size.
     limit.saturating_sub((limit / 4).max(LARGEST))
@@ -214,7 +214,7 @@ impl Credit {
     }
 }
 
-/// Bytes held for a request that waits; given back when dropped.
+/// Bytes held for a request that waits; released when dropped.
 pub struct HeldBytes {
     credit: Arc<Credit>,
     client: IpAddr,
@@ -222,9 +222,9 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Lends the bytes to whoever is the first to hold some for the same client, until the result is dropped: a request
+    /// Lends the bytes to the first request that holds some for the same client, until the result is dropped: a request
     /// that was read with credit is run, and if it has to wait, its credit passes to it and never counts twice nor, in
-    /// between, as somebody else's room.
+    /// between, as another request's room.
     pub fn lend(self) -> LentBytes {
         if let Some(own) = self.credit.shard(self.client).lock().get_mut(&self.client) {
             own.lent += self.bytes;
@@ -233,13 +233,13 @@ impl HeldBytes {
     }
 }
 
-/// See [`HeldBytes::lend`].
+/// Bytes lent to the same client's requests; see [`HeldBytes::lend`].
 pub struct LentBytes(HeldBytes);
 
 impl Drop for LentBytes {
     fn drop(&mut self) {
         let held = &mut self.0;
-        // What others have lent is as good: all that is lent is given back or taken up in the end.
+        // What others have lent is as good: all that is lent is released or taken up in the end.
         let mut shard = held.credit.shard(held.client).lock();
         let left = shard.get_mut(&held.client).map_or(0, |own| {
             let left = own.lent.min(held.bytes);
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(held.len(), [4, 8, 10, 10][usize::from(client)]);
             assert!(credit.held() <= limits.total);
         }
-        // Whoever was refused is told, and then there is room.
+        // The refused connections are notified, and then there is room.
         while count.0.load(Ordering::Relaxed) < 4 {
             held.pop().expect("somebody was never told");
         }

@@ -1,4 +1,4 @@
-//! One pool: its tree of limits behind one lock, and who is where in it.
+//! One pool: its tree of limits behind one lock, and the clients' places in it.
 
 use super::Charge;
 use super::held::Slot;
@@ -30,16 +30,16 @@ struct Leaf {
 
 pub(super) struct State {
     pub(super) shaper: Shaper<(Arc<Slot>, Charge)>,
-    /// By [`super::Entry::slot`].
+    /// Indexed by [`super::Entry::slot`]; `None` is free.
     pub(super) volumes: Vec<Option<VolumeState>>,
     free: Vec<usize>,
-    /// The time at which some shard will look at this pool; [`Nanos::MAX`] for never.
+    /// The time at which some shard will poll this pool; [`Nanos::MAX`] for never.
     pub(super) armed: Nanos,
     /// What is charged ahead. None while anything waits.
     pub(super) leases: Vec<Lease>,
 }
 
-/// A pool.
+/// A pool with its limits; the unit of locking.
 pub(super) struct Domain {
     pub(super) id: u64,
     state: Mutex<State>,
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// If some shard has to look at this pool earlier than one will: when, and for which connection. Released on another
+    /// If some shard has to poll this pool earlier than scheduled: when, and for which connection. Released on another
     /// event loop than its own, it would wake that one too.
     pub(super) fn earlier(&mut self, now: Nanos, gap: Nanos) -> Option<(Nanos, u64)> {
         // Saturates: times.
@@ -120,7 +120,7 @@ impl State {
         Some(at)
     }
 
-    /// Removes a volume; what waited goes through the gate again.
+    /// Removes a volume; its waiting requests are admitted again.
     pub(super) fn remove_volume(&mut self, at: usize, now: Nanos, woken: &mut Woken) {
         let Some(volume) = self.volumes.get_mut(at).and_then(Option::take) else {
             invariant!(false, "the volume at {at} is removed twice");
@@ -247,7 +247,7 @@ impl State {
         volume.clients.iter().filter_map(of).collect()
     }
 
-    /// Gives back what a charge took; all of it (`None`), or so many bytes.
+    /// Refunds what a charge took; all of it (`None`), or so many bytes.
     pub(super) fn give_back(&mut self, charge: &Charge, bytes: Option<u64>, now: Nanos) {
         let (node, direction): (NodeId, Direction) = (charge.node, charge.direction);
         match bytes {

@@ -1,5 +1,5 @@
-//! A request that waits for its limits: the future that its connection polls, and the slot that stands for it in its
-//! pool's tree. The request itself, with its payload, belongs to whoever polls; the tree holds some words.
+//! A request that waits for its limits: the future that its connection polls, and the slot that represents it in its
+//! pool's tree. The request itself, with its payload, belongs to the connection that polls; the tree holds some words.
 
 use super::domain::Domain;
 use super::{Charge, Request, Throttle};
@@ -13,7 +13,7 @@ use weir_qos::NodeId;
 
 enum State {
     Waiting(Option<Waker>),
-    /// Released and charged.
+    /// Released by the tree, and charged.
     Granted(Charge),
     /// Taken out of the tree without having been released: its volume was moved or removed, or its connection ended.
     Evicted,

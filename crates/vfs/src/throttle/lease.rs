@@ -6,20 +6,20 @@
 //!
 //! **Algorithm.** With the second request in succession that goes the same way, a thread takes a *lease* of as many
 //! requests as [`LENGTHS`] says, and those that follow are let through by counting down, from batch to batch, each by one
-//! atomic operation on a word that no other thread mostly looks at. It is done only while nothing waits in the pool and all
+//! atomic operation on a word that other threads rarely access. It is done only while nothing waits in the pool and all
 //! limits of the path would still not bind if all of it came at once ([`weir_qos::Shaper::reserve`]). What came of it is
 //! charged as one.
 //!
-//! What is leased holds nobody back and is never stranded: whoever finds a limit that binds first takes back what is left of
-//! all leases of the pool ([`State::end_leases`]), by setting their words to nothing, and so does whoever changes a limit. A
-//! limit that binds is held as exactly as ever.
+//! What is leased holds nobody back and is never stranded: a thread that finds a limit that binds first takes back what is
+//! left of all leases of the pool ([`State::end_leases`]), by setting their words to zero, and so does a change of a
+//! limit. A limit that binds is held as exactly as ever.
 //!
 //! Nor does it let more through in any stretch of time: until a lease is accounted for, all that is left of it counts for
 //! everybody else as though it came in that moment. A lease ends after [`LIFE`], and what came of it is charged as though it came
 //! at its end, before anything else is charged ([`State::end_expired`]).
 //!
 //! What is known of a way, its entry in the table, is kept with it; a new table has another number. A thread has one way
-//! and one lease. Those who read sums have what came of leases counted first ([`State::count_leases`]).
+//! and one lease. A reader of sums first counts what came of leases ([`State::count_leases`]).
 
 use super::domain::State;
 use super::{Charge, Entry, Request, Throttle, Throttled};
@@ -41,7 +41,7 @@ const LIFE: Nanos = 500_000;
 /// What is left of a lease: requests in the upper bits, and their bytes in these.
 const BYTES_BITS: u32 = 48;
 
-/// The word of a lease, which its thread counts down and anybody may set to nothing.
+/// The word of a lease, which its thread counts down and any thread may set to zero.
 #[derive(Default)]
 struct Word(AtomicU64);
 
@@ -171,7 +171,7 @@ struct Way {
 pub(super) struct Last {
     way: Way,
     pub(super) entry: Arc<Entry>,
-    /// When it did.
+    /// When that request was made.
     at: Nanos,
     /// Made with the first lease.
     word: Option<Arc<Word>>,
@@ -181,7 +181,7 @@ pub(super) struct Last {
 /// A lease as its thread knows it. It may have been ended meanwhile; then nothing is left.
 struct Leased {
     word: Arc<Word>,
-    /// Of any request.
+    /// The charge of each request under the lease.
     charge: Charge,
     until: Nanos,
 }

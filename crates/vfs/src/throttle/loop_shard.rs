@@ -57,7 +57,7 @@ impl LoopShard {
         }
     }
 
-    /// Adds a pool that wants to be looked at.
+    /// Adds a pool that is to be polled at `at`.
     pub(super) fn schedule(&self, at: Nanos, domain: Arc<Domain>) {
         let mut timers = self.timers.lock();
         timers.wheel.schedule(at, domain);
@@ -76,7 +76,7 @@ impl LoopShard {
         self.arm(&mut self.timers.lock());
     }
 
-    /// When the shard wants to be looked at next.
+    /// When the shard is to be polled next.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         self.timers.lock().wheel.next_expiry()
     }

@@ -4,9 +4,9 @@
 //! charged; what only concerns names, attributes, locks and COMMIT is a class of its own, which no limit delays, and which
 //! takes a bounded part of limits on operations ([`Throttle::charge_metadata`]).
 //!
-//! **Who.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its address. How many connections
-//! it opens changes nothing: they take turns within what the client gets. Memory for what waits is counted by address
-//! ([`CreditLimits`]), since it is taken before anything is known of a request.
+//! **Clients.** A client is what its protocol knows it by ([`ClientKey`]); for NFSv3 that is its address. How many
+//! connections it opens changes nothing: they take turns within what the client gets. Memory for what waits is counted by
+//! address ([`CreditLimits`]), since it is taken before anything is known of a request.
 //!
 //! **How cores share.** All limits of a pool live in one tree behind one short lock; pools share nothing. A core that has
 //! a request for a limited volume locks its pool, charges and goes on. Splitting a limit into shares for
@@ -14,14 +14,14 @@
 //! them while requests wait on another, or so small that cores meet as often as at the lock; and the order among
 //! clients and volumes, which is what fairness is, would have to be agreed on in any case. A pool's own limit caps how
 //! often the lock is taken while it binds; while none does, requests are charged many at a time ([`lease`]).
-//! A tree that nobody limits is never asked: a volume without limits costs one relaxed load when nothing at all is
+//! A tree without limits is never asked: a volume without limits costs one relaxed load when nothing at all is
 //! limited, and a look-up in an immutable table otherwise.
 //!
-//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection goes on with other requests, and polls it
-//! when it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases
-//! happen whenever anybody comes by, and by the timing wheel of some event loop ([`Throttle::expire`]): that of the
-//! connection whose turn is likely to be next, as far as can be told when it is set. A timer that comes late costs no throughput, since meters make good what is late by less than their
-//! burst.
+//! **Waiting.** A request that cannot start becomes a [`Throttled`]: its connection serves other requests, and polls it when
+//! it was released. What is held in memory meanwhile is bounded by the byte credit ([`CreditLimits`]). Releases take place
+//! whenever a request enters the pool or is refunded, and by the timing wheel of some event loop ([`Throttle::expire`]):
+//! that of the connection whose turn is likely to be next, as far as is known when it is set. A timer that comes late costs
+//! no throughput, since meters make good what is late by less than their burst.
 //!
 //! **Change.** [`Throttle::change`] puts in force what is different from what is. What did not change keeps its meters;
 //! what did acts at once: raised limits release what they allow before `change` returns.
@@ -60,8 +60,8 @@ use weir_qos::{
     Change, Direction, Limits, Metadata, Nanos, NodeId, Plan, PoolPlan, Submitted, VolumePlan,
 };
 
-/// The least time between two looks of a shard at one pool. A look costs some microseconds and is worth more the more
-/// it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
+/// The least time, in nanoseconds, between two polls of one pool by a shard. A poll costs some microseconds and is
+/// worth more the more it releases; a quarter of a millisecond is a fortieth of the burst that makes lateness good.
 const PACE: Nanos = 250_000;
 
 /// Counts throttles, from 1.
@@ -70,15 +70,15 @@ static COUNT: AtomicU64 = AtomicU64::new(1);
 /// A request as limits see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where it goes.
+    /// The volume that it reads or writes.
     pub volume: VolumeId,
-    /// Whose it is.
+    /// The client to which it is charged.
     pub client: ClientKey,
-    /// Its connection.
+    /// The number of its connection.
     pub flow: u64,
-    /// Which way.
+    /// Whether it reads or writes.
     pub direction: Direction,
-    /// Bytes of data.
+    /// Bytes of data that it is to move.
     pub bytes: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// A volume's place.
+/// A volume's place in the table: its pool, its slot there, and its limits.
 struct Entry {
     domain: Arc<Domain>,
     /// Index in the domain's volumes.
@@ -115,7 +115,7 @@ pub struct Throttle {
     /// Whether any volume is limited at all.
     active: AtomicBool,
     table: ArcSwap<Table>,
-    /// Counts tables: changed after the table, so that whoever knows a number has seen its table.
+    /// Counts tables: changed after the table, so that a thread that knows a number has seen its table.
     version: AtomicU64,
     /// What no other of the process has.
     number: u64,
@@ -157,7 +157,7 @@ impl Throttle {
     }
 
     /// Lets a request through, with what it was charged put into `charge` if anything limits it. `now` may be a little old,
-    /// and spares a look at the clock.
+    /// and spares reading the clock.
     ///
     /// # Errors
     /// The request has to wait.
@@ -235,7 +235,8 @@ impl Throttle {
         gate
     }
 
-    /// Charges an operation on metadata, which does not wait, with what it takes from data. `now` as for the gate.
+    /// Charges an operation on metadata, which does not wait, with what it takes from data. `now` as for
+    /// [`Throttle::gate`].
     pub fn charge_metadata(
         &self,
         volume: VolumeId,
@@ -264,7 +265,7 @@ impl Throttle {
             .get(usize::try_from(flow).unwrap_or(0) % self.shards.len().max(1))
     }
 
-    /// Gives back the part of a charge that was not moved: a READ that came out short, a request that failed.
+    /// Refunds the part of a charge that was not moved: a READ that came out short, a request that failed.
     #[inline]
     pub fn refund(&self, charge: &Charge, moved: u64) {
         let unused = less(charge.bytes, moved, "bytes that were charged");
@@ -273,7 +274,7 @@ impl Throttle {
         }
     }
 
-    /// Gives back a whole charge: the request did not take place.
+    /// Refunds a whole charge: the request did not take place.
     fn give_back(&self, charge: Charge) {
         self.undo(&charge, None);
     }
@@ -290,13 +291,13 @@ impl Throttle {
         }
         let now = self.now();
         let mut state = entry.domain.lock();
-        // What is given back has to have been counted.
+        // Only what was counted can be refunded.
         state.count_leases(now);
         state.give_back(charge, bytes, now);
         self.release(&entry.domain, state, now);
     }
 
-    /// Has a domain looked at, at a time, on the shard of a connection.
+    /// Schedules a poll of a domain, at a time, on the shard of a connection.
     fn schedule(&self, look: Option<(Nanos, u64)>, domain: &Arc<Domain>) {
         if let Some((at, flow)) = look
             && let Some(shard) = self.shard(flow)
@@ -305,7 +306,7 @@ impl Throttle {
         }
     }
 
-    /// Releases what may start in a domain and has it looked at again by some shard.
+    /// Releases what may start in a domain and schedules its next poll on some shard.
     fn release(
         &self,
         domain: &Arc<Domain>,
@@ -464,8 +465,7 @@ impl Throttle {
         self.table.store(Arc::clone(&table));
         self.version.fetch_add(1, Ordering::Release);
         self.active.store(limited > 0, Ordering::Relaxed);
-        // What waits in a place that is no more finds its new one by going through the gate again, which by now is the
-        // new table's.
+        // What waits in a place that is no more finds its new one by being admitted again, by now under the new table.
         let mut woken = Woken::new();
         for (id, is) in &volumes {
             let Some(was) = old.volumes.get(*id) else {

@@ -11,7 +11,7 @@ use weir_qos::{Limit, Limits, Usage};
 pub enum Level {
     /// The pool's, which its volumes share.
     Pool,
-    /// The volume's.
+    /// The volume's, which its clients share.
     Volume,
     /// That of each client.
     Client,
@@ -31,9 +31,9 @@ impl Level {
 /// The limit that holds requests back now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
-    /// Whose it is.
+    /// The level at which it is set.
     pub level: Level,
-    /// Which of them.
+    /// Which of the level's limits it is.
     pub limit: Limit,
 }
 
@@ -44,7 +44,7 @@ pub struct PoolStatus {
     pub id: u64,
     /// As its users call it.
     pub name: Arc<str>,
-    /// In force.
+    /// The limits in force.
     pub limits: Limits,
     /// Where they come from.
     pub source: Arc<str>,
@@ -55,7 +55,7 @@ pub struct PoolStatus {
 /// A volume's limits and what they have let through.
 #[derive(Clone, Debug)]
 pub struct VolumeStatus {
-    /// The engine's number.
+    /// The engine's number of the volume.
     pub volume: VolumeId,
     /// As its users call it.
     pub name: Arc<str>,
@@ -78,14 +78,14 @@ pub struct VolumeStatus {
 /// A client on a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientStatus {
-    /// Which; [`ClientKey::OTHERS`] for all beyond those that are told apart.
+    /// The client; [`ClientKey::OTHERS`] for all beyond those that are counted one by one.
     pub client: ClientKey,
     /// Sums since the client was last new.
     pub usage: Usage,
 }
 
 impl Throttle {
-    /// All pools.
+    /// The status of all pools, with sums as of now.
     pub fn pools(&self) -> Vec<PoolStatus> {
         let table = self.table.load();
         let now = self.now();

@@ -16,7 +16,7 @@ const PARTS: u64 = 128;
 /// Entries with their numbers, ascending.
 type Part<V> = Arc<[(u64, Arc<V>)]>;
 
-/// Entries by number.
+/// A map in parts, by number; copies share the parts that did not change.
 pub(super) struct Parts<V> {
     parts: Vec<Part<V>>,
 }

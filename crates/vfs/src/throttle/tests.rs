@@ -102,7 +102,7 @@ impl Bed {
         }
     }
 
-    /// Lets time pass, with every shard looked at when it wants to be.
+    /// Lets time pass, with every shard polled when it is due.
     fn pass(&self, nanos: Nanos) {
         let end = self.throttle.now() + nanos;
         loop {
@@ -335,12 +335,12 @@ fn a_connection_that_ends_leaves_nothing_and_costs_nothing() {
     bed.apply(&[(1, Limits::default())], &[(1, 1, bytes(MIB))]);
     assert!(matches!(bed.gate(1, 1, MIB), Ok(Some(_))));
     for _ in 0..100 {
-        // It comes, asks for much, and goes before it had anything.
+        // It comes, asks for much, and disconnects before it was granted anything.
         let held: Vec<_> = (0..50).map(|_| bed.held(1, 7, MIB)).collect();
         drop(held);
         bed.nothing_left();
     }
-    // Or it goes after it was released and before it ran: what it was charged is given back.
+    // Or it goes after it was released and before it ran: what it was charged is refunded.
     let mut held = bed.held(1, 7, MIB);
     assert!(bed.poll(&mut held).is_none());
     bed.pass(SECOND);
@@ -491,7 +491,7 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     for every in [20_000, 150_000, 700_000] {
         let mut bed = Bed::new();
         bed.apply(&[(1, ops(20_000))], &[(1, 1, Limits::default())]);
-        // An idle limit lets its burst through at once, whoever asks: 200 requests.
+        // An idle limit lets its burst through at once, whichever client asks: 200 requests.
         let at_once = |leased: u64| {
             let ask = |n: u64| {
                 let now = (n < leased).then(|| bed.throttle.now());
@@ -524,8 +524,8 @@ fn what_is_leased_is_neither_stranded_nor_let_through_twice() {
     }
 }
 
-/// What came of a lease has been worked off by the time that went by since, and what did not come is nobody's: neither takes
-/// from a later burst, nor adds to it.
+/// The requests that came under a lease have been drained by the time that went by since, and the unused rest belongs to no
+/// request: neither takes from a later burst, nor adds to it.
 #[test]
 fn a_lease_of_long_ago_makes_no_difference() {
     for metadata in [0, 1] {

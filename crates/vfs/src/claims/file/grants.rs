@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::invariant;
 
-/// One.
+/// A caching grant of one holder, with the break and the question that are outstanding.
 pub(in crate::claims) struct Held {
     pub(in crate::claims) holder: Arc<Holder>,
     pub(in crate::claims) kind: Kind,
@@ -121,7 +121,7 @@ impl Grants {
         })
     }
 
-    /// All of them.
+    /// All grants of the file, in order of their class.
     #[cfg(test)]
     pub(in crate::claims) fn iter(&self) -> impl Iterator<Item = &Held> {
         assert_eq!(self.by_class.len(), self.class_of.len());

@@ -88,7 +88,7 @@ struct Piece {
     holder: Arc<Holder>,
 }
 
-/// A queued request.
+/// A queued request for a byte range, as its client made it.
 pub(super) struct Waiter {
     pub(super) holder: Arc<Holder>,
     pub(super) range: Range,
@@ -131,9 +131,9 @@ pub(super) struct More {
     pub(super) doomed: Option<Box<Doomed>>,
 }
 
-/// See `deleting`.
+/// A mark for deletion on close (see `deleting`).
 pub(super) struct Doomed {
-    /// Whose open marked it.
+    /// The owner whose open marked the file.
     pub(super) by: Owner,
     pub(super) removal: Removal,
     /// It is opened no more; if not, it is marked when that open is closed.
@@ -155,11 +155,11 @@ fn touched(freed: Range, wanted: Range) -> Range {
     }
 }
 
-/// What [`File::install`] did.
+/// What [`File::install`] changed.
 pub(super) struct Installed {
     /// Locks of the file more than before (or fewer).
     pub(super) added: i64,
-    /// An exclusive lock of the owner became shared: who waits may go on.
+    /// An exclusive lock of the owner became shared: waiting requests may be granted.
     pub(super) weaker: bool,
 }
 
@@ -282,7 +282,7 @@ impl File {
         self.piece(node.owner, node.start)
     }
 
-    /// The first range in the way of `want`, and whose it is.
+    /// The first range in the way of `want`, and its holder.
     pub(super) fn conflict(&self, want: &Lock) -> Option<(Arc<Holder>, Lock)> {
         self.in_the_way(
             self.id_of(&want.owner),

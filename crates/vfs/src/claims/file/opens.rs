@@ -1,5 +1,5 @@
-//! The opens of a file: who uses it and what he denies to others, counted by mode so that a test costs the same however
-//! many there are.
+//! The opens of a file: the modes that each holder uses and denies to others, counted by mode so that a test costs the
+//! same however many there are.
 
 use super::Holder;
 use super::tree::HolderId;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_base::invariant;
 
-/// One.
+/// One holder's open of the file: the modes that it uses and denies.
 pub(in crate::claims) struct Open {
     pub(in crate::claims) holder: Arc<Holder>,
     pub(in crate::claims) access: Modes,

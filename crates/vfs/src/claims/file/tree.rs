@@ -2,8 +2,9 @@
 //!
 //! A plain interval tree finds *an* overlapping interval quickly, but not one of *another* owner: thousands of shared
 //! locks may overlap the range without being in the way, and so may the caller's own. So each node stores of its
-//! subtree, for exclusive locks and for all, how far the locks reach ([`Reach`]): the last byte covered, who covers
-//! it, and the last byte covered by anyone else. Whether anyone but the caller reaches a byte is then one comparison.
+//! subtree, for exclusive locks and for all, how far the locks reach ([`Reach`]): the last byte covered, the owner
+//! that covers it, and the last byte covered by any other owner. Whether an owner other than the caller reaches a
+//! byte is then one comparison.
 //!
 //! Nodes are ordered by first byte, owner and a number: one owner's advisory locks of a file are disjoint and have number
 //! 0; mandatory ones stack, and are numbered. A subtree to
@@ -15,7 +16,7 @@ use std::cmp::Ordering;
 
 /// Number of an owner within its file.
 pub(in crate::claims) type HolderId = u64;
-/// No owner.
+/// Stands for no owner; owners are numbered from 0 up.
 const NOBODY: HolderId = u64::MAX;
 
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub(in crate::claims) fn step() {
 /// How far the locks of a subtree reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reach {
-    /// Last byte that any lock covers, and whose that is.
+    /// Last byte that any lock covers; `owner` holds that lock.
     far: u64,
     owner: HolderId,
     /// Last byte that a lock of any other owner covers.
@@ -98,7 +99,7 @@ type Link = Option<Box<Node>>;
 /// First byte, owner, number.
 type Key = (u64, HolderId, u64);
 
-/// One lock.
+/// A lock, as a node of the balanced tree.
 pub(in crate::claims) struct Node {
     pub(super) start: u64,
     pub(super) last: u64,

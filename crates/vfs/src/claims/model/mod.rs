@@ -245,7 +245,7 @@ fn run(seed: u64) {
             "seed {seed}, step {step}, {choice}: {:?} {:?} on {f}",
             p.protocol, p.owner.who
         );
-        // Who asks is there.
+        // A client that sends a request is not parked.
         if !(87..=93).contains(&choice) {
             t.unpark(&p.owner.client);
             let client = &p.owner.client;
@@ -387,7 +387,7 @@ fn run(seed: u64) {
                 let want = model.io(f, by, write, r);
                 assert_eq!(got, want, "{at}: {by:?} {write} {r:?}");
                 if got == Outcome::Locked {
-                    // Parked ones that the table came upon before one who is not may be gone.
+                    // Parked holders that the table found before a holder that is not parked may be gone.
                     let gone = sink.take();
                     let stopped = before.against_io(f, by, write, r);
                     for notice in &gone {

@@ -80,7 +80,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Default)]
 pub(super) struct Model {
     pub(super) opens: Vec<MOpen>,
-    /// Byte, owner, exclusive.
+    /// File, byte, owner, and whether the lock is exclusive.
     pub(super) advisory: Vec<(u64, u64, Owner, bool)>,
     pub(super) mandatory: Vec<(u64, Lock)>,
     pub(super) queue: Vec<(u64, Lock)>,
@@ -212,7 +212,7 @@ impl Model {
             || self.grants.iter().any(|g| g.file == f && g.owner == *owner)
     }
 
-    /// Who has nothing any more is not parked either.
+    /// An owner that holds nothing any more is not parked either.
     pub(super) fn forget_idle(&mut self) {
         let parked = std::mem::take(&mut self.parked).into_iter();
         self.parked = parked.filter(|p| self.has(p.0, &p.1)).collect();
