@@ -1,9 +1,8 @@
 //! The duplicate-request cache: at-most-once for calls that must not run twice.
 //!
-//! A client that loses its connection sends its calls again, with the same
-//! transaction ids. REMOVE run twice answers NOENT to a client whose file was
-//! there; so replies of such calls are kept and given again. (Juszczak,
-//! "Improving the Performance and Correctness of an NFS Server", 1989.)
+//! A client that loses its connection sends its calls again, with the same transaction ids. REMOVE
+//! run twice returns NOENT to a client whose file was there; so replies of such calls are kept and
+//! sent again. (Juszczak, "Improving the Performance and Correctness of an NFS Server", 1989.)
 //!
 //! A call is known by its procedure and a keyed hash of 120 bits over the client's address, the transaction id, procedure,
 //! credential, and arguments: nobody can make up a call that passes for another's, and a client that counts its
@@ -14,7 +13,7 @@
 //! from the port that they had. Others (libnfs, most libraries) take any port, and for them no repetition would ever be
 //! recognised. Without the port, on the other hand, two clients behind one address that count alike could get each
 //! other's replies. So a call from another port is a repetition only if the connection of the first has ended, which it has
-//! when a client comes back; as long as it is open, the call is somebody else's. After a restart all have ended.
+//! when a client comes back; as long as it is open, the call is another client's. After a restart all have ended.
 //!
 //! Replies are kept with the log position that makes them true, so that a
 //! replay waits for the disk exactly as the first reply did. Only successes are
@@ -44,7 +43,7 @@ use weir_base::limits::protocol::{REPLY_AGE as MAX_AGE, REPLY_AGE_RECOVERED as M
 use weir_base::{Ino, Lsn, SipKey, Time, VolumeId, invariant};
 use weir_vfs::volume::{CallKey, DoneCall};
 
-/// Locks that the cache is split into; a power of two. Eyeballed: several times
+/// Locks that the cache is split into; a power of two. Estimated: several times
 /// the cores of the machines this runs on.
 const SHARDS: usize = 16;
 
@@ -97,9 +96,9 @@ struct Shard {
 pub(crate) enum Seen {
     /// Nothing: run it, and give the ticket the reply.
     New(Ticket),
-    /// Somebody else's, which looks the same, is running: run it, its reply is not kept.
+    /// A call with the same key is running for another open connection: run this one, its reply is not kept.
     Twin,
-    /// It is running.
+    /// The same call is running: this one is dropped.
     Running,
     /// It was answered with this.
     Answered(ReplyBuf, Option<Lsn>),
@@ -107,7 +106,7 @@ pub(crate) enum Seen {
     Recovered(VolumeId, Ino),
 }
 
-/// The cache.
+/// The duplicate request cache, split into shards that are locked one by one.
 pub(crate) struct Drc {
     shards: [Mutex<Shard>; SHARDS],
     secret: SipKey,
@@ -402,7 +401,7 @@ mod tests {
         assert!(!known(0, 0));
         assert!(known(9_998, MAX_AGE));
         assert!(!known(9_998, MAX_AGE + 1));
-        // A running call survives any pressure.
+        // A running call survives any shortage of memory.
         let running = ticket(d.begin(&client(2), &call(1, b"", b"a"), at(0)));
         for xid in 0..10_000 {
             ticket(d.begin(&client(3), &call(xid, b"", b"b"), at(0))).keep(&reply(&[7; 100]), None);

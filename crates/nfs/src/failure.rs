@@ -9,9 +9,9 @@ const IO: u32 = 5;
 /// How a finished reply becomes that of a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// NFSv3.
+    /// An NFSv3 reply: it becomes that of the procedure's failure.
     Shape(Failure),
-    /// NFSv4.
+    /// An NFSv4 reply: it is cut at an operation.
     Cut(Cut),
 }
 
@@ -20,14 +20,14 @@ pub enum Fallback {
 pub struct Cut {
     /// Bytes of results, from the COMPOUND's status on, that precede the operation's.
     pub bytes: u32,
-    /// Operations before it.
+    /// Number of the COMPOUND's operations before it.
     pub before: u32,
-    /// Its number.
+    /// Its operation number (`nfs_opnum4`).
     pub operation: u32,
 }
 
 impl Cut {
-    /// Number of SETATTR, whose failure has a bitmap (RFC 8881 §18.30.2).
+    /// Operation number of SETATTR, whose failure has a bitmap (RFC 8881 §18.30.2).
     const SETATTR: u32 = 34;
 
     /// Cuts `results`, from the COMPOUND's status on, and has them end with an I/O error.

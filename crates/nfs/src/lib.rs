@@ -1,5 +1,5 @@
-//! NFS versions 3 and 4, and version 3's companions MOUNT, NLM and NSM, sans-I/O: messages in,
-//! messages out. No sockets, no tasks, no clock of its own.
+//! NFS versions 3 and 4, and the protocols MOUNT, NLM and NSM that version 3 needs, sans-I/O:
+//! messages in, messages out. No sockets, no tasks, no clock of its own.
 //!
 //! Reading order: `xdr`, `rpc`, `record` (how bytes become calls), `service`
 //! (what becomes of a call), then the programs.

@@ -1,9 +1,9 @@
 //! MOUNT version 3 (RFC 1813 Appendix I): from an export's path to the handle
-//! of its root, and the list of who has asked.
+//! of its root, and the list of the clients that have asked.
 //!
 //! A path below an export may be mounted too. The walk there is the server's
 //! own (as root), as in knfsd's mountd and in Ganesha: mounting a directory is decided by the
-//! export's rules, using it by its own permissions. A check of the directories above could not tell more: root mounts for
+//! export's rules, using it by its own permissions. A check of the directories above would add nothing: root mounts for
 //! users, and is nobody where it is squashed; and a handle works without them (docs/semantics.md).
 
 use crate::rpc::{AUTH_SYS, Refusal};
@@ -29,20 +29,20 @@ mod stat {
     pub const SERVERFAULT: u32 = 10_006;
 }
 
-/// Decoded arguments.
+/// The decoded arguments of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Args<'a> {
-    /// NULL (§5.2.0).
+    /// NULL (§5.2.0): no arguments, no results.
     Null,
-    /// MNT (§5.2.1).
+    /// MNT (§5.2.1): the path to mount.
     Mnt(&'a [u8]),
-    /// DUMP (§5.2.2).
+    /// DUMP (§5.2.2): lists what clients have mounted.
     Dump,
-    /// UMNT (§5.2.3).
+    /// UMNT (§5.2.3): the path that is not mounted any more.
     Umnt(&'a [u8]),
-    /// UMNTALL (§5.2.4).
+    /// UMNTALL (§5.2.4): the client has nothing mounted any more.
     UmntAll,
-    /// EXPORT (§5.2.5).
+    /// EXPORT (§5.2.5): lists the exports.
     Export,
 }
 
@@ -63,7 +63,7 @@ pub fn decode(procedure: u32, args: &[u8]) -> Option<xdr::Result<Args<'_>>> {
 /// The procedures' names, by number (RFC 1813 §5.2).
 pub(crate) const PROCEDURES: [&str; 6] = ["NULL", "MNT", "DUMP", "UMNT", "UMNTALL", "EXPORT"];
 
-/// Who has mounted what, as far as clients have told.
+/// The paths that clients have mounted, as far as they have reported it.
 #[derive(Default)]
 pub(crate) struct Mounts {
     list: Mutex<Vec<(IpAddr, String)>>,
@@ -94,14 +94,14 @@ pub(crate) struct Op<'a> {
     pub(crate) client: IpAddr,
     pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
-    /// Set when it takes a name that is not known to tell whether the client is admitted.
+    /// Set when the client's admission depends on a name that is not known yet.
     pub(crate) unknown: Option<Wait>,
     /// The volume that it is about, once that is known.
     pub(crate) volume: Option<VolumeId>,
 }
 
 impl Op<'_> {
-    /// Serves decoded arguments.
+    /// Serves a call whose arguments are decoded; appends its results.
     pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Suspend> {
         match args {
             Args::Null => {}
@@ -127,7 +127,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// EXPORT shows a client what it may mount, and for whom that is; of very many exports the first by name.
+    /// EXPORT shows a client what it may mount, and the clients that this is for; of very many exports the first by name.
     fn export(&mut self) {
         let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
         let exports = self.table.iter();

@@ -10,14 +10,14 @@ use std::net::SocketAddr;
 use weir_base::limits::protocol::MAX_MONITOR_NAME as MAX_NAME;
 use weir_vfs::names::Wait;
 
-/// `STAT_SUCC`, `STAT_FAIL`.
+/// Results of the status monitor: `STAT_SUCC`, `STAT_FAIL`.
 const SUCCESS: u32 = 0;
 const FAIL: u32 = 1;
 
-/// Decoded arguments.
+/// The decoded arguments of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Args<'a> {
-    /// NULL.
+    /// NULL: no arguments, no results.
     Null,
     /// SM_STAT: is this host monitored?
     Stat(&'a [u8]),
@@ -25,7 +25,7 @@ pub enum Args<'a> {
     Mon(&'a [u8], [u32; 3], [u8; 16]),
     /// SM_UNMON: host and program.
     Unmon(&'a [u8], u32),
-    /// SM_UNMON_ALL: program.
+    /// SM_UNMON_ALL: number of the program.
     UnmonAll(u32),
     /// SM_SIMU_CRASH: behave as after a restart.
     SimulateCrash,

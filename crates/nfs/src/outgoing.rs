@@ -26,7 +26,7 @@ pub struct Outgoing {
     pub from: IpAddr,
     /// Program to ask the port of.
     pub program: u32,
-    /// Its version.
+    /// Version of the program to ask the port of.
     pub version: u32,
     /// The whole RPC call, without record mark.
     pub message: Arc<[u8]>,

@@ -3,7 +3,7 @@
 //!
 //! Registrations use RPCBIND version 4 because rpcbind takes them over its local socket only,
 //! and that speaks nothing older. Questions to other machines use the portmapper protocol
-//! (version 2), which every rpcbind answers over UDP and TCP.
+//! (version 2), which every rpcbind serves over UDP and TCP.
 
 use std::net::SocketAddr;
 
@@ -24,18 +24,18 @@ const GETPORT: u32 = 3;
 /// A transport by its protocol number, as the portmapper counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP.
+    /// TCP, IP protocol 6.
     Tcp = 6,
-    /// UDP.
+    /// UDP, IP protocol 17.
     Udp = 17,
 }
 
 /// A program's version over a transport, as rpcbind keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The RPC program.
+    /// RPC program number (`prog`, RFC 5531 §9).
     pub program: u32,
-    /// Its version.
+    /// Version of the program.
     pub version: u32,
     /// The transport that it is served over.
     pub transport: Transport,
@@ -65,7 +65,7 @@ fn registration(xid: u32, procedure: u32, entry: Entry, address: &SocketAddr) ->
     };
     out.put_opaque(netid.as_bytes());
     out.put_opaque(universal(address).as_bytes());
-    // The owner; rpcbind puts in whom it sees at the other end of the local socket.
+    // The owner; rpcbind puts in the user that it sees at the other end of the local socket.
     out.put_opaque(b"");
     out
 }

@@ -1,6 +1,6 @@
 //! From a socket's bytes to whole messages, without copying what arrives whole.
 //!
-//! How messages are told apart on a stream is a [`Framing`]; here is that of ONC RPC, record marking (RFC 5531 §11). What
+//! How messages are delimited on a stream is a [`Framing`]; here is that of ONC RPC, record marking (RFC 5531 §11). What
 //! follows holds for any.
 //!
 //! Two sizes matter. Small calls (GETATTR, READ, LOOKUP) arrive many to one read: they are
@@ -13,7 +13,7 @@
 //! kilobytes from a stranger would use up all that connections may hold. So a small record's buffer is at most
 //! [`RECORD_GROWTH`] times as large as what has arrived, and beyond [`SMALL_RECORD`] nothing is taken but the head of the
 //! message until the [`Receiver`] has seen that and agreed; if it does not, the record is read past, so that
-//! the stream can be followed on. What it agrees to it has counted ([`Inbox::promised`]) apart from what has arrived
+//! the stream can be followed on. What it agrees to is counted ([`Inbox::promised`]) apart from what has arrived
 //! ([`Inbox::held`]). The buffer then has the record's size at once: growing with what arrives would cost 40 of the 240 µs of
 //! processor time that a WRITE of 1 MiB takes.
 //!
@@ -38,7 +38,7 @@ pub struct Piece {
     pub last: bool,
 }
 
-/// How a protocol's messages are told apart on a stream: each in pieces behind a mark of [`MARK_BYTES`].
+/// How a protocol's messages are delimited on a stream: each in pieces behind a mark of [`MARK_BYTES`].
 pub trait Framing: 'static {
     /// Longest message that the receiver is not asked about, in bytes.
     const SMALL: usize;
@@ -83,7 +83,7 @@ impl Framing for RecordMarks {
 /// What the receiver of a record wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The next record.
+    /// Go on with the next record.
     Continue,
     /// Nothing for now: the connection has enough in flight.
     Pause,
@@ -94,7 +94,7 @@ pub enum Flow {
 /// Whether memory is taken for a large record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
-    /// Yes.
+    /// Memory may be taken: the record is admitted.
     Take,
     /// Not now: ask again with the next [`Inbox::accept`].
     Wait,
@@ -104,7 +104,7 @@ pub enum Admit {
     Close(&'static str),
 }
 
-/// Who takes the records of a connection.
+/// What takes the records of a connection.
 pub trait Receiver {
     /// Whether memory may be taken for a record of which `bytes` are announced so far, more than [`Framing::SMALL`], and
     /// which begins with `head` (at least [`Framing::HEAD`] bytes). A record in fragments is asked about again when it
@@ -294,7 +294,7 @@ impl<F: Framing> Inbox<F> {
         (taken, Some(self.mark))
     }
 
-    /// A fragment begins.
+    /// Begins a fragment, whose mark has arrived.
     fn begin(&mut self, mark: [u8; MARK_BYTES]) -> Result<(), Broken> {
         let piece = F::piece(mark)?;
         let open = self.open.get_or_insert_default();
@@ -318,7 +318,7 @@ impl<F: Framing> Inbox<F> {
     /// called once after [`Inbox::filled`], with an empty `input` if nothing else came.
     ///
     /// # Errors
-    /// [`Broken`]: nothing that comes after it can be told.
+    /// [`Broken`]: where the next record begins is not known any more.
     pub fn accept(&mut self, input: &[u8], to: &mut impl Receiver) -> Result<usize, Broken> {
         let mut at = 0;
         self.waits = false;

@@ -168,7 +168,7 @@ impl ReplyBuf {
         slices.iter().flat_map(|s| s.iter().copied()).collect()
     }
 
-    /// The transaction id that the reply answers.
+    /// The transaction id of the call that this is the reply to.
     pub fn xid(&self) -> u32 {
         let xid = self.head.get(MARK_BYTES..MARK_BYTES + 4);
         xid.and_then(|b| b.try_into().ok())

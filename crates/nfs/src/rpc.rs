@@ -1,9 +1,8 @@
 //! ONC RPC version 2 (RFC 5531): call and reply headers, credentials.
 //!
-//! A message that cannot be answered (too short to have a transaction id, or a
-//! reply that nobody waits for) is told apart from one that is answered with an
-//! error: the first ends the connection, the second does not disturb the other
-//! calls that share it.
+//! A message that cannot be answered (too short to have a transaction id, or a reply that nobody
+//! waits for) is distinguished from one that is answered with an error: the first ends the
+//! connection, the second does not disturb the other calls that share it.
 
 use crate::xdr::{Put, Reader};
 use weir_vfs::{Flavour, Groups, Identity};
@@ -30,7 +29,7 @@ const MAX_MACHINE_NAME: usize = 255;
 /// MSG_ACCEPTED, an empty verifier, SUCCESS.
 pub const ACCEPTED_BYTES: usize = 24;
 
-/// `auth_stat`: why a call was refused before it was looked at (RFC 5531 §9).
+/// `auth_stat`: why a call was refused before it was decoded (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AuthStat {
@@ -48,9 +47,9 @@ pub enum Refusal {
     ProgUnavail,
     /// PROG_MISMATCH: the program has versions `low` to `high` only.
     ProgMismatch {
-        /// Lowest version served.
+        /// Lowest version of the program that is served.
         low: u32,
-        /// Highest version served.
+        /// Highest version of the program that is served.
         high: u32,
     },
     /// PROC_UNAVAIL: the program has no such procedure.
@@ -61,11 +60,11 @@ pub enum Refusal {
     SystemErr,
     /// RPC_MISMATCH: not RPC version 2.
     RpcMismatch,
-    /// AUTH_ERROR.
+    /// AUTH_ERROR: the credential is refused, for this reason.
     Auth(AuthStat),
 }
 
-/// A credential, as far as the server tells them apart.
+/// A credential, as far as the server distinguishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// AUTH_NONE: nobody in particular.
@@ -97,17 +96,17 @@ impl Credential {
 pub struct Call<'a> {
     /// Transaction id: the client's own, to match the reply.
     pub xid: u32,
-    /// Remote program number.
+    /// Number of the remote program (`prog`, RFC 5531 §9).
     pub program: u32,
-    /// Its version.
+    /// Version of the remote program.
     pub version: u32,
-    /// The procedure.
+    /// Number of the procedure within the program.
     pub procedure: u32,
     /// Flavour of the credential.
     pub flavour: u32,
     /// Undecoded body of the credential.
     pub cred: &'a [u8],
-    /// The encoded arguments.
+    /// Arguments, in XDR and not decoded yet.
     pub args: &'a [u8],
 }
 

@@ -55,9 +55,9 @@ pub const NSM_PROGRAM: u32 = 100_024;
 pub struct ConnInfo {
     /// Number of the connection, unique in this run of the server.
     pub id: u64,
-    /// The client's end.
+    /// The client's address and port.
     pub peer: SocketAddr,
-    /// Our end.
+    /// The server's address and port.
     pub local: SocketAddr,
     /// How its last requests were admitted.
     pub admitted: Admissions,
@@ -147,7 +147,7 @@ impl ConnInfo {
 pub struct Arrival {
     /// Civil time, for what the call changes.
     pub time: Time,
-    /// Nanoseconds on the monotonic clock, if the caller has looked: spares a look for each call.
+    /// Nanoseconds on the monotonic clock, if the caller has read the clock: spares reading it for each call.
     pub monotonic: Option<u64>,
 }
 
@@ -201,7 +201,7 @@ pub enum Handled {
 
 /// What the service is made of.
 pub struct Config {
-    /// Exports, handles, locks.
+    /// Exports, file handles, claims and limits.
     pub vfs: Arc<Vfs>,
     /// Time for lock grace periods.
     pub clock: Arc<dyn Clock>,
@@ -413,8 +413,8 @@ impl Service {
     /// Whether memory may be taken for a record of `bytes` of which only `head` is there, see [`Begin`]. Pending: not now;
     /// the task of `cx` is woken when it is worth asking again.
     ///
-    /// Only a WRITE is that long (or one of NFSv4's requests that carry data), and nobody can make up a file handle. So who shows one of an export that admits him
-    /// is a client, and nobody else can have memory taken.
+    /// Only a WRITE is that long (or one of NFSv4's requests that carry data), and file handles cannot be made up. So a
+    /// caller that shows one of an export that admits it is a client, and no other can have memory taken.
     pub fn poll_begin(
         &self,
         conn: &ConnInfo,

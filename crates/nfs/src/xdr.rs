@@ -5,11 +5,11 @@
 //! against what the buffer holds before it is used, so no request can make the
 //! server reserve memory. Nothing here panics on any input.
 //!
-//! Pad bytes are skipped without being looked at: RFC 4506 §3 wants them zero,
+//! Pad bytes are skipped unread: RFC 4506 §3 wants them zero,
 //! but senders exist that leave them unset, and they carry no meaning.
 
-/// Why bytes are not the XDR type that was expected. The RPC layer answers all
-/// of these with GARBAGE_ARGS (RFC 5531 §9).
+/// Why bytes are not the XDR type that was expected. The RPC layer replies to all of these with
+/// GARBAGE_ARGS (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdrError {
     /// The data ends before the value does.
@@ -20,7 +20,7 @@ pub enum XdrError {
     BadValue,
 }
 
-/// Result of decoding.
+/// Result of decoding; fails with [`XdrError`].
 pub type Result<T> = std::result::Result<T, XdrError>;
 
 /// Bytes that pad `len` to the next multiple of four (RFC 4506 §3): 0 to 3.
@@ -96,9 +96,8 @@ impl<'a> Reader<'a> {
         Ok(data)
     }
 
-    /// A string whose only bound is the record's: for names, whose own limit is
-    /// answered in the protocol's terms (NFS3ERR_NAMETOOLONG) and not as
-    /// undecodable arguments.
+    /// A string whose only bound is the record's: for names, whose own limit is reported in the
+    /// protocol's terms (NFS3ERR_NAMETOOLONG) and not as undecodable arguments.
     pub fn string(&mut self) -> Result<&'a [u8]> {
         self.opaque(usize::MAX)
     }

@@ -196,7 +196,7 @@ fn operations_wait_for_others_caches() {
         assert_eq!((call(), other.broken_to()), (OK, None), "{what}, answered");
         other.answer(&s, none);
     }
-    // Who does not answer loses it.
+    // A client that does not answer loses it.
     let file = s.create(&dir, b"file", 0o644);
     let other = Other::of(&s, &file);
     other.cache(&s, rw);
@@ -321,7 +321,7 @@ fn a_denial_of_deletion_counts_on_volumes_of_ntfs_style() {
         (remove(), rename(b"file", b"else"), rename(b"new", b"file")),
         (ACCES, ACCES, ACCES)
     );
-    // Who shares deletion stops nobody.
+    // An open that shares deletion stops no other.
     other.open(&s, Modes::READ, Modes::WRITE);
     assert_eq!(rename(b"file", b"else"), OK);
     other.open(&s, Modes::READ, Modes::DELETE);

@@ -166,7 +166,7 @@ fn after_a_kill_only_the_recorded_host_gets_its_lock() {
         s.service.tick();
     }
     s.engine.cp_now().unwrap();
-    // Who came back to nothing is in no record any more.
+    // A host that came back to nothing is in no record any more.
     let s = killed(s);
     assert!(s.recorded_hosts().is_empty());
     assert_eq!(lockers(&s, &file)[2].lock(false, true, 0, 1), GRANTED);

@@ -174,7 +174,7 @@ fn asynchronous_calls_are_answered_by_calls() {
         let (procedure, mut r) = parts(&calls[0]);
         assert_eq!((procedure, r.o(), r.u()), (res, b"cookie".to_vec(), stat));
     }
-    // A server's GRANTED_MSG: we are no client of anyone, and do not call whoever pretends that we are.
+    // A server's GRANTED_MSG: we are no client of anyone, and do not call a host that pretends that we are.
     let args = c.alock(X::new().o(b"cookie").u(1), 0, 1);
     s.from(c.addr).call(NLM, 10, &args).end();
     assert!(s.outgoing().is_empty());
@@ -248,7 +248,7 @@ fn after_a_restart_locks_are_claimed_before_new_ones_are_given() {
         assert_eq!(c.reclaim(1, 1), DENIED, "too late");
         assert_eq!(b.lock(false, true, 0, 1), DENIED, "reclaimed");
         assert_eq!(b.lock(false, true, 1, 1), GRANTED);
-        // Whoever holds nothing is forgotten, and the next start has no grace.
+        // A host that holds nothing is forgotten, and the next start has no grace.
         for l in [&a, &b, &c] {
             l.unlock(0, 0);
         }
@@ -383,7 +383,7 @@ fn tell(s: &Server, addr: &str, (program, procedure): ((u32, u32), u32), args: &
     }
 }
 
-/// SM_NOTIFY.
+/// NSM's procedure SM_NOTIFY, of version 1.
 const NOTIFY: ((u32, u32), u32) = (NSM, 6);
 
 #[test]
@@ -542,7 +542,7 @@ fn locking_takes_permission() {
     s.as_user(0, 0);
     let open = |name: &[u8], mode| s.as_user(7, 7).create(&root, name, mode);
     s.status(2, &X::new().o(&root).sattr(Some(0o777), None).u(0));
-    // Who: the owner (7), others (8). For each file: shared and exclusive by the owner, then by others.
+    // Owners: the caller's own (7), others (8). For each file: shared and exclusive by the owner, then by others.
     let cases = [
         (0o600, [GRANTED, GRANTED], [FAILED, FAILED]),
         (0o644, [GRANTED, GRANTED], [GRANTED, FAILED]),
@@ -633,7 +633,7 @@ fn what_may_only_be_read_is_locked_for_reading() {
             _ => stranger.alock(X::new().o(b"cookie"), 0, 1),
         };
         s.from(stranger.addr).call(NLM, verb, &args).end();
-        // Nor is whoever sends a handle that this server did not make.
+        // Nor is a host that sends a handle that this server did not make.
         let nonsense = Locker {
             file: b"nonsense".to_vec(),
             ..a.clone()

@@ -85,7 +85,7 @@ fn other_rpc_versions_and_credentials() {
     }
     let long = X::new().u(1).o(&[0; 404]).u(0).u(0);
     assert_eq!(send(call(2, NFS, 1, &long, &getattr)), bad_cred);
-    // NULL asks nobody who he is.
+    // NULL asks no caller for an identity.
     assert_eq!(
         send(call(2, NFS, 0, &auth(6, b"gss."), &X::new())),
         [5, 1, 0, 0, 0, 0]

@@ -569,7 +569,7 @@ fn permissions_decide_as_posix_says() {
         s.status(11, &at(&root, b"dev").u(4).sattr(None, None).u(1).u(1)),
         PERM
     );
-    // Who may execute may read.
+    // A user that may execute a file may read it.
     s.as_user(10, 10);
     let program = s.create(&root, b"program", 0o711);
     s.write(&program, 0, b"#!");

@@ -1,12 +1,12 @@
 //! Replies that are kept, oldest out first.
 //!
-//! Hundreds of thousands of them stand there under load, each written once and most never
-//! looked at again: what they cost is the memory that must be fetched to put one in and to
-//! take one out. As entries of a hash table with a reply of its own allocation each, that was
-//! a tenth of the processor time of a REMOVE. So what is known of a call, and the bytes of
-//! its reply, go to the end of two queues and leave from their fronts, which the processor
-//! foresees; and the table leads from a call's hash to its place in the queue, in 16 bytes
-//! an entry, so that it stays in the processor's caches.
+//! Hundreds of thousands of them are kept under load, each written once and most never read again:
+//! what they cost is the memory that must be fetched to put one in and to take one out. As entries
+//! of a hash table with a reply of its own allocation each, that was a tenth of the processor time
+//! of a REMOVE. So what is known of a call, and the bytes of its reply, go to the end of two queues
+//! and leave from their fronts, which the processor foresees; and the table leads from a call's
+//! hash to its place in the queue, in 16 bytes an entry, so that it stays in the processor's
+//! caches.
 //!
 //! The hash is half of the key's. Should two calls share one, the later takes the
 //! place, and the earlier counts as never seen.
@@ -27,13 +27,13 @@ const CHUNK: usize = 8 << 10;
 
 /// Where a call came from.
 pub(super) enum Origin {
-    /// Over this connection.
+    /// It came over this connection.
     Connection(Line),
     /// It is known from the log: what it was done to.
     Recovered(VolumeId, Ino),
 }
 
-/// One answered call.
+/// One answered call, and where its reply is.
 struct Kept {
     key: CallKey,
     /// The second from which on it is kept.
@@ -58,7 +58,7 @@ pub(super) struct Found<'a> {
 pub(super) struct Replies {
     /// From hashes to numbers in the order.
     index: HashMap<u64, u64, RandomState>,
-    /// By age.
+    /// The calls, oldest first.
     order: VecDeque<Kept>,
     /// The number of the oldest.
     first: u64,

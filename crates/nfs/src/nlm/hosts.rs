@@ -1,6 +1,6 @@
-//! Who must be notified when the server restarts: client hosts that hold locks, and
+//! The hosts to notify when the server restarts: client hosts that hold locks, and
 //! the lock managers of this machine that asked the status monitor. Recorded
-//! durably at every change, since the record is needed exactly when nobody could say goodbye: each is a record of the
+//! durably at every change, since the record is needed exactly when no host could sign off: each is a record of the
 //! aggregate (`weir_vfs::grace`, `recorded`).
 
 use super::SERVICE;
@@ -48,7 +48,7 @@ struct Host {
 struct Recovering {
     locals: Locals,
     record: RecordId,
-    /// As in [`Host`].
+    /// The log record that makes `record` durable.
     lsn: Lsn,
 }
 
@@ -71,7 +71,8 @@ pub(crate) struct Hosts {
     recovering: BTreeMap<(IpAddr, Arc<[u8]>), Recovering>,
 }
 
-/// Who claims again what hosts at an address had: they need not call from the same port, or under the same name.
+/// The claimant that reclaims what hosts at an address had: they need not call from the same port, or under the
+/// same name.
 pub(crate) fn claimant(addr: IpAddr) -> Claimant {
     Claimant {
         service: SERVICE,
@@ -150,7 +151,7 @@ impl Hosts {
         }
     }
 
-    /// Forgets who holds locks as a restart would, keeping who must be notified.
+    /// Forgets the holders of locks as a restart would, and keeps the hosts that must be notified.
     pub(crate) fn restart(&mut self) {
         self.state = self.state.wrapping_add(2);
         let old = self
@@ -176,7 +177,7 @@ impl Hosts {
         }
     }
 
-    /// This start's number.
+    /// NSM's state number of this start.
     pub(crate) fn state(&self) -> u32 {
         self.state
     }
@@ -316,7 +317,7 @@ impl Hosts {
         self.records.change_some_time(host.record, None);
     }
 
-    /// Forgets restarted hosts.
+    /// Forgets these hosts, which have restarted, and their records.
     pub(crate) fn remove(&mut self, gone: &[Client]) {
         for client in gone {
             self.forget(client.address, &client.name);

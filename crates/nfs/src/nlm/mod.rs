@@ -7,15 +7,15 @@
 //! locks that are claimed again. When a client restarts it notifies us, and all
 //! that it held is released. A server that finds no hosts has no grace period.
 //!
-//! **Who speaks for a host.** NLM has no authentication. What a request concerns is what its source address has; the
+//! **Which calls count for a host.** NLM has no authentication. What a request concerns is what its source address has; the
 //! name in it only chooses among several hosts at that address. A host that calls from another of its addresses counts if
 //! its name resolves to both. A result of GRANTED counts from the address that was called.
 //!
 //! A blocked request is answered BLOCKED and queued; when its turn comes the
 //! lock is taken for the client, and the client is called (GRANTED) until it
-//! answers. A client that answers that it does not want the lock any more loses
-//! it. One that does not answer keeps it: it may have heard us, and it asks
-//! again by itself if it has not (clients poll blocked locks, Linux every 30 s).
+//! answers. A client that replies that it does not want the lock any more loses it. One that does
+//! not answer keeps it: it may have heard us, and it asks again by itself if it has not (clients
+//! poll blocked locks, Linux every 30 s).
 
 mod hosts;
 mod recorded;
@@ -49,7 +49,7 @@ use weir_vfs::{Clients, FileId, Vfs};
 const TICK: Duration = Duration::from_secs(1);
 /// Memory of one besides its message.
 const PENDING: usize = 512;
-/// Procedure GRANTED.
+/// NLM procedure number of GRANTED.
 const GRANTED: u32 = 5;
 /// The hosts' number among the services in the table of claims.
 pub(crate) const SERVICE: ServiceId = ServiceId(0);
@@ -66,12 +66,12 @@ struct Pending {
 struct State {
     hosts: Hosts,
     pending: HashMap<u64, Pending>,
-    /// Grants among them.
+    /// Entries of `pending` that carry a grant.
     grants: usize,
     next_prune: Duration,
 }
 
-/// The lock service.
+/// The lock service of NLM, with the hosts to notify and the calls under way.
 pub(crate) struct LockService {
     vfs: Arc<Vfs>,
     clock: Arc<dyn Clock>,
@@ -96,8 +96,8 @@ pub(crate) struct Parts {
 }
 
 impl LockService {
-    /// Starts the service: reads who held locks before, tells them, and opens
-    /// the grace period if there are any.
+    /// Starts the service: reads which hosts held locks before, notifies them, and opens the grace
+    /// period if there are any.
     pub(crate) fn start(p: Parts) -> Arc<LockService> {
         let hosts = Hosts::load(Arc::clone(&p.records), p.vfs.claims.budget());
         let now = p.clock.monotonic();
@@ -131,8 +131,8 @@ impl LockService {
         self.vfs.grace.begin_bound(expected, now, self.grace);
     }
 
-    /// Notifies everyone who held locks, and the lock managers of this machine
-    /// that asked for it, that the server has started.
+    /// Notifies every host that held locks, and the lock managers of this machine that asked for
+    /// it, that the server has started.
     fn announce(&self, now: Duration) {
         let mut state = self.state.lock();
         let mut calls = Vec::new();
@@ -156,7 +156,7 @@ impl LockService {
         self.notify(&mut state, calls, NOTIFY_TRIES, now);
     }
 
-    /// Sends notices: to whom, from where, what.
+    /// Sends notices, each given as the host to call, our address to call from, and the call.
     fn notify(
         &self,
         state: &mut State,
@@ -298,7 +298,7 @@ impl LockService {
         }
     }
 
-    /// Unlocks, and notifies those who waited; false if that takes memory that is not there.
+    /// Unlocks, and notifies the waiting clients; false if that takes memory that is not there.
     fn unlock(&self, file: FileId, owner: &Owner, range: Range) -> bool {
         match self.vfs.claims.unlock(file, owner, range) {
             Ok(()) => true,
@@ -356,8 +356,8 @@ impl LockService {
         Ok(true)
     }
 
-    /// The clients that a host speaks for that calls from `addr` and calls itself `name`: see the module's head. With
-    /// what has to be known to tell about further ones.
+    /// The clients for which a host counts that calls from `addr` and calls itself `name`: see the module's head.
+    /// With the name that must be known to decide about further ones.
     fn spoken_for(&self, addr: IpAddr, name: &[u8]) -> (Vec<Client>, Option<Wait>) {
         let state = self.state.lock();
         let mut here = state.hosts.names_at(addr);
@@ -462,8 +462,8 @@ impl LockService {
         unknown
     }
 
-    /// SM_SIMU_CRASH: all locks are lost as by a restart, and everyone who held
-    /// one is notified; the new grace period lets them claim their locks again.
+    /// SM_SIMU_CRASH: all locks are lost as by a restart, and every host that held one is notified;
+    /// the new grace period lets them claim their locks again.
     pub(crate) fn simulate_crash(&self) {
         self.vfs.claims.release_all(SERVICE);
         let now = self.clock.monotonic();
@@ -481,12 +481,12 @@ impl LockService {
         self.state.lock().hosts.state()
     }
 
-    /// SM_MON.
+    /// SM_MON: records a lock manager to notify; false if it cannot be recorded.
     pub(crate) fn monitor(&self, m: Monitor) -> bool {
         self.state.lock().hosts.monitor(m)
     }
 
-    /// SM_UNMON, SM_UNMON_ALL.
+    /// SM_UNMON and SM_UNMON_ALL (without `host`): ends the monitoring for a program.
     pub(crate) fn unmonitor(&self, host: Option<&[u8]>, program: u32) {
         self.state.lock().hosts.unmonitor(host, program);
     }

@@ -26,7 +26,7 @@ pub(crate) struct Monitor {
     pub(crate) private: [u8; 16],
 }
 
-/// A record.
+/// What a durable record says, decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// NSM's state of the last start.

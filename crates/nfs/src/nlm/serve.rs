@@ -17,12 +17,12 @@ use weir_vfs::{Error, Exempt, ExportTable, FileId, LockAccess, OpContext, Suspen
 pub(crate) struct Op<'a> {
     pub(crate) service: &'a LockService,
     pub(crate) table: &'a ExportTable,
-    /// On whose behalf. Locks are allowed as reading and writing is.
+    /// The session of the caller. Locks are allowed as reading and writing is.
     pub(crate) session: Session<'a>,
     pub(crate) local: IpAddr,
     pub(crate) cx: &'a mut OpContext,
     pub(crate) out: &'a mut Vec<u8>,
-    /// Set when it takes a name that is not known to tell whether the client is admitted.
+    /// Set when the client's admission depends on a name that is not known yet.
     pub(crate) unknown: Option<Wait>,
     /// Set when nothing can be claimed before the host's record, with this LSN, is durable. What is in `out` is for the case
     /// that it never will be.
@@ -76,7 +76,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Serves decoded arguments.
+    /// Serves a call whose arguments are decoded; appends its results.
     pub(crate) fn run(&mut self, args: &Args<'_>) -> Result<(), Suspend> {
         match args {
             Args::Null | Args::Notify => {}
@@ -91,7 +91,7 @@ impl<'a> Op<'a> {
             }
             Args::Async(verb, a) => {
                 let (stat, holder) = self.lock_call(*verb, a, true)?;
-                // To call whoever sends a message would let anyone have anyone called. And a call that is run again
+                // To call every sender of a message would let any host have any other called. And a call that is run again
                 // later has no result yet.
                 if self.stranger || self.unknown.is_some() || self.unrecorded.is_some() {
                     return Ok(());
@@ -154,7 +154,7 @@ impl<'a> Op<'a> {
             Ok(()) => Ok(Ok(file.file_id())),
             Err(Unfinished::Failed(Error::Stale)) => Ok(Err(Stat::StaleHandle)),
             Err(Unfinished::Failed(Error::ReadOnly)) => Ok(Err(Stat::ReadOnly)),
-            // There is no status for a permission that is missing; the Linux server answers this one.
+            // There is no status for a permission that is missing; the Linux server returns this one.
             Err(Unfinished::Failed(_)) => Ok(Err(Stat::Failed)),
             Err(Unfinished::Suspended(suspend)) => Err(suspend),
         }

@@ -52,18 +52,18 @@ pub enum Stat {
     Failed = 9,
 }
 
-/// `nlm4_lock`: a range of a file and who means it.
+/// `nlm4_lock`: a range of a file and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alock<'a> {
     /// Name of the client host.
     pub caller: &'a [u8],
-    /// File handle.
+    /// Handle of the file, as `weir_vfs::handle` made it.
     pub file: &'a [u8],
     /// What the client wants shown of the owner.
     pub owner: &'a [u8],
     /// The process on the client.
     pub svid: u32,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
     /// Bytes; 0 to the end of the file.
     pub length: u64,
@@ -76,9 +76,9 @@ pub struct LockArgs<'a> {
     pub cookie: &'a [u8],
     /// Whether to queue the request.
     pub block: bool,
-    /// Write lock.
+    /// Whether it is a write lock; otherwise a read lock.
     pub exclusive: bool,
-    /// The range.
+    /// The range to lock, with its owner.
     pub lock: Alock<'a>,
     /// A lock that was held before the server restarted.
     pub reclaim: bool,
@@ -93,9 +93,9 @@ pub struct ShareArgs<'a> {
     pub cookie: &'a [u8],
     /// Name of the client host.
     pub caller: &'a [u8],
-    /// File handle.
+    /// Handle of the file, as `weir_vfs::handle` made it.
     pub file: &'a [u8],
-    /// The owner.
+    /// The owner, as the client distinguishes it.
     pub owner: &'a [u8],
     /// What is denied to others (`fsh4_mode`).
     pub deny: u32,
@@ -110,20 +110,20 @@ pub struct ShareArgs<'a> {
 pub enum Verb {
     /// Is there a conflict?
     Test,
-    /// Lock.
+    /// Takes the lock, or queues the request.
     Lock,
     /// Forget a queued request.
     Cancel,
-    /// Unlock.
+    /// Frees a range, or the part of it that is locked.
     Unlock,
     /// The server notifies a client that its request was granted; we are no client.
     Granted,
 }
 
-/// Decoded arguments.
+/// The decoded arguments of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Args<'a> {
-    /// NULL.
+    /// NULL: no arguments, no results.
     Null,
     /// One of the five, answered in the reply.
     Sync(Verb, LockArgs<'a>),
@@ -134,9 +134,9 @@ pub enum Args<'a> {
     /// The local status monitor reports that a host restarted (a private procedure
     /// of lock managers that use one).
     Notify,
-    /// SHARE.
+    /// SHARE: takes a share reservation.
     Share(ShareArgs<'a>),
-    /// UNSHARE.
+    /// UNSHARE: releases a share reservation.
     Unshare(ShareArgs<'a>),
     /// NM_LOCK: a lock of a client that does not take part in monitoring.
     Unmonitored(LockArgs<'a>),
@@ -192,7 +192,7 @@ fn alock<'a>(r: &mut Reader<'a>) -> xdr::Result<Alock<'a>> {
     })
 }
 
-/// `nlm4_testargs`.
+/// Decodes `nlm4_testargs`.
 fn test<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     let (cookie, exclusive) = (r.opaque(MAX_STRING)?, r.bool()?);
     Ok(LockArgs {
@@ -205,7 +205,7 @@ fn test<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     })
 }
 
-/// `nlm4_lockargs`.
+/// Decodes `nlm4_lockargs`.
 fn lock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     let mut args = cancel(r)?;
     args.reclaim = r.bool()?;
@@ -213,7 +213,7 @@ fn lock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     Ok(args)
 }
 
-/// `nlm4_cancargs`.
+/// Decodes `nlm4_cancargs`.
 fn cancel<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     let (cookie, block, exclusive) = (r.opaque(MAX_STRING)?, r.bool()?, r.bool()?);
     Ok(LockArgs {
@@ -226,7 +226,7 @@ fn cancel<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     })
 }
 
-/// `nlm4_unlockargs`.
+/// Decodes `nlm4_unlockargs`.
 fn unlock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     let cookie = r.opaque(MAX_STRING)?;
     Ok(LockArgs {
@@ -239,7 +239,7 @@ fn unlock<'a>(r: &mut Reader<'a>) -> xdr::Result<LockArgs<'a>> {
     })
 }
 
-/// `nlm4_shareargs`.
+/// Decodes `nlm4_shareargs`.
 fn share<'a>(r: &mut Reader<'a>) -> xdr::Result<ShareArgs<'a>> {
     Ok(ShareArgs {
         cookie: r.opaque(MAX_STRING)?,
@@ -272,7 +272,7 @@ pub(super) fn put_share_result(out: &mut Vec<u8>, cookie: &[u8], stat: Stat) {
     out.put_u32(0);
 }
 
-/// `nlm4_testargs` of GRANTED.
+/// Appends the `nlm4_testargs` of a GRANTED call.
 pub(super) fn put_granted(
     out: &mut Vec<u8>,
     cookie: &[u8],

@@ -4,9 +4,9 @@
 //! of it makes (RFC 1813 §4.4):
 //!
 //! - the owner of a file may always read and write it, since a local process that had it open could;
-//! - who may execute a file may read it, since that is how it is executed.
+//! - a caller that may execute a file may read it, since that is how it is executed.
 //!
-//! ACCESS answers without them, so that the client's own check at open is the one that a local file system makes.
+//! ACCESS replies without them, so that the client's own check at open is the one that a local file system makes.
 
 use weir_vfs::access::{R, W, X, owns, permits};
 use weir_vfs::volume::Attr;

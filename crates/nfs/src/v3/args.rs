@@ -9,12 +9,12 @@ use weir_base::Time;
 use weir_base::limits::MAX_IO;
 use weir_vfs::volume::{FileKind, SetAttr, Stability};
 
-/// SETATTR (§3.3.2).
+/// Arguments of SETATTR (§3.3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAttrArgs<'a> {
-    /// The object.
+    /// Handle of the object.
     pub object: &'a [u8],
-    /// What to set.
+    /// The attributes to set.
     pub new: SetAttr,
     /// The ctime that the object must have, if it is to be checked.
     pub guard: Option<Time>,
@@ -23,53 +23,53 @@ pub struct SetAttrArgs<'a> {
 /// READ (§3.3.6) and COMMIT (§3.3.21).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeArgs<'a> {
-    /// The file.
+    /// Handle of the file.
     pub file: &'a [u8],
-    /// First byte.
+    /// Position of the first byte.
     pub offset: u64,
-    /// Number of bytes.
+    /// Number of bytes; COMMIT: 0 is to the end of the file.
     pub count: u32,
 }
 
-/// WRITE (§3.3.7).
+/// Arguments of WRITE (§3.3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteArgs<'a> {
-    /// The file.
+    /// Handle of the file.
     pub file: &'a [u8],
     /// Position of the first byte.
     pub offset: u64,
     /// Number of bytes, stated a second time.
     pub count: u32,
-    /// `stable_how`.
+    /// `stable_how`: how durable the data must be before the reply.
     pub stable: Stability,
-    /// The bytes.
+    /// The bytes to write.
     pub data: &'a [u8],
 }
 
 /// How CREATE treats what exists (`createhow3`, §3.3.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// UNCHECKED.
+    /// UNCHECKED: an existing file is taken, with these attributes.
     Unchecked(SetAttr),
-    /// GUARDED.
+    /// GUARDED: fails if the name exists.
     Guarded(SetAttr),
     /// EXCLUSIVE with its verifier.
     Exclusive([u8; 8]),
 }
 
-/// CREATE (§3.3.8).
+/// Arguments of CREATE (§3.3.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateArgs<'a> {
-    /// Where.
+    /// Directory and name of the new file.
     pub at: DirOp<'a>,
-    /// How.
+    /// What happens if the name exists.
     pub how: How,
 }
 
-/// SYMLINK (§3.3.10).
+/// Arguments of SYMLINK (§3.3.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymlinkArgs<'a> {
-    /// Where.
+    /// Directory and name of the link.
     pub at: DirOp<'a>,
     /// Attributes of the link.
     pub attrs: SetAttr,
@@ -80,11 +80,11 @@ pub struct SymlinkArgs<'a> {
 /// MKNOD (§3.3.11). The kinds that have procedures of their own carry nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MknodArgs<'a> {
-    /// Where.
+    /// Directory and name of the new object.
     pub at: DirOp<'a>,
-    /// What.
+    /// The kind of object to make.
     pub kind: FileKind,
-    /// Attributes.
+    /// Attributes of the new object.
     pub attrs: SetAttr,
     /// Device numbers of a device.
     pub rdev: (u32, u32),
@@ -93,7 +93,7 @@ pub struct MknodArgs<'a> {
 /// READDIR (§3.3.16) and READDIRPLUS (§3.3.17).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDirArgs<'a> {
-    /// The directory.
+    /// Handle of the directory.
     pub dir: &'a [u8],
     /// Where to go on; 0 at the start.
     pub cookie: u64,
@@ -108,49 +108,49 @@ pub struct ReadDirArgs<'a> {
 /// Decoded arguments of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Args<'a> {
-    /// NULL (§3.3.0).
+    /// NULL (§3.3.0): no arguments, no results.
     Null,
-    /// GETATTR (§3.3.1).
+    /// GETATTR (§3.3.1): the object.
     GetAttr(&'a [u8]),
-    /// SETATTR.
+    /// SETATTR (§3.3.2), see [`SetAttrArgs`].
     SetAttr(SetAttrArgs<'a>),
-    /// LOOKUP (§3.3.3).
+    /// LOOKUP (§3.3.3): directory and name.
     Lookup(DirOp<'a>),
     /// ACCESS (§3.3.4): object and the bits asked for.
     Access(&'a [u8], u32),
-    /// READLINK (§3.3.5).
+    /// READLINK (§3.3.5): the link.
     ReadLink(&'a [u8]),
-    /// READ.
+    /// READ (§3.3.6): the file and the range to read.
     Read(RangeArgs<'a>),
-    /// WRITE.
+    /// WRITE (§3.3.7), see [`WriteArgs`].
     Write(WriteArgs<'a>),
-    /// CREATE.
+    /// CREATE (§3.3.8), see [`CreateArgs`].
     Create(CreateArgs<'a>),
-    /// MKDIR (§3.3.9).
+    /// MKDIR (§3.3.9): where, and the new directory's attributes.
     Mkdir(DirOp<'a>, SetAttr),
-    /// SYMLINK.
+    /// SYMLINK (§3.3.10), see [`SymlinkArgs`].
     Symlink(SymlinkArgs<'a>),
-    /// MKNOD.
+    /// MKNOD (§3.3.11), see [`MknodArgs`].
     Mknod(MknodArgs<'a>),
-    /// REMOVE (§3.3.12).
+    /// REMOVE (§3.3.12): directory and name.
     Remove(DirOp<'a>),
-    /// RMDIR (§3.3.13).
+    /// RMDIR (§3.3.13): directory above, and name.
     Rmdir(DirOp<'a>),
     /// RENAME (§3.3.14): from, to.
     Rename(DirOp<'a>, DirOp<'a>),
     /// LINK (§3.3.15): file, new name.
     Link(&'a [u8], DirOp<'a>),
-    /// READDIR.
+    /// READDIR (§3.3.16), see [`ReadDirArgs`].
     ReadDir(ReadDirArgs<'a>),
-    /// READDIRPLUS.
+    /// READDIRPLUS (§3.3.17), see [`ReadDirArgs`].
     ReadDirPlus(ReadDirArgs<'a>),
-    /// FSSTAT (§3.3.18).
+    /// FSSTAT (§3.3.18): an object of the file system.
     FsStat(&'a [u8]),
-    /// FSINFO (§3.3.19).
+    /// FSINFO (§3.3.19): the root of the file system.
     FsInfo(&'a [u8]),
-    /// PATHCONF (§3.3.20).
+    /// PATHCONF (§3.3.20): the object.
     PathConf(&'a [u8]),
-    /// COMMIT.
+    /// COMMIT (§3.3.21): the file and the range to make durable.
     Commit(RangeArgs<'a>),
 }
 
@@ -171,8 +171,7 @@ pub fn before_data(args: &[u8]) -> Option<usize> {
     Some(args.len() - r.rest().len())
 }
 
-/// Decodes a WRITE whose data the engine has: what stands in its place has nothing of it
-/// but its length.
+/// Decodes a WRITE whose data the engine has: the bytes in its place have only its length.
 pub fn decode_without_data(args: &[u8]) -> xdr::Result<Args<'_>> {
     let taken = write_head(&mut Reader::new(args))?;
     let data = PLACEHOLDER.get(..taken.count as usize);

@@ -21,9 +21,9 @@ pub mod bits {
     pub const MODIFY: u32 = 0x04;
     /// Append data or add entries.
     pub const EXTEND: u32 = 0x08;
-    /// Delete an entry.
+    /// Delete an entry of a directory.
     pub const DELETE: u32 = 0x10;
-    /// Execute a file.
+    /// Execute a file; the bit to search a directory is LOOKUP.
     pub const EXECUTE: u32 = 0x20;
 }
 

@@ -17,7 +17,7 @@ pub const MAX_WRITE: usize = MAX_IO;
 /// FSF_LINK, FSF_SYMLINK, FSF_HOMOGENEOUS, FSF_CANSETTIME (RFC 1813 §3.3.19).
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
-/// FSSTAT.
+/// FSSTAT (RFC 1813 §3.3.18): space and inodes.
 pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
     let (root, _charged) = match op.enter(root, Looks) {
         Ok(entered) => entered,
@@ -46,7 +46,7 @@ pub(super) fn fsstat(op: &mut Op<'_>, root: &[u8]) -> Release {
     }
 }
 
-/// FSINFO.
+/// FSINFO (RFC 1813 §3.3.19): sizes and properties of the file system.
 pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Release {
     let (root, _charged) = match op.enter(root, Exempt) {
         Ok(entered) => entered,
@@ -72,7 +72,7 @@ pub(super) fn fsinfo(op: &mut Op<'_>, root: &[u8]) -> Release {
     }
 }
 
-/// PATHCONF.
+/// PATHCONF (RFC 1813 §3.3.20): limits on names and links.
 pub(super) fn pathconf(op: &mut Op<'_>, object: &[u8]) -> Release {
     let (object, _charged) = match op.enter(object, Exempt) {
         Ok(entered) => entered,

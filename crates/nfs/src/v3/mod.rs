@@ -71,15 +71,15 @@ pub type Release = Result<Option<Lsn>, Suspend>;
 
 /// One call being served.
 pub struct Op<'a> {
-    /// The waist.
+    /// Exports, claims and limits: the way to volumes.
     pub vfs: &'a Vfs,
     /// The exports as they were when the call came.
     pub table: &'a ExportTable,
-    /// On whose behalf.
+    /// The session on whose behalf it is served.
     pub session: Session<'a>,
-    /// The procedure.
+    /// Number of the procedure (RFC 1813 §3.3).
     pub procedure: u32,
-    /// The operation's context.
+    /// What the operation remembers when it is suspended and run again.
     pub cx: &'a mut OpContext,
     /// The results so far.
     pub out: &'a mut Vec<u8>,
@@ -90,7 +90,7 @@ pub struct Op<'a> {
 }
 
 impl<'a> Op<'a> {
-    /// Serves decoded arguments.
+    /// Serves a call whose arguments are decoded; appends its results.
     pub fn run(&mut self, args: &Args<'_>) -> Release {
         match args {
             Args::Null => Ok(None),
@@ -135,7 +135,7 @@ impl<'a> Op<'a> {
         self.out.put_u32(status as u32);
     }
 
-    /// A failure before there is an object whose attributes could be told.
+    /// A failure before there is an object whose attributes could be sent.
     fn refuse(&mut self, why: Unfinished) -> Release {
         let error = failed(why)?;
         self.status(Status::of(self.procedure, error));

@@ -19,14 +19,14 @@ pub fn handle<'a>(r: &mut Reader<'a>) -> xdr::Result<&'a [u8]> {
 /// `diropargs3`: a directory and a name in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirOp<'a> {
-    /// The directory's handle.
+    /// Handle of the directory.
     pub dir: &'a [u8],
     /// The name; any length, any bytes.
     pub name: &'a [u8],
 }
 
 impl<'a> DirOp<'a> {
-    /// Decodes it.
+    /// Decodes directory and name.
     pub fn decode(r: &mut Reader<'a>) -> xdr::Result<Self> {
         Ok(DirOp {
             dir: handle(r)?,
@@ -44,7 +44,7 @@ pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     })
 }
 
-/// `sattr3`.
+/// Decodes an `sattr3`: the attributes to set.
 pub fn sattr(r: &mut Reader<'_>) -> xdr::Result<SetAttr> {
     fn optional<'a, T>(
         r: &mut Reader<'a>,
@@ -89,7 +89,7 @@ fn wire_time(t: Time) -> [u8; 8] {
     b
 }
 
-/// `fattr3`.
+/// Appends a `fattr3`: all attributes of an object.
 pub fn put_fattr(out: &mut Vec<u8>, a: &Attr) {
     let mut b = [0u8; FATTR_BYTES];
     let words = [a.kind as u32, a.mode & 0o7777, a.nlink, a.uid, a.gid];
@@ -108,7 +108,7 @@ pub fn put_fattr(out: &mut Vec<u8>, a: &Attr) {
     out.extend_from_slice(&b);
 }
 
-/// `post_op_attr`.
+/// Appends a `post_op_attr`: attributes after the operation, if they are known.
 pub fn put_post_op(out: &mut Vec<u8>, attr: Option<&Attr>) {
     out.put_bool(attr.is_some());
     if let Some(a) = attr {
@@ -152,7 +152,7 @@ pub fn guard(r: &mut Reader<'_>) -> xdr::Result<Option<Time>> {
     }
 }
 
-/// `ftype3`.
+/// Decodes an `ftype3`: the kind of an object.
 pub fn kind(r: &mut Reader<'_>) -> xdr::Result<FileKind> {
     let n = u8::try_from(r.u32()?).map_err(|_| XdrError::BadValue)?;
     FileKind::from_number(n).ok_or(XdrError::BadValue)

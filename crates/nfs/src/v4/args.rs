@@ -17,14 +17,14 @@ const MAX_LIST: u32 = 64;
 pub struct Head<'a> {
     /// The client's word, which the reply repeats.
     pub tag: &'a [u8],
-    /// The minor version.
+    /// The minor version; 1 and 2 are served.
     pub minor: u32,
     /// How many operations follow.
     pub count: u32,
 }
 
 impl<'a> Head<'a> {
-    /// Decodes it.
+    /// Decodes the head; the operations follow.
     pub fn decode(r: &mut Reader<'a>) -> xdr::Result<Head<'a>> {
         Ok(Head {
             tag: r.opaque(MAX_TAG)?,
@@ -37,7 +37,7 @@ impl<'a> Head<'a> {
 /// `fattr4`: attributes that are to be set or compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attrs<'a> {
-    /// Which.
+    /// The numbers of the attributes.
     pub mask: Bitmap,
     /// Their values, in the order of their numbers.
     pub values: &'a [u8],
@@ -50,41 +50,41 @@ fn attrs<'a>(r: &mut Reader<'a>) -> xdr::Result<Attrs<'a>> {
     })
 }
 
-/// `createtype4`.
+/// `createtype4`: what CREATE makes (§18.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make<'a> {
     /// A symbolic link to this.
     Link(&'a [u8]),
-    /// A block device.
+    /// A block device: major and minor number.
     Block(u32, u32),
-    /// A character device.
+    /// A character device: major and minor number.
     Char(u32, u32),
-    /// A socket.
+    /// A socket of the file system (`NF4SOCK`).
     Socket,
-    /// A named pipe.
+    /// A named pipe (`NF4FIFO`).
     Fifo,
-    /// A directory.
+    /// A directory, empty at first (`NF4DIR`).
     Directory,
     /// What CREATE does not make.
     Other(u32),
 }
 
-/// `openflag4`.
+/// `openflag4`: whether and how OPEN creates the file (§18.16.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How<'a> {
     /// The file must exist.
     NoCreate,
-    /// UNCHECKED4.
+    /// UNCHECKED4: an existing file is opened.
     Unchecked(Attrs<'a>),
-    /// GUARDED4.
+    /// GUARDED4: fails if the name exists.
     Guarded(Attrs<'a>),
-    /// EXCLUSIVE4, without attributes.
+    /// EXCLUSIVE4: a verifier, without attributes.
     Exclusive([u8; 8]),
-    /// EXCLUSIVE4_1.
+    /// EXCLUSIVE4_1: a verifier, and attributes.
     ExclusiveWith([u8; 8], Attrs<'a>),
 }
 
-/// `open_claim4`.
+/// `open_claim4`: which file OPEN opens, and on what ground (§18.16.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'a> {
     /// A name in the current directory.
@@ -95,7 +95,7 @@ pub enum Claim<'a> {
     DelegateCur(StateId, &'a [u8]),
     /// A name, as before a restart.
     DelegatePrev(&'a [u8]),
-    /// The current file.
+    /// CLAIM_FH: the current file.
     Fh,
     /// The current file, under a delegation.
     DelegCurFh(StateId),
@@ -103,29 +103,29 @@ pub enum Claim<'a> {
     DelegPrevFh,
 }
 
-/// OPEN.
+/// Arguments of OPEN (§18.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open<'a> {
     /// `share_access` with the wishes for a delegation.
     pub access: u32,
-    /// `share_deny`.
+    /// `share_deny`: what is denied to others.
     pub deny: u32,
     /// The open owner. Its client id is the session's.
     pub owner: &'a [u8],
     /// Whether and how it is created.
     pub how: How<'a>,
-    /// What.
+    /// Which file, and on what ground.
     pub claim: Claim<'a>,
 }
 
-/// `locker4` (§18.10.1).
+/// `locker4` (§18.10.1): under which stateid LOCK locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locker<'a> {
     /// The owner's first lock of the file: by the open's stateid.
     New {
-        /// The open.
+        /// Stateid of the open.
         open: StateId,
-        /// The lock owner.
+        /// The lock owner's bytes.
         owner: &'a [u8],
     },
     /// Under the lock's own stateid.
@@ -137,13 +137,13 @@ pub enum Locker<'a> {
 pub struct Range {
     /// `nfs_lock_type4`: READ_LT, WRITE_LT, READW_LT, WRITEW_LT.
     pub kind: u32,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
     /// Bytes; all ones: to the end of the file.
     pub length: u64,
 }
 
-/// `channel_attrs4` (§18.36.1).
+/// `channel_attrs4` (§18.36.1): limits of one direction of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channel {
     /// Bytes of padding before the data of a WRITE.
@@ -156,7 +156,7 @@ pub struct Channel {
     pub max_cached: u32,
     /// Most operations of a COMPOUND.
     pub max_operations: u32,
-    /// Slots.
+    /// Most requests at once: the number of slots.
     pub max_requests: u32,
 }
 
@@ -179,27 +179,27 @@ fn channel(r: &mut Reader<'_>) -> xdr::Result<Channel> {
     Ok(channel)
 }
 
-/// EXCHANGE_ID.
+/// Arguments of EXCHANGE_ID (§18.35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeId<'a> {
     /// Which run of the client.
     pub verifier: [u8; 8],
-    /// Which client.
+    /// `co_ownerid`: the client's name for itself, the same over its restarts.
     pub owner: &'a [u8],
-    /// `eia_flags`.
+    /// `eia_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
     /// `state_protect_how4`: SP4_NONE, SP4_MACH_CRED, SP4_SSV.
     pub protect: u32,
 }
 
-/// CREATE_SESSION.
+/// Arguments of CREATE_SESSION (§18.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateSession {
-    /// Whose.
+    /// The client id that the session is for.
     pub client: u64,
     /// The client's count of sessions.
     pub sequence: u32,
-    /// `csa_flags`.
+    /// `csa_flags`: bits of `CREATE_SESSION4_FLAG_*`.
     pub flags: u32,
     /// The fore channel, as asked for.
     pub fore: Channel,
@@ -209,14 +209,14 @@ pub struct CreateSession {
     pub program: u32,
 }
 
-/// SEQUENCE.
+/// Arguments of SEQUENCE (§18.46).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
-    /// The slot's count.
+    /// Sequence number of the request in its slot.
     pub sequence: u32,
-    /// The slot.
+    /// Number of the slot, from 0.
     pub slot: u32,
     /// The highest slot in use.
     pub highest: u32,
@@ -224,34 +224,34 @@ pub struct Sequence {
     pub cache: bool,
 }
 
-/// WRITE.
+/// Arguments of WRITE (§18.32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// Under which open.
+    /// Stateid of an open, of locks, or a special one.
     pub state: StateId,
-    /// First byte.
+    /// Position of the first byte.
     pub offset: u64,
-    /// How durable.
+    /// How durable the data must be before the reply.
     pub stable: Stability,
-    /// The data.
+    /// The bytes to write.
     pub data: &'a [u8],
 }
 
 /// A range of bytes under a stateid: READ, READ_PLUS, ALLOCATE, DEALLOCATE, IO_ADVISE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// Under which open.
+    /// Stateid of an open, of locks, or a special one.
     pub state: StateId,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes in the range.
     pub count: u64,
 }
 
-/// READDIR.
+/// Arguments of READDIR (§18.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDir {
-    /// After which entry.
+    /// Cookie of the entry to go on after; 0 at the start.
     pub cookie: u64,
     /// The verifier that came with it.
     pub verifier: [u8; 8],
@@ -284,7 +284,7 @@ pub struct Copy {
     pub between_servers: bool,
 }
 
-/// CLONE.
+/// Arguments of CLONE (RFC 7862 §15.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cloning {
     /// The open of the source, the saved file.
@@ -314,13 +314,13 @@ impl<'a> StateIds<'a> {
         Ok(StateIds(list))
     }
 
-    /// Each of them.
+    /// The stateids, in the order sent.
     pub fn iter(&self) -> impl Iterator<Item = StateId> + use<'a> {
         let mut r = Reader::new(self.0);
         std::iter::from_fn(move || StateId::decode(&mut r).ok())
     }
 
-    /// How many.
+    /// Number of stateids in the list.
     pub fn len(&self) -> usize {
         self.0.len() / 16
     }
@@ -426,13 +426,13 @@ pub enum Args<'a> {
     Illegal,
 }
 
-/// Number of SEQUENCE.
+/// Operation number of SEQUENCE, which begins a COMPOUND.
 pub const SEQUENCE: u32 = 53;
-/// Number of PUTFH.
+/// Operation number of PUTFH.
 const PUTFH: u32 = 22;
-/// Number of WRITE.
+/// Operation number of WRITE.
 const WRITE: u32 = 38;
-/// Number of SETXATTR.
+/// Operation number of SETXATTR (RFC 8276 §8.4.2).
 const SETXATTR: u32 = 73;
 /// What an unknown operation is answered as (§16.2.3).
 pub const OP_ILLEGAL: u32 = 10044;

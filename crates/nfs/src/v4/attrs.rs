@@ -172,11 +172,11 @@ pub fn write_only(mask: &Bitmap) -> bool {
 
 /// An object whose attributes are sent.
 pub struct Object<'a> {
-    /// The minor version.
+    /// The minor version, which decides what attributes there are.
     pub minor: u32,
     /// What the volume says of it.
     pub attr: &'a Attr,
-    /// Its handle.
+    /// The file handle, for the attribute `filehandle`.
     pub handle: &'a [u8],
     /// The number of the directory that it covers, if it is the root of an export.
     pub covers: Option<u64>,
@@ -281,7 +281,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
     out.put_opaque(digits.get(at..).unwrap_or_default());
 }
 
-/// `nfs_ftype4`.
+/// The `nfs_ftype4` of a kind.
 fn kind(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => 1,
@@ -311,11 +311,11 @@ pub fn put_unreadable(mask: &Bitmap, out: &mut Vec<u8>) {
 /// What is to be set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct New {
-    /// All but what depends on what there is.
+    /// All but what depends on the present attributes.
     pub set: SetAttr,
     /// MODE_SET_MASKED: these bits of the mode.
     pub masked: Option<(u32, u32)>,
-    /// Which they are.
+    /// The numbers of the attributes that are set.
     pub mask: Bitmap,
 }
 

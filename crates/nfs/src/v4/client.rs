@@ -8,7 +8,8 @@
 //! id and a random number. An identity is never used twice.
 //!
 //! **The lease.** Each SEQUENCE renews it: one store, and only if the second has changed. A client whose lease has run out is
-//! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps all until somebody needs it, and loses then all.
+//! *courteous* ([`Claims::park`](weir_vfs::claims::Claims::park)): it keeps its claims until one is in the way of a
+//! request, or until memory is short, and then loses all.
 //!
 //! **Locks.** The table of clients is under one mutex, which SEQUENCE does not take; sessions are under a lock that it takes
 //! for reading, unless its connection remembers the session. Nothing of the table of claims is called under either.
@@ -32,16 +33,16 @@ use weir_vfs::grace::{Claimant, LEASE, RecordId};
 
 /// Our clients' number among the services in the table of claims.
 pub const SERVICE: ServiceId = ServiceId(1);
-/// Clients at most.
+/// Clients at most; another gets an error.
 const MAX_CLIENTS: usize = 16_384;
 /// Clients at most that have no session yet; of more the oldest are dropped.
 const MAX_UNCONFIRMED: usize = 1024;
-/// How long a client is known whose lease has run out.
+/// Time for which a client is known whose lease has run out.
 const COURTESY: Duration = Duration::from_secs(24 * 60 * 60);
 /// What a client is charged besides its owner.
 const CLIENT_BYTES: usize = 1024;
 
-/// `EXCHGID4_FLAG_*` (§18.35.3).
+/// `EXCHGID4_FLAG_*` (§18.35.3), of requests and replies.
 mod flag {
     pub const UPDATE: u32 = 0x4000_0000;
     pub const CONFIRMED: u32 = 0x8000_0000;
@@ -51,7 +52,7 @@ mod flag {
     pub const FENCE_OPS: u32 = 0x0000_0004;
 }
 
-/// As whom a client introduced itself.
+/// The principal under which a client introduced itself: the flavour, and the user id if there is one.
 pub type Principal = (Flavour, Option<u32>);
 
 /// How far CREATE_SESSION has come with a client (§18.36.4).
@@ -65,7 +66,7 @@ struct Creation {
 
 /// See the module's head.
 pub struct Client {
-    /// The client id.
+    /// The client id, unique over restarts of the server.
     pub id: u64,
     /// Its name for itself.
     pub owner: Arc<[u8]>,
@@ -79,13 +80,13 @@ pub struct Client {
     confirmed: AtomicBool,
     /// It lost what it had while its lease had run out.
     expired: AtomicBool,
-    /// Whether its lease had run out when that was last looked at.
+    /// Whether its lease had run out when that was last checked.
     courteous: AtomicBool,
     /// The last sign of life, in seconds on the monotonic clock.
     renewed: AtomicU64,
     /// It claims nothing any more of what it had before the restart.
     pub reclaimed: AtomicBool,
-    /// Who it is over restarts.
+    /// The name that it keeps over restarts.
     pub recorded: Arc<[u8]>,
     /// That as a record, once it is one, which is durable with the LSN.
     pub record: Mutex<Option<(RecordId, Lsn)>>,
@@ -115,7 +116,7 @@ impl Client {
         self.courteous.load(Ordering::Relaxed) && self.courteous.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether its lease had run out when that was last looked at, and it has not come back.
+    /// Whether its lease had run out when that was last checked, and it has not come back.
     pub fn is_courteous(&self) -> bool {
         self.courteous.load(Ordering::Acquire)
     }
@@ -130,7 +131,7 @@ impl Client {
         self.expired.load(Ordering::Acquire)
     }
 
-    /// Who claims what it had before the restart.
+    /// The claimant of what the client had before the restart.
     pub fn claimant(&self) -> Claimant {
         Claimant {
             service: SERVICE,
@@ -141,13 +142,13 @@ impl Client {
 
 /// What EXCHANGE_ID returns.
 pub struct Introduced {
-    /// The client id.
+    /// The client id, new or known before.
     pub client: u64,
     /// The number that the next CREATE_SESSION must have.
     pub sequence: u32,
-    /// `eir_flags`.
+    /// `eir_flags`: bits of `EXCHGID4_FLAG_*`.
     pub flags: u32,
-    /// Who had the owner's name, and nothing in use under it.
+    /// The client that had the owner's name, and nothing in use under it.
     pub replaced: Option<Arc<Client>>,
 }
 
@@ -182,9 +183,9 @@ type Recorded = dyn Fn(&[u8]) -> Box<[u8]> + Send + Sync;
 
 /// A session that was made, or made before by the same request.
 pub struct Created {
-    /// The encoded result.
+    /// The encoded result, which a retransmission gets again.
     pub reply: Box<[u8]>,
-    /// Whom the client takes the place of.
+    /// The client whose place this one takes.
     pub replaced: Option<Arc<Client>>,
 }
 
@@ -194,7 +195,7 @@ pub struct Registry {
     pub start: u32,
     budget: Arc<Budget>,
     rng: Arc<dyn Rng>,
-    /// Who an owner is over restarts.
+    /// Makes the name that an owner keeps over restarts.
     recorded: Box<Recorded>,
     table: Mutex<Table>,
     sessions: RwLock<HashMap<SessionId, Arc<Session>>>,
@@ -205,7 +206,7 @@ pub struct Registry {
 pub struct Passed {
     /// Their lease has run out.
     pub courteous: Vec<Arc<Client>>,
-    /// They are forgotten.
+    /// They are forgotten, with all they had.
     pub gone: Vec<Arc<Client>>,
 }
 
@@ -459,7 +460,7 @@ impl Registry {
         self.end_sessions(client);
     }
 
-    /// Time has passed.
+    /// Checks all leases at the time `now`; about once a second.
     pub fn tick(&self, now: Duration) -> Passed {
         let mut passed = Passed::default();
         let mut table = self.table.lock();

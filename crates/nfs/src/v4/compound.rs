@@ -29,11 +29,11 @@ use weir_vfs::{
 /// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
 const SMALL_RESULT: usize = 256;
 
-/// How contents are checked, and on whose behalf (see [`AccessModel`]).
+/// How contents are checked, and for which owner (see [`AccessModel`]).
 #[derive(Clone, Copy)]
 pub(super) enum Access<'o> {
-    /// By the mode: OPEN, on behalf of an open owner, and special stateids. Who may execute a file may read it, since that
-    /// is how it is executed.
+    /// By the mode: OPEN, on behalf of an open owner, and special stateids. A caller that may execute a file may read it,
+    /// since that is how it is executed.
     Mode(Option<&'o Owner>),
     /// By what an open was granted.
     Open {
@@ -92,7 +92,7 @@ pub(super) enum Fh {
 
 /// Why an operation gives no result.
 pub(super) enum Fail {
-    /// It failed.
+    /// It failed with this status.
     Status(Status),
     /// It waits, and has changed nothing.
     Wait(Suspend),
@@ -149,7 +149,7 @@ pub(super) struct Made {
     pub(super) cut: bool,
     /// Which attributes are set.
     pub(super) set: Bitmap,
-    /// It is open.
+    /// Stateid of the open, once the file is open.
     pub(super) opened: Option<StateId>,
 }
 
@@ -196,7 +196,7 @@ pub(super) struct Cursor {
     flow: u64,
     lsn: Option<Lsn>,
     cut: Option<Cut>,
-    /// Its number.
+    /// Number of the operation that is being run.
     operation_at_hand: u32,
     /// Some operation has changed something.
     changed: bool,
@@ -366,7 +366,7 @@ pub(super) struct Run<'a> {
     pub(super) table: &'a ExportTable,
     /// Bytes of the whole request.
     pub(super) bytes: usize,
-    /// The call's arguments.
+    /// The call's arguments, of which `c` has the position.
     pub(super) args: &'a [u8],
     pub(super) c: &'a mut Cursor,
 }
@@ -403,7 +403,7 @@ impl<'a> Run<'a> {
         Ran::Ended
     }
 
-    /// One operation.
+    /// Runs one operation, whose arguments are decoded.
     fn step(&mut self, operation: u32, args: &Args<'_>) -> Result<(), Ran> {
         self.c.operation_at_hand = operation;
         if let Some(payload) = self.c.payload.take() {
@@ -617,7 +617,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The current handle.
+    /// The current file handle; NOFILEHANDLE if there is none.
     pub(super) fn here(&self) -> Result<Fh, Status> {
         match self.c.current {
             Fh::None => Err(Status::NoFileHandle),
@@ -675,7 +675,8 @@ impl<'a> Run<'a> {
         Ok(charged)
     }
 
-    /// As `enter`, to look at a file: free along with another operation, as the attributes that version 3 sends with each.
+    /// As `enter`, to read a file's attributes: free along with another operation, as the attributes that version 3 sends
+    /// with each.
     pub(super) fn look(&mut self, file: FileId) -> Result<Operand<'a, 'static>, Fail> {
         Ok(match self.c.charged {
             true => self.enter(file, Access::Mode(None), Exempt)?.0,

@@ -51,11 +51,11 @@ impl Listing<'_> {
     }
 }
 
-/// An entry whose attributes have to be looked up: what is in a directory of snapshots.
+/// An entry whose attributes must be fetched: what is in a directory of snapshots.
 type Bare = (u64, Vec<u8>);
 
 impl Run<'_> {
-    /// READDIR.
+    /// READDIR (§18.23): entries after a cookie, with attributes.
     pub(super) fn readdir(&mut self, a: &ReadDir) -> Outcome {
         let here = self.here()?;
         if attrs::write_only(&a.mask) {

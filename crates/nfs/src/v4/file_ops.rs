@@ -33,7 +33,7 @@ mod bits {
 /// Bytes of the results of a READ or READ_PLUS besides data.
 const READ_RESULT: usize = 64;
 
-/// As whom a file is read or written.
+/// The state under which a file is read or written.
 pub(super) enum Stated {
     /// Under a special stateid.
     Special,
@@ -51,7 +51,7 @@ impl Stated {
                 let (access, _) = open.shares();
                 Access::Open {
                     owner: &open.owner,
-                    // Who writes part of a page reads the rest (§18.22.3).
+                    // A client that writes part of a page reads the rest (§18.22.3).
                     read: access != 0,
                     write: access & WRITE != 0,
                 }
@@ -99,7 +99,7 @@ fn wrong_kind(kind: FileKind) -> Status {
 }
 
 impl<'a> Run<'a> {
-    /// PUTFH (§18.19).
+    /// PUTFH (§18.19): makes a handle the current one.
     pub(super) fn putfh(&mut self, handle: &[u8]) -> Outcome {
         let file = self.s.vfs.file_id(handle);
         let file = file.map_err(|BadHandle| Status::BadHandle)?;
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// GETFH (§18.8).
+    /// GETFH (§18.8): returns the current handle.
     pub(super) fn getfh(&mut self) -> Outcome {
         let handle = self.handle(self.here()?);
         self.c.out.put_opaque(&handle);
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
         Ok(each(&object, &mut self.c.out))
     }
 
-    /// GETATTR (§18.7).
+    /// GETATTR (§18.7): the attributes in `mask`.
     pub(super) fn getattr(&mut self, mask: &Bitmap) -> Outcome {
         if attrs::write_only(mask) {
             return Err(Status::Inval.into());
@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         Ok(Status::Ok)
     }
 
-    /// READLINK (§18.24).
+    /// READLINK (§18.24): the target of a symbolic link.
     pub(super) fn readlink(&mut self) -> Outcome {
         let file = self.file(Status::WrongType)?;
         let (link, charged) = self.enter(file, Access::Mode(None), Looks)?;
@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// SETATTR (§18.30).
+    /// SETATTR (§18.30): under a stateid, for the size.
     pub(super) fn setattr(&mut self, id: &StateId, a: &Attrs<'_>) -> Outcome {
         let here = self.here()?;
         let new = New::decode(self.c.minor, a)?;
@@ -490,5 +490,5 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A file of a volume that is looked at, or none in the pseudo file system.
+/// A file of a volume whose attributes are read, or none in the pseudo file system.
 type Looked<'a> = Option<Operand<'a, 'static>>;

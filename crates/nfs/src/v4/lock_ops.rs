@@ -13,7 +13,7 @@ use weir_vfs::claims::{Full, Lock, Owner, Range, Verdict};
 use weir_vfs::volume::FileKind;
 use weir_vfs::{Exempt, FileId};
 
-/// READ_LT, WRITE_LT (§18.10.1).
+/// `nfs_lock_type4`: READ_LT, WRITE_LT (§18.10.1).
 const READ_LT: u32 = 1;
 const WRITE_LT: u32 = 2;
 
@@ -49,7 +49,7 @@ impl Run<'_> {
         }
     }
 
-    /// `LOCK4denied`: which lock is in the way, and whose.
+    /// `LOCK4denied`: which lock is in the way, and its owner.
     fn put_denied(&mut self, lock: &Lock) {
         let out = &mut self.c.out;
         out.put_u64(lock.range.start);
@@ -73,7 +73,7 @@ impl Run<'_> {
         out.put_opaque(shown.get(..1024).unwrap_or(shown));
     }
 
-    /// LOCK.
+    /// LOCK (§18.10), under an open's or a lock's stateid.
     pub(super) fn lock(&mut self, r: &args::Range, reclaim: bool, locker: &Locker<'_>) -> Outcome {
         let file = self.lockable()?;
         let bytes = range(r)?;
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// LOCKT.
+    /// LOCKT (§18.11): tests for a conflict, without a stateid.
     pub(super) fn lockt(&mut self, r: &args::Range, owner: &[u8]) -> Outcome {
         let file = self.lockable()?;
         let want = Lock {
@@ -164,7 +164,7 @@ impl Run<'_> {
         }
     }
 
-    /// LOCKU.
+    /// LOCKU (§18.12): unlocks a range.
     pub(super) fn locku(&mut self, r: &args::Range, id: &StateId) -> Outcome {
         let file = self.lockable()?;
         let bytes = range(r)?;

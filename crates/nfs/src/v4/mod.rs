@@ -16,8 +16,9 @@
 //!
 //! Not served: minor version 0 (MINOR_VERS_MISMATCH), and what docs/nfs4.md lists (NOTSUPP).
 //!
-//! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (who asks), `compound` (what becomes of
-//! it), then the operations: `session_ops`, `file_ops`, `name_ops`, `dir_ops`, `open_ops`, `lock_ops`, `xattr_ops`.
+//! Reading order: `args`, `types`, `status` (the wire), `client`, `session`, `slot` (the client's side), `compound` (how a
+//! request is run), then the operations: `session_ops`, `file_ops`, `name_ops`, `dir_ops`, `open_ops`, `lock_ops`,
+//! `xattr_ops`.
 
 pub mod args;
 pub mod attrs;

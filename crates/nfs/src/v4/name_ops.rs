@@ -29,7 +29,7 @@ impl Run<'_> {
         self.c.state = StateId::ANONYMOUS;
     }
 
-    /// LOOKUP (§18.13).
+    /// LOOKUP (§18.13): a name in the current directory.
     pub(super) fn lookup(&mut self, name: &[u8]) -> Outcome {
         let here = self.here()?;
         check_name(name)?;

@@ -26,14 +26,14 @@ use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Unfinished};
 const WISHES: u32 = 0x003f_ff00;
 /// Those that say which (`OPEN4_SHARE_ACCESS_WANT_DELEG_MASK`).
 const WANTED: u32 = 0xff00;
-/// OPEN4_SHARE_ACCESS_WANT_NO_DELEG.
+/// Bit of `share_access`: OPEN4_SHARE_ACCESS_WANT_NO_DELEG (§18.16.1).
 const WANT_NONE: u32 = 0x0400;
-/// OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
+/// Bits of `rflags`: OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_PRESERVE_UNLINKED.
 const RESULT: u32 = 0x04 | 0x08;
-/// OPEN_DELEGATE_NONE, OPEN_DELEGATE_NONE_EXT.
+/// Values of `open_delegation_type4`: OPEN_DELEGATE_NONE, OPEN_DELEGATE_NONE_EXT.
 const NO_DELEGATION: u32 = 0;
 const NO_DELEGATION_EXT: u32 = 3;
-/// WND4_NOT_WANTED, WND4_NOT_SUPP_FTYPE.
+/// Values of `why_no_delegation4`: WND4_NOT_WANTED, WND4_NOT_SUPP_FTYPE.
 const NOT_WANTED: u32 = 0;
 const NOT_SUPPORTED: u32 = 3;
 
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// OPEN.
+    /// OPEN (§18.16): opens or creates a file, or upgrades an open.
     pub(super) fn open(&mut self, a: &OpenArgs<'_>) -> Outcome {
         let here = self.here()?;
         let shares = (a.access & 3, a.deny);
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
                 Err(why) => return Err(why.into()),
             }
         }
-        // What somebody else makes meanwhile is found by the next try.
+        // A file that another client makes meanwhile is found by the next try.
         let how = match create {
             Some(CreateHow::Unchecked) => CreateHow::Guarded,
             Some(how) => how,
@@ -334,7 +334,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// OPEN_DOWNGRADE.
+    /// OPEN_DOWNGRADE (§18.18): gives up part of an open's shares.
     pub(super) fn downgrade(&mut self, id: &StateId, access: u32, deny: u32) -> Outcome {
         let open = self.open_of(id)?;
         let (had, denied) = open.shares();
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
         memory.shrink_to(left);
     }
 
-    /// FREE_STATEID.
+    /// FREE_STATEID (§18.38): frees a lock owner's state without locks.
     pub(super) fn free_stateid(&mut self, id: &StateId) -> Outcome {
         let id = self.resolved(id)?;
         let client = self.client();

@@ -17,10 +17,10 @@ use weir_vfs::{ExportTable, FileId, Namespace, Protocol, Verdict, Vfs};
 pub const VOLUME: VolumeId = VolumeId(u64::MAX);
 /// The file system's identity.
 pub const FSID: u64 = u64::MAX;
-/// The root.
+/// Number of the root directory.
 pub const ROOT: u64 = 1;
 
-/// A directory.
+/// A directory above or at an export's path.
 #[derive(Default)]
 pub struct Node {
     /// The directory above; the root's own for the root.
@@ -81,7 +81,7 @@ impl Pseudo {
         Pseudo { nodes, change }
     }
 
-    /// A directory.
+    /// The directory with this number, if there is one.
     pub fn node(&self, number: u64) -> Option<&Node> {
         self.nodes.get(&number)
     }
@@ -110,7 +110,7 @@ impl Pseudo {
         admitted || number == ROOT || below.any(|n| self.visible(vfs, table, client, *n))
     }
 
-    /// Its attributes.
+    /// The attributes of a directory, made from its number.
     pub fn attr(&self, number: u64) -> Attr {
         let links = self.nodes.get(&number).map_or(0, |n| n.children.len());
         Attr {

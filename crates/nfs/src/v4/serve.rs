@@ -39,7 +39,7 @@ pub(crate) struct Nfs4 {
     clock: Arc<dyn Clock>,
     pub(super) registry: Registry,
     records: Arc<Records>,
-    /// Records of before the start whose clients have not come back.
+    /// Records of before the start, of clients that have not come back.
     before: Mutex<HashMap<Box<[u8]>, RecordId>>,
     /// Distinguishes owners of opens and locks in the table of claims.
     pub(super) owners: SipKey,
@@ -51,7 +51,8 @@ pub(crate) struct Nfs4 {
     any_notice: AtomicBool,
 }
 
-/// Who a client is over restarts, which is also its record: its owner, or a hash of one that is too long for that.
+/// The name that a client keeps over restarts, which is also its record: its owner, or a hash of one that is too
+/// long for that.
 fn recorded(owners: SipKey, owner: &[u8]) -> Box<[u8]> {
     const WHOLE: u8 = 0;
     const HASHED: u8 = 1;
@@ -126,7 +127,7 @@ impl Nfs4 {
         made
     }
 
-    /// Serves one call.
+    /// Serves one COMPOUND or NULL call.
     pub(crate) fn call(
         self: &Arc<Self>,
         conn: &ConnInfo,
@@ -229,7 +230,7 @@ impl Nfs4 {
         Some(handle)
     }
 
-    /// Time has passed.
+    /// Parks and forgets clients whose leases have run out; about once a second.
     pub(crate) fn tick(&self) {
         self.take_notices();
         let passed = self.registry.tick(self.monotonic());
@@ -244,7 +245,7 @@ impl Nfs4 {
             self.end(&client);
         }
         if !self.vfs.grace.runs(self.monotonic()) {
-            // Who has not come back has lost what it had.
+            // A client that has not come back has lost what it had.
             for (_, id) in self.before.lock().drain() {
                 self.records.change_some_time(id, None);
             }
@@ -253,8 +254,8 @@ impl Nfs4 {
 
     /// The client has nothing any more.
     pub(super) fn end(&self, client: &Client) {
-        // Who enters a claim for it holds its states and has seen that it has not expired: what is released behind them is
-        // all there will be.
+        // A thread that enters a claim for it holds its states and has seen that it has not expired: what is released
+        // behind them is all there will be.
         client.expire();
         // Pins are dropped where nothing is locked.
         let states = {

@@ -23,22 +23,22 @@ const MIN_MESSAGE: u32 = 256;
 /// Slots of a back channel at most.
 const MAX_BACK_SLOTS: u32 = 16;
 
-/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN` (§18.36.3).
+/// `CREATE_SESSION4_FLAG_CONN_BACK_CHAN`: this connection takes callbacks, too (§18.36.3).
 pub const CONN_BACK_CHAN: u32 = 2;
 
 /// See the module's head.
 pub struct Session {
-    /// The identity.
+    /// The session id, as the client sends it with each SEQUENCE.
     pub id: SessionId,
-    /// Whose.
+    /// The client that created it.
     pub client: Arc<Client>,
-    /// Requests.
+    /// The slots of the fore channel.
     pub slots: Slots,
     /// The fore channel, as granted.
     pub fore: Channel,
     /// The back channel, as granted.
     pub back: Channel,
-    /// Flags, as granted.
+    /// Bits of `CREATE_SESSION4_FLAG_*`, as granted.
     pub flags: u32,
     dead: AtomicBool,
     /// Connections that callbacks may take, by number.
@@ -108,7 +108,7 @@ impl Session {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// It is destroyed.
+    /// Marks the session as destroyed.
     pub fn end(&self) {
         self.dead.store(true, Ordering::Release);
     }

@@ -16,7 +16,7 @@ use weir_base::Lsn;
 /// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
 const CHECKED: usize = 512;
 
-/// `channel_dir_from_client4`, `channel_dir_from_server4` (§18.34.1).
+/// Directions that BIND_CONN_TO_SESSION asks for: `channel_dir_from_client4`, `channel_dir_from_server4` (§18.34.1).
 mod direction {
     pub const FORE: u32 = 1;
     pub const BACK: u32 = 2;
@@ -98,7 +98,7 @@ impl Run<'_> {
         xid.map_or(0, u32::from_be_bytes)
     }
 
-    /// EXCHANGE_ID (§18.35).
+    /// EXCHANGE_ID (§18.35): introduces a client.
     pub(super) fn exchange_id(&mut self, a: &ExchangeId<'_>) -> Outcome {
         let address = self.conn.peer.ip().to_canonical();
         let now = self.s.monotonic();
@@ -123,7 +123,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// CREATE_SESSION (§18.36).
+    /// CREATE_SESSION (§18.36): creates a session, which confirms its client.
     pub(super) fn create_session(&mut self, a: &CreateSession) -> Outcome {
         let encode = |session: &Session| {
             let mut out = Vec::with_capacity(96);
@@ -168,7 +168,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// DESTROY_CLIENTID (§18.50).
+    /// DESTROY_CLIENTID (§18.50): forgets a client without state.
     pub(super) fn destroy_client(&mut self, client: u64) -> Outcome {
         let client = self.s.registry.destroy_client(client)?;
         self.s.end(&client);
@@ -195,7 +195,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// RECLAIM_COMPLETE (§18.51).
+    /// RECLAIM_COMPLETE (§18.51): the client has reclaimed all that it wants.
     pub(super) fn reclaim_complete(&mut self, one_fs: bool) -> Outcome {
         if one_fs {
             // File systems do not move between servers, so nothing is reclaimed for one.
@@ -210,7 +210,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// TEST_STATEID (§18.48).
+    /// TEST_STATEID (§18.48): the status of each stateid.
     pub(super) fn test_stateids(&mut self, states: &StateIds<'_>) -> Outcome {
         if self.c.room() < 4 * states.len() + 8 {
             return Err(Status::RepTooBig.into());

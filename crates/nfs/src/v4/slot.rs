@@ -1,10 +1,10 @@
 //! The slots of a session: each request is carried out once (RFC 8881 §2.10.6).
 //!
-//! A slot has one request under way at most. Its sequence number tells a new request (the next number), a retransmission
-//! (the same), and a client that has lost count (any other). A retransmission gets the reply of the first execution, if
-//! the client had asked for it to be kept, together with the log record that the first one waited for: a replay must not
-//! say more than its original. What distinguishes a retransmission from another request under the same number is a
-//! checksum of its first bytes and its length.
+//! A slot has one request under way at most. Its sequence number distinguishes a new request (the next number), a
+//! retransmission (the same), and a client that has lost count (any other). A retransmission gets the reply of the first
+//! execution, if the client had asked for it to be kept, together with the log record that the first one waited for: a
+//! replay must not say more than its original. What distinguishes a retransmission from another request under the same
+//! number is a checksum of its first bytes and its length.
 //!
 //! **A request that is dropped.** The connection of a request that waits may end. If it has changed nothing, the slot goes
 //! back to the number before, and the retransmission is a new request. If it has, its reply is kept as it stands: the
@@ -27,7 +27,7 @@ const KEPT_OVERHEAD: usize = 64;
 
 /// The results of a COMPOUND, from its status on.
 pub struct Results {
-    /// Encoded.
+    /// The results, encoded as XDR.
     pub bytes: Box<[u8]>,
     /// The log record that they wait for.
     pub lsn: Option<Lsn>,
@@ -37,7 +37,7 @@ pub struct Results {
 
 /// A reply that is kept.
 pub struct Kept {
-    /// What it says.
+    /// The results as they were sent.
     pub results: Results,
     _memory: Reservation,
 }

@@ -2,7 +2,7 @@
 //!
 //! The claims themselves are in the table that all protocols share (`weir_vfs::claims`); a stateid names an owner and a file
 //! there. An open owner and a lock owner are known there by a keyed hash of their bytes, so that no table of owners is
-//! needed; a lock owner's bytes go with its locks, for those whom they deny one.
+//! needed; a lock owner's bytes are kept with its locks, for the clients that are denied one.
 //!
 //! A stateid is (start, client's number, number of the state), so one of another client or of an earlier start is
 //! recognised. Its seqid begins at 1 and counts changes.
@@ -28,9 +28,9 @@ pub const OPEN_BYTES: usize = 512;
 /// What a lock owner's state in a file is charged here.
 pub const LOCK_BYTES: usize = 384;
 
-/// OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_DENY_READ (§18.16.1).
+/// Bits of `share_access` and `share_deny`: OPEN4_SHARE_ACCESS_READ, OPEN4_SHARE_DENY_READ (§18.16.1).
 pub const READ: u32 = 1;
-/// OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_WRITE.
+/// The same for writing: OPEN4_SHARE_ACCESS_WRITE, OPEN4_SHARE_DENY_WRITE.
 pub const WRITE: u32 = 2;
 
 /// `share_access` or `share_deny` as modes.
@@ -45,11 +45,11 @@ pub fn modes(share: u32) -> Modes {
     modes
 }
 
-/// An open.
+/// An open of a file by an open owner.
 pub struct Open {
-    /// The file.
+    /// The file that is open.
     pub file: FileId,
-    /// The open owner.
+    /// The open owner, as the table of claims knows it.
     pub owner: Owner,
     /// What of `share_access` is in force.
     access: AtomicU32,
@@ -65,7 +65,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// `share_access` and `share_deny`.
+    /// `share_access` and `share_deny` that are in force.
     pub fn shares(&self) -> (u32, u32) {
         (
             self.access.load(Ordering::Relaxed),
@@ -101,9 +101,9 @@ impl Open {
 
 /// What a lock owner has locked of a file, under an open.
 pub struct Locks {
-    /// The open.
+    /// The open under which it locks.
     pub open: Arc<Open>,
-    /// The lock owner.
+    /// The lock owner, as the table of claims knows it.
     pub owner: Owner,
     seqid: AtomicU32,
 }
@@ -111,7 +111,7 @@ pub struct Locks {
 /// What a stateid names.
 #[derive(Clone)]
 pub enum State {
-    /// An open.
+    /// An open: its shares.
     Open(Arc<Open>),
     /// A lock owner's locks.
     Locks(Arc<Locks>),
@@ -215,7 +215,7 @@ impl States {
         }
     }
 
-    /// A new open.
+    /// Adds an open; returns its stateid.
     pub fn add_open(
         &mut self,
         file: FileId,

@@ -8,7 +8,7 @@ pub const MAX_HANDLE: usize = 128;
 /// Longest opaque data without a bound of its own (`NFS4_OPAQUE_LIMIT`): owners of clients, opens and locks.
 pub const MAX_OPAQUE: usize = 1024;
 
-/// `sessionid4`.
+/// `sessionid4`: unique over restarts of the server.
 pub type SessionId = [u8; 16];
 
 /// `stateid4` (RFC 8881 §8.2).
@@ -16,7 +16,7 @@ pub type SessionId = [u8; 16];
 pub struct StateId {
     /// Counts the changes of the state, from 1; 0 means the newest.
     pub seqid: u32,
-    /// Which state.
+    /// Names the state; all zeros and all ones are special (§8.2.3).
     pub other: [u8; 12],
 }
 
@@ -42,7 +42,7 @@ impl StateId {
         other: [0; 12],
     };
 
-    /// Decodes it.
+    /// Decodes the 16 bytes of a stateid.
     pub fn decode(r: &mut Reader<'_>) -> xdr::Result<StateId> {
         Ok(StateId {
             seqid: r.u32()?,
@@ -50,7 +50,7 @@ impl StateId {
         })
     }
 
-    /// Appends it.
+    /// Appends the 16 bytes of the stateid.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.put_u32(self.seqid);
         out.put_fixed(&self.other);
@@ -169,7 +169,7 @@ pub fn time(r: &mut Reader<'_>) -> xdr::Result<Time> {
     })
 }
 
-/// Appends an `nfstime4`.
+/// Appends an `nfstime4`: seconds and nanoseconds.
 pub fn put_time(out: &mut Vec<u8>, t: Time) {
     out.put_u64(t.secs as u64);
     out.put_u32(t.nanos);

@@ -8,7 +8,7 @@ use weir_base::limits::{MAX_NAME, MAX_XATTR};
 use weir_vfs::volume::SetHow;
 use weir_vfs::{Changes, Error, FileId, Looks, Unfinished};
 
-/// SETXATTR4_EITHER, SETXATTR4_CREATE, SETXATTR4_REPLACE.
+/// Decodes `setxattr_option4`: SETXATTR4_EITHER, SETXATTR4_CREATE, SETXATTR4_REPLACE.
 fn how(how: u32) -> Result<SetHow, Status> {
     match how {
         0 => Ok(SetHow::Either),
@@ -42,7 +42,7 @@ impl Run<'_> {
         }
     }
 
-    /// GETXATTR.
+    /// GETXATTR (RFC 8276 §8.4.1): the value of an attribute.
     pub(super) fn getxattr(&mut self, name: &[u8]) -> Outcome {
         let file = self.attributed(Status::NoXattr)?;
         check(name)?;
@@ -52,7 +52,7 @@ impl Run<'_> {
         Ok(Status::Ok)
     }
 
-    /// SETXATTR.
+    /// SETXATTR (RFC 8276 §8.4.2): creates or replaces an attribute.
     pub(super) fn setxattr(&mut self, option: u32, name: &[u8], value: &[u8]) -> Outcome {
         let how = how(option)?;
         if value.len() > MAX_XATTR {
@@ -62,7 +62,7 @@ impl Run<'_> {
         self.change_xattr(name, Some(value), how)
     }
 
-    /// REMOVEXATTR.
+    /// REMOVEXATTR (RFC 8276 §8.4.4): removes an attribute.
     pub(super) fn removexattr(&mut self, name: &[u8]) -> Outcome {
         self.change_xattr(name, None, SetHow::Either)
     }

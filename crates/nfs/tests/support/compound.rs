@@ -40,7 +40,7 @@ pub const SEQ_FALSE_RETRY: u32 = 10_076;
 pub const NOT_ONLY_OP: u32 = 10_081;
 pub const NOXATTR: u32 = 10_095;
 
-/// Operations under construction.
+/// Operations of a COMPOUND under construction, with their count.
 #[derive(Clone, Default)]
 pub struct Ops {
     pub count: u32,

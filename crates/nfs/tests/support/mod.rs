@@ -442,7 +442,7 @@ pub struct SlowDevice {
     inner: MemDevice,
     /// Writes wait for as long as this is locked.
     pub slow: Mutex<()>,
-    /// Writes fail.
+    /// Whether writes fail from now on.
     pub broken: AtomicBool,
 }
 
