@@ -22,7 +22,7 @@ pub enum Flavour {
     Krb5Integrity,
     /// The same, and messages are encrypted.
     Krb5Privacy,
-    /// By NTLM (MS-NLMP).
+    /// By NTLM, a challenge and response (MS-NLMP).
     Ntlm,
 }
 

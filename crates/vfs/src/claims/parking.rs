@@ -62,8 +62,8 @@ impl Parked {
 }
 
 impl Claims {
-    /// Nobody speaks for the client at the moment: what it has is dropped when it conflicts with a request. What it waited for it
-    /// does not get any more. Costs what it has.
+    /// Parks a client that is not active at the moment: what it has is dropped when it conflicts with a request, and its
+    /// queued requests are removed. Costs what it has.
     pub fn park(&self, client: &Client) {
         for file in self.ledger.files(client) {
             self.park_in(file, client, |o| o.client == *client);

@@ -155,7 +155,7 @@ fn touched(freed: Range, wanted: Range) -> Range {
     }
 }
 
-/// What [`File::install`] changed.
+/// What [`File::install`] changed in the file.
 pub(super) struct Installed {
     /// Locks of the file more than before (or fewer).
     pub(super) added: i64,
