@@ -9,7 +9,7 @@ const NCONNECT: u32 = 16;
 /// The port that clients take where none is named.
 const NFS_PORT: u16 = 2049;
 
-/// Exports to print commands for. Of ten thousand volumes nobody wants to scroll past the list.
+/// Exports to print commands for. A list of ten thousand volumes would scroll everything else away.
 const LISTED: usize = 10;
 
 /// Facts about a server that is ready.

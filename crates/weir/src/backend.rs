@@ -122,8 +122,8 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
     let clients: Result<Vec<Clients>, String> = parsed.collect();
     let (clients, no_access) = match clients {
         Ok(clients) => (clients, rule.no_access),
-        // The catalog holds what was checked, so this takes somebody who edits it. Leaving the rule out might let
-        // a later one admit whom this one refuses; so it refuses everyone.
+        // The catalog holds what was checked, so this happens only after an edit by hand. Leaving the rule out might
+        // let a later one admit whom this one refuses; so it refuses everyone.
         Err(why) => {
             tracing::error!(path = ?spec.paths, %why, "an export rule cannot be read; from there on the policy refuses everyone");
             (vec![Clients::Any], true)
@@ -247,7 +247,7 @@ impl Backend for Node {
             }
         };
         let volume = match made {
-            // Somebody else made it between the two.
+            // Another thread made it between the two.
             Err(FsError::Exists) => self.engine.volume(key).ok_or(FsError::NotFound),
             made => made,
         };

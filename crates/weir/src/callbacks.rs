@@ -164,7 +164,7 @@ async fn deliver(call: &Outgoing) -> io::Result<Vec<u8>> {
     Err(io::Error::other("the program is not registered there"))
 }
 
-/// Asks over UDP, or over TCP if nobody answers that.
+/// Asks over UDP, or over TCP if no reply comes to that.
 async fn ask(to: SocketAddr, from: IpAddr, message: &[u8]) -> io::Result<Vec<u8>> {
     match over_udp(to, from, message).await {
         Ok(answer) => Ok(answer),

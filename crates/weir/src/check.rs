@@ -1,4 +1,4 @@
-//! `weir check`: verifies a data folder that nobody serves.
+//! `weir check`: verifies a data folder that no server has open.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! One line of request, lines of answer until the connection ends. Each answer begins with a
 //! word: `note` (progress, for people), `fault` (something is wrong with the data), `done` or
-//! `error` (the last line). Whoever may write in the data folder may ask.
+//! `error` (the last line). A process that may write in the data folder may ask.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,12 +17,12 @@ use anyhow::{Context, Result, bail};
 /// Name of the socket in the data folder.
 const NAME: &str = "control";
 
-/// Longest request line.
+/// Longest request line, in bytes.
 const MAX_REQUEST: u64 = 256;
 
-/// What a running server does for whoever asks.
+/// The commands that a running server carries out for its control socket.
 pub trait Commands: Send + Sync {
-    /// Runs one request; `say` sends a line and fails when nobody listens any more.
+    /// Runs one request; `say` sends a line and fails when no client listens any more.
     fn run(&self, request: &str, say: &mut dyn FnMut(&str) -> io::Result<()>) -> Result<String>;
 }
 

@@ -71,7 +71,7 @@ impl Health {
         self.problems.lock().contains_key(&subject)
     }
 
-    /// It has passed.
+    /// Removes the problem, if it is recorded, and logs that it has passed.
     pub fn clear(&self, subject: Subject) {
         if self.problems.lock().remove(&subject).is_some() {
             tracing::warn!(about = subject.as_str(), "no longer a problem");

@@ -1,5 +1,5 @@
-//! Nothing blocks an event loop: the device, the catalog's disk, the name service and a client's host answer only when the
-//! test lets them, all at once, and every event loop goes on serving whoever needs none of them.
+//! Nothing blocks an event loop: the device, the catalog's disk, the name service and a client's host answer only when
+//! the test lets them, all at once, and every event loop goes on serving the requests that need none of them.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ use crate::callbacks;
 use crate::net::{self, Cores, Ledger, Settings, Wakeups};
 use crate::storage::{Protocols, Rpc, Wire};
 
-/// Whether somebody may answer.
+/// Holds back replies until the test opens it.
 #[derive(Default)]
 struct Gate {
     held: Mutex<bool>,
@@ -64,7 +64,7 @@ type Later = Box<dyn FnOnce(&MemDevice) + Send>;
 /// A device that answers when it may.
 struct Held {
     inner: MemDevice,
-    /// What it was asked for meanwhile; `None`: it answers at once.
+    /// What it was asked for meanwhile; `None`: it replies at once.
     asked: Mutex<Option<Vec<Later>>>,
 }
 
@@ -187,7 +187,6 @@ fn write(handle: &[u8]) -> Vec<u8> {
     args
 }
 
-/// A client's connection.
 struct Conn(TcpStream);
 
 impl Conn {
@@ -306,7 +305,7 @@ impl Plane {
     }
 }
 
-/// Another process's transaction on the catalog: nobody writes it until this is over.
+/// Another process's transaction on the catalog: no other process writes it until this is over.
 struct CatalogHeld {
     open: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -514,7 +513,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
         begun.load(Ordering::SeqCst) > 0
     });
 
-    // Every loop serves whoever needs none of it: on other connections, and on those that wait.
+    // Every loop serves the requests that need none of it: on other connections, and on those that wait.
     let serve = |others: &mut [Conn], xid: u32| {
         for c in others {
             for _ in 0..20 {

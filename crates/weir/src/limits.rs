@@ -1,5 +1,5 @@
 //! Limits from a file, for tests and for measurements of limits alone: `limits FILE` over the control socket puts them
-//! in force in place of those that were provisioned, until these change. `metrics` answers what `/metrics` does.
+//! in force in place of those that were provisioned, until these change. `metrics` returns what `/metrics` does.
 //!
 //! ```json
 //! {"pools": [{"id": 1, "total": {"bytes": 1000, "ops": 10}}],
@@ -19,11 +19,11 @@ use crate::metrics::Metrics;
 
 /// `limits`, `metrics` and whatever else is asked.
 pub struct WithLimits<C> {
-    /// What is counted.
+    /// Source of the text that the command `metrics` returns.
     pub metrics: Arc<Metrics>,
     /// Where limits are in force.
     pub vfs: Arc<Vfs>,
-    /// Who answers everything else.
+    /// Handles every other command.
     pub others: C,
 }
 

@@ -19,7 +19,7 @@
 //! does is the sum over its volumes, histograms included. A rate is a counter's growth: `rate(…_count[1m])`.
 //!
 //! Sums run from the server's start (for limits: from when they began to apply). The number of series is bounded: of
-//! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are told apart.
+//! volumes the [`DETAILED`] busiest have histograms, of clients the [`CLIENTS`] busiest are distinguished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -37,11 +37,11 @@ use weir_vfs::{ClientKey, Vfs};
 
 /// Volumes that have histograms.
 const DETAILED: usize = 500;
-/// Clients that are told apart.
+/// Clients that have series of their own.
 const CLIENTS: usize = 200;
-/// Clients of limited volumes that are told apart.
+/// Clients of limited volumes that have series of their own.
 const THROTTLED_CLIENTS: usize = 1000;
-/// Least time between two looks at the counters from which a rate is made, in seconds.
+/// Least time between two readings of the counters from which a rate is made, in seconds.
 const RATE_WINDOW: f64 = 0.9;
 
 /// Where it all comes from.
@@ -56,7 +56,7 @@ pub struct Metrics {
 /// Which node of the limits.
 type Node = (Level, u64, Option<ClientKey>);
 
-/// Rates by the difference of two looks.
+/// Rates by the difference of two readings.
 #[derive(Default)]
 struct Rates {
     at: f64,
@@ -66,9 +66,9 @@ struct Rates {
 
 /// What a node used of late, a second.
 struct Used {
-    /// By direction.
+    /// Bytes, by direction.
     bytes: [f64; 2],
-    /// By direction.
+    /// Operations, by direction.
     ops: [f64; 2],
     /// Operations that metadata was charged.
     metadata: f64,
@@ -181,7 +181,7 @@ impl Metrics {
         }
     }
 
-    /// The page.
+    /// The page that `/metrics` serves.
     pub fn render(&self) -> String {
         let pools = self.vfs.throttle.pools();
         let limited = self.vfs.throttle.volumes();

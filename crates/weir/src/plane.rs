@@ -32,9 +32,9 @@ const WAITING: usize = 16;
 /// Where the API listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiAddress {
-    /// Nowhere.
+    /// The API is not served.
     Off,
-    /// There.
+    /// On this IP address and port.
     At(SocketAddr),
 }
 
@@ -107,7 +107,7 @@ impl ApiListener {
         }))
     }
 
-    /// Who may come in, and how.
+    /// Which clients may call the API, and over what: loopback or TLS.
     async fn access(&self, data: &Path, control: &Control) -> Result<Access> {
         let tls = match &self.tls {
             None => return Ok(Access::Loopback),
@@ -145,13 +145,13 @@ impl ApiListener {
 
 /// What the control plane is started with.
 pub struct Parts<'a> {
-    /// The options.
+    /// The options of `weir serve`.
     pub args: &'a Serve,
-    /// The node below.
+    /// The node on which jobs are carried out.
     pub node: Arc<Node>,
     /// Its engine, for replication.
     pub engine: Arc<Engine>,
-    /// Time.
+    /// The server's clock, for time stamps and schedules.
     pub clock: Arc<dyn Clock>,
     /// Where NFS is served.
     pub nfs: SocketAddr,

@@ -12,7 +12,7 @@ use weir_base::{Rng, SystemRng};
 use weir_nfs::portmap::{self, Entry, Transport};
 use weir_nfs::{MOUNT_PROGRAM, NFS_PROGRAM, NLM_PROGRAM, NSM_PROGRAM};
 
-/// Where rpcbind takes registrations. It takes them over TCP only when told to be insecure.
+/// Where rpcbind takes registrations. It takes them over TCP only when configured to be insecure.
 const SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
 /// How long rpcbind may take to answer.

@@ -14,7 +14,7 @@ use crate::cli::Scrub;
 use crate::control::{self, Commands};
 use crate::size::Size;
 
-/// How often progress is told.
+/// How often progress is reported.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the server of a data folder to scrub.
@@ -27,7 +27,7 @@ pub fn run(args: &Scrub) -> Result<()> {
 
 /// The server's side: scrubs when asked to, one at a time.
 pub struct Scrubber {
-    /// The data.
+    /// The engine whose volumes are scrubbed.
     pub engine: Arc<Engine>,
     /// The source of time.
     pub clock: Arc<dyn Clock>,
@@ -66,7 +66,7 @@ impl Commands for Scrubber {
     }
 }
 
-/// Keeps a scrub at its rate and tells of it.
+/// Keeps a scrub at its rate and reports its progress.
 struct Pace<'a> {
     clock: &'a dyn Clock,
     start: Duration,
@@ -96,7 +96,7 @@ impl ScrubWatch for Pace<'_> {
                 Size(self.read),
                 self.faults
             );
-            // Whoever asked has gone: nobody wants to know any more.
+            // The client has gone, and wants no more notes.
             if (self.say)(&note).is_err() {
                 return ControlFlow::Break(());
             }
@@ -107,7 +107,7 @@ impl ScrubWatch for Pace<'_> {
     fn fault(&mut self, fault: ScrubFault) {
         self.faults += 1;
         tracing::error!("scrub: {fault}");
-        // The log has it, if nobody listens.
+        // The log has it, if no client listens.
         let _ = (self.say)(&format!("fault {fault}"));
     }
 }

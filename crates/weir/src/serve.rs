@@ -26,7 +26,7 @@ use crate::size::Size;
 use crate::watch::Watch;
 use crate::{callbacks, os, storage};
 
-/// Memory to use when nobody says: this part of the machine's.
+/// Memory to use when the options do not say: this part of the machine's.
 const MEMORY_SHARE: u64 = 4;
 
 /// The least memory that a server can work with.
@@ -197,7 +197,7 @@ fn memory(args: &Serve) -> Result<Size> {
 /// Prints what a user needs next and writes the ready file, which may be read by those whom the user's `mask` lets.
 fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    // Nobody may be listening to standard output; that is no reason to stop serving.
+    // Standard output may have no reader; that is no reason to stop serving.
     let _ = writeln!(out, "{}", ready.text()).and_then(|()| out.flush());
     if let Some(path) = &args.ready_file {
         let mode = Permissions::from_mode(0o666 & !mask);

@@ -41,8 +41,8 @@ pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Closes a folder of the server's, and what is in it, to all other users: it holds the data, the keys and who may do what.
-/// Folders within are not entered; nobody gets to them any more.
+/// Closes a folder of the server's, and what is in it, to all other users: it holds the data, the keys and who may do
+/// what. Folders within are not entered; other users cannot reach them any more.
 ///
 /// # Errors
 /// The folder or a file in it is another user's.

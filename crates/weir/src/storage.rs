@@ -52,7 +52,7 @@ const HEAP_SHARE: u64 = 8;
 
 /// The open data folder.
 pub struct Storage {
-    /// Dropped first: whoever asks after that is told that no server answers.
+    /// Dropped first: a client that asks after that learns that no server answers.
     control: Control,
     engine: Arc<Engine>,
     protocols: Arc<Protocols>,
@@ -194,7 +194,7 @@ impl Storage {
         Arc::clone(&self.protocols.rpc)
     }
 
-    /// What `/metrics` says.
+    /// The metrics that `/metrics` serves.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }

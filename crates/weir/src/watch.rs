@@ -29,10 +29,10 @@ use weir_volume::Engine;
 use crate::health::{Health, Subject};
 use crate::room::{self, Room};
 
-/// Between two polls.
+/// Time between two polls of the files.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Tells a file from every other one: device and inode.
+/// Identifies a file: its device and inode.
 type Identity = (u64, u64);
 
 /// A file as it was opened.

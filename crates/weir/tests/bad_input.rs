@@ -193,7 +193,7 @@ fn foreign_and_stale_handles_get_their_errors() {
     serves(&mut c);
 }
 
-/// Clients that ask for much and take nothing: bounded, then dropped, and nobody else suffers.
+/// Clients that ask for much and take nothing: bounded, then dropped, and no other client suffers.
 #[test]
 fn clients_that_never_read_are_bounded_and_dropped() {
     let data = tempfile::tempdir().unwrap();

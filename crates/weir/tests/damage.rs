@@ -90,7 +90,7 @@ fn a_damaged_block_is_an_error_for_what_it_covers_and_nothing_else() {
     }
     let file = client.lookup("good");
     assert!(client.read(&file, 0, 5 * BLOCK as u32).unwrap() == good);
-    // Its place is in the log, and both ways of looking find it.
+    // Its place is in the log, and both ways of checking find it.
     let block = (at / BLOCK as u64).to_string();
     assert!(server.logged(&format!("block={block} "), 1)[0].contains("ERROR"));
     let scrub = weir(&["scrub", data.path().to_str().unwrap(), "--rate", "10G"]);

@@ -11,7 +11,7 @@ const ACCES: u32 = 13;
 const ROFS: u32 = 30;
 const NOBODY: u32 = 65_534;
 
-/// What one client gets: nothing, or what MKDIR in the root answers.
+/// What one client gets: nothing, or what MKDIR in the root returns.
 fn admitted(server: &Server, from: &str, name: &str) -> Result<Result<u32, u32>, u32> {
     let mut caller = Caller::connect(server.address, from);
     let root = caller.mount("/vol1")?;
@@ -73,7 +73,7 @@ fn host_names_and_wildcards() {
     for clients in ["localhost", "local*", "LOCALHOS?"] {
         let (_data, server) = serve(&format!("rw,clients={clients}"));
         assert_eq!(admitted(&server, "127.0.0.1", "a"), Ok(Ok(0)), "{clients}");
-        // It has no name, or none that the resolver tells in time.
+        // It has no name, or none that the resolver returns in time.
         let mut stranger = Caller::connect(server.address, "127.0.0.2");
         assert_eq!(stranger.mount("/vol1"), Err(ACCES), "{clients}");
     }

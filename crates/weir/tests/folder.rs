@@ -12,7 +12,7 @@ use common::client::Client;
 use common::{Server, serves, weir};
 use weir_bench::nfs3::Stable;
 
-/// All files of a folder with their contents. The lock's are for people only: who holds it.
+/// All files of a folder with their contents. The lock's are for people only: they name its holder.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(folder)
         .unwrap()

@@ -440,7 +440,7 @@ fn on_terminal(command: &mut Command, until: &[&str]) -> (bool, String) {
         )
     };
     assert_eq!(made, 0);
-    // SAFETY: just opened, and owned by nobody else.
+    // SAFETY: just opened, and owned by nothing else.
     let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     // SAFETY: between fork and exec only calls that are safe there: a session of its own, with the terminal (which is its
     // standard input by now) as the one that controls it.
@@ -517,7 +517,7 @@ fn top_shows_who_is_held_back_by_what() {
         command
     };
     let running = load::start(server.address, &[flow(file, 2, Kind::Read, 65536, 4)]).unwrap();
-    // A request that is late with being let go waits for no limit: a look may find none in force.
+    // A request that is released late waits for no limit: a reading may find none in force.
     let mut looks = 0;
     let said = loop {
         let once = top(&["--once", "--interval", "1"]).output().unwrap();
@@ -541,7 +541,7 @@ fn top_shows_who_is_held_back_by_what() {
         "{said}"
     );
     assert!(line("pool").contains("pool1"), "{said}");
-    // Live, on a terminal: it draws the same, and `q` ends it and gives the terminal back.
+    // Live, on a terminal: it draws the same, and `q` ends it and restores the terminal.
     let parts = [
         "Pools",
         "Volumes",

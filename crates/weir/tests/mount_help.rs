@@ -1,5 +1,5 @@
-//! Whoever does what `weir volumes mount-help` prints has nothing left to mend: its lines are run on a new machine, and
-//! `weir doctor` finds nothing there, nor after the next start.
+//! What `weir volumes mount-help` prints leaves nothing to mend: its lines are run on a new machine, and `weir doctor`
+//! finds nothing there, nor after the next start.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -307,7 +307,7 @@ fn an_api_that_anyone_could_use_is_refused() {
     let said = refused(&["--api", &taken.local_addr().unwrap().to_string()]);
     assert!(said.contains("--api"), "{said}");
 
-    // With TLS, but nobody who could come in.
+    // With TLS, but no client that could be admitted.
     let data = tempfile::tempdir().unwrap();
     let open = ["--api", "0.0.0.0:0", "--api-tls", "generate"];
     let said = Server::try_start(data.path(), &open)
@@ -354,7 +354,7 @@ fn service_levels_of_the_operators_own() {
     };
     assert_eq!(given(api).as_deref(), Some("16"));
     server.stop();
-    // Without the file nobody knows what was promised.
+    // Without the file it is unknown what the service level provides.
     let said = Server::try_start(data.path(), &[]).map(|_| ()).unwrap_err();
     assert!(
         said.contains("ARCHIVE") && said.contains("--service-levels"),

@@ -1,4 +1,5 @@
-//! Locks over a kill of the server: who held them may claim them again, and nobody else gets them meanwhile.
+//! Locks over a kill of the server: the clients that held them may claim them again, and no other client
+//! gets them meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -22,7 +23,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A client host.
+/// A client host and its connection.
 struct Host {
     name: &'static str,
     connection: TcpStream,
@@ -102,7 +103,7 @@ fn a_killed_server_keeps_a_lock_for_who_held_it() {
         assert_eq!(alpha.lock(&file, true), GRANTED, "life {life}");
         assert_eq!(beta.lock(&file, false), GRACE_PERIOD, "life {life}");
     }
-    // It gives everything up (FREE_ALL): the next start has nobody to wait for.
+    // It gives everything up (FREE_ALL): the next start has no client to wait for.
     let free = [opaque(b"alpha"), words(&[0])].concat();
     alpha.call(NLM, 23, &free);
     server.stop();

@@ -29,7 +29,7 @@ use super::{Answer, Backend, Begin, Handled, Log as _, Pending};
 
 /// How a connection stands with respect to more requests.
 enum Intake {
-    /// Requests are read.
+    /// Requests are read as they arrive.
     Open,
     /// The peer sends no more, or must not: what is under way is finished, then the connection
     /// is closed.
@@ -121,7 +121,7 @@ impl<R: Reply> Traffic<R> {
         self.outbox.bytes() + self.parked_bytes + self.waiting.as_ref().map_or(0, |w| w.bytes)
     }
 
-    /// Bytes in all.
+    /// Bytes of memory: `bytes`, and the requests that wait for limits or on purpose.
     fn memory(&self) -> usize {
         let apart = [&self.held, &self.parked_calls];
         self.bytes() + apart.into_iter().flatten().map(|w| w.bytes).sum::<usize>()
@@ -244,7 +244,7 @@ struct Serving<'a, 'c, B: Backend> {
     durable: Lsn,
     /// Bytes that may be under way.
     most: usize,
-    /// Bytes promised to the request under assembly.
+    /// Bytes reserved for the request under assembly.
     promised: usize,
 }
 
@@ -270,7 +270,7 @@ impl<B: Backend> Receiver for Serving<'_, '_, B> {
         };
         let more = bytes.saturating_sub(head.len() + self.promised);
         if !self.holding.promise(more) {
-            // Asked a second time: memory that was freed in between wakes nobody.
+            // Asked a second time: memory that was freed in between wakes no task.
             self.core.wait_for_memory(self.watch);
             if !self.holding.promise(more) {
                 return Admit::Wait;
@@ -420,8 +420,8 @@ impl<B: Backend> Conn<B> {
         Ok(())
     }
 
-    /// Takes no more requests. Those that wait for limits or on purpose are dropped: nobody is there to wait for their
-    /// answers, and none has been begun.
+    /// Takes no more requests. Those that wait for limits or on purpose are dropped: no client is left to wait for
+    /// their replies, and none has been begun.
     fn close(&mut self) {
         self.intake = Intake::Closed;
         self.backend.ended(&self.info);
@@ -612,7 +612,7 @@ impl<B: Backend> Conn<B> {
     /// One round until nothing moves. `true` when the connection is over.
     fn advance(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         for _ in 0..limits::TURN {
-            // Before the log is looked at: what comes from here may have to wait for it.
+            // Before the log is polled: what comes from here may have to wait for it.
             if self.traffic.any_waiting() {
                 let log = &self.core.log;
                 self.traffic.poll_waiting(cx, || log.durable());

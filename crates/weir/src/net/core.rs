@@ -1,17 +1,16 @@
 //! The event loops, one per core, and what the connections of one core share.
 //!
 //! Everything here except [`Wakeups`] and the ledger belongs to one thread. A connection that
-//! waits for the intent log or for memory leaves its waker in its core's list, with the log
-//! sequence number that it waits for; the log thread (or whoever gives memory back) only rings the
-//! core's wakeup once per event, and the core wakes the connections whose number has come.
-//! So a log batch that completes a hundred requests costs one cross-thread wake-up per core.
+//! waits for the intent log or for memory leaves its waker in its core's list, with the log sequence number that it
+//! waits for; the log thread (or a thread that frees memory) only rings the core's wakeup once per event, and the core
+//! wakes the connections whose number has come. So a log batch that completes a hundred requests costs one cross-thread
+//! wake-up per core.
 //!
-//! Nor that one, most of the time: while answers wait for the log, the core looks at the log's
-//! progress between looking after its sockets, and sleeps only when nothing has happened for
-//! [`SPINS`] times. Waking a thread on an idle core takes as long as half a write of the log, so
-//! a core that slept at once would add that to every durable operation. Between looks it gives
-//! its processor to whoever wants it. When looking was in vain (the log's device takes
-//! longer), or others kept the processor for long, it does without for the next [`SPIN_BACKOFF`] times.
+//! Nor that one, most of the time: while answers wait for the log, the core polls the log's progress between serving
+//! its sockets, and sleeps only when nothing has happened for [`SPINS`] times. Waking a thread on an idle core takes as
+//! long as half a write of the log, so a core that slept at once would add that to every durable operation. Between
+//! polls it yields its processor to other threads. When polling was in vain (the log's device takes longer), or others
+//! kept the processor for long, it does without for the next [`SPIN_BACKOFF`] times.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -33,11 +32,11 @@ use super::ledger::{Account, Holding, Ledger};
 use super::mail::{Mailbox, Message};
 use super::{Backend, Log, Services};
 
-/// Times that a core looks for the log's progress before it sleeps: some 100 µs when
-/// nobody else wants the processor, two writes of a fast device.
+/// Times that a core polls the log's progress before it sleeps: some 100 µs when no other thread wants the processor,
+/// two writes of a fast device.
 const SPINS: u32 = 100;
 
-/// Times that a core sleeps at once after it looked in vain.
+/// Times that a core sleeps at once after it polled in vain.
 const SPIN_BACKOFF: u32 = 32;
 
 /// What the event loops are started with.
@@ -53,7 +52,7 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
 }
 
-/// One core's wakeup: rung from any thread, answered on the core.
+/// One core's wakeup: rung from any thread, handled on the core.
 #[derive(Default)]
 struct Wakeup {
     notify: Notify,
@@ -61,7 +60,7 @@ struct Wakeup {
     log: AtomicBool,
     /// Some connection of the core waits for memory.
     memory: AtomicBool,
-    /// Memory was given back since the core last looked.
+    /// Memory was freed since the core last polled.
     freed: AtomicBool,
     /// Messages to its connections.
     mailbox: Mailbox,
@@ -74,7 +73,7 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Bells for `cores` event loops.
+    /// Wakeups for `cores` event loops.
     pub fn new(cores: usize) -> Wakeups {
         Wakeups {
             wakeups: (0..cores.max(1)).map(|_| Wakeup::default()).collect(),
@@ -158,12 +157,12 @@ pub(super) struct Watch {
     pub paused: Cell<Option<RawFd>>,
     /// Messages that the peer did not ask for.
     pub mail: RefCell<VecDeque<Message>>,
-    /// The connection's task.
+    /// Wakes the task that serves the connection.
     pub waker: RefCell<Option<Waker>>,
     account: Arc<Account>,
     /// Set when the connection is to end for another.
     closed: Arc<AtomicBool>,
-    /// True while the connection stands in its core's list of waiting ones.
+    /// True while the connection is in its core's list of waiting ones.
     listed: Cell<bool>,
     /// It is to be woken when the log is durable up to here.
     due: Cell<Lsn>,
@@ -177,7 +176,7 @@ pub(super) struct Watch {
     behind: Cell<Duration>,
 }
 
-/// See [`Watch::sweep`].
+/// What [`Watch::sweep`] compares with the sweep before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     waits: Stalled,
@@ -306,7 +305,7 @@ fn hung_up(fd: RawFd) -> bool {
 /// Bytes that could be read from a socket.
 fn readable(fd: RawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one integer to where it is told.
+    // SAFETY: the request writes one integer to the address that it is passed.
     let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut bytes) };
     match result {
         0 => u64::try_from(bytes).unwrap_or(0),
@@ -327,7 +326,7 @@ pub struct Core<L> {
     connections: Cell<u64>,
     /// Connections that wait for the log or for memory.
     waiting: RefCell<Vec<Rc<Watch>>>,
-    /// The core looks after those by itself just now.
+    /// Set while the core polls for those: a new one need not notify it.
     looking: Cell<bool>,
     watched: RefCell<Vec<Weak<Watch>>>,
     /// The connections that are alive, by number.
@@ -360,7 +359,7 @@ impl<L: Log> Core<L> {
     pub(super) fn wait_for_log(&self, who: &Rc<Watch>, due: Lsn) {
         who.due.set(due);
         self.list(who);
-        // Whoever looks will see it; nobody does before this thread comes to it.
+        // A core that polls will see it; none does before this thread comes to it.
         if !self.looking.replace(true)
             && let Some(wakeup) = self.wakeup()
         {
@@ -388,9 +387,8 @@ impl<L: Log> Core<L> {
         self.wakeups.wakeups.get(self.index)
     }
 
-    /// Wakes the connections for which what they waited for has come, and forgets those that
-    /// wait no more. Answers whether there were any of the former, and whether others still wait
-    /// for the log.
+    /// Wakes the connections for which what they waited for has come, and drops those that wait no more from the list.
+    /// Returns whether any was woken, and whether others still wait for the log.
     fn wake_due(&self, freed: bool) -> (bool, bool) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -451,7 +449,7 @@ impl<L: Log> Core<L> {
         }
     }
 
-    /// Answers the core's wakeup for ever.
+    /// Handles the core's wakeup for as long as the loop runs.
     pub async fn answer_bell(&self) {
         let Some(wakeup) = self.wakeup() else {
             return;
@@ -461,7 +459,7 @@ impl<L: Log> Core<L> {
         loop {
             wakeup.notify.notified().await;
             self.looking.set(true);
-            // No need to ring: progress is looked for before the next sleep.
+            // No need to ring: progress is polled before the next sleep.
             wakeup.log.store(false, Ordering::SeqCst);
             let mut looks = 0;
             loop {

@@ -1,4 +1,4 @@
-//! How messages are told apart on a stream, by protocol: the listener that accepted a connection says which.
+//! How a stream is split into messages, by protocol: the listener that accepted a connection says which.
 //!
 //! ONC RPC's record marks are with the rest of RPC in `weir_nfs::record`, where the stream is followed for any framing; here
 //! is SMB's.

@@ -1,9 +1,9 @@
 //! What connections hold, in all and by address, and who may hold more.
 //!
-//! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests that wait, replies that
-//! the peer has not taken. *Promised* is what records under assembly may still take up. Small calls are read as long as
-//! used memory leaves room, whatever is promised; a large record is begun only if all that is used and promised
-//! leaves room for all of it, so that what is begun can come to its end and give memory back.
+//! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests that wait, replies
+//! that the peer has not taken. *Promised* is the reservation of records under assembly: what they may still take up.
+//! Small calls are read as long as used memory leaves room, whatever is reserved; a large record is begun only if all
+//! that is used and reserved leaves room for all of it, so that what is begun can complete and free its memory.
 //!
 //! Both are counted for the whole server and for each address, with relaxed atomics: a connection settles once a turn, so
 //! the sums lag behind by what each event loop's current connection took in one read.
@@ -62,7 +62,7 @@ struct Connections {
 /// How much a connection may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Whatever comes.
+    /// Without restriction: memory is not short.
     Ample,
     /// A few small calls at a time.
     Short,
@@ -273,7 +273,7 @@ fn shift(all: &AtomicUsize, own: &AtomicUsize, from: &mut usize, to: usize) -> b
 }
 
 impl Holding {
-    /// The address's account.
+    /// The account of the client's address, shared with its other connections.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
@@ -283,7 +283,7 @@ impl Holding {
         &self.closed
     }
 
-    /// Bytes of memory and promised.
+    /// Bytes of memory used and reserved.
     pub fn bytes(&self) -> usize {
         self.used + self.promised
     }
@@ -303,8 +303,8 @@ impl Holding {
         less | kept
     }
 
-    /// Adds `bytes` to what is promised if there is room for them. If not, the connection counts as waiting for them until
-    /// [`Holding::waits_no_more`].
+    /// Adds `bytes` to the reservation if there is room for them. If not, the connection counts as waiting for them
+    /// until [`Holding::waits_no_more`].
     pub fn promise(&mut self, bytes: usize) -> bool {
         let promised = self.promised;
         self.set(self.used, promised + bytes);
@@ -416,7 +416,7 @@ mod tests {
         assert!(!b.promise(MIB), "a quarter is for small calls");
         assert_eq!((b.account().wanted(), ledger.wanted()), (0, MIB));
         assert!(ledger.is_short());
-        // Promises take no memory, so that small calls are read as before.
+        // Reservations take no memory, so that small calls are read as before.
         assert_eq!((again.room(), b.room()), (Room::Ample, Room::Ample));
         drop(a);
         assert!(b.promise(MIB));

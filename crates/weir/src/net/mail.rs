@@ -4,9 +4,10 @@
 //! mailbox, into which any thread puts messages, and the core's wakeup is rung. The core hands them to its connections, which
 //! send them between replies: behind all that was ready before, and never within a reply.
 //!
-//! **Bounds.** What a mailbox holds is bounded; a sender that finds it full is told at once. What has been handed to a
-//! connection counts with its replies; a peer that takes none of either is dropped when that is more than a connection
-//! may have under way. A message to a connection that is over is dropped: its protocol knows from the connection's end.
+//! **Bounds.** What a mailbox holds is bounded; a sender that finds it full gets an error at once. What has been handed
+//! to a connection counts with its replies; a peer that takes none of either is dropped when that is more than a
+//! connection may have under way. A message to a connection that is over is dropped: its protocol knows from the
+//! connection's end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ struct Letters {
     bytes: usize,
 }
 
-/// One core's mailbox.
+/// Messages from any thread for the connections of one core.
 #[derive(Default)]
 pub(super) struct Mailbox {
     letters: Mutex<Letters>,
@@ -47,7 +48,7 @@ impl Mailbox {
         }
         letters.bytes = bytes;
         letters.queue.push_back((connection, message));
-        // Under the lock: whoever takes the message has seen the mark.
+        // Under the lock: a thread that takes the message has seen the mark.
         self.any.store(true, Ordering::Release);
         Ok(())
     }

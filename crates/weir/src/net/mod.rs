@@ -82,7 +82,7 @@ pub type Pending<R> = Pin<Box<dyn Future<Output = Option<Answer<R>>>>>;
 
 /// What became of one request.
 pub enum Handled<R> {
-    /// It is done.
+    /// It is done. The reply leaves when the log is durable up to this number, if there is one.
     Reply(R, Option<Lsn>),
     /// It waits for something, such as a device read.
     Later(Pending<R>),
@@ -97,8 +97,8 @@ pub enum Handled<R> {
         expect(dead_code, reason = "NFSv3's own locks wait at the client")
     )]
     Parked(Pending<R>, R),
-    /// There is nothing to answer (a reply to nobody, a retransmission of a request that is
-    /// still running).
+    /// There is nothing to answer (a reply that no request waits for, a retransmission of a request that is still
+    /// running).
     Drop,
     /// The peer does not speak the protocol: end the connection.
     Close(&'static str),
@@ -108,7 +108,7 @@ pub enum Handled<R> {
 pub enum Begin<R> {
     /// Yes; the memory is accounted to the client's credit until the request is there.
     Go(Option<HeldBytes>),
-    /// Not now.
+    /// Not now: it stays unread for the time being.
     Wait,
     /// No: it is read past without taking memory, and gets this reply.
     Refuse(R),
@@ -155,10 +155,10 @@ pub trait Services: Send + Sync + 'static {
 
 /// The service of one protocol, behind its connections.
 pub trait Backend: Send + Sync + 'static {
-    /// How its messages are told apart.
+    /// How the stream is split into messages.
     type Framing: Framing;
 
-    /// A finished reply.
+    /// A finished reply, as it is sent on the stream.
     type Reply: Reply;
 
     /// What replies wait for.
@@ -198,7 +198,7 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
-    /// True when so much waits for limits that requests should be looked at before much of them is read.
+    /// True when so much waits for limits that requests should be checked before much of them is read.
     fn under_pressure(&self) -> bool {
         false
     }

@@ -23,7 +23,7 @@ pub type Pieces<'a> = Vec<IoSlice<'a>>;
 
 /// A finished reply, including its record mark.
 pub trait Reply: Unpin + 'static {
-    /// Bytes in all.
+    /// Length in bytes, with the record mark.
     fn bytes(&self) -> usize;
 
     /// Adds the reply's pieces in order, without its first `skip` bytes.
@@ -41,7 +41,7 @@ pub struct Outbox<R> {
     /// Bytes of the first reply that the kernel already has.
     sent: usize,
     bytes: usize,
-    /// How many of the last ones nobody has looked at.
+    /// How many of the last ones have not been checked.
     fresh: usize,
 }
 

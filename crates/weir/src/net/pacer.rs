@@ -2,7 +2,7 @@
 //!
 //! The event loop's own timers count in milliseconds, in which twenty operations of a limit of 20,000 a second would come
 //! at once; a timer descriptor (timerfd_create(2)) is good to some 50 µs. Setting it needs no wake-up: it is the
-//! kernel's, so any thread that finds something earlier to release on this lane sets it.
+//! kernel's, so any thread that finds something earlier to release on this loop shard sets it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -59,11 +59,11 @@ impl Alarm for Timer {
     }
 }
 
-/// Releases what waits on a lane at its time, for ever. Runs on the lane's event loop.
+/// Releases what waits on a loop shard at its time, for ever. Runs on the shard's event loop.
 pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
     let timer = match Timer::new(clock).and_then(|timer| {
-        // SAFETY: the descriptor is open as long as the timer, which is registered by value (through an `Arc` of it), and
-        // the timer answers with the same one always.
+        // SAFETY: the descriptor is open as long as the timer, which is registered by value (through an `Arc` of it),
+        // and the timer always returns the same one.
         let registered =
             unsafe { AsyncFd::register_with_interest(Arc::new(timer), Interest::READABLE) };
         registered.map_err(io::Error::from)
@@ -82,8 +82,8 @@ pub async fn pace(throttle: Arc<Throttle>, lane: usize, clock: Arc<dyn Clock>) {
         };
         // Before it is read, not after: the next alarm may be set within `expire`.
         let taken = ready.try_io(|timer| timer.get_ref().take());
-        // It is read empty at once; going off again makes it ready again. Left marked as ready, it would be read and all
-        // be looked at a second time for nothing.
+        // It is read empty at once; going off again makes it ready again. Left marked as ready, it would be read and
+        // all be checked a second time for nothing.
         ready.clear_ready();
         if matches!(taken, Ok(Ok(()))) {
             throttle.expire(lane);

@@ -38,10 +38,10 @@ fn marked(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for
-/// [`Stub::release`], `l<u64>` for that and then for the log number; `b<u64>` answers that many bytes; `d` drops; `x` closes.
-/// `p<u64>` waits on purpose, for `r<u64>` from anywhere; `i` answers the connection's number.
-/// A large request that begins with `?` is refused.
+/// `e…` echoes; `s<u64>…` echoes once that log number is durable; `w<u64>` waits for [`Stub::release`], `l<u64>` for
+/// that and then for the log number; `b<u64>` returns that many bytes; `d` drops; `x` closes. `p<u64>` waits on
+/// purpose, for `r<u64>` from anywhere; `i` returns the connection's number. A large request that begins with `?` is
+/// refused.
 #[derive(Default)]
 struct Stub {
     durable: AtomicU64,
@@ -365,7 +365,7 @@ fn an_answer_that_waited_may_have_to_wait_for_the_log_too() {
     for round in 1..20 {
         c.write_all(&command(b'l', round)).unwrap();
         server.stub.release(round);
-        // By the time that these are answered the other has been looked after.
+        // By the time that these are answered the other has been served.
         for other in &mut others {
             other.write_all(&marked(b"eround")).unwrap();
             assert_eq!(reply(other), b"eround");
@@ -651,7 +651,7 @@ fn what_strangers_announce_costs_next_to_nothing() {
     by_hand.send(&mut client, &[marked(b"esmall"), marked(&large)].concat());
     assert_eq!(by_hand.reply(&mut client).unwrap(), b"esmall");
     assert!(by_hand.reply(&mut client).unwrap() == large);
-    // Who goes on gets a reply, and is understood on.
+    // A client that goes on gets a reply, and is understood on.
     by_hand.send(&mut many[7], &vec![b'?'; 1_000_000 - BEGUN]);
     by_hand.send(&mut many[7], &marked(b"enext"));
     assert_eq!(by_hand.reply(&mut many[7]).unwrap(), b"refused");
@@ -669,7 +669,7 @@ fn what_is_begun_and_left_goes_when_others_need_its_memory() {
     }
     let used = by_hand.core.ledger.used();
     assert!(used < 40 * 4 * BEGUN, "{used}");
-    // Its part of 4 MiB is promised. Another address does not notice; the same waits until the sweeper has been by.
+    // Its part of 4 MiB is reserved. Another address does not notice; the same waits until the sweeper has been by.
     let large = vec![b'e'; 1 << 20];
     for (from, sweeps) in [(2, 0), (1, 4)] {
         let mut client = by_hand.connect(from).unwrap();

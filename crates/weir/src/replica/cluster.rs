@@ -2,7 +2,7 @@
 //!
 //! A storage virtual machine is a project, a volume a volume of it in whatever location: a name that is there twice is
 //! refused where it is used. What concerns relationships goes to the manager, everything else is a mutation of the
-//! control plane like anybody's, under the name of whoever asks.
+//! control plane like any other, under the name of the user who asks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const GIB: u64 = 1 << 30;
 
 /// The cluster as a user sees it.
 pub struct AsUser {
-    /// The service.
+    /// The node's replication service.
     pub service: Arc<Replication>,
-    /// Who.
+    /// The user in whose name commands run.
     pub actor: Actor,
 }
 

@@ -1,9 +1,10 @@
 //! Where transfers wait for their throttles.
 //!
-//! One [`Gate`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is held
-//! for the length of a calculation. Each transfer has a [`Pass`]. Who has to wait sleeps until the next release of
-//! anybody's, and then lets through all that are due: so there is no thread whose job it were, and a waiter that goes
-//! away leaves nobody behind. When limits change, all are woken and look again: that is why a change acts at once.
+//! One [`Gate`] is one direction of this node: the tree of limits ([`weir_replica::throttle`]) behind a lock that is
+//! held for the length of a calculation. Each transfer has a [`Pass`]. A transfer that has to wait sleeps until the
+//! next release of any transfer, and then lets through all that are due: so there is no thread whose job it were, and a
+//! waiter that goes away strands no other. When limits change, all are woken and check again: that is why a change acts
+//! at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,9 +34,9 @@ struct Inner {
 /// What kept a transfer waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing.
+    /// It did not wait.
     Free,
-    /// Its own limit.
+    /// The transfer's own limit.
     Own,
     /// The limit on all.
     Global,
@@ -51,7 +52,7 @@ pub struct Pass {
 }
 
 impl Gate {
-    /// Without a limit.
+    /// A gate that limits nothing until limits are set.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Gate> {
         Arc::new(Gate {
             inner: Mutex::new(Inner {
@@ -135,7 +136,7 @@ impl Pass {
         {
             let now = self.gate.now();
             let mut inner = self.gate.inner.lock();
-            // Whatever is due before goes before.
+            // Transfers that are due by now have priority over this one.
             inner.let_through(now);
             if inner.throttle.ask(place, bytes, now) != Asked::Wait {
                 return;

@@ -1,9 +1,10 @@
 //! A job of the manager's, from its start to its end: the destination's side of a transfer, and breaking off.
 //!
-//! A transfer asks the source what there is, has a snapshot taken if it needs one, plans ([`weir_replica::plan`]), and
-//! then copies one snapshot after the other, each of which is complete, kept and seen by readers before the next begins.
-//! What the destination is to go back to, or to build on, is compared first: nothing of it is given up for a snapshot that
-//! does not hold the same at both ends. Each copy is compared at its end. So what is reported as done has been proven.
+//! A transfer asks the source which snapshots it has, has a snapshot taken if it needs one, plans
+//! ([`weir_replica::plan`]), and then copies one snapshot after the other, each of which is complete, kept and seen by
+//! readers before the next begins. What the destination is to go back to, or to build on, is compared first: nothing of
+//! it is given up for a snapshot that does not hold the same at both ends. Each copy is compared at its end. So what is
+//! reported as done has been proven.
 //!
 //! Whatever it dies of, what has arrived stays; the next try plans anew and finds it.
 
@@ -111,7 +112,7 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
     }
 }
 
-/// Asks a peer what there is of a volume.
+/// Asks a peer for its description of a volume.
 pub fn ask_peer(service: &Arc<Replication>, path: &Path) -> Result<Volume, Refused> {
     let failed = |why: String| Refused::new(Reason::Failed, why);
     let asked = std::thread::scope(|scope| {
@@ -599,7 +600,7 @@ async fn receive(
     }
 }
 
-/// Tells the manager how a transfer is doing.
+/// Reports the progress of a transfer to the manager.
 struct Report<'t> {
     transfer: &'t Transfer<'t>,
     before: Before,

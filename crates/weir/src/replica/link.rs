@@ -18,7 +18,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// Why a connection is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// It broke.
+    /// The connection broke with this error.
     #[error("the connection broke: {0}")]
     Io(io::Error),
     /// The other side has closed it.
@@ -30,7 +30,7 @@ pub enum LinkError {
     /// The other side does not answer.
     #[error("the other side does not answer")]
     Silent,
-    /// It says no.
+    /// The other side refuses, for this reason.
     #[error("{0}")]
     Refused(String),
     /// It says not now.
@@ -151,7 +151,7 @@ impl Link {
         }
     }
 
-    /// Answers.
+    /// Sends `answer` to the other side at once.
     ///
     /// # Errors
     /// The connection is gone.
@@ -167,7 +167,7 @@ impl Link {
     pub async fn control<T: for<'de> serde::Deserialize<'de>>(&mut self) -> Result<T, LinkError> {
         loop {
             if let Some(frame) = self.incoming.frame()? {
-                // A transfer that has ended may have left a word for the other side that nobody waits for.
+                // A transfer that has ended may have left a word for the other side that is no longer waited for.
                 match frame.kind {
                     Kind::Control => {
                         return session::decode(&frame.payload).map_err(LinkError::Refused);

@@ -1,7 +1,8 @@
 //! Where paired nodes come in.
 //!
-//! Anybody can connect and say nothing. So connections that have not shown a known certificate are few, and the oldest of
-//! the address that has most of them gives way to a new one: whoever holds many keeps out only himself.
+//! Any client can connect and say nothing. So connections that have not shown a known certificate are few, and the
+//! oldest of the address that has most of them gives way to a new one: an address that holds many keeps out only
+//! itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -171,7 +172,7 @@ async fn welcome(
         return None;
     };
     let shown = tls.get_ref().1.peer_certificates();
-    // It may have been deleted since its certificate was looked at.
+    // It may have been deleted since its certificate was checked.
     let peer = shown.and_then(|chain| service.peers.of(chain.first()?))?;
     service.peers.note(&peer.name, Ok(()));
     Some((tls, peer))

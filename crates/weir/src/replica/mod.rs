@@ -2,10 +2,10 @@
 //!
 //! Relationships are rows of the catalog, and [`weir_replica::manager`] decides what is to be done for them; this carries it
 //! out. One thread (`weir-mirror`) lets time pass for the manager, writes into the rows what has happened, and takes the
-//! manager's orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the source for
-//! what there is, plans, receives, lets go of what is no longer kept. The source's side ([`serve`]) is a thread, too, on
-//! whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with the same frames
-//! ([`link`]) and under the same throttles ([`gate`]). Threads, because both sides wait for disks.
+//! manager's orders. Each transfer has a thread of its own, which is its destination's side ([`job`]): it asks the
+//! source for its snapshots, plans, receives, and deletes what is no longer kept. The source's side ([`serve`]) is a
+//! thread, too, on whichever node the source is: over TLS ([`peers`], [`listen`]) or over a pipe within this node, with
+//! the same frames ([`link`]) and under the same throttles ([`gate`]). Threads, because both sides wait for disks.
 //!
 //! No lock is held while the catalog, a volume or a peer is waited for.
 
@@ -52,7 +52,7 @@ use peers::Peers;
 const EARLIER: [&str; 2] = ["replication.json", "peers.json"];
 /// This node's identity among nodes.
 const NODE: &str = "node-id";
-/// The manager looks at the clock so often.
+/// The manager reads the clock so often.
 const TICK: Duration = Duration::from_millis(500);
 /// Between two tries to write into the catalog what has happened.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -61,17 +61,17 @@ const STOP: Duration = Duration::from_secs(20);
 
 /// What it is started with.
 pub struct Parts {
-    /// The data folder.
+    /// The data folder, with this node's key and certificate.
     pub data: PathBuf,
-    /// Volumes.
+    /// The engine that holds the volumes.
     pub engine: Arc<Engine>,
     /// What they are called.
     pub control: Arc<Control>,
     /// Where the control plane runs.
     pub runtime: Handle,
-    /// Time.
+    /// The clock of transfers and throttles.
     pub clock: Arc<dyn Clock>,
-    /// Randomness.
+    /// Source of random numbers.
     pub rng: Arc<dyn Rng>,
     /// What users call this node.
     pub name: String,
@@ -109,10 +109,10 @@ pub struct Replication {
     forger: Mutex<weir_replica::pipe::Forger>,
 }
 
-/// Counted with each frame, by whoever receives it.
+/// Counted with each frame, by the receiving side.
 #[derive(Default)]
 struct Moved {
-    /// Before compression.
+    /// Bytes before compression; `wire` counts those transferred.
     logical: AtomicU64,
     wire: AtomicU64,
 }
@@ -123,10 +123,10 @@ type Written = mpsc::Sender<()>;
 /// What `weir-mirror` is to see to.
 #[derive(Default)]
 struct Inbox {
-    /// What has happened and is not in the rows yet, in order, and who waits until it is. Bounded by what runs: each thread
-    /// waits for its own.
+    /// What has happened and is not in the rows yet, in order, with the sender by which the thread that waits for it is
+    /// woken. Bounded by what runs: each thread waits for its own.
     steps: Vec<(Step, Written)>,
-    /// Rows have changed.
+    /// Rows of the catalog have changed.
     woken: bool,
 }
 
@@ -260,7 +260,7 @@ impl Replication {
             for order in orders {
                 self.carry_out(order);
             }
-            // Under the lock: who has looked before waits by now.
+            // Under the lock: a thread that has checked before waits by now.
             drop(self.manager.lock());
             self.changed.notify_all();
             let mut inbox = self.inbox.lock();
@@ -299,8 +299,8 @@ impl Replication {
         waits
     }
 
-    /// The same; when this returns the rows know it, so that nobody takes for superfluous what they need. Not for the thread
-    /// that writes it down.
+    /// The same; when this returns the rows know it, so that what they need is not taken for superfluous. Not for the
+    /// thread that writes it down.
     fn happened(&self, step: Step) {
         let waits = self.post(step);
         while waits.recv_timeout(AGAIN) == Err(mpsc::RecvTimeoutError::Timeout) && !self.stopping()
@@ -359,7 +359,7 @@ impl Replication {
         self.event_at(id, event, self.now());
     }
 
-    /// Nothing more is heard of when the server stops: what has not ended by then is begun again.
+    /// When the server stops, no more events are recorded: what has not ended by then is begun again.
     fn event_at(&self, id: u64, event: Event, now: Now) {
         if !self.stopping() {
             let step = self.manager.lock().event(id, event, now);
@@ -396,7 +396,7 @@ impl Replication {
         found.ok_or_else(|| Refused::new(Reason::NotFound, "entry doesn't exist"))
     }
 
-    /// What there is of a volume of this node.
+    /// The description of a volume of this node.
     fn describe(&self, vserver: &str, volume: &str) -> Result<plan::Volume, Refused> {
         let named = self.local(vserver, volume)?;
         let found = self.engine_volume(&named.key)?;
@@ -442,7 +442,7 @@ impl Replication {
         self.adopt(&named.key);
     }
 
-    /// Tells the catalog that the snapshots of a volume are not what they were.
+    /// Notifies the catalog that the snapshots of a volume are not what they were.
     fn adopt(&self, key: &str) {
         let (control, key) = (Arc::clone(&self.control), key.to_owned());
         self.runtime
@@ -466,7 +466,7 @@ impl Replication {
         }
     }
 
-    /// What there is of a volume, here or at a peer.
+    /// The description of a volume, of this node or of a peer.
     fn look(self: &Arc<Self>, path: &Path) -> Result<plan::Volume, Refused> {
         match path.cluster.is_empty() {
             true => self.describe(&path.vserver, &path.volume),

@@ -1,9 +1,9 @@
 //! Other nodes, and how this one and they know each other.
 //!
-//! There is no authority that would vouch for anybody: each node has a certificate of its own, made at its first start
-//! and kept in the data folder, and pairing is telling each node the SHA-256 of the other's. TLS 1.3 in both directions;
-//! whoever shows a certificate whose sum is not among the peers', or has not its key, does not get past the handshake.
-//! Names, validity and issuers in certificates mean nothing here, so nothing of them is looked at.
+//! There is no authority that would vouch for a node: each node has a certificate of its own, made at its first start
+//! and kept in the data folder, and pairing is giving each node the SHA-256 of the other's. TLS 1.3 in both directions;
+//! a client that shows a certificate whose sum is not among the peers', or does not have its key, does not get past the
+//! handshake. Names, validity and issuers in certificates mean nothing here, so none of them is checked.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -92,7 +92,7 @@ impl Peers {
         })
     }
 
-    /// One of them.
+    /// The peer of this name, if one is paired.
     pub fn get(&self, name: &str) -> Option<Arc<Peer>> {
         self.control.view().relations.peer(name).cloned()
     }
@@ -128,7 +128,7 @@ impl Peers {
         self.seen.lock().get(name).cloned()
     }
 
-    /// Who showed this certificate.
+    /// The peer that this certificate belongs to.
     pub fn of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Peer>> {
         let print = fingerprint(certificate);
         let view = self.control.view();
@@ -173,7 +173,7 @@ impl Peers {
 /// A connection to `address`, set up as replication wants it.
 ///
 /// # Errors
-/// Nobody is there.
+/// Nothing listens at `address`, or it cannot be reached.
 pub fn connect(address: &str) -> std::io::Result<TcpStream> {
     let mut last = None;
     let all: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
@@ -189,8 +189,8 @@ pub fn connect(address: &str) -> std::io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| std::io::Error::other(format!("{address} has no address"))))
 }
 
-/// No waiting for full segments, and an end to connections that nobody is at the other end of. A transfer under a tight
-/// throttle may say nothing for long, so it is not silence that tells.
+/// No waiting for full segments, and an end to connections whose other end is gone. A transfer under a tight throttle
+/// may say nothing for long, so silence alone is no sign of that.
 pub fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! The source's side: answers what a destination asks of volumes of this node, and sends them.
+//! The source's side: replies to what a destination asks about volumes of this node, and sends them.
 //!
 //! A paired node may read every volume of this one: pairing is trust between those who run the nodes, as between
 //! clusters of ONTAP that are peered. What it may change are snapshots that it had taken for its own relationships.
@@ -29,7 +29,7 @@ const LEVEL: i32 = 1;
 const HASH_STEP: usize = 16_384;
 /// Nanoseconds between reports to the peer that a hash is still being computed.
 const WORKING: u64 = 10_000_000_000;
-/// Nanoseconds between two looks at what limits a transfer.
+/// Nanoseconds between two checks of what limits a transfer.
 const LOOK: u64 = 200_000_000;
 
 /// A connection from its greeting to its end, on this thread.
@@ -83,7 +83,7 @@ fn unpaired() -> LinkError {
     LinkError::Refused("it is no peer of this node any more".to_owned())
 }
 
-/// Whether who asks may; `None` is this node itself.
+/// Whether this peer may ask; `None` is this node itself.
 fn allowed(service: &Replication, peer: Option<&Peer>) -> Result<(), LinkError> {
     match peer.is_none_or(|peer| service.peers.has(peer)) {
         true => Ok(()),

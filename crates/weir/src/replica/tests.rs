@@ -406,7 +406,7 @@ fn a_vault_and_a_cascade() {
 fn between_two_nodes() {
     let (near, far) = (Station::new(3), Station::new(4));
     far.put("a", "one", &noise(1, 1_000_000));
-    // Nobody knows anybody.
+    // No node knows another.
     let create =
         "snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy MirrorLatest";
     assert!(
@@ -617,7 +617,8 @@ fn logged(log: &Log, verb: &str, target: &str, outcome: &str) {
     assert!(log.contains(&line), "{line:?} in {log:?}");
 }
 
-/// Who changed what, and how it went; whatever was written before the last mutation that was waited for.
+/// Which user changed what, and how it went; whatever was written before the last mutation that was
+/// waited for.
 fn audit(station: &Station) -> Log {
     let control = &station.service.control;
     let all = control.audit(None, 100, &station.user.actor);
@@ -742,7 +743,7 @@ fn changes_of_replication_stand_in_the_audit_log() {
     logged(&log, "cluster peer create", "far", "done");
     let option = "replication.throttle.outgoing.max_kbs=4096";
     logged(&log, "options", option, "done");
-    // Who may only look changes nothing.
+    // A user who may only read changes nothing.
     let viewer = AsUser {
         service: Arc::clone(&station.service),
         actor: Actor {

@@ -57,7 +57,7 @@ impl Api {
         Ok((status.ok_or(Gone)?, body.to_owned()))
     }
 
-    /// What stands there.
+    /// GET of `path`: the status and the body.
     pub fn get(self, path: &str) -> (u16, Value) {
         self.send("GET", path, &Value::Null).unwrap()
     }
@@ -105,7 +105,7 @@ impl Api {
                "unixPermissions": "0777"})
     }
 
-    /// Makes one.
+    /// Makes the volume `id` in `pool`; anything but success is a panic.
     pub fn make_volume(self, pool: &str, id: &str) {
         let path = format!("{PLACE}/volumes?volumeId={id}");
         self.must("POST", &path, &Api::volume_body(pool, id));

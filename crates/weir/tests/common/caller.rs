@@ -17,7 +17,7 @@ pub struct Caller {
     uid: u32,
 }
 
-/// XDR's variable-length opaque.
+/// XDR's variable-length opaque: the length, then the bytes (RFC 4506 section 4.10).
 pub fn opaque(bytes: &[u8]) -> Vec<u8> {
     let mut out = words(&[bytes.len() as u32]);
     out.extend_from_slice(bytes);

@@ -26,7 +26,7 @@ impl Client {
         Client::mount_at(server, "/vol1")
     }
 
-    /// Another volume.
+    /// Mounts the volume that is exported at `path`.
     pub fn mount_at(server: &Server, path: &str) -> Client {
         let mut calls = server.client();
         let root = calls.mount(path, Some(&root())).unwrap();

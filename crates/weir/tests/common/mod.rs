@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// A plain connection.
+    /// A TCP connection to the NFS port, whose reads time out.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -202,7 +202,7 @@ pub fn call(xid: u32, program: u32, version: u32, procedure: u32, args: &[u8]) -
     record(&body)
 }
 
-/// NFS NULL.
+/// A NULL call of NFSv3 (RFC 1813 section 3.3.0).
 pub fn null(xid: u32) -> Vec<u8> {
     call(xid, 100_003, 3, 0, &[])
 }

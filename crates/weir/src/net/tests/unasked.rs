@@ -1,4 +1,4 @@
-//! Protocols by listener, messages that nobody asked for, and requests that wait on purpose.
+//! Protocols by listener, messages that no client asked for, and requests that wait on purpose.
 
 use super::*;
 use crate::net::mail::Full;
@@ -86,7 +86,7 @@ fn unasked_messages_reach_their_connections_from_any_thread() {
             });
         }
     });
-    // To one that is over: nobody gets it, and nothing is left of it.
+    // To one that is over: no connection gets it, and nothing is left of it.
     let gone = clients.remove(0);
     let before = server.stub.gone.load(Ordering::SeqCst);
     drop(gone);
@@ -135,7 +135,7 @@ fn requests_that_wait_on_purpose_keep_nothing_from_being_read() {
     }
     c.write_all(&marked(b"eread")).unwrap();
     assert_eq!(reply(&mut c), b"eread");
-    // One more may not wait; it is told so at once.
+    // One more may not wait; it gets an error at once.
     c.write_all(&command(b'p', most)).unwrap();
     assert_eq!(reply(&mut c), b"too many");
     for n in [most - 1, 0, 7] {
