@@ -291,7 +291,7 @@ fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
     Ok(parent)
 }
 
-/// Marks what was updated if the engine has to be told; whether it has.
+/// Marks what was updated if the engine has to be notified; the last value is whether it has.
 fn touch(
     draft: &mut Draft<'_>,
     of: Container,

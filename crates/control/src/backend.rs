@@ -17,10 +17,10 @@ pub enum BackendError {
     /// The state of the volume forbids it, now.
     #[error("{0}")]
     Precondition(String),
-    /// No room.
+    /// The node has no room for it.
     #[error("{0}")]
     NoSpace(String),
-    /// The device, or anything that is nobody's fault; trying again may help.
+    /// The device, or another cause that no request is at fault for; trying again may help.
     #[error("{0}")]
     Failed(String),
 }
@@ -50,7 +50,7 @@ pub struct VolumeSpec {
 /// What the engine says of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeState {
-    /// The key.
+    /// The volume's key in the engine.
     pub key: String,
     /// The engine's number: what [`weir_qos::VolumePlan`] and file handles carry.
     pub number: u64,
@@ -71,7 +71,7 @@ pub struct VolumeState {
 pub enum BindingLevel {
     /// The pool's, which its volumes share.
     Pool,
-    /// The volume's.
+    /// The volume's own limit.
     Volume,
     /// That of each client.
     Client,
@@ -82,7 +82,7 @@ pub enum BindingLevel {
 pub struct Throttled {
     /// The limit that requests wait for, if any wait.
     pub binding: Option<(BindingLevel, weir_qos::Limit)>,
-    /// Requests that wait.
+    /// How many requests wait for limits.
     pub waiting: u64,
     /// Where the volume's own limits come from, in words.
     pub source: String,
@@ -93,7 +93,7 @@ pub struct Throttled {
 pub struct SnapshotState {
     /// Its name, unique in the volume.
     pub name: String,
-    /// Nanoseconds since 1970.
+    /// When it was taken, in nanoseconds since 1970.
     pub created: i128,
     /// Bytes that only this snapshot holds.
     pub used: u64,
@@ -120,7 +120,7 @@ impl SnapshotState {
 /// A snapshot that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenSnapshot {
-    /// As it is.
+    /// The snapshot as the engine has it now.
     pub state: SnapshotState,
     /// It was there already.
     pub found: bool,
@@ -129,20 +129,20 @@ pub struct TakenSnapshot {
 /// Which protocols a rule admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
-    /// NFSv3.
+    /// NFS version 3 (RFC 1813).
     pub nfsv3: bool,
-    /// NFSv4.1.
+    /// NFS version 4.1 (RFC 8881).
     pub nfsv4: bool,
 }
 
-/// Whose identity a rule takes away.
+/// Callers whose identity a rule takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// Nobody's.
+    /// No caller's identity is taken away.
     None,
-    /// Root's.
+    /// Root's identity is taken away.
     Root,
-    /// Everybody's.
+    /// Every caller's identity is taken away.
     All,
 }
 
@@ -151,13 +151,13 @@ pub enum Squash {
 pub struct ExportRule {
     /// Addresses, networks `ADDR/BITS`, host names, names with `*` or `?`, or `*` for everyone.
     pub clients: Vec<String>,
-    /// Refuse changes.
+    /// Whether changes are refused.
     pub read_only: bool,
     /// See nothing at all: the client is refused although later rules might admit it.
     pub no_access: bool,
     /// For which protocols the rule counts.
     pub protocols: Protocols,
-    /// Identities.
+    /// Callers that the rule makes anonymous.
     pub squash: Squash,
     /// User id of anonymous callers.
     pub anon_uid: u32,
@@ -168,12 +168,12 @@ pub struct ExportRule {
 /// How a volume is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSpec {
-    /// The volume's key.
+    /// The volume's key in the engine.
     pub key: String,
     /// Absolute paths that clients mount, the canonical one first; at least one. No other volume has any of them.
     pub paths: Vec<String>,
-    /// In order. Empty: nobody may use it. `None`: the volume has no policy of its own, and the node's default counts
-    /// (`weir serve --export-options`), for these protocols.
+    /// In order. Empty: no client may use it. `None`: the volume has no policy of its own, and the node's default
+    /// counts (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
     /// What it is served over.
     pub protocols: Protocols,
@@ -196,7 +196,7 @@ pub struct Publication {
     pub withdrawn: Vec<Arc<str>>,
     /// By key, what the node is to store with volumes in place of what it has stored: it need not be durable at once.
     pub annotations: Vec<(Arc<str>, Arc<str>)>,
-    /// Limits.
+    /// Limits of pools and volumes that are new, changed or gone.
     pub limits: weir_qos::Change,
 }
 
@@ -225,7 +225,7 @@ pub trait Backend: Send + Sync + 'static {
     }
     /// Every volume the engine has.
     fn volumes(&self) -> Result<Vec<VolumeState>, BackendError>;
-    /// One of them.
+    /// The volume of this key.
     fn volume(&self, key: &str) -> Result<VolumeState, BackendError>;
     /// What limits it now. Nothing, if it is not served.
     fn throttled(&self, key: &str) -> Result<Throttled, BackendError>;

@@ -28,18 +28,18 @@ use weir_base::{Clock, Rng};
 const SUBMISSIONS: usize = 512;
 /// [`Control::submit`] waits so long for an operation to end.
 const QUICK: Duration = Duration::from_secs(5);
-/// Between looks at what is left to be set right.
+/// Time between checks of what is left to be set right.
 const TIDY: Duration = Duration::from_secs(10);
 
-/// What [`Control::open`] needs.
+/// What [`Control::open`] is started with.
 pub struct Options {
-    /// `sqlite:///path/catalog.db` or `postgres://…`.
+    /// Address of the catalog: `sqlite:///path/catalog.db` or `postgres://…`.
     pub catalog: String,
-    /// Service levels.
+    /// The service levels and tiers in force.
     pub levels: Levels,
-    /// The node.
+    /// The node that jobs are carried out on.
     pub backend: Arc<dyn Backend>,
-    /// Time.
+    /// The clock for time stamps and schedules.
     pub clock: Arc<dyn Clock>,
     /// Randomness, fit for tokens.
     pub rng: Arc<dyn Rng>,
@@ -65,9 +65,9 @@ pub enum OpenError {
          of it back, or make it anew from the engine's records with `weir catalog rebuild`"
     )]
     Lost {
-        /// Where it is.
+        /// Address of the empty catalog.
         catalog: String,
-        /// How many.
+        /// How many such volumes the engine has.
         count: usize,
         /// Names of the first of them.
         volumes: String,
@@ -78,11 +78,11 @@ pub enum OpenError {
          name the right one with --catalog, or put it back"
     )]
     Foreign {
-        /// Where it is.
+        /// Address of the other aggregate's catalog.
         catalog: String,
-        /// Whose it is.
+        /// Identity of the aggregate that it belongs to.
         theirs: String,
-        /// The engine's.
+        /// Identity of the engine's aggregate.
         ours: String,
     },
     /// The node could not be made to match.
@@ -228,8 +228,8 @@ impl Control {
     }
 
     /// The same for a change that is made from how `target` is, such as one label more: `make` is called with a view,
-    /// and once more with a newer one if somebody else has changed the target before this change's turn came. So of two
-    /// such changes at once neither undoes the other.
+    /// and once more with a newer one if another change of the target was made before this change's turn came. So of
+    /// two such changes at once neither undoes the other.
     ///
     /// # Errors
     /// As [`Control::submit`]; and what `make` says.
@@ -272,7 +272,7 @@ impl Control {
         };
         let name = operation_name(&*self.clock, &*self.rng, &mutation);
         let actor = actor.clone();
-        // A task of its own: once begun it goes on although whoever asked may hang up.
+        // A task of its own: once begun it goes on although the caller may hang up.
         let begun = tokio::spawn(begin(works, mutation, again, actor, facts, name));
         let operation = begun.await.unwrap_or_else(|_| Err(closing().into()))?;
         match operation.done() {
@@ -318,7 +318,7 @@ impl Control {
         }
     }
 
-    /// An operation.
+    /// The operation of this name.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -351,10 +351,10 @@ impl Control {
         ticket.committed().await.map(|_| ())
     }
 
-    /// Who holds this token. Looks into the catalog each time, since another process may have changed it.
+    /// The actor that holds this token. Reads the catalog each time, since another process may have changed it.
     ///
     /// # Errors
-    /// `TOKEN_UNKNOWN` if nobody, or if it was revoked.
+    /// `TOKEN_UNKNOWN` if no actor does, or if it was revoked.
     pub async fn authenticate(&self, token: &str, from: Option<IpAddr>) -> Result<Actor, Refusal> {
         let record = self.catalog().token(token).await?;
         Ok(Actor {
@@ -468,8 +468,8 @@ impl Control {
         Arc::clone(&self.schedules).look().await;
     }
 
-    /// Makes the list of a volume's snapshots what the engine has: for whoever has made or deleted some below the catalog,
-    /// as transfers do. `key` is the engine's.
+    /// Makes the list of a volume's snapshots what the engine has: for callers that have made or deleted some below the
+    /// catalog, as transfers do. `key` is the engine's.
     pub async fn adopt_snapshots(&self, key: &str) {
         let view = self.view();
         let volumes = view.volumes.values().cloned().map(Holder::Volume);
@@ -482,8 +482,8 @@ impl Control {
         }
     }
 
-    /// Refuses every change from now on, because the catalog is not where the next start will look for it. What is in
-    /// the view can still be read.
+    /// Refuses every change from now on, because the catalog is not where the next start expects it. What is in the
+    /// view can still be read.
     pub fn halt(&self, why: &str) {
         self.works.store.halt(why);
     }
@@ -615,7 +615,7 @@ pub(crate) async fn accepted(
     Ok((operation, place))
 }
 
-/// Puts a refusal into the audit log. Nobody waits for it to be written.
+/// Puts a refusal into the audit log. No caller waits for it to be written.
 fn note(works: &Works, mutation: &Mutation, actor: &Actor, refusal: &Refusal) {
     let target: String = mutation.target().to_string().chars().take(300).collect();
     let words = match mutation {

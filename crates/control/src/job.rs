@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// What has a volume of the engine behind it, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Container {
-    /// A NetApp volume.
+    /// A volume of NetApp Volumes.
     Volume(Name),
-    /// A Filestore instance.
+    /// An instance of Filestore.
     Instance(Name),
 }
 
@@ -41,7 +41,7 @@ pub enum Job {
     Create(Container),
     /// Has the node and the data path take over what was changed of it.
     Update {
-        /// Which.
+        /// The volume or instance to change.
         of: Container,
         /// The engine's capacity is another.
         capacity: bool,
@@ -52,18 +52,18 @@ pub enum Job {
     Delete(Container),
     /// Makes it what it was.
     Revert {
-        /// Which.
+        /// The volume or instance to revert.
         of: Container,
         /// The snapshot's bare id.
         snapshot: Arc<str>,
     },
     /// Copies what a clone shares.
     Split(Name),
-    /// Takes a snapshot.
+    /// Takes a snapshot on the node.
     TakeSnapshot(SnapshotName),
     /// Has the node take over what was changed of a snapshot.
     UpdateSnapshot {
-        /// Which.
+        /// The snapshot that was changed.
         name: SnapshotName,
         /// Its label for replication is another.
         label: bool,
@@ -81,12 +81,12 @@ pub enum Job {
     Replicate {
         /// As NetApp Volumes calls it.
         name: ReplicationName,
-        /// What was done.
+        /// What was done to the replication.
         verb: ReplicationVerb,
     },
     /// The same, asked for in ONTAP's words: these are no operations, and in no catalog.
     Relation {
-        /// `snapmirror create`
+        /// The command's words: `snapmirror create`.
         command: Arc<str>,
         /// The one thing that it is about.
         target: Arc<str>,
@@ -108,12 +108,12 @@ pub enum ReplicationVerb {
     Resume,
     /// Copy in the other direction.
     Reverse,
-    /// Copy now.
+    /// Copy now, whatever the schedule.
     Sync,
 }
 
 impl ReplicationVerb {
-    /// The API's word.
+    /// The word that the API has for it.
     pub fn as_str(self) -> &'static str {
         match self {
             ReplicationVerb::Create => "create",
@@ -128,7 +128,7 @@ impl ReplicationVerb {
 }
 
 impl Job {
-    /// What it changes.
+    /// The resource that it changes.
     pub fn target(&self) -> Target {
         match self {
             Job::CreatePool(name)
@@ -163,7 +163,7 @@ impl Job {
         }
     }
 
-    /// Its target goes.
+    /// Whether it deletes its target.
     pub(crate) fn deletes(&self) -> bool {
         matches!(
             self,
@@ -171,8 +171,8 @@ impl Job {
         )
     }
 
-    /// Whether running it once more, when it was done and answered long ago, changes nothing. A second revert would take
-    /// away what was written after the first, and a mode set again what a client made of it.
+    /// Whether running it once more, when it was done and acknowledged long ago, changes nothing. A second revert would
+    /// take away what was written after the first, and a mode set again what a client made of it.
     pub(crate) fn repeatable(&self) -> bool {
         match self {
             Job::CreatePool(_)

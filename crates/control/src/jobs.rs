@@ -2,7 +2,7 @@
 //!
 //! Every step asks the node for a state, not for a change, so a job that was cut short anywhere is run again from its
 //! start. Between its steps the catalog says how far the world may have come: a volume is CREATING until the engine has
-//! it, DELETING from before the data path is told to let it go. Order:
+//! it, DELETING from before the data path is to stop serving it. Order:
 //!
 //! | verb | steps |
 //! |---|---|
@@ -20,14 +20,14 @@
 //!
 //! What a step writes that the job would come to again if it were lost, waits for the next transaction (see `store`).
 //!
-//! A snapshot is of the moment at which it was asked for, and who asks waits. So the engine takes it while the catalog's
-//! transaction is still under way, unless other jobs of its volume come first: who waits, waits for the longer of the two and
-//! not for their sum. If only the snapshot survives a crash, the next start adopts it (see `adopt`), as one whose request
-//! was done and not answered; if the transaction fails, it is deleted again.
+//! A snapshot is of the moment at which it was asked for, and the caller waits. So the engine takes it while the
+//! catalog's transaction is still under way, unless other jobs of its volume come first: the caller waits for the
+//! longer of the two and not for their sum. If only the snapshot survives a crash, the next start adopts it (see
+//! `adopt`), as one whose request was done and not acknowledged; if the transaction fails, it is deleted again.
 //!
-//! The engine's deletions are durable only with its next consistency point, which nobody waits for: forcing one for each
-//! deletion would cost those who write. What the catalog marks as doomed is deleted again after a crash; the mark goes
-//! when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
+//! The engine's deletions are durable only with its next consistency point, which no job waits for: forcing one for
+//! each deletion would slow down writers. What the catalog marks as doomed is deleted again after a crash; the mark
+//! goes when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
 
 use crate::accept::{self, split_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
@@ -57,10 +57,10 @@ const RETRIES: [Duration; 3] = [
     Duration::from_millis(1600),
 ];
 
-/// Between looks at how a splitting stands.
+/// Time between polls of how far a splitting is.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Which jobs run, and who waits for whom.
+/// Which jobs run, and which job waits for which.
 #[derive(Default)]
 pub(crate) struct Lanes {
     tails: Mutex<HashMap<u64, watch::Receiver<()>>>,
@@ -708,7 +708,7 @@ fn never_pending(job: &Job) -> Refusal {
     Refusal::new(Status::Internal, "JOB_IMPOSSIBLE", text)
 }
 
-/// Takes what was deleted out of the catalog; answers the key of the engine volume that is doomed with it.
+/// Takes what was deleted out of the catalog; returns the key of the engine volume that is doomed with it.
 fn forget(draft: &mut Draft<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::Snapshot(name) = target {
         let snapshot = draft.view.snapshot(name).cloned()?;
@@ -738,7 +738,7 @@ pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
     }
 }
 
-/// What an engine volume's key looks like when it was made from the catalog.
+/// Whether an engine volume's key has the form of those made from the catalog.
 pub(crate) fn is_keyed(key: &str) -> bool {
     key.strip_prefix("v-").is_some_and(|hex| {
         hex.len() == 16

@@ -1,6 +1,6 @@
 //! Service levels and Filestore tiers, as data.
 //!
-//! What a level promises is a table, not code: the built-in one is `levels.toml`, and an operator's file of the same
+//! What a level provides is a table, not code: the built-in one is `levels.toml`, and an operator's file of the same
 //! form adds levels or replaces those of the same name. The units are those of the services that the names come from:
 //! NetApp counts MiB/s (2^20) and TiB (2^40) or GiB; Filestore counts MB/s (10^6), while its capacity is in GB of 2^30
 //! bytes, and 1 TB of capacity is 1,024 of these.
@@ -29,9 +29,9 @@ pub enum Follows {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least.
+    /// The least value, itself included.
     pub min: u64,
-    /// The most.
+    /// The greatest value, itself included.
     pub max: u64,
 }
 
@@ -46,7 +46,7 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CustomPerformance {
-    /// MiB/s at most.
+    /// Throughput in MiB/s at most.
     pub max_throughput_mibps: f64,
     /// Operations a second at most.
     pub max_iops: u64,
@@ -58,9 +58,9 @@ pub struct CustomPerformance {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LargeVolumes {
-    /// Their capacity.
+    /// Capacity of one volume, in GiB.
     pub capacity_gib: Range,
-    /// MiB/s at most.
+    /// Throughput of one volume in MiB/s at most.
     pub max_throughput_mibps: f64,
 }
 
@@ -80,9 +80,9 @@ pub struct PoolLevel {
     /// Whether the sum of the volumes may exceed the pool; each volume alone may not.
     #[serde(default)]
     pub overcommit: bool,
-    /// The pool's capacity.
+    /// Capacity of a pool, in GiB.
     pub pool_gib: Range,
-    /// A volume's capacity.
+    /// Capacity of a volume, in GiB.
     pub volume_gib: Range,
     /// MiB/s that one volume may do at most.
     pub volume_max_mibps: Option<f64>,
@@ -96,9 +96,9 @@ pub struct PoolLevel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figures {
-    /// Reads a second.
+    /// Read operations a second.
     pub read_iops: u64,
-    /// Writes a second.
+    /// Write operations a second.
     pub write_iops: u64,
     /// Bytes a second of reads.
     pub read_bps: u64,
@@ -114,7 +114,7 @@ pub struct Band {
     pub from_gb: u64,
     /// The figures are for each so many GB, counted in whole steps; without it, for the instance.
     pub per_gb: Option<u64>,
-    /// The figures.
+    /// What the instance, or each step, may do.
     pub limits: Figures,
 }
 
@@ -146,7 +146,7 @@ pub struct Tier {
     pub step_gb: u64,
     /// Whether it may be made smaller.
     pub shrinks: bool,
-    /// By capacity, ascending.
+    /// Figures by capacity, in ascending order.
     pub bands: Vec<Band>,
     /// What each client may do.
     pub client: Option<Figures>,

@@ -25,11 +25,11 @@ macro_rules! wire_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
         impl $name {
-            /// Every value.
+            /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
-            /// The API's name.
+            /// The name that the API uses.
             pub fn as_str(self) -> &'static str { match self { $($name::$variant => $text),+ } }
-            /// The API's number.
+            /// The number that the API uses.
             pub fn number(self) -> i64 { match self { $($name::$variant => $number),+ } }
             /// From the API's name.
             pub fn from_name(name: &str) -> Option<$name> { match name { $($text => Some($name::$variant),)+ _ => None } }
@@ -43,13 +43,13 @@ wire_enum! {
     /// What a resource is doing. Numbers are those of NetApp's `Volume.State`; other resources' differ and are the
     /// surface's business.
     State {
-        /// Usable.
+        /// Made, and not being changed.
         Ready = 1 "READY",
-        /// Being made.
+        /// Being made on the node.
         Creating = 2 "CREATING",
-        /// Being deleted.
+        /// Being deleted on the node.
         Deleting = 3 "DELETING",
-        /// Being changed.
+        /// Being changed on the node.
         Updating = 4 "UPDATING",
         /// Being reverted to a snapshot.
         Restoring = 5 "RESTORING",
@@ -61,7 +61,7 @@ wire_enum! {
 wire_enum! {
     /// How throughput comes to a pool's volumes.
     QosType {
-        /// By their capacity.
+        /// In proportion to their capacity.
         Auto = 1 "AUTO",
         /// As their owner says.
         Manual = 2 "MANUAL",
@@ -72,9 +72,9 @@ wire_enum! {
     /// How often a schedule of a snapshot policy takes a snapshot. The names are what the snapshots' names begin with, and
     /// their labels.
     Period {
-        /// Each hour.
+        /// Once in an hour.
         Hourly = 1 "hourly",
-        /// Each day.
+        /// Once in a day.
         Daily = 2 "daily",
         /// On days of the week.
         Weekly = 3 "weekly",
@@ -98,11 +98,11 @@ pub type Runs = BTreeMap<Period, Run>;
 wire_enum! {
     /// Protocols of a volume.
     Protocol {
-        /// NFSv3
+        /// NFS version 3 (RFC 1813).
         Nfsv3 = 1 "NFSV3",
-        /// NFSv4.1
+        /// NFS version 4.1 (RFC 8881).
         Nfsv4 = 2 "NFSV4",
-        /// SMB
+        /// SMB, which is refused: this version serves NFS alone.
         Smb = 3 "SMB",
     }
 }
@@ -110,23 +110,23 @@ wire_enum! {
 wire_enum! {
     /// What a rule of an export policy admits to.
     AccessType {
-        /// Reading.
+        /// Reading alone; changes are refused.
         ReadOnly = 1 "READ_ONLY",
-        /// Reading and writing.
+        /// Reading, and making changes.
         ReadWrite = 2 "READ_WRITE",
-        /// Nothing.
+        /// Nothing: the client is refused.
         ReadNone = 3 "READ_NONE",
     }
 }
 
 wire_enum! {
-    /// NetApp's squash modes.
+    /// Squash modes by NetApp's names.
     SquashMode {
-        /// Nobody's identity is taken away.
+        /// No caller's identity is taken away.
         NoRootSquash = 1 "NO_ROOT_SQUASH",
-        /// Root's is.
+        /// Root's identity is taken away.
         RootSquash = 2 "ROOT_SQUASH",
-        /// Everybody's is.
+        /// Every caller's identity is taken away.
         AllSquash = 3 "ALL_SQUASH",
     }
 }
@@ -136,11 +136,11 @@ wire_enum! {
 pub struct Pool {
     /// Never reused; the id in [`weir_qos::PoolPlan`].
     pub id: u64,
-    /// Its name.
+    /// Its place and bare id.
     pub name: Name,
     /// Counts changes: what an etag can be made of.
     pub revision: u64,
-    /// State.
+    /// Whether it is usable, changing, or in error.
     pub state: State,
     /// Words to the state.
     pub state_details: String,
@@ -148,9 +148,9 @@ pub struct Pool {
     pub created: Stamp,
     /// The service level's name, in the levels file: `PREMIUM`.
     pub service_level: Arc<str>,
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// Automatic or manual.
+    /// How throughput comes to its volumes.
     pub qos_type: QosType,
     /// Set apart from capacity (Flex): the client's switch as sent.
     pub custom_performance: bool,
@@ -158,9 +158,9 @@ pub struct Pool {
     pub total_throughput_mibps: Option<f64>,
     /// With custom performance: operations a second of the pool.
     pub total_iops: Option<u64>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
@@ -179,7 +179,7 @@ pub struct ExportRule {
     pub nfsv3: Option<bool>,
     /// For NFSv4.1. Not given: if the volume speaks it.
     pub nfsv4: Option<bool>,
-    /// Whose identity is taken away.
+    /// Callers whose identity is taken away.
     pub squash: Option<SquashMode>,
     /// User id of callers whose identity is taken away; 65,534 if not given.
     pub anon_uid: Option<u32>,
@@ -189,20 +189,20 @@ pub struct ExportRule {
     pub extra: Extra,
 }
 
-/// A volume.
+/// A NetApp volume, as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Never reused.
+    /// Never reused after the volume is deleted.
     pub id: u64,
     /// The engine's key; `v-` and the id in 16 hexadecimal digits, except where an older volume was adopted.
     pub key: Arc<str>,
     /// The engine's number, once it exists there.
     pub number: Option<u64>,
-    /// Its name.
+    /// Its place and bare id.
     pub name: Name,
-    /// Counts changes.
+    /// Counts up with each change.
     pub revision: u64,
-    /// State.
+    /// Whether it is usable, changing, or in error.
     pub state: State,
     /// Words to the state.
     pub state_details: String,
@@ -216,13 +216,13 @@ pub struct Volume {
     /// Catalogs of before have none: it is the share's name then, see [`Volume::path`].
     #[serde(default)]
     pub paths: Vec<Arc<str>>,
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
     /// MiB/s with manual QoS; `None` with automatic.
     pub throughput_mibps: Option<f64>,
     /// Up to 30 GiB/s and 1 PiB.
     pub large: bool,
-    /// Protocols, as sent.
+    /// Protocols that clients may use, as sent.
     pub protocols: Vec<Protocol>,
     /// Export policy; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
@@ -244,11 +244,11 @@ pub struct Volume {
     /// What it shares is being copied, so that it will depend on no other volume.
     #[serde(default)]
     pub splitting: bool,
-    /// Nobody may write: the destination of a replication.
+    /// Clients may not write: it is the destination of a replication.
     pub read_only: bool,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
@@ -275,13 +275,13 @@ pub const SNAPMIRROR_LABEL: &str = "snapmirror-label";
 /// A snapshot of a volume or an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Never reused.
+    /// Never reused after the snapshot is deleted.
     pub id: u64,
-    /// Its name.
+    /// Its parent's name and its bare id.
     pub name: SnapshotName,
-    /// Counts changes.
+    /// Counts up with each change.
     pub revision: u64,
-    /// State.
+    /// Whether it is usable, changing, or in error.
     pub state: State,
     /// Words to the state.
     pub state_details: String,
@@ -290,12 +290,13 @@ pub struct Snapshot {
     /// Which it is in the engine; `None` until it is there.
     #[serde(default)]
     pub engine: Option<EngineSnapshot>,
-    /// Which schedule took it; its oldest are deleted when there are too many. `None`: somebody took it, or renamed it.
+    /// The schedule that took it; its oldest are deleted when there are too many. `None`: a user took it, or renamed
+    /// it.
     #[serde(default)]
     pub schedule: Option<Period>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// Fields that are the client's own.
     pub extra: Extra,
@@ -322,24 +323,24 @@ impl Snapshot {
 pub enum Performance {
     /// Operations a second for each TB.
     IopsPerTb(u64),
-    /// Operations a second.
+    /// Operations a second of the whole instance.
     FixedIops(u64),
 }
 
 /// A Filestore instance with its one share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Never reused.
+    /// Never reused after the instance is deleted.
     pub id: u64,
-    /// The engine's key.
+    /// The key of its volume in the engine.
     pub key: Arc<str>,
     /// The engine's number, once it exists there.
     pub number: Option<u64>,
-    /// Its name.
+    /// Its place and bare id.
     pub name: Name,
     /// Counts changes: what the etag is made of.
     pub revision: u64,
-    /// State.
+    /// Whether it is usable, changing, or in error.
     pub state: State,
     /// Words to the state.
     pub state_details: String,
@@ -349,7 +350,7 @@ pub struct Instance {
     pub tier: Arc<str>,
     /// The share's name, as it was asked for.
     pub share_name: Arc<str>,
-    /// As [`Volume::paths`].
+    /// The export paths, as in [`Volume::paths`].
     #[serde(default)]
     pub paths: Vec<Arc<str>>,
     /// GB of 2^30 bytes, as Filestore counts capacity.
@@ -358,13 +359,13 @@ pub struct Instance {
     pub protocol: Option<Protocol>,
     /// `nfsExportOptions`; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
-    /// Custom performance.
+    /// Custom performance; `None`: the tier's own.
     pub performance: Option<Performance>,
-    /// Deletion is refused.
+    /// Whether deletion is refused.
     pub deletion_protected: bool,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// Fields that are the client's own (`networks`, …); the share's own under `fileShares`.
     pub extra: Extra,
@@ -388,9 +389,9 @@ impl Instance {
 /// Which surface an operation was asked for through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// NetApp Volumes.
+    /// The API of NetApp Volumes.
     Netapp,
-    /// Filestore.
+    /// The API of Filestore.
     Filestore,
 }
 
@@ -401,16 +402,16 @@ pub enum Outcome {
     Done,
     /// As asked; the target is gone.
     Deleted,
-    /// Not as asked.
+    /// Not as asked, for this reason.
     Failed(Refusal),
 }
 
 /// A mutation on its way, or at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Its name.
+    /// Its place and bare id.
     pub name: Name,
-    /// What it does.
+    /// What the node is to do.
     pub job: Job,
     /// A schedule's: once it has succeeded it is forgotten, so that the users' own stay to be seen.
     #[serde(default)]
@@ -419,7 +420,7 @@ pub struct Operation {
     pub audit: Option<i64>,
     /// When it was accepted.
     pub created: Stamp,
-    /// When it ended.
+    /// When it ended; `None` while it runs.
     pub ended: Option<Stamp>,
     /// How; `None` while it runs.
     pub outcome: Option<Outcome>,
@@ -429,7 +430,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// What it changes.
+    /// The resource that it changes.
     pub fn target(&self) -> Target {
         self.job.target()
     }
@@ -453,7 +454,7 @@ impl Operation {
         self.outcome.is_some()
     }
 
-    /// `projects/p/locations/l/operations/id`
+    /// The full name: `projects/p/locations/l/operations/id`.
     pub fn full_name(&self) -> String {
         self.name.full(Collection::Operations)
     }
@@ -462,13 +463,13 @@ impl Operation {
 /// Any of the resources.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resource {
-    /// A storage pool.
+    /// A NetApp storage pool.
     Pool(Arc<Pool>),
-    /// A volume.
+    /// A volume of NetApp Volumes.
     Volume(Arc<Volume>),
-    /// A Filestore instance.
+    /// An instance of Filestore.
     Instance(Arc<Instance>),
-    /// A snapshot.
+    /// A snapshot of a volume or instance.
     Snapshot(Arc<Snapshot>),
 }
 
@@ -488,28 +489,28 @@ impl Resource {
 wire_enum! {
     /// What a token entitles to; each includes those before it.
     Role {
-        /// Reading.
+        /// Reading resources and operations.
         Viewer = 1 "viewer",
-        /// Changing resources.
+        /// Changing resources as well.
         Editor = 2 "editor",
         /// Tokens and the audit log as well.
         Admin = 3 "admin",
     }
 }
 
-/// Who asks.
+/// The user or process that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     /// A token's name, or `local`.
     pub name: Arc<str>,
-    /// What they may.
+    /// What the token entitles to.
     pub role: Role,
     /// Where from, for the audit log.
     pub address: Option<std::net::IpAddr>,
 }
 
 impl Actor {
-    /// Whoever can reach the loopback listener, or the server itself.
+    /// A client of the loopback listener, or the server itself.
     pub fn local() -> Actor {
         Actor {
             name: "local".into(),

@@ -11,9 +11,9 @@ use weir_replica::manager::{Facts, Verb};
 pub struct NewPool {
     /// `PREMIUM`, or another name of the levels file.
     pub service_level: String,
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// Automatic unless given.
+    /// Automatic if not given.
     pub qos_type: Option<QosType>,
     /// Throughput and operations apart from capacity.
     pub custom_performance: bool,
@@ -21,9 +21,9 @@ pub struct NewPool {
     pub total_throughput_mibps: Option<f64>,
     /// Operations a second, with custom performance.
     pub total_iops: Option<u64>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// The client's own fields.
     pub extra: Extra,
@@ -32,7 +32,7 @@ pub struct NewPool {
 /// Changes to a storage pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolChange {
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes; `None`: unchanged.
     pub capacity_gib: Option<u64>,
     /// Automatic to manual only.
     pub qos_type: Option<QosType>,
@@ -42,9 +42,9 @@ pub struct PoolChange {
     pub total_iops: Option<u64>,
     /// Another level: its volumes follow.
     pub service_level: Option<String>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
-    /// All labels anew.
+    /// Replaces all labels; `None`: unchanged.
     pub labels: Option<Labels>,
     /// The client's own fields: each key set, or removed where its value is null.
     pub extra: Extra,
@@ -57,13 +57,13 @@ pub struct NewVolume {
     pub pool: String,
     /// The export path without its slash.
     pub share_name: String,
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
     /// MiB/s, for pools with manual QoS; what automatic QoS would give, as far as there is any left, unless given.
     pub throughput_mibps: Option<f64>,
-    /// A large volume.
+    /// Whether it may exceed the usual size and speed ([`crate::levels::LargeVolumes`]).
     pub large: bool,
-    /// At least one.
+    /// Protocols that clients may use: at least one.
     pub protocols: Vec<Protocol>,
     /// Export policy; without one the server's default for volumes counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
@@ -71,17 +71,17 @@ pub struct NewVolume {
     pub unix_permissions: Option<u32>,
     /// Whether clients see `.snapshot`; they do unless given.
     pub snapshot_directory: Option<bool>,
-    /// Percent.
+    /// Percent of the capacity kept for snapshots, 0 to 90.
     pub snap_reserve: Option<f64>,
-    /// As sent.
+    /// The snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// Deletion is refused.
+    /// Whether deletion is refused (`restrictedActions`).
     pub deletion_restricted: bool,
     /// Make it as a copy of a snapshot.
     pub clone_of: Option<SnapshotName>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// The client's own fields.
     pub extra: Extra,
@@ -92,11 +92,11 @@ pub struct NewVolume {
 pub struct VolumeChange {
     /// Another pool's bare id: the volume moves there, online.
     pub pool: Option<String>,
-    /// GiB.
+    /// Capacity, in GiB of 2^30 bytes; `None`: unchanged.
     pub capacity_gib: Option<u64>,
     /// MiB/s, with manual QoS.
     pub throughput_mibps: Option<f64>,
-    /// Protocols.
+    /// Protocols that clients may use; `None`: unchanged.
     pub protocols: Option<Vec<Protocol>>,
     /// The whole policy anew.
     pub export_rules: Option<Vec<ExportRule>>,
@@ -104,15 +104,15 @@ pub struct VolumeChange {
     pub unix_permissions: Option<u32>,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: Option<bool>,
-    /// Percent.
+    /// Percent of the capacity kept for snapshots, 0 to 90; `None`: unchanged.
     pub snap_reserve: Option<f64>,
     /// As sent; null removes it.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// Deletion is refused.
+    /// Whether deletion is refused; `None`: unchanged.
     pub deletion_restricted: Option<bool>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
-    /// All labels anew.
+    /// Replaces all labels; `None`: unchanged.
     pub labels: Option<Labels>,
     /// The client's own fields: each key set, or removed where its value is null.
     pub extra: Extra,
@@ -123,9 +123,9 @@ pub struct VolumeChange {
 pub struct NewSnapshot {
     /// The schedule that takes it; `None` for people.
     pub schedule: Option<Period>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// The client's own fields.
     pub extra: Extra,
@@ -134,9 +134,9 @@ pub struct NewSnapshot {
 /// Changes to a snapshot's description.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotChange {
-    /// Free text.
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
-    /// All labels anew.
+    /// Replaces all labels; `None`: unchanged.
     pub labels: Option<Labels>,
     /// The client's own fields: each key set, or removed where its value is null.
     pub extra: Extra,
@@ -151,17 +151,17 @@ pub struct NewInstance {
     pub share_name: String,
     /// GB of 2^30 bytes.
     pub capacity_gb: u64,
-    /// NFSv3 unless given.
+    /// NFSv3 if none is given.
     pub protocol: Option<Protocol>,
-    /// `nfsExportOptions`.
+    /// `nfsExportOptions`; without them the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
-    /// Custom performance.
+    /// Custom performance, for tiers that have it.
     pub performance: Option<Performance>,
-    /// Deletion is refused.
+    /// Whether deletion is refused.
     pub deletion_protected: bool,
-    /// Free text.
+    /// Free text of up to 2,048 bytes.
     pub description: String,
-    /// Labels.
+    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
     pub labels: Labels,
     /// The client's own fields.
     pub extra: Extra,
@@ -172,17 +172,17 @@ pub struct NewInstance {
 pub struct InstanceChange {
     /// GB of 2^30 bytes.
     pub capacity_gb: Option<u64>,
-    /// All options anew.
+    /// Replaces all of `nfsExportOptions`; `None`: unchanged.
     pub export_rules: Option<Vec<ExportRule>>,
     /// Custom performance; `Some(None)` removes it.
     pub performance: Option<Option<Performance>>,
-    /// Deletion is refused.
+    /// Whether deletion is refused; `None`: unchanged.
     pub deletion_protected: Option<bool>,
     /// The revision that the change was made against (from the etag): ABORTED if it is another by now.
     pub if_revision: Option<u64>,
-    /// Free text.
+    /// Free text of up to 2,048 bytes; `None`: unchanged.
     pub description: Option<String>,
-    /// All labels anew.
+    /// Replaces all labels; `None`: unchanged.
     pub labels: Option<Labels>,
     /// The client's own fields: each key set, or removed where its value is null.
     pub extra: Extra,
@@ -199,20 +199,20 @@ pub enum Mutation {
     DeletePool(Name),
     /// Let the pool's zones change places: there is one machine, so nothing moves.
     SwitchPool(Name),
-    /// Make a volume.
+    /// Make a volume in a pool.
     CreateVolume(Name, NewVolume),
-    /// Change a volume.
+    /// Change the settings of a volume.
     UpdateVolume(Name, VolumeChange),
-    /// Delete a volume.
+    /// Delete a volume with its data.
     DeleteVolume {
-        /// Which.
+        /// The volume to delete.
         name: Name,
         /// With its snapshots; otherwise refused while it has any.
         force: bool,
     },
     /// Make a volume what it was when a snapshot was taken.
     RevertVolume {
-        /// Which.
+        /// The volume to revert.
         name: Name,
         /// The snapshot's bare id.
         snapshot: String,
@@ -220,18 +220,18 @@ pub enum Mutation {
     /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other. The operation
     /// ends when that is done; the volume is used meanwhile.
     SplitVolume(Name),
-    /// Take a snapshot.
+    /// Take a snapshot of a volume or instance.
     CreateSnapshot(SnapshotName, NewSnapshot),
     /// Change a snapshot's description or labels.
     UpdateSnapshot(SnapshotName, SnapshotChange),
-    /// Give a snapshot another name. One that a schedule took is then kept until somebody deletes it.
+    /// Give a snapshot another name. One that a schedule took is then kept until a user deletes it.
     RenameSnapshot {
-        /// Which.
+        /// The snapshot to rename.
         name: SnapshotName,
         /// Its new bare id.
         to: String,
     },
-    /// Delete a snapshot.
+    /// Delete a snapshot of a volume or instance.
     DeleteSnapshot(SnapshotName),
     /// Make a Filestore instance.
     CreateInstance(Name, NewInstance),
@@ -239,14 +239,14 @@ pub enum Mutation {
     UpdateInstance(Name, InstanceChange),
     /// Delete a Filestore instance.
     DeleteInstance {
-        /// Which.
+        /// The instance to delete.
         name: Name,
         /// With its snapshots; otherwise refused while it has any.
         force: bool,
     },
     /// Make an instance what it was when a snapshot was taken.
     RevertInstance {
-        /// Which.
+        /// The instance to revert.
         name: Name,
         /// The snapshot's bare id.
         snapshot: String,
@@ -254,7 +254,7 @@ pub enum Mutation {
     /// Change relationships, or their policies, schedules, peers or throttles. It has been done when it was accepted, and
     /// is no operation; a transfer that it begins goes on.
     Replicate {
-        /// What.
+        /// The change to make.
         verb: Verb,
         /// What it has to know of the volumes.
         facts: Facts,
@@ -262,7 +262,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// What it changes.
+    /// The resource that it changes.
     pub fn target(&self) -> Target {
         match self {
             Mutation::CreatePool(name, _)
@@ -311,8 +311,8 @@ impl Mutation {
         }
     }
 
-    /// The least role that may ask for it. A paired node may read everything for as long as it is paired, which is more than
-    /// an editor's token grants and outlives it: who has access is for administrators, as tokens are.
+    /// The least role that may ask for it. A paired node may read everything for as long as it is paired, which is more
+    /// than an editor's token grants and outlives it: access is for administrators to grant, as tokens are.
     pub fn role(&self) -> Role {
         match self {
             Mutation::Replicate {

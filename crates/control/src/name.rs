@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// `projects/{project}/locations/{location}`: where names are unique. Any project and location are accepted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// The project's id.
+    /// The bare id of the project.
     pub project: Arc<str>,
-    /// The location's id.
+    /// The bare id of the location.
     pub location: Arc<str>,
 }
 
@@ -45,9 +45,9 @@ impl fmt::Display for Place {
 /// A pool, volume, instance or operation within a [`Place`]; which of these, the map says that it is a key of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
-    /// Where.
+    /// The project and location.
     pub place: Place,
-    /// The last part.
+    /// The bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
@@ -70,18 +70,18 @@ impl Name {
 /// Collections of a [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Collection {
-    /// `storagePools`
+    /// Storage pools: `…/storagePools`.
     Pools,
-    /// `volumes`
+    /// Volumes of NetApp Volumes: `…/volumes`.
     Volumes,
-    /// `instances`
+    /// Filestore's instances: `…/instances`.
     Instances,
-    /// `operations`
+    /// Long-running operations: `…/operations`.
     Operations,
 }
 
 impl Collection {
-    /// As it stands in a name.
+    /// As it is spelled in a full name.
     pub fn as_str(self) -> &'static str {
         match self {
             Collection::Pools => "storagePools",
@@ -95,9 +95,9 @@ impl Collection {
 /// What a snapshot is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SnapshotOf {
-    /// A NetApp volume.
+    /// A volume of NetApp Volumes.
     Volume,
-    /// A Filestore instance.
+    /// An instance of Filestore.
     Instance,
 }
 
@@ -111,7 +111,7 @@ impl SnapshotOf {
     }
 }
 
-/// `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
+/// The name of a snapshot: `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SnapshotName {
     /// What it is of.
@@ -134,7 +134,7 @@ impl fmt::Display for SnapshotName {
 pub struct ReplicationName {
     /// The volume from which it is seen.
     pub volume: Name,
-    /// The last part.
+    /// The bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
@@ -148,22 +148,22 @@ impl fmt::Display for ReplicationName {
 /// The name of anything that an operation can have as its target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Target {
-    /// A storage pool.
+    /// The name of a storage pool.
     Pool(Name),
-    /// A volume.
+    /// The name of a volume.
     Volume(Name),
-    /// A Filestore instance.
+    /// The name of a Filestore instance.
     Instance(Name),
     /// A snapshot of either.
     Snapshot(SnapshotName),
-    /// A replication.
+    /// The name of a replication.
     Replication(ReplicationName),
     /// A relationship by its destination, a policy, a schedule, a peer or an option, as ONTAP calls it.
     Relation(Arc<str>),
 }
 
 impl Target {
-    /// Where it is.
+    /// The project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
             Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => {

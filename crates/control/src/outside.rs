@@ -1,9 +1,10 @@
 //! Replication's steps, and what happens beside the catalog and yet concerns it.
 //!
-//! Relationships are rows, changed by mutations ([`Mutation::Replicate`](crate::Mutation::Replicate)). What has become of their
-//! transfers is written down as it happens ([`Control::settle`]): nobody asked for it, so it is no mutation, and were it lost
-//! the transfer would be begun again and come to the same end. What is done to a volume that the catalog has no words for
-//! stands in one audit log all the same ([`Control::audited`]); and clients poll operations by name ([`Control::record`]).
+//! Relationships are rows, changed by mutations ([`Mutation::Replicate`](crate::Mutation::Replicate)). What has become
+//! of their transfers is written down as it happens ([`Control::settle`]): no client asked for it, so it is no
+//! mutation, and were it lost the transfer would be begun again and come to the same end. What is done to a volume that
+//! the catalog has no words for is recorded in one audit log all the same ([`Control::audited`]); and clients poll
+//! operations by name ([`Control::record`]).
 
 use crate::control::{Control, may_change, operation_on};
 use crate::job::{Job, ReplicationVerb};
@@ -56,8 +57,8 @@ impl Control {
         ticket.committed().await.map(|_| ())
     }
 
-    /// From now on operations keep what their target looks like as they end. There is one way for as long as the control plane
-    /// lives.
+    /// From now on operations keep their target's state, as the API shows it, when they end. There is one way for as
+    /// long as the control plane lives.
     pub fn set_render(&self, render: Render) {
         if self.works.render.set(render).is_err() {
             tracing::debug!("responses are made already");
@@ -82,7 +83,7 @@ impl Control {
         Ok(Audited(seq))
     }
 
-    /// How it went: `done`, `refused: …`, `failed: …`. Nobody waits for it to be written.
+    /// How it went: `done`, `refused: …`, `failed: …`. No caller waits for it to be written.
     pub fn outcome(&self, of: Audited, words: &str) {
         let words: String = words.chars().take(300).collect();
         let noted = self.works.store.change(|draft| {

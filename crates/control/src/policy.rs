@@ -20,7 +20,7 @@ const PATIENCE: i64 = 30 * 60;
 /// One schedule of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// When.
+    /// The slots at which it takes a snapshot.
     pub schedule: Schedule,
     /// How many of its snapshots are kept.
     pub keep: usize,
@@ -32,11 +32,11 @@ pub type Rules = BTreeMap<Period, Rule>;
 /// What a schedule wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// Nothing yet.
+    /// Nothing: no slot is due.
     Nothing,
-    /// A snapshot.
+    /// That a snapshot is taken now.
     Snapshot,
-    /// That its times are set right: it has none, or they lie in the future.
+    /// That its times are set right: it has none, or they are in the future.
     Settling,
 }
 

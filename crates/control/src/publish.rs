@@ -1,13 +1,14 @@
 //! What the data path sees, made from the view and handed over as what is different from the time before.
 //!
 //! One task publishes; it always takes the newest view, so that any number of mutations that came in meanwhile are one
-//! publication. The view comes with the names of what mutations touched; only that is looked at and compared with what
-//! was published of it last, so a publication costs what the change does, not what there is. After each, none begins for
-//! several times as long as it took: however fast mutations come, publishing takes a bounded part of one core. Whoever
-//! has to know that a change is in force waits for a generation. After a failure everything is published again.
+//! publication. The view comes with the names of what mutations touched; only that is read and compared with what was
+//! published of it last, so a publication costs what the change does, however many volumes there are. After each, none
+//! begins for several times as long as it took: however fast mutations come, publishing takes a bounded part of one
+//! core. A caller that has to know that a change is in force waits for a generation. After a failure everything is
+//! published again.
 //!
-//! Most changes in a mutation's course concern nothing that the data path sees. Comparing tells so in some microseconds, on
-//! the spot: the node is called, and a thread woken for it, only where there is something to say.
+//! Most changes in a mutation's course concern nothing that the data path sees. Comparing finds this in some
+//! microseconds, on the spot: the node is called, and a thread woken for it, only where there is something to say.
 
 use crate::backend::{Backend, BackendError, ExportSpec, Publication};
 use crate::jobs::call;
@@ -26,9 +27,9 @@ use weir_qos::plan::{PoolPlan, VolumePlan};
 
 /// Rest, in multiples of what the publication took.
 const REST: u32 = 4;
-/// Rest at most.
+/// Rest between two publications, at most.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How long somebody waits for a generation to be in force.
+/// How long a caller waits for a generation to be in force.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Changes that are compared on the spot: so many cost no more than waking a thread for them.
 const FEW: usize = 16;
@@ -116,7 +117,7 @@ pub(crate) async fn run(
             Err(error) => {
                 tracing::error!(%error, generation, "publishing failed; trying again");
                 published.send_modify(|now| now.error = Some(error.to_string()));
-                // Nobody knows what the node has of it.
+                // What the node has of it is unknown.
                 if let Some(store) = store.upgrade() {
                     store.all_changed();
                 }
@@ -126,7 +127,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Has the node serve `view`; answers whether there was anything to tell it, and what was published by now.
+/// Has the node serve `view`; returns what was published by now, and whether there was anything to publish.
 async fn publish(
     mut memory: Memory,
     view: Arc<View>,
@@ -164,7 +165,7 @@ struct Kept {
     record: Arc<str>,
 }
 
-/// What was published so far, to tell what is different from it.
+/// What was published so far; a view is compared with it.
 #[derive(Default)]
 struct Memory {
     volumes: HashMap<Name, Kept>,
@@ -330,7 +331,7 @@ impl Memory {
         differ(&mut self.instances, name, now, out);
     }
 
-    /// Answers whether its volumes' limits may be different as well.
+    /// Returns whether its volumes' limits may be different as well.
     fn pool(&mut self, view: &View, name: &Name, out: &mut Publication) -> bool {
         let before = self.pools.remove(name);
         let Some(pool) = view.pool(name) else {

@@ -2,8 +2,9 @@
 //!
 //! The engine's volumes that the catalog does not know become rows again, by their records ([`crate::record`]): name,
 //! share, paths, capacity, pool and service level or tier. Their snapshots are taken in as at any start. What a record
-//! does not hold is made as safe as it can be: export rules admit nobody, schedules are off. A volume without a readable
-//! record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes need.
+//! does not hold is made as safe as it can be: export rules admit no client, schedules are off. A volume without a
+//! readable record is called by its key and is as large as the engine lets it be. Pools are as large as their volumes
+//! need.
 
 use crate::backend::VolumeState;
 use crate::catalog::Catalog;
@@ -24,7 +25,7 @@ const GIB: u64 = 1 << 30;
 /// A volume or instance that has its row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// What it is.
+    /// The volume or instance.
     pub target: Target,
     /// Where it is exported: absolute paths, the canonical one first.
     pub paths: Vec<String>,
@@ -167,7 +168,7 @@ fn put(
             true => paths::of_instance(&draft.view, &name, &share),
             false => paths::of_volume(&draft.view, &name, &share),
         };
-        // The key is nobody else's.
+        // No other volume has the key.
         own = chosen.unwrap_or_else(|_| vec![state.key.as_str().into()]);
     }
     let rebuilt = Rebuilt {

@@ -3,8 +3,8 @@
 //! The catalog alone knows what a volume is called and where it is exported; the engine's volumes have keys. So the data
 //! path's publications carry a record of each volume, which the engine stores with it as an opaque annotation, and from
 //! which `weir catalog rebuild` makes the rows anew ([`crate::rebuild`]). A record holds what identifies a volume and
-//! sizes it. It does not hold who may use it: a record is written with the next consistency point, so it may be older
-//! than the last change, and an export rule that is out of date might admit someone who was shut out since.
+//! sizes it. It does not hold which clients may use it: a record is written with the next consistency point, so it may
+//! be older than the last change, and an export rule that is out of date might admit a client that was shut out since.
 
 use crate::model::{Instance, Volume};
 use crate::name::{Collection, Name, Place};
@@ -21,7 +21,7 @@ const MAX: usize = weir_volume::MAX_ANNOTATION;
 pub(crate) struct Record {
     /// The full name of the resource.
     pub name: String,
-    /// The share's name.
+    /// The share's name, as it was asked for.
     pub share: Arc<str>,
     /// The export paths without their leading slash, the canonical one first; empty: as they would be chosen anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -31,7 +31,7 @@ pub(crate) struct Record {
     /// Permission bits that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
-    /// A volume's pool.
+    /// The pool of a volume; an instance has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Arc<str>>,
     /// The service level of that pool.
@@ -40,10 +40,10 @@ pub(crate) struct Record {
     /// MiB/s, where the pool's QoS is manual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mibps: Option<f64>,
-    /// A large volume.
+    /// Whether it is a large volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
-    /// An instance's tier.
+    /// The tier of an instance; a volume has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<Arc<str>>,
 }

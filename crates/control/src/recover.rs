@@ -1,6 +1,6 @@
 //! The start: from what the catalog says and what the engine has to one that matches the other.
 //!
-//! - Operations that had not ended are run again; nobody is served until they have.
+//! - Operations that had not ended are run again; no client is served until they have.
 //! - What the catalog says and the engine lacks is never made anew silently: data are missing, and an empty volume in
 //!   their place would hide it. The volume goes to ERROR.
 //! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`doomed`);
@@ -27,7 +27,7 @@ use weir_base::Rng;
 const GIB: u64 = 1 << 30;
 /// The pool of the first start.
 pub(crate) const POOL: &str = "default";
-/// Its service level.
+/// The service level of that pool.
 pub(crate) const LEVEL: &str = "UNLIMITED";
 /// The volume of the first start.
 const VOLUME: &str = "vol1";
@@ -124,7 +124,7 @@ pub(crate) async fn resume(works: &Arc<Works>) {
         if let Some(place) = works.lanes.enter(lane, &operation.name) {
             tracing::info!(operation = %operation.full_name(), verb = operation.verb(), target = %operation.target(), "going on with");
             let works = Arc::clone(works);
-            // Splitting goes on for as long as there are data, and nobody has to wait for it.
+            // Splitting goes on for as long as there are data, and no caller has to wait for it.
             let aside = matches!(operation.job, Job::Split(_));
             let run = async move { works.run(Operation::clone(&operation), place, None).await };
             match aside {

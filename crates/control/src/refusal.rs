@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use weir_replica::manager::{Reason, Refused};
 
-/// gRPC's canonical codes, as far as they are used here; what clients' retry logic looks at.
+/// gRPC's canonical codes, as far as they are used here; what clients' retry logic decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
@@ -15,7 +15,7 @@ pub enum Status {
     NotFound,
     /// The name is taken.
     AlreadyExists,
-    /// Who asks may not.
+    /// The caller's role does not allow it.
     PermissionDenied,
     /// No token, or none that counts.
     Unauthenticated,
@@ -27,7 +27,7 @@ pub enum Status {
     OutOfRange,
     /// It collided with something else; may be tried again.
     Aborted,
-    /// Not offered.
+    /// Not offered by this server.
     Unimplemented,
     /// A fault of ours.
     Internal,
@@ -73,7 +73,7 @@ impl Status {
         }
     }
 
-    /// `FAILED_PRECONDITION`
+    /// The canonical name, such as `FAILED_PRECONDITION`.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::InvalidArgument => "INVALID_ARGUMENT",

@@ -1,12 +1,13 @@
 //! The schedules at work: once a minute, what the volumes' policies want is taken and what is too many is deleted.
 //!
-//! A scheduled snapshot is a mutation like anybody's: the same rules, the same job, a line in the audit log, by an actor of
-//! its own. Only the operation is forgotten once it has succeeded, because ten thousand volumes with an hourly schedule would
-//! push everybody's own out of the list. Which snapshots a schedule may delete is not guessed from their names but noted
-//! with them; one that was renamed is its owner's.
+//! A scheduled snapshot is a mutation like any other: the same rules, the same job, a line in the audit log, by an
+//! actor of its own. Only the operation is forgotten once it has succeeded, because ten thousand volumes with an hourly
+//! schedule would push the users' own out of the list. Which snapshots a schedule may delete is not guessed from their
+//! names but noted with them; one that was renamed is its owner's.
 //!
-//! How many are kept is looked at every minute, not only after a run: a policy that keeps fewer from now on, a server that
-//! was stopped between taking and deleting, and a snapshot that something depended on for a while then need no care.
+//! How many are kept is checked every minute, not only after a run: a policy that keeps fewer from now on, a server
+//! that was stopped between taking and deleting, and a snapshot that something depended on for a while then need no
+//! care.
 
 use crate::accept::Facts;
 use crate::control::{accepted, operation_name};
@@ -25,20 +26,20 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use weir_base::{Clock, Rng};
 
-/// Between looks at the clock.
+/// Time between readings of the clock.
 const LOOK: Duration = Duration::from_secs(1);
-/// Volumes looked at before others get their turn.
+/// Volumes checked before others get their turn.
 const STRIDE: usize = 256;
 /// Volumes whose snapshots are taken at once.
 const AT_ONCE: usize = 32;
-/// Snapshots of one name, told apart by a number behind it: where a clock went back, or somebody took the name.
+/// Snapshots of one name, distinguished by a number behind it: where a clock went back, or a user took the name.
 const NAMESAKES: u32 = 100;
 
 pub(crate) struct Schedules {
     works: Arc<Works>,
     clock: Arc<dyn Clock>,
     rng: Arc<dyn Rng>,
-    /// One look at a time.
+    /// Only one round at a time.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -59,7 +60,7 @@ impl Schedules {
         }
     }
 
-    /// Looks once in each minute of the clock, for as long as the server runs.
+    /// Checks once in each minute of the clock, for as long as the server runs.
     pub async fn run(self: Arc<Self>) {
         let mut looked = None;
         loop {
@@ -239,7 +240,7 @@ fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {
     rules.iter().any(over)
 }
 
-/// `hourly.2026-11-22_0405`
+/// A name that is free, such as `hourly.2026-11-22_0405`.
 fn free_name(
     view: &View,
     volume: &Name,

@@ -14,7 +14,7 @@ use weir_qos::plan::{Plan, PoolPlan, VolumePlan};
 /// A volume of the simulated node.
 #[derive(Clone, Debug)]
 pub struct SimVolume {
-    /// The engine's number.
+    /// The number that the engine gave it.
     pub number: u64,
     /// Bytes that it may hold.
     pub capacity: Option<u64>,
@@ -24,7 +24,7 @@ pub struct SimVolume {
     pub mode: u32,
     /// Bytes that it holds.
     pub used: u64,
-    /// Snapshots, oldest first.
+    /// Its snapshots, the oldest first.
     pub snapshots: Vec<SnapshotState>,
     /// Times that it is still asked about before it is split from what it is a clone of; `None` if it is none.
     pub shared: Option<u32>,
@@ -48,7 +48,7 @@ pub enum Fault {
 pub struct Published {
     /// Every volume that is served, sorted by key.
     pub exports: Vec<Arc<ExportSpec>>,
-    /// Limits.
+    /// Limits of pools and volumes.
     pub plan: Plan,
 }
 
@@ -152,7 +152,7 @@ impl SimBackend {
     }
 
     /// The changing call after so many more stops, before or after it has done what it does, as if the process had been
-    /// killed in it: it returns to nobody, and neither does any call after it, until [`SimBackend::revive`].
+    /// killed in it: it never returns, and neither does any call after it, until [`SimBackend::revive`].
     pub fn stop_in(&self, calls: u64, after: bool) {
         let mut state = self.lock();
         state.stop = Some((state.calls + calls, after));
@@ -179,7 +179,7 @@ impl SimBackend {
         self.state.0.lock()
     }
 
-    /// Everything on it.
+    /// Every volume of the node, by key.
     pub fn all(&self) -> BTreeMap<String, SimVolume> {
         self.lock().volumes.clone()
     }

@@ -6,9 +6,9 @@
 //! as one transaction: a hundred mutations at once cost one flush of the disk, not a hundred.
 //!
 //! A change that is *repeatable* says how far a job has come: were it lost, the job would be run again from its start,
-//! before anyone is served, and nobody could tell. It is in the view at once and waits to be written with the next
-//! transaction, or for [`LINGER`] at most; so a mutation costs one transaction, not one for each of its job's steps. Changes
-//! are written in the order in which they were made, so the catalog is what the view was at some moment.
+//! before anyone is served, and no client could notice. It is in the view at once and waits to be written with the next
+//! transaction, or for [`LINGER`] at most; so a mutation costs one transaction, not one for each of its job's steps.
+//! Changes are written in the order in which they were made, so the catalog is what the view was at some moment.
 //!
 //! If a transaction fails, the head has run ahead of the catalog. Then everything that is not in the view is refused
 //! (each change knows the epoch that it was made in), and the head is loaded anew: what is in the catalog, and what of
@@ -40,7 +40,7 @@ const BATCH: usize = 256;
 const LINGER: Duration = Duration::from_millis(100);
 /// And for another one so long, when that failed.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Audit entries between two looks at whether there are too many.
+/// Audit entries between two checks of whether there are too many.
 const PRUNE_EVERY: i64 = 1_000;
 
 struct Head {
@@ -60,7 +60,7 @@ struct Head {
 /// Of what the data path sees, what has changed: names alone, the view says how it is now.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Perhaps everything.
+    /// Anything may have changed: the sets are not complete.
     pub all: bool,
     pub pools: BTreeSet<Name>,
     pub volumes: BTreeSet<Name>,
@@ -68,7 +68,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Perhaps everything.
+    /// Says that anything may have changed.
     pub fn everything() -> Changed {
         Changed {
             all: true,
@@ -101,7 +101,7 @@ struct Staged {
 
 enum Message {
     Change(Staged),
-    /// Tells when what waits has been written.
+    /// Replies when what waits has been written.
     Drain(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
@@ -123,8 +123,8 @@ struct Ended<'h> {
 }
 
 impl Draft<'_> {
-    /// Need not be in the catalog at once: if it is lost, with everything after it, it will be made again and nobody can
-    /// tell.
+    /// Need not be in the catalog at once: if it is lost, with everything after it, it will be made again and no client
+    /// can notice.
     pub fn repeatable(&mut self) {
         self.repeatable = true;
     }
@@ -231,7 +231,7 @@ impl Draft<'_> {
         self.writes.push(Write::RemoveOperations(names));
     }
 
-    /// Rows of replication.
+    /// Changes rows of replication, in the order given.
     pub fn replicate(&mut self, edits: Vec<Edit>) {
         for edit in edits {
             self.view.relations.apply(&edit);
@@ -322,7 +322,7 @@ pub(crate) struct Store {
     clock: Arc<dyn weir_base::Clock>,
     head: Mutex<Head>,
     view: ArcSwap<View>,
-    /// What has changed in the view since somebody last asked.
+    /// What has changed in the view since a publication last took it.
     changed: Mutex<Changed>,
     revision: watch::Sender<u64>,
     queue: mpsc::UnboundedSender<Message>,
@@ -380,12 +380,12 @@ impl Store {
         self.changed.lock().all = true;
     }
 
-    /// Told each time that [`Store::view`] changes.
+    /// Notified each time that [`Store::view`] changes.
     pub fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// Counts on from the audit log's last entry, which somebody else may have written.
+    /// Counts on from the audit log's last entry, which another process may have written.
     pub async fn follow_audit(&self) {
         if let Ok(last) = self.catalog.last_audit().await {
             let mut head = self.head.lock();
@@ -513,7 +513,7 @@ impl Store {
         }
     }
 
-    /// See [`crate::Control::halt`].
+    /// Refuses every change from now on; see [`crate::Control::halt`].
     pub fn halt(&self, why: &str) {
         // Clients try again for long what is unavailable, and this does not pass.
         let refusal = Refusal::new(Status::FailedPrecondition, "CATALOG_GONE", why);
@@ -582,7 +582,7 @@ impl Store {
     fn show(&self, view: View, more: Changed) {
         let revision = view.revision;
         {
-            // Under one lock with the view: whoever takes what has changed takes the view that has it.
+            // Under one lock with the view: a caller that takes what has changed takes the view that has it.
             let mut changed = self.changed.lock();
             changed.extend(more);
             self.view.store(Arc::new(view));
@@ -615,7 +615,7 @@ async fn write_all(store: std::sync::Weak<Store>, mut messages: mpsc::UnboundedR
             store.reload(&writer.waiting).await;
         }
         if let Some((reply, close)) = ends {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(());
             if close {
                 return;
@@ -656,7 +656,7 @@ impl Writer {
         let (mut current, stale): (Vec<Staged>, Vec<Staged>) =
             batch.into_iter().partition(|staged| staged.epoch == epoch);
         for staged in stale {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = staged.reply.send(Err(overtaken()));
         }
         if current.is_empty() && (!due || self.waiting.is_empty()) {
@@ -704,7 +704,7 @@ impl Writer {
         };
         for staged in current {
             let result = refusal.clone().map_or(Ok(()), Err);
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = staged.reply.send(result);
         }
         refusal.is_none_or(|refusal| refusal.reason == "SUPERSEDED")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_base::Clock;
 
-/// An answer counts this long.
+/// The sizes that the engine returned count this long.
 const FRESH: Duration = Duration::from_secs(1);
 /// Volumes whose snapshots are remembered at once.
 const PARENTS: usize = 64;

@@ -18,13 +18,13 @@ const PREFIX: &str = "weir_";
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRecord {
-    /// Unique.
+    /// Unique among the tokens of the catalog.
     pub name: String,
     /// What it entitles to.
     pub role: Role,
     /// When it was made.
     pub created: Stamp,
-    /// By whom.
+    /// The name of the actor that made it.
     pub created_by: String,
     /// Since when it no longer counts.
     pub revoked: Option<Stamp>,
@@ -39,7 +39,7 @@ pub struct AuditEntry {
     pub actor: String,
     /// Where from; empty if from this machine.
     pub address: String,
-    /// `create`, `update`, …
+    /// What was asked for: `create`, `update`, …
     pub verb: String,
     /// The full name of what was to be changed.
     pub target: String,
@@ -59,7 +59,7 @@ impl AuditEntry {
         }
     }
 
-    /// When.
+    /// When the mutation was asked for.
     pub fn at(&self) -> Stamp {
         Stamp(self.seq)
     }

@@ -1,4 +1,4 @@
-//! Checking a catalog that nobody serves, against the engine's volumes: the catalog's part of `weir check`.
+//! Checking a catalog that no server has open, against the engine's volumes: the catalog's part of `weir check`.
 
 use super::{Catalog, CatalogError, MIGRATIONS, file_of};
 use crate::holder::Holder;
@@ -16,11 +16,11 @@ const LINES: i64 = 20;
 /// What a check of the catalog has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// NetApp volumes.
+    /// How many NetApp volumes it has.
     pub volumes: usize,
-    /// Filestore instances.
+    /// How many Filestore instances it has.
     pub instances: usize,
-    /// Snapshots of both.
+    /// How many snapshots both have.
     pub snapshots: usize,
     /// The database itself cannot be read, or not all of it.
     pub damaged: bool,

@@ -132,7 +132,7 @@ pub enum CatalogError {
         "the catalog has version {found}; this program knows versions up to {known}. A newer Weir has written it: use that one, or a copy of the catalog from before"
     )]
     Newer {
-        /// Its version.
+        /// The version that the catalog has.
         found: i64,
         /// The newest that is known.
         known: i64,
@@ -167,9 +167,9 @@ pub struct Catalog {
     /// The connection that resources are written by, between two transactions.
     writer: Arc<Mutex<Option<AnyConnection>>>,
     url: String,
-    /// Or PostgreSQL.
+    /// The database is SQLite; otherwise PostgreSQL.
     sqlite: bool,
-    /// Transactions so far.
+    /// Transactions written so far.
     written: Arc<AtomicU32>,
 }
 
@@ -232,7 +232,7 @@ impl Catalog {
         &self.url
     }
 
-    /// Closes all connections.
+    /// Closes all connections to the database.
     pub async fn close(&self) {
         if let Some(writer) = self.writer.lock().await.take() {
             // What was written is in the catalog, whatever becomes of the connection.
@@ -243,15 +243,15 @@ impl Catalog {
 
     async fn migrate(&self) -> Result<(), CatalogError> {
         let known = MIGRATIONS.len() as i64;
-        // SQLite waits for other writers only where a transaction begins: one that has read before it writes is
-        // refused at once if somebody has written in between, a server that has just been killed for instance.
+        // SQLite waits for other writers only where a transaction begins: one that has read before it writes is refused
+        // at once if another process has written in between, a server that has just been killed for instance.
         let mut tx = match self.sqlite {
             true => self.pool.begin_with("BEGIN IMMEDIATE").await?,
             false => self.pool.begin().await?,
         };
         tx.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             .await?;
-        // Takes the lock before looking, so that two who open an empty catalog at once do not both fill it.
+        // Takes the lock before reading, so that two servers that open an empty catalog at once do not both fill it.
         tx.execute(
             "INSERT INTO meta (name, value) VALUES ('version', '0') ON CONFLICT (name) DO NOTHING",
         )
@@ -283,8 +283,8 @@ impl Catalog {
     }
 
     /// Called after each transaction. Has what SQLite's log holds written to its places from time to time, beside the
-    /// transactions that follow. Left to SQLite, the transaction that finds the log long enough does it, and whoever
-    /// waits for that one, or for those behind it, waits for two flushes more.
+    /// transactions that follow. Left to SQLite, the transaction that finds the log long enough does it, and a caller
+    /// that waits for that one, or for those behind it, waits for two flushes more.
     fn checkpoint_in_time(&self) {
         let written = self.written.fetch_add(1, Ordering::Relaxed);
         if !self.sqlite || written % CHECKPOINT_EVERY != CHECKPOINT_EVERY - 1 {
@@ -299,7 +299,7 @@ impl Catalog {
         });
     }
 
-    /// Marks the catalog as this server's: whoever had it before can write no more.
+    /// Marks the catalog as this server's: a server that had it before can write no more.
     pub(crate) async fn own(&self, owner: &str) -> Result<(), CatalogError> {
         sqlx::query(
             "INSERT INTO meta (name, value) VALUES ('owner', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value",

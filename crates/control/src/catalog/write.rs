@@ -43,7 +43,7 @@ pub(crate) enum Write {
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
     Doom(Arc<str>),
-    /// It is gone.
+    /// The engine's volume of this key is gone.
     Undoom(Arc<str>),
     /// The first start has made what it makes, for this aggregate.
     Settled(Arc<str>),

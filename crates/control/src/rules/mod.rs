@@ -37,7 +37,7 @@ pub struct PoolFigures {
     pub total_iops: Option<u64>,
 }
 
-/// See [`PoolFigures`].
+/// The figures of a pool whose volumes take `taken`; see [`PoolFigures`].
 pub fn pool_figures(levels: &Levels, pool: &Pool, taken: PoolUse) -> PoolFigures {
     let level = levels.pool(&pool.service_level);
     let total = level.and_then(|level| pool_throughput(level, pool));

@@ -2,8 +2,8 @@
 //!
 //! The tree is pool, volume, client. A pool binds where its volumes share its throughput (Flex); a volume's weight there
 //! is its capacity, so that volumes of 1, 2 and 4 TiB share 1 : 2 : 4. With manual QoS the weight is the throughput
-//! that was given, though there the sum of the volumes never exceeds the pool. Weights are scaled by one divisor a pool,
-//! which depends on the pool alone, so that a new volume changes nobody else's.
+//! that was given, though there the sum of the volumes never exceeds the pool. Weights are scaled by one divisor a
+//! pool, which depends on the pool alone, so that a new volume changes no other volume's.
 
 use super::{
     instance_limits, pool_iops, pool_source, pool_throughput, volume_source, volume_throughput,
@@ -18,7 +18,7 @@ use weir_qos::{Limits, Rate};
 /// The id under which instances hang: no resource has it.
 pub const INSTANCES: u64 = 0;
 
-/// A pool's limits.
+/// The limits that a pool's level and capacity give it.
 pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
     let level = levels.pool(&pool.service_level);
     PoolPlan {
@@ -37,7 +37,7 @@ pub fn pool(levels: &Levels, pool: &Pool) -> PoolPlan {
     }
 }
 
-/// Whether a pool's volumes have the same limits before and after: whatever [`volume`] looks at of it.
+/// Whether a pool's volumes have the same limits before and after: whatever [`volume`] reads of it.
 pub fn same_for_volumes(before: &Pool, after: &Pool) -> bool {
     let seen = |pool: &Pool| {
         (

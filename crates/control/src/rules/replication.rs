@@ -1,9 +1,9 @@
 //! Relationships: what users may ask of them, and what they need of volumes.
 //!
-//! A relationship is lost with either of its volumes, and with the newest snapshot that both have: after that everything
-//! would have to be copied again. Neither goes while there is the relationship, whoever asks and in whatever words. That is
-//! checked in the transaction that would take it away; and a relationship is made in the transaction that checks that its
-//! volumes are there.
+//! A relationship is lost with either of its volumes, and with the newest snapshot that both have: after that
+//! everything would have to be copied again. Neither is deleted while the relationship exists, whichever client asks
+//! and in whatever words. That is checked in the transaction that would take it away; and a relationship is made in the
+//! transaction that checks that its volumes are there.
 
 use crate::model::State;
 use crate::mutation::Mutation;
@@ -44,23 +44,23 @@ fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
 pub enum ReplicationHold {
     /// The volume is an end of a relationship.
     Volume {
-        /// The volume.
+        /// The volume that would change.
         path: Path,
-        /// Which end.
+        /// Which end it is.
         used: Use,
-        /// The relationship.
+        /// The relationship, by its destination.
         destination: Path,
     },
     /// The snapshot is the newest that both ends have.
     Snapshot {
-        /// The volume.
+        /// The volume of the snapshot.
         path: Path,
-        /// The snapshot.
+        /// The name of the snapshot.
         name: String,
     },
     /// Going back would delete that snapshot.
     Newer {
-        /// The volume.
+        /// The volume that would go back.
         path: Path,
         /// The snapshot to go back to.
         to: String,
@@ -69,12 +69,12 @@ pub enum ReplicationHold {
     },
     /// Nothing but transfers changes it.
     Protected {
-        /// The volume.
+        /// The volume that would change.
         path: Path,
     },
     /// Its path would mean two volumes.
     Name {
-        /// The path.
+        /// The path that both would have.
         path: Path,
         /// Where the other one is.
         location: String,

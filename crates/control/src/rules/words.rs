@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-/// `2560` as `2,560`.
+/// Groups digits by thousands: `2560` as `2,560`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);

@@ -91,7 +91,7 @@ fn work() -> Vec<Mutation> {
     ]
 }
 
-/// How a repeated mutation may be answered if the first attempt had been carried out.
+/// How a repeated mutation may end if the first attempt had been carried out.
 fn already(mutation: &Mutation, refusal: &Refusal) -> bool {
     match mutation.verb() {
         "create" => refusal.reason == "NAME_TAKEN",
@@ -161,7 +161,7 @@ fn until_killed(url: &str, node: &SimBackend, at: Where) -> (usize, bool) {
     )
 }
 
-/// Everything fits together.
+/// Asserts that view and engine agree.
 pub fn sound(view: &View, node: &SimBackend, context: &str) {
     let engine = node.all();
     let mut known = BTreeSet::new();

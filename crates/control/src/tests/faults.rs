@@ -217,7 +217,7 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
     let view = bench.control.view();
     assert_eq!(view.volume(&name("v")).unwrap().capacity_gib, 10);
     assert_eq!(view.pool_use(&name("p")).capacity_gib, 10);
-    // The catalog cannot even be read now; who asks is told so at once.
+    // The catalog cannot even be read now; a caller learns so at once.
     let refusal = bench.refused(grow()).await;
     assert_eq!(refusal.reason, "CATALOG_UNAVAILABLE");
     sql(&bench.url, "ALTER TABLE hidden RENAME TO audit").await;

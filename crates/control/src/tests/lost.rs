@@ -114,7 +114,7 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 
     let control = open(&bench.url, &bench.node, 4).await.unwrap();
     let view = control.view();
-    // What is known is as it was; nobody may use it.
+    // What is known is as it was; no client may use it.
     let exports = bench.node.published().unwrap().exports;
     let now: Vec<_> = exports
         .iter()

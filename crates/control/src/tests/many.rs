@@ -165,7 +165,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
         .done(Mutation::UpdatePool(name("p"), grow(20_000)))
         .await;
     assert_eq!(seen(&bench), (vec![], vec![], 1));
-    // Another service level: its volumes' limits follow, nobody else's.
+    // Another service level: its volumes' limits follow, no other pool's.
     let change = PoolChange {
         service_level: Some("EXTREME".to_owned()),
         ..PoolChange::default()
@@ -214,7 +214,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     // The sum of all differences is what is intended.
     crash::sound(&bench.control.view(), &bench.node, "after differences");
 
-    // After a failure nobody knows what is in force: everything is published.
+    // After a failure it is unknown what is in force: everything is published.
     bench.node.inject(
         "publish",
         crate::sim::Fault::After(crate::backend::BackendError::Failed("?".to_owned())),

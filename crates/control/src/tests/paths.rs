@@ -54,7 +54,7 @@ async fn every_instance_may_have_the_usual_share() {
     bench.done(instance_in(&there, "one", "vol1")).await;
     let long = "/p2/europe-west3/one/vol1";
     assert_eq!(instance_paths(&bench, &there, "one"), [long]);
-    // The short path goes to the first who asks while it is free, and stays.
+    // The short path goes to the first resource that asks while it is free, and stays.
     bench.done(instance_in(&here, "three", "share")).await;
     bench.done(instance_in(&here, "four", "share")).await;
     let three = ["/three/share", "/share"];
@@ -92,7 +92,7 @@ async fn no_volumes_path_is_taken_away_or_shadowed() {
     bench.done(volume_of("above", "v")).await;
     assert_eq!(volume_paths(&bench, "above"), ["/above/v"]);
 
-    // Where nothing is left, the refusal says what was looked for.
+    // Where nothing is left, the refusal says what was tried.
     bench.done(volume_of("p", "p2")).await;
     let other = Place::new("p2", "l");
     bench.done(instance_in(&place(), "i", "s")).await;

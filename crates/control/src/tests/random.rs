@@ -1,5 +1,5 @@
-//! Random mutations against a model of their own: what the rules promise holds after each, and what the catalog says
-//! after a restart is what the view said before.
+//! Random mutations against a model of their own: what the rules guarantee holds after each, and what the catalog
+//! says after a restart is what the view said before.
 
 use super::*;
 use crate::{NewInstance, NewSnapshot, PoolChange, SnapshotOf, View, VolumeChange, Within};

@@ -233,7 +233,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
             "hourly.2026-11-22_0700"
         ]
     );
-    // Somebody deletes the newest: it is not taken again.
+    // A user deletes the newest: it is not taken again.
     timed
         .done(Mutation::DeleteSnapshot(snapshot("hourly.2026-11-22_0700")))
         .await;
@@ -284,7 +284,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
         timed.names("v"),
         ["hourly.mine", "release", "hourly.2026-11-22_1201"]
     );
-    // The node fails: the next slot tries again, and nobody in between.
+    // The node fails: the next slot tries again, and nothing does in between.
     for _ in 0..4 {
         let broken = BackendError::Failed("broken".to_owned());
         timed.node.inject("snapshot_create", Fault::Before(broken));
@@ -327,7 +327,7 @@ async fn a_clock_that_is_set_back_and_forth() {
     assert_eq!(timed.names("v").len(), 4);
 }
 
-/// What should be there, from what it was told alone.
+/// What should be there, from its inputs alone.
 #[derive(Default)]
 struct Model {
     snapshots: Vec<(Option<Period>, String)>,
@@ -337,7 +337,7 @@ struct Model {
 }
 
 impl Model {
-    /// Looks at every minute since the last look, as if it had been awake; at most one snapshot comes of them.
+    /// Checks every minute since the last check, as if it had been awake; at most one snapshot comes of them.
     fn look(&mut self, now: i64) {
         for (period, keep) in self.keep.clone() {
             let seen = self.seen.get_mut(&period).unwrap();

@@ -1,8 +1,9 @@
 //! Everything that is intended, as one immutable value.
 //!
-//! Reads come from here and never wait. A change makes a new view that shares all but O(log n) nodes with the one before
-//! (persistent red-black trees), so that neither ten thousand volumes nor a reader who keeps an old view make a change
-//! dear. What is asked for often is kept up with each change: what is exported at a path, and how much of a pool is taken.
+//! Reads come from here and never wait. A change makes a new view that shares all but O(log n) nodes with the one
+//! before (persistent red-black trees), so that neither ten thousand volumes nor a reader that keeps an old view make a
+//! change dear. What is asked for often is kept up with each change: what is exported at a path, and how much of a pool
+//! is taken.
 
 mod edit;
 
@@ -21,7 +22,7 @@ type Map<K, V> = RedBlackTreeMapSync<K, V>;
 /// What a pool's volumes take of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolUse {
-    /// How many volumes.
+    /// How many volumes it has.
     pub volumes: u64,
     /// The sum of their capacities, in GiB.
     pub capacity_gib: u64,
@@ -58,7 +59,7 @@ pub struct View {
 /// Which part of a collection is wanted: a place, where the location may be `-` for all, and after which name to begin.
 #[derive(Clone, Debug)]
 pub struct Within<'a> {
-    /// The project's id.
+    /// The bare id of the project.
     pub project: &'a str,
     /// The location's id; `-` is all of them.
     pub location: &'a str,
@@ -116,27 +117,27 @@ impl View {
         }
     }
 
-    /// A storage pool.
+    /// The storage pool of this name.
     pub fn pool(&self, name: &Name) -> Option<&Arc<Pool>> {
         self.pools.get(name)
     }
 
-    /// A volume.
+    /// The volume of this name.
     pub fn volume(&self, name: &Name) -> Option<&Arc<Volume>> {
         self.volumes.get(name)
     }
 
-    /// A Filestore instance.
+    /// The Filestore instance of this name.
     pub fn instance(&self, name: &Name) -> Option<&Arc<Instance>> {
         self.instances.get(name)
     }
 
-    /// A snapshot.
+    /// The snapshot of this name.
     pub fn snapshot(&self, name: &SnapshotName) -> Option<&Arc<Snapshot>> {
         self.snapshots.get(name)
     }
 
-    /// An operation.
+    /// The operation of this name.
     pub fn operation(&self, name: &Name) -> Option<&Arc<Operation>> {
         self.operations.get(name)
     }
