@@ -123,7 +123,7 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
     let (clients, no_access) = match clients {
         Ok(clients) => (clients, rule.no_access),
         // The catalog holds what was checked, so this happens only after an edit by hand. Leaving the rule out might
-        // let a later one admit whom this one refuses; so it refuses everyone.
+        // let a later one admit clients that this one refuses; so it refuses every client.
         Err(why) => {
             tracing::error!(path = ?spec.paths, %why, "an export rule cannot be read; from there on the policy refuses everyone");
             (vec![Clients::Any], true)

@@ -474,7 +474,7 @@ fn what_does_not_answer_keeps_no_event_loop_from_the_others() {
     let rules = vec![rule("127.0.0.1"), rule("second.example")];
     vfs.publish(vec![Export::new("/vol1", volume, rules)]);
 
-    // Connections that are dealt to the loops in turn: one for those who need what is held, one for the others.
+    // Connections that are dealt to the loops in turn: one for requests that need what is held, one for the others.
     let handles = files.map(|file| vfs.handle_of(file));
     let [hot, cold] = &handles;
     let conns = |from: u8| -> Vec<Conn> { (0..LOOPS).map(|_| Conn::new(server, from)).collect() };

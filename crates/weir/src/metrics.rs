@@ -44,7 +44,7 @@ const THROTTLED_CLIENTS: usize = 1000;
 /// Least time between two readings of the counters from which a rate is made, in seconds.
 const RATE_WINDOW: f64 = 0.9;
 
-/// Where it all comes from.
+/// The parts of the server whose counters are shown.
 pub struct Metrics {
     vfs: Arc<Vfs>,
     stats: Arc<Stats>,

@@ -48,7 +48,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers all programs that nobody else has registered; says what did not work.
+    /// Registers all programs that no other server has registered; says what did not work.
     pub fn register(address: SocketAddr) -> Registration {
         let mut ours = Registration {
             address: Some(address),
@@ -108,7 +108,7 @@ fn set(entry: Entry, address: &SocketAddr) -> io::Result<bool> {
     set()
 }
 
-/// True when the registered port of `entry` is ours now, or nobody listens there.
+/// True when the registered port of `entry` is ours now, or no program listens there.
 fn left_behind(entry: Entry, ours: u16) -> bool {
     let xid = fresh_xid();
     let port = connect(portmap::PORT)
@@ -126,7 +126,7 @@ fn left_behind(entry: Entry, ours: u16) -> bool {
     }
 }
 
-/// Calls NULL over UDP on a port of this machine: a port that nobody has open is refused.
+/// Calls NULL over UDP on a port of this machine: a port that no program has open is refused.
 fn ping(entry: Entry, port: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(PATIENCE))?;

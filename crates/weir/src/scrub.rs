@@ -14,7 +14,7 @@ use crate::cli::Scrub;
 use crate::control::{self, Commands};
 use crate::size::Size;
 
-/// How often progress is reported.
+/// Time between two reports of progress.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the server of a data folder to scrub.

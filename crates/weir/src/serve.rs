@@ -194,7 +194,7 @@ fn memory(args: &Serve) -> Result<Size> {
     Ok(memory)
 }
 
-/// Prints what a user needs next and writes the ready file, which may be read by those whom the user's `mask` lets.
+/// Prints what a user needs next and writes the ready file, which may be read by the users that `mask` lets.
 fn announce(ready: &Ready<'_>, args: &Serve, mask: u32) -> Result<()> {
     let mut out = std::io::stdout().lock();
     // Standard output may have no reader; that is no reason to stop serving.

@@ -111,7 +111,7 @@ pub fn handle_key(folder: &Path, rng: &dyn Rng) -> Result<[u8; KEY_BYTES]> {
 /// this one would not know them, and grant their locks to others without a grace period.
 ///
 /// # Errors
-/// It is there.
+/// The file is in the folder, or that cannot be determined.
 pub fn refuse_client_file(folder: &Path) -> Result<()> {
     let path = folder.join(CLIENTS);
     ensure!(

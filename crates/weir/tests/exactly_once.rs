@@ -181,7 +181,7 @@ fn every_call_is_carried_out_once() {
     let server = Server::start(data.path(), &[]);
     let mut client = again(&server, "after a stop and a crash");
 
-    // Another call that looks the same is carried out, with the result that it has now.
+    // Another call with the same arguments is carried out, with the result that it has now.
     let other: Vec<u32> = calls.iter().map(|call| client.fresh(call)[0]).collect();
     let (exist, noent, not_sync) = (17, 2, 10_002);
     let expected = [

@@ -1,5 +1,5 @@
-//! Limits against the real binary: they hold for our load and for a client that is not ours, what waits holds up nobody
-//! else, and a client that goes away, comes back or stops listening gains nothing and leaves nothing behind.
+//! Limits against the real binary: they hold for our load and for a client that is not ours, what waits holds up no
+//! other client, and a client that goes away, comes back or stops listening gains nothing and leaves nothing behind.
 //!
 //! That no more comes through than a limit allows is arithmetic, and asserted as such: `rate × (time + burst)` and one
 //! request for each volume, timed from before the load begins to after it ended. That it is not much less depends on

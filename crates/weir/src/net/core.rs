@@ -95,7 +95,7 @@ impl Wakeups {
     /// Sends `message` to a connection, by the number that [`ConnInfo`](weir_nfs::ConnInfo) has of it.
     ///
     /// # Errors
-    /// [`Full`](super::mail::Full).
+    /// [`Full`](super::mail::Full) if the mailbox has no room for `message`.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "no protocol served yet sends unasked")

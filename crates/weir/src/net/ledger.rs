@@ -1,4 +1,4 @@
-//! What connections hold, in all and by address, and who may hold more.
+//! What connections hold, in all and by address, and which connections may hold more.
 //!
 //! Two kinds of bytes are counted. *Used* is memory: records that have arrived in part, requests that wait, replies
 //! that the peer has not taken. *Promised* is the reservation of records under assembly: what they may still take up.

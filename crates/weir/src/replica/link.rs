@@ -33,7 +33,7 @@ pub enum LinkError {
     /// The other side refuses, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// It says not now.
+    /// The other side refuses for now, for this reason.
     #[error("{0}")]
     Later(String),
 }
@@ -89,7 +89,7 @@ impl Link {
     /// Waits for more to come in.
     ///
     /// # Errors
-    /// Nothing more will.
+    /// The other side has closed the connection, or it broke.
     pub async fn fill(&mut self) -> Result<(), LinkError> {
         self.ahead = 0;
         match self.reader.read(&mut self.buffer).await? {

@@ -23,7 +23,7 @@ use tokio_rustls::server::TlsStream;
 use super::peers::{self, Peer};
 use super::{Replication, serve};
 
-/// Connections that have not shown who they are, the oldest first.
+/// Connections without a known certificate so far, the oldest first.
 #[derive(Default)]
 struct Strangers(Mutex<VecDeque<Stranger>>);
 
@@ -56,7 +56,7 @@ impl Strangers {
         leave
     }
 
-    /// It has shown who it is, or left.
+    /// It has shown a known certificate, or left.
     fn leave(&self, who: &Arc<Notify>) {
         self.0.lock().retain(|s| !Arc::ptr_eq(&s.leave, who));
     }
@@ -147,7 +147,7 @@ impl Drop for Open {
     }
 }
 
-/// The connection, once the peer has shown who it is.
+/// The connection, once the peer has shown its certificate.
 async fn welcome(
     service: &Arc<Replication>,
     stream: TcpStream,

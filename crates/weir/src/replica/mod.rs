@@ -59,7 +59,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How long a stop waits for transfers to end their sentence.
 const STOP: Duration = Duration::from_secs(20);
 
-/// What it is started with.
+/// What [`Replication::start`] is given.
 pub struct Parts {
     /// The data folder, with this node's key and certificate.
     pub data: PathBuf,
@@ -67,7 +67,7 @@ pub struct Parts {
     pub engine: Arc<Engine>,
     /// What they are called.
     pub control: Arc<Control>,
-    /// Where the control plane runs.
+    /// The runtime that the control plane runs on.
     pub runtime: Handle,
     /// The clock of transfers and throttles.
     pub clock: Arc<dyn Clock>,
@@ -75,7 +75,7 @@ pub struct Parts {
     pub rng: Arc<dyn Rng>,
     /// What users call this node.
     pub name: String,
-    /// Where peers come in.
+    /// The socket on which peers connect, if peers are served.
     pub listener: Option<TcpListener>,
 }
 

@@ -136,7 +136,7 @@ impl Peers {
         all.find(|p| p.fingerprint == print).cloned()
     }
 
-    /// For who connects to us.
+    /// TLS settings for connections that other nodes open to this one.
     ///
     /// # Errors
     /// Certificate and key do not belong together.
