@@ -175,7 +175,7 @@ pub struct ExportSpec {
     /// In order. Empty: no client may use it. `None`: the volume has no policy of its own, and the node's default
     /// counts (`weir serve --export-options`), for these protocols.
     pub rules: Option<Vec<ExportRule>>,
-    /// What it is served over.
+    /// The protocols that it is served over.
     pub protocols: Protocols,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,

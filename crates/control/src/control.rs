@@ -284,7 +284,7 @@ impl Control {
     /// What [`Control::submit`] would refuse, without doing anything (`validateOnly`).
     ///
     /// # Errors
-    /// The refusal.
+    /// The refusal that [`Control::submit`] would return.
     pub fn check(&self, mutation: &Mutation, actor: &Actor) -> Result<(), Refusal> {
         at_least(actor, mutation.role())?;
         let facts = Facts {
@@ -301,7 +301,7 @@ impl Control {
     /// Waits until an operation has ended, or `limit` has passed: then it is returned as it is.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such operation.
     pub async fn wait(&self, name: &Name, limit: Duration) -> Result<Arc<Operation>, Refusal> {
         let mut revisions = self.works.store.revisions();
         let ended = async {
@@ -321,7 +321,7 @@ impl Control {
     /// The operation of this name.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such operation.
     pub fn operation(&self, name: &Name) -> Result<Arc<Operation>, Refusal> {
         let found = self.view().operation(name).cloned();
         found.ok_or_else(|| no_operation(name))
@@ -330,7 +330,7 @@ impl Control {
     /// Forgets an operation that has ended.
     ///
     /// # Errors
-    /// `NOT_FOUND`, or `OPERATION_RUNNING`.
+    /// `NOT_FOUND`, or `OPERATION_RUNNING` if it has not ended.
     pub async fn delete_operation(&self, name: &Name, actor: &Actor) -> Result<(), Refusal> {
         may_change(actor)?;
         let ((), ticket) = self.works.store.change(|draft| {

@@ -70,7 +70,7 @@ pub enum Job {
     },
     /// Renames a snapshot on the node.
     RenameSnapshot {
-        /// What it is called now.
+        /// The name that it has now.
         name: SnapshotName,
         /// The bare id that it had.
         from: Arc<str>,

@@ -142,7 +142,7 @@ pub struct Pool {
     pub revision: u64,
     /// Whether it is usable, changing, or in error.
     pub state: State,
-    /// Words to the state.
+    /// Why the state is as it is, in words for users.
     pub state_details: String,
     /// When it was made.
     pub created: Stamp,
@@ -204,7 +204,7 @@ pub struct Volume {
     pub revision: u64,
     /// Whether it is usable, changing, or in error.
     pub state: State,
-    /// Words to the state.
+    /// Why the state is as it is, in words for users.
     pub state_details: String,
     /// When it was made.
     pub created: Stamp,
@@ -283,7 +283,7 @@ pub struct Snapshot {
     pub revision: u64,
     /// Whether it is usable, changing, or in error.
     pub state: State,
-    /// Words to the state.
+    /// Why the state is as it is, in words for users.
     pub state_details: String,
     /// When it was taken.
     pub created: Stamp,
@@ -342,7 +342,7 @@ pub struct Instance {
     pub revision: u64,
     /// Whether it is usable, changing, or in error.
     pub state: State,
-    /// Words to the state.
+    /// Why the state is as it is, in words for users.
     pub state_details: String,
     /// When it was made.
     pub created: Stamp,
@@ -422,7 +422,7 @@ pub struct Operation {
     pub created: Stamp,
     /// When it ended; `None` while it runs.
     pub ended: Option<Stamp>,
-    /// How; `None` while it runs.
+    /// How it ended; `None` while it runs.
     pub outcome: Option<Outcome>,
     /// The target as it was when the operation had been done, as [`crate::Render`] made it.
     #[serde(default)]

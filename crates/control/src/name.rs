@@ -114,7 +114,7 @@ impl SnapshotOf {
 /// The name of a snapshot: `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SnapshotName {
-    /// What it is of.
+    /// Whether the parent is a volume or an instance.
     pub of: SnapshotOf,
     /// The volume or instance.
     pub parent: Name,

@@ -7,8 +7,8 @@
 //! knows is refused.
 //!
 //! One server at a time writes resources: opening for service puts a random owner mark into the catalog, and every
-//! transaction begins by checking that it is still there. A server that was superseded can therefore do no harm.
-//! Tokens and the audit log may be written by anyone who can open the catalog.
+//! transaction begins by checking that it is still there. A server that was superseded can therefore do no harm. Tokens
+//! and the audit log may be written by any process that can open the catalog.
 
 mod access;
 mod inspect;
@@ -178,7 +178,7 @@ impl Catalog {
     /// file that does not exist is made.
     ///
     /// # Errors
-    /// [`CatalogError`].
+    /// [`CatalogError`]: the database cannot be opened, or a newer program has written it.
     pub async fn open(url: &str) -> Result<Catalog, CatalogError> {
         sqlx::any::install_default_drivers();
         let sqlite = url.starts_with("sqlite:");

@@ -76,7 +76,7 @@ pub enum ReplicationHold {
     Name {
         /// The path that both would have.
         path: Path,
-        /// Where the other one is.
+        /// The location of the other volume.
         location: String,
     },
 }
