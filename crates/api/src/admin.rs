@@ -61,10 +61,10 @@ pub async fn create_token(
     Ok(Value::Object(out))
 }
 
-/// Makes a token count no longer.
+/// Revokes a token, by its id.
 ///
 /// # Errors
-/// NOT_FOUND.
+/// NOT_FOUND: no token has this id.
 pub async fn delete_token(app: &AppState, actor: &Actor, id: &str) -> ApiResult<Value> {
     let gone = app.control().revoke_token(id, actor).await;
     gone.map_err(ApiError::refused)?;

@@ -1,8 +1,8 @@
-//! From an HTTP request to an answer: who asks, what for, with what body; and back.
+//! From an HTTP request to its response: authentication, routing, the body; and back.
 //!
-//! The order of the checks is the order of their cost to us and of what they give away: where the request comes from,
+//! The order of the checks is the order of their cost to us and of what they reveal: where the request comes from,
 //! whose token it carries, whether there is such a path, whether the role suffices; only then is a body read, and never
-//! more of it than [`body::MAX_BODY`]. Of a request that does not pass the gate nothing is read behind its head.
+//! more of it than [`body::MAX_BODY`]. If the gate refuses a request, nothing is read behind its head.
 
 use crate::body::{self, MAX_BODIES, Unread};
 use crate::connections::Slot;
@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use weir_control::{Actor, Control, Role, Status};
 use weir_ontap::{Cluster, Clusters};
 
-/// Metrics as text.
+/// Renders all metrics in Prometheus' text format.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// What is wrong with the server as a whole: what it is about, and words.
@@ -46,7 +46,7 @@ struct Inner {
 }
 
 impl AppState {
-    /// Over a control plane. `nfs` is where clients mount from; with an unspecified address (`0.0.0.0`), they are told
+    /// Over a control plane. `nfs` is where clients mount from; if its address is unspecified (`0.0.0.0`), clients get
     /// the address at which they reached this listener.
     pub fn new(control: Arc<Control>, nfs: SocketAddr) -> AppState {
         control.set_render(lro::render(nfs.port()));
@@ -93,7 +93,7 @@ impl AppState {
         AppState(Arc::new(inner))
     }
 
-    /// The control plane.
+    /// The control plane that all handlers share.
     pub(crate) fn control(&self) -> &Control {
         &self.0.control
     }
@@ -107,10 +107,10 @@ impl std::fmt::Debug for AppState {
     }
 }
 
-/// Who may ask.
+/// How callers are authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Whoever reaches the listener, which is to be on a loopback address.
+    /// Not at all: every client that reaches the listener is trusted, so it is to be on a loopback address.
     Loopback,
     /// Holders of a token.
     Tokens,
@@ -119,9 +119,9 @@ pub enum Gate {
 /// Both ends of the connection that a request came over.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// The client's.
+    /// The client's address and port.
     pub remote: SocketAddr,
-    /// Ours.
+    /// This listener's address and port.
     pub local: SocketAddr,
 }
 
@@ -164,7 +164,7 @@ fn error_response(e: Box<ApiError>, ontap: bool) -> Response {
     e.into_response()
 }
 
-/// Who asks.
+/// Authenticates the caller of a request.
 ///
 /// # Errors
 /// PERMISSION_DENIED: a browser, for another site's page; UNAUTHENTICATED.
@@ -271,7 +271,7 @@ fn json(status: StatusCode, value: &Value) -> Response {
     r
 }
 
-/// Of the documents.
+/// The page that links the OpenAPI documents.
 const INDEX: &str = "<!doctype html>\n<title>Weir: OpenAPI documents</title>\n<ul>\n\
     <li><a href=\"/openapi/netapp-v1.json\">NetApp Volumes, v1</a>\n\
     <li><a href=\"/openapi/filestore-v1.json\">Filestore, v1</a>\n</ul>\n";
@@ -338,7 +338,7 @@ fn domain(route: &Route, surface: Option<weir_control::Surface>) -> &'static str
     }
 }
 
-/// The address that clients are told to mount from.
+/// The address that clients are to mount from.
 fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
     if !nfs.ip().is_unspecified() {
         return nfs;
@@ -347,7 +347,7 @@ fn mount_address(nfs: SocketAddr, ends: Option<Ends>) -> SocketAddr {
     SocketAddr::new(ip.to_canonical(), nfs.port())
 }
 
-/// A request to ONTAP's interface; `path` is what stands behind `api/`.
+/// A request to ONTAP's interface; `path` is the part behind `api/`.
 ///
 /// # Errors
 /// INVALID_ARGUMENT: the path is broken, the body is no JSON.
@@ -385,10 +385,10 @@ pub(crate) fn ontap_call(
     })
 }
 
-/// Asks ONTAP's interface, on a thread that may wait.
+/// Runs a request to ONTAP's interface on a thread that may block.
 ///
 /// # Errors
-/// There is none.
+/// FAILED_PRECONDITION: this server has no such interface.
 pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiResult<Reply> {
     if call.verb == Some(Verb::Get) {
         // Whatever command a path turns out to be, GET only reads.
@@ -400,10 +400,10 @@ pub(crate) async fn ontap(app: &AppState, mut actor: Actor, call: Call) -> ApiRe
     waiting(move || surface.answer(&actor, &call)).await
 }
 
-/// The cluster as a user sees it, if there is one.
+/// The cluster as a user sees it, if the server has one.
 ///
 /// # Errors
-/// There is none.
+/// FAILED_PRECONDITION: it has none.
 pub(crate) fn cluster(app: &AppState, actor: &Actor) -> ApiResult<Arc<dyn Cluster>> {
     match &app.0.ontap {
         Some(surface) => Ok(surface.cluster(actor)),

@@ -16,8 +16,8 @@ use weir_control::Status;
 /// A body has to arrive within this.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// The body of a request that has passed the gate. If it is not read, what the client still sends is thrown away, so that
-/// the client gets to read the reply.
+/// The body of a request that was admitted. If it is not read, what the client still sends is thrown away, so that the
+/// client gets to read the reply.
 pub struct Unread {
     body: Option<Body>,
     discard: bool,
@@ -61,7 +61,7 @@ async fn discard(body: Body) {
             }
         }
     };
-    // Whatever the client does, nobody waits for it any longer than this.
+    // Whatever the client does, the drain ends after this time.
     drop(tokio::time::timeout(BODY_TIME, drained).await);
 }
 
@@ -223,7 +223,7 @@ mod tests {
             "",
         ] {
             assert_eq!(sent(&[other], "{}"), Err(415), "{other}");
-            // What nobody declares that way by accident.
+            // No client declares it that way by accident.
             assert_eq!(sent(&[other], ""), Err(415), "{other}");
         }
         assert_eq!(sent(&[], "{}"), Err(415));

@@ -1,7 +1,7 @@
-//! Who may hold a connection, and for how long.
+//! Which clients may hold a connection, and for how long.
 //!
 //! A connection costs a slot, and slots are few. What a stranger can do with it must not keep a holder of a token out,
-//! so a connection is **unknown** until a request over it has passed the gate, and:
+//! so a connection is **unknown** until a request over it was admitted ([`crate::gate`]), and:
 //!
 //! - unknown connections of one address (IPv6: of one /64, which is what one host is given) are capped;
 //! - when all slots are taken, the new connection gets the slot of the unknown one that has been idle for longest, and
@@ -83,7 +83,8 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: whoever connects is.
+    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the listener
+    /// trusts every client.
     pub fn admit(self: &Arc<Self>, peer: IpAddr, known: bool) -> Option<Arc<Slot>> {
         let source = source(peer);
         let evicted = Arc::new(Notify::new());
@@ -136,12 +137,12 @@ impl Slot {
         self.connections.table().entries.get_mut(&self.id).map(work)
     }
 
-    /// A request has passed the gate.
+    /// Makes the connection known: a request over it was admitted.
     pub fn passed(&self) {
         self.with(|e| e.known = true);
     }
 
-    /// Whether a request has passed the gate.
+    /// Whether a request over the connection was admitted.
     pub fn is_known(&self) -> bool {
         self.with(|e| e.known).unwrap_or(false)
     }

@@ -22,11 +22,11 @@ pub struct Violation {
 /// What a request is answered with when it is refused or fails.
 #[derive(Clone, Debug)]
 pub struct ApiError {
-    /// The canonical status.
+    /// The canonical status (`google.rpc.Code`).
     pub status: Status,
-    /// An HTTP code other than the status's own (405, 413), where clients look at that.
+    /// An HTTP code other than the status's own (405, 413), for clients that read that.
     pub http: Option<u16>,
-    /// For people.
+    /// For people, in English.
     pub message: String,
     /// For programs: the rule's name, UPPER_SNAKE.
     pub reason: String,
@@ -163,7 +163,7 @@ impl ApiError {
         Value::Array(details)
     }
 
-    /// The body.
+    /// The body, as AIP-193 defines it.
     pub fn body(&self) -> Value {
         json!({"error": {
             "code": self.code(),

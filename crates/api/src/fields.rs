@@ -14,7 +14,7 @@ pub enum Said<T> {
     Nothing,
     /// That it is to be as if never set.
     Clear,
-    /// A value.
+    /// That it is to become this value.
     Set(T),
 }
 
@@ -88,7 +88,7 @@ impl Fields {
         }
     }
 
-    /// Takes text.
+    /// Takes text; a value of another kind clears the field.
     pub fn text(&mut self, field: &str) -> Said<String> {
         match self.take(field) {
             Said::Set(Value::String(s)) => Said::Set(s),
@@ -106,7 +106,7 @@ impl Fields {
         }
     }
 
-    /// Takes a number that cannot be negative; 0 is what "not set" looks like on the wire.
+    /// Takes a number that cannot be negative; 0 means "not set" on the wire.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: it is negative.
@@ -146,7 +146,7 @@ impl Fields {
             .try_map(|s| from_name(&s).ok_or_else(|| not_here(field, &s)))
     }
 
-    /// Takes the labels.
+    /// Takes the labels, checked against the limits of labels.
     ///
     /// # Errors
     /// INVALID_ARGUMENT: too many, or against their syntax.
@@ -178,11 +178,11 @@ impl Fields {
         })
     }
 
-    /// A field of a feature that this server does not have: setting it would promise what nobody keeps. Null, false and
-    /// empty values promise nothing.
+    /// A field of a feature that this server does not have: storing it would suggest an effect that it lacks. Null,
+    /// false and empty values have none.
     ///
     /// # Errors
-    /// FAILED_PRECONDITION.
+    /// FAILED_PRECONDITION: the field is set.
     pub fn without(&mut self, field: &str) -> ApiResult<()> {
         let asks = |v: &Value| match v {
             Value::Bool(b) => *b,
@@ -201,8 +201,8 @@ impl Fields {
         }
     }
 
-    /// Refuses what `field` asks for if nobody would do it: `asks` tells it from what promises nothing, which stays and is
-    /// returned as it was sent. `instead` says what to do.
+    /// Refuses what `field` asks for if this server would not do it. `asks` says whether a value asks for anything; one
+    /// that does not is kept and returned as it was sent. `instead` says what to do.
     ///
     /// # Errors
     /// INVALID_ARGUMENT, with the reason NOT_OFFERED.
@@ -231,7 +231,7 @@ impl Fields {
     /// A field that cannot change once the resource is made; saying what it is already is no change.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT.
+    /// INVALID_ARGUMENT: the value differs from the current one.
     pub fn fixed(&mut self, field: &str, current: &Object) -> ApiResult<()> {
         let empty = |v: &Value| matches!(v, Value::Null | Value::Bool(false));
         let now = current.get(field).cloned().unwrap_or(Value::Null);
@@ -310,7 +310,7 @@ fn check_label(key: &str, value: &str) -> ApiResult<()> {
 /// most 63 of them (the public API's rule for `volumeId`, and the underscore, which Terraform users are used to).
 ///
 /// # Errors
-/// INVALID_ARGUMENT.
+/// INVALID_ARGUMENT: no id, or one against these rules.
 pub fn check_id(parameter: &str, id: Option<&str>) -> ApiResult<String> {
     let id = id.unwrap_or_default();
     if id.is_empty() {
@@ -347,7 +347,7 @@ impl Made {
         Made(extra.clone())
     }
 
-    /// Sets a field.
+    /// Sets a field; null and empty values remove it.
     pub fn set(&mut self, field: &str, value: impl Into<Value>) -> &mut Made {
         let value = value.into();
         let empty = match &value {
@@ -373,7 +373,7 @@ impl Made {
         self
     }
 
-    /// Sets the labels.
+    /// Sets the labels, as a map.
     pub fn labels(&mut self, labels: &Labels) -> &mut Made {
         let map: Object = labels
             .iter()
@@ -387,7 +387,7 @@ impl Made {
         self.0
     }
 
-    /// The message.
+    /// The fields that `message` has; nulls and unknown names are dropped.
     pub fn done(self, message: &Message) -> Object {
         let mut o = self.0;
         // What an older version of this program kept and the table no longer knows stays hidden.

@@ -12,7 +12,7 @@ use weir_control::{
     Snapshot, SquashMode, State, Status, View, rules,
 };
 
-/// What an option without addresses stands for.
+/// The clients of an option that has no addresses: all of them.
 const EVERYONE: &str = "*";
 
 /// Features that the public API has and this server does not.
@@ -138,7 +138,7 @@ fn option(r: &ExportRule) -> Value {
     Value::Object(m.done(&schema::NFS_EXPORT_OPTIONS))
 }
 
-/// Refuses what an instance would promise and nobody would keep.
+/// Refuses fields of an instance that this server would store without effect.
 fn check_instance(f: &Fields) -> ApiResult<()> {
     f.refuse(
         "kmsKeyName",
@@ -234,8 +234,8 @@ pub fn instance_change(
                 ));
             }
             change.capacity_gb = capacity(whole, &mut share)?;
-            // Options that are not sent stay: proto3 cannot tell "none" from "not said", and taking "not said" for
-            // "none" would open the share to everyone whenever somebody grows it.
+            // Options that are not sent stay: proto3 cannot distinguish "none" from "not said", and taking "not said"
+            // for "none" would open the share to everyone whenever it is grown.
             change.export_rules = options(&mut share)?;
         }
     }

@@ -11,7 +11,7 @@
 //! A field is named by its path, `labels.team` and `exportPolicy.rules.accessType` included; a path through a list
 //! holds if it holds for any element. Values are compared as the field's type: numbers as numbers, times as times,
 //! enums by name. In text, `=` takes `*` at either end for anything, and `:` finds a part, whatever the case;
-//! `field:*` asks whether the field is set. A bare word is looked for in all text. The field is resolved when the
+//! `field:*` asks whether the field is set. A bare word is searched for in all text. The field is resolved when the
 //! filter is read, so a misspelt one is an error and not an empty list.
 
 use crate::error::{ApiError, ApiResult};

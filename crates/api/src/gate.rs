@@ -1,9 +1,9 @@
-//! Who may ask, and from where.
+//! Which requests are admitted, and from where.
 //!
-//! Without tokens, the listener is on a loopback address, and everyone who can connect is trusted. But browsers connect
-//! too, on behalf of the page they show: a page can post to 127.0.0.1, and a name that its owner first resolves to
-//! himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers always
-//! send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
+//! Without tokens, the listener is on a loopback address, and every client that can connect is trusted. But browsers
+//! connect too, on behalf of the page they show: a page can post to 127.0.0.1, and a name that its owner first resolves
+//! to himself and then to 127.0.0.1 makes it a page of ours (DNS rebinding). Both show in the headers that browsers
+//! always send and pages cannot forge: Origin is not ours, or Host is a name and no address. Such requests are refused.
 //!
 //! With tokens, a page of another site has none of its own, but a browser adds what it keeps for this server (Basic's
 //! password, where a user has typed one). So Origin and Sec-Fetch-Site count there as well. Host does not: the
@@ -62,18 +62,18 @@ fn bearer(head: &Parts) -> ApiResult<&str> {
     })
 }
 
-/// Whether a role suffices.
+/// Whether the actor's role suffices for a route.
 ///
 /// # Errors
-/// PERMISSION_DENIED.
+/// PERMISSION_DENIED: the role is lower than the route's.
 pub fn allows(actor: &Actor, route: &Route) -> ApiResult<()> {
     has(actor, role(route))
 }
 
-/// Whether a role suffices.
+/// Whether the actor's role is at least `wanted`.
 ///
 /// # Errors
-/// PERMISSION_DENIED.
+/// PERMISSION_DENIED: it is lower.
 pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
     if actor.role >= wanted {
         return Ok(());
@@ -96,7 +96,7 @@ pub fn has(actor: &Actor, wanted: Role) -> ApiResult<()> {
 /// Refuses what a browser sends on behalf of another site's page.
 ///
 /// # Errors
-/// PERMISSION_DENIED.
+/// PERMISSION_DENIED: Origin is another site, or Sec-Fetch-Site is neither `same-origin` nor `none`.
 pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     let host = text(headers, header::HOST);
     let foreign = text(headers, header::ORIGIN).is_some_and(|origin| {
@@ -113,10 +113,10 @@ pub fn same_origin(headers: &HeaderMap) -> ApiResult<()> {
     }
 }
 
-/// Refuses what names this listener, which is on a loopback address, by a name that may be anybody's.
+/// Refuses what names this listener, which is on a loopback address, by a name that another site may own.
 ///
 /// # Errors
-/// PERMISSION_DENIED.
+/// PERMISSION_DENIED: Host is neither an address nor localhost.
 pub fn same_machine(headers: &HeaderMap) -> ApiResult<()> {
     match text(headers, header::HOST).is_none_or(|h| is_here(authority_host(h))) {
         true => Ok(()),
@@ -131,7 +131,7 @@ fn foreign_origin(message: &str) -> Box<ApiError> {
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    // Bytes that are no text are as foreign as can be.
+    // Bytes that are no text match no origin of ours.
     headers.get(name).map(|v| v.to_str().unwrap_or("?"))
 }
 

@@ -1,11 +1,11 @@
 //! What callers over gRPC get until it is served: at once, and in a form that their libraries show, that this is REST.
 //!
-//! The client libraries of Python and Go speak gRPC unless they are told otherwise, and gRPC is HTTP/2. Against a server of
-//! HTTP/1 they report `Socket closed`, or try again until their deadline. The least that says more is a response of
+//! The client libraries of Python and Go speak gRPC unless configured otherwise, and gRPC is HTTP/2. Against a server
+//! of HTTP/1 they report `Socket closed`, or try again until their deadline. The least that says more is a response of
 //! trailers only (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>): one HEADERS frame with grpc-status
 //! UNIMPLEMENTED and a message, for whatever is called. It is the same for all calls, so requests are not decoded: of
-//! HTTP/2 (RFC 9113) this takes the frame headers, of HPACK (RFC 7541) literals without indexing. Nobody's token is
-//! asked for; nothing but the constant is told. What arrives is bounded in bytes and in time.
+//! HTTP/2 (RFC 9113) this takes the frame headers, of HPACK (RFC 7541) literals without indexing. No token is asked
+//! for, as the reply is only the constant. What arrives is bounded in bytes and in time.
 
 use std::io;
 use std::time::Duration;

@@ -25,32 +25,32 @@ use weir_control::{
 /// As a location: all of them.
 const EVERYWHERE: &str = "-";
 
-/// A request that may be answered.
+/// An admitted request, before its action runs.
 pub struct Asked<'a> {
-    /// The service.
+    /// The state that all requests share.
     pub app: &'a AppState,
-    /// Who asks.
+    /// The authenticated caller, with its role.
     pub actor: Actor,
-    /// What for.
+    /// The row of the table that the path matched.
     pub route: &'static Route,
     /// Which API the client means, where it says so.
     pub surface: Option<Surface>,
-    /// What the stars in the route's path stand for.
+    /// The parts of the path that the route's stars matched.
     pub parts: Vec<String>,
-    /// The query.
+    /// The query's parameters, decoded.
     pub query: Query,
     /// How enums are to be written.
     pub enums: EnumsAs,
-    /// The body.
+    /// The body; not parsed yet.
     pub body: Bytes,
     /// Where clients mount from.
     pub nfs: SocketAddr,
 }
 
-/// Answers it.
+/// Runs the request's action and returns the response's body.
 ///
 /// # Errors
-/// What the client is to be told.
+/// The refusal or failure that the client gets.
 pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
     match a.route.action {
         Action::List(kind) => a.list(kind).await,
@@ -421,7 +421,7 @@ impl Asked<'_> {
         Ok(listed(kind.collection(), items, page.1))
     }
 
-    /// Whether the filter or the order looks at a figure that only the node knows.
+    /// Whether the filter or the order reads a figure that only the node knows.
     fn asks_for_use(&self) -> bool {
         ["filter", "orderBy"].iter().any(|p| {
             self.query
@@ -578,7 +578,7 @@ impl Asked<'_> {
         }
         let path = self.part(3).to_owned();
         let rest = path.strip_prefix("api/").unwrap_or_default();
-        // What passes through stands in an envelope of its own.
+        // The response of ONTAP's interface is wrapped in an envelope of its own.
         let mut call = ontap_call(Some(self.route.verb), rest, self.query, &self.body)?;
         if let Some(body) = call.body.as_object_mut().and_then(|o| o.remove("body")) {
             call.body = body;

@@ -277,10 +277,10 @@ fn enum_name(e: &Enum, value: &Value) -> Option<String> {
 /// How enums are to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnumsAs {
-    /// `"READY"`.
+    /// By name, such as `"READY"`.
     #[default]
     Names,
-    /// `1`, for `$alt=json;enum-encoding=int`.
+    /// By number, such as `1`, for `$alt=json;enum-encoding=int`.
     Numbers,
 }
 

@@ -1,8 +1,8 @@
 //! The listener: connections, what they speak, their end.
 //!
-//! A connection may be slow, silent or one of thousands; none of these may keep others from being answered: who holds one
-//! for how long is decided in [`crate::connections`], and kept to in [`crate::stream`]. What a head may hold is bounded
-//! here, bodies where they are read. HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
+//! A connection may be slow, silent or one of thousands; none of these may keep others from getting replies: which
+//! client holds one for how long is decided in [`crate::connections`], and kept to in [`crate::stream`]. What a head
+//! may hold is bounded here, bodies where they are read. HTTP/2 is only spoken to say that it is not ([`crate::grpc`]).
 
 use crate::app::{AppState, Ends, Gate, router};
 use crate::connections::{Connections, HEAD_TIME, Slot};
@@ -31,10 +31,10 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// How long connections may go on when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Who may use the listener, and how it is protected.
+/// Which clients may use the listener, and how it is protected.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Whoever can connect: only for loopback addresses.
+    /// Every client that can connect: only for loopback addresses.
     Loopback,
     /// Holders of a token, over TLS.
     Tokens(Tls),
@@ -45,7 +45,7 @@ pub enum Access {
 pub enum Refused {
     /// Without tokens, on an address that others can reach.
     Open(SocketAddr),
-    /// The socket failed.
+    /// The socket could not be bound or listened on.
     Io(io::Error),
 }
 
@@ -216,7 +216,7 @@ impl Connection {
     }
 }
 
-/// What the peer sends first, as far as it takes to tell HTTP/2 from HTTP/1.
+/// The bytes that the peer sends first, as far as it takes to distinguish HTTP/2 from HTTP/1.
 async fn opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut read = Vec::with_capacity(grpc::PREFACE.len());
     while grpc::PREFACE.starts_with(&read) && read.len() < grpc::PREFACE.len() {

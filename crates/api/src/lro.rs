@@ -1,7 +1,7 @@
-//! Long-running operations (AIP-151): how a mutation is answered.
+//! Long-running operations (AIP-151): the response to a mutation.
 //!
-//! Every mutation answers with an operation. Most have ended by then and say so at once, with the resource in the
-//! response: clients poll in steps of up to ten seconds, and each step that is saved is time that people wait.
+//! Every mutation returns an operation. Most have ended by then and say so at once, with the resource in the response:
+//! clients poll in steps of up to ten seconds, and each step that is saved is time that people wait.
 
 use crate::error::ApiError;
 use crate::fields::Made;

@@ -1,4 +1,4 @@
-//! How a volume is mounted, as its clients are told.
+//! The mount command that clients of a volume get.
 //!
 //! The options are the ones that the tuning documents ask for: hard mounts, 1 MiB transfers, sixteen connections. What
 //! the kernel would choose anyway is left out, so that the line stays one that people read.
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use weir_control::{Protocol, Volume};
 
-/// NFS's registered port: with another one, clients have to be told, and there is no portmapper to ask.
+/// NFS's registered port: with another one, the mount line has to name it, as there is no portmapper to ask.
 const NFS_PORT: u16 = 2049;
 
-/// An address as it stands before the colon of an export.
+/// An address as it is written before the colon of an export.
 pub fn host(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(a) => a.to_string(),
@@ -52,8 +52,8 @@ fn command(protocol: Protocol, ip: &str, port: u16, path: &str, share: &str) -> 
 mod tests {
     use super::*;
 
-    /// The rows of the tuning documents that are about mounting (document, key, value), as they stand in the line that
-    /// clients are told.
+    /// The rows of the tuning documents that are about mounting (document, key, value), as the line for clients has
+    /// them.
     #[test]
     fn the_documents_values_are_in_the_line() {
         let line = command(Protocol::Nfsv3, "10.0.0.1", NFS_PORT, "share", "share");

@@ -17,8 +17,8 @@ use weir_control::{
 /// Bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
-/// Features that the public API has and this server does not. What they promise (encryption of traffic, backups,
-/// caching, block devices) nobody would keep, so they are refused rather than stored.
+/// Features that the public API has and this server does not (encryption of traffic, backups, caching, block devices).
+/// Their fields would have no effect, so they are refused rather than stored.
 const NOT_HERE: &[&str] = &[
     "kerberosEnabled",
     "backupConfig",
@@ -27,8 +27,8 @@ const NOT_HERE: &[&str] = &[
     "blockDevices",
 ];
 
-/// Refuses what a pool would promise and nobody would keep. What is left without a meaning here describes where a pool is
-/// (`network`, `psaRange`, `zone`).
+/// Refuses fields of a pool that this server would store without effect. What is left without a meaning here describes
+/// where a pool is (`network`, `psaRange`, `zone`).
 fn check_pool(f: &Fields) -> ApiResult<()> {
     let one_tier = "there is one tier, on this server's own disk; leave it out";
     let no_directory = "users and groups are the numbers that NFS clients send; leave it out";
@@ -117,7 +117,7 @@ pub fn pool(view: &View, p: &Pool) -> Object {
     .set("createTime", p.created.rfc3339())
     .set("description", p.description.as_str())
     .set("qosType", p.qos_type.as_str())
-    // The total is a whole number on the wire; nothing is promised that is not there.
+    // The total is a whole number on the wire; rounding up would report throughput that the pool does not have.
     .set(
         "totalThroughputMibps",
         f.total_throughput_mibps.map(|t| t as i64),
@@ -228,7 +228,7 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
     m.set("protocols", json!(protocols));
     if let Some(rules) = &v.export_rules {
         let rules: Vec<Value> = rules.iter().map(rule).collect();
-        // An empty policy shuts everybody out; that it is there has to be seen.
+        // An empty policy admits no client; that it is there has to be seen.
         m.set("exportPolicy", json!({"rules": rules}));
     }
     if let Some(of) = &v.clone_of {
@@ -275,7 +275,7 @@ fn split_state(v: &Volume) -> &'static str {
     }
 }
 
-/// How splitting a clone stands.
+/// The state of splitting a clone.
 ///
 /// # Errors
 /// `FAILED_PRECONDITION` for a volume that is no clone, or no more.

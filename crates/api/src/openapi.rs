@@ -273,7 +273,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// `Volume.State` of `google.cloud.netapp.v1.Volume.State`.
+/// The schema's name, such as `VolumeState` for `google.cloud.netapp.v1.Volume.State`.
 fn short(name: &str) -> String {
     name.rsplit_once(".v1.")
         .map_or(name, |(_, s)| s)

@@ -53,13 +53,13 @@ pub struct Page<T> {
 /// The parameters as they arrived.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ListParams<'a> {
-    /// `pageSize`
+    /// `pageSize`, as text (AIP-158).
     pub page_size: Option<&'a str>,
-    /// `pageToken`
+    /// `pageToken` of the page before.
     pub page_token: Option<&'a str>,
-    /// `filter`
+    /// `filter`, not parsed yet.
     pub filter: Option<&'a str>,
-    /// `orderBy`
+    /// `orderBy`: fields, each with an optional `desc`.
     pub order_by: Option<&'a str>,
 }
 
@@ -112,8 +112,8 @@ impl ListQuery {
         })
     }
 
-    /// The name behind which the page begins, where the order is that of the names: so that whoever has the resources
-    /// can begin there.
+    /// The name behind which the page begins, if the order is by name: a caller that has the resources sorted can begin
+    /// there.
     pub fn after(&self) -> Option<&str> {
         let by_name = self.order.is_empty();
         self.after

@@ -63,7 +63,7 @@ impl Query {
     /// A parameter that is true or false, in any case: gcloud says `True`.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT.
+    /// INVALID_ARGUMENT: another value.
     pub fn flag(&self, name: &str) -> ApiResult<bool> {
         match self.get(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("" | "false" | "0") => Ok(false),
@@ -128,7 +128,7 @@ impl Query {
     }
 }
 
-/// `page_size` as `pageSize`.
+/// Turns `page_size` into `pageSize`: both are accepted.
 fn snake_of(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut up = false;

@@ -34,7 +34,7 @@ use crate::schema::netapp::REPLICATION;
 /// Making the volume to copy into waits for this at most.
 const MAKING: Duration = Duration::from_secs(60);
 
-/// What the copy is made with: all snapshots of the source and its newest state, as this API promises it.
+/// The policy of the copy: all snapshots of the source and its newest state, as this API defines a replication.
 const POLICY: &str = "MirrorAllSnapshots";
 
 /// What a copy takes over from its source, besides its data.
@@ -65,7 +65,7 @@ pub enum Verb {
     Resume,
     /// The destination becomes the source.
     Reverse,
-    /// Update now.
+    /// A transfer begins at once.
     Sync,
 }
 
@@ -125,11 +125,11 @@ fn refused(failure: Failure) -> Box<ApiError> {
 
 /// A request about the replications of a volume.
 pub struct Asked<'a> {
-    /// The service.
+    /// The state that all requests share.
     pub app: &'a AppState,
-    /// Who asks.
+    /// The authenticated caller, with its role.
     pub actor: Actor,
-    /// The volume.
+    /// The volume that the path names: source or destination.
     pub volume: Name,
     /// How enums are to be written.
     pub enums: EnumsAs,
@@ -190,7 +190,7 @@ fn seen_from(cluster: &dyn Cluster, volume: &Name) -> Vec<Seen> {
 /// The volumes of this node that are ends of replications, by project and id.
 ///
 /// # Errors
-/// The server ends.
+/// INTERNAL: the server ends.
 pub async fn ends(app: &AppState, actor: &Actor) -> ApiResult<HashSet<(String, String)>> {
     let Ok(cluster) = cluster(app, actor) else {
         return Ok(HashSet::new());
@@ -353,7 +353,7 @@ impl Asked<'_> {
     /// One of them, in normal form.
     ///
     /// # Errors
-    /// NOT_FOUND.
+    /// NOT_FOUND: the volume has no replication of that id.
     pub async fn get(&self, id: &str) -> ApiResult<Object> {
         let seen = self.find(id).await?;
         Ok(object(&seen, &self.volume, self.cluster()?.now()))

@@ -1,8 +1,9 @@
-//! Which requests there are: one table, from which requests are dispatched and the OpenAPI documents are made.
+//! The requests that the server accepts: one table, from which requests are dispatched and the OpenAPI documents are
+//! made.
 //!
-//! A custom verb stands behind a colon in the last part of a path (AIP-136), where routers that match whole segments
-//! cannot see it; and both APIs share locations and operations. So the table is matched here, a few dozen rows one after
-//! the other, which costs less than reading the request's headers did.
+//! A custom verb is written behind a colon in the last part of a path (AIP-136), where routers that match whole
+//! segments cannot see it; and both APIs share locations and operations. So the table is matched here, a few dozen rows
+//! one after the other, which costs less than reading the request's headers did.
 
 use crate::query::unescape;
 use crate::replications;
@@ -12,13 +13,13 @@ use weir_control::Surface;
 /// HTTP methods that the APIs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Read.
+    /// Reads; HEAD is treated alike.
     Get,
     /// Make, or a custom verb.
     Post,
-    /// Change.
+    /// Changes the fields of a resource.
     Patch,
-    /// Delete.
+    /// Deletes a resource or a record.
     Delete,
 }
 
@@ -39,11 +40,11 @@ impl Verb {
 /// Which API's documents a row belongs to; its errors carry that API's domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
-    /// NetApp Volumes.
+    /// Google Cloud NetApp Volumes (`netapp.googleapis.com`).
     Netapp,
-    /// Filestore.
+    /// Google Cloud Filestore (`file.googleapis.com`).
     Filestore,
-    /// Both.
+    /// Both: locations and operations.
     Both,
     /// Weir's own: what no public API has.
     Own,
@@ -52,20 +53,20 @@ pub enum Api {
 /// Resources with the standard methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `storagePools`
+    /// A storage pool: `storagePools/*`.
     Pool,
-    /// `volumes`
+    /// A NetApp volume: `volumes/*`.
     Volume,
-    /// `volumes/*/snapshots`
+    /// A volume's snapshot: `volumes/*/snapshots/*`.
     VolumeSnapshot,
-    /// `instances`
+    /// A Filestore instance: `instances/*`.
     Instance,
-    /// `instances/*/snapshots`
+    /// An instance's snapshot: `instances/*/snapshots/*`.
     InstanceSnapshot,
 }
 
 impl Kind {
-    /// Its message.
+    /// The message that describes it on the wire.
     pub fn message(self) -> &'static Message {
         match self {
             Kind::Pool => &netapp::STORAGE_POOL,
@@ -86,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// The collection, as a list's answer names it.
+    /// The collection, as a list's response names it.
     pub fn collection(self) -> &'static str {
         match self {
             Kind::Pool => "storagePools",
@@ -102,49 +103,49 @@ impl Kind {
 pub enum Action {
     /// A page of a collection.
     List(Kind),
-    /// One resource.
+    /// One resource, by its name.
     Get(Kind),
-    /// A new one.
+    /// Creates a resource; returns an operation.
     Create(Kind),
-    /// A change.
+    /// Changes a resource under a mask; returns an operation.
     Update(Kind),
-    /// Its end.
+    /// Deletes a resource; returns an operation.
     Delete(Kind),
-    /// `storagePools/*:switch`
+    /// POST of `storagePools/*:switch`: returns an operation.
     SwitchPool,
-    /// `volumes/*:revert`, `instances/*:revert`
+    /// POST of `volumes/*:revert`, `instances/*:revert`.
     Revert(Kind),
-    /// `volumes/*:startSplit`
+    /// POST of `volumes/*:startSplit`: returns an operation.
     StartSplit,
-    /// `volumes/*:getSplitStatus`
+    /// GET of `volumes/*:getSplitStatus`: the state of a split.
     SplitStatus,
-    /// `volumes/*/snapshots/*:rename`, `instances/*/snapshots/*:rename`
+    /// POST of `volumes/*/snapshots/*:rename`, `instances/*/snapshots/*:rename`.
     Rename(Kind),
-    /// `locations`
+    /// GET of `locations`: the list.
     ListLocations,
-    /// `locations/*`
+    /// GET of `locations/*`: one location.
     GetLocation,
-    /// `operations`
+    /// GET of `operations`: a page of them.
     ListOperations,
-    /// `operations/*`
+    /// GET of `operations/*`: what clients poll.
     GetOperation,
-    /// `operations/*`
+    /// DELETE of `operations/*`: the record only.
     DeleteOperation,
-    /// `operations/*:cancel`
+    /// POST of `operations/*:cancel`; accepted without effect.
     CancelOperation,
-    /// `replications`
+    /// GET of a volume's `replications`.
     ListReplications,
-    /// `replications/*`
+    /// GET of one of `replications/*`.
     GetReplication,
-    /// A new replication.
+    /// Creates a replication of a volume.
     CreateReplication,
     /// A change of one.
     UpdateReplication,
-    /// Its end.
+    /// Deletes a replication; its volumes stay.
     DeleteReplication,
     /// `replications/*:stop` and its like.
     Replication(replications::Verb),
-    /// `storagePools/*/ontap/**`
+    /// `storagePools/*/ontap/**`: passed to ONTAP's interface.
     Ontap,
     /// A collection that the API has and this server does not: empty.
     EmptyList(&'static str),
@@ -154,9 +155,9 @@ pub enum Action {
     Unimplemented(&'static str, &'static str),
     /// Tokens, and what was changed by whom.
     ListTokens,
-    /// A new token.
+    /// Creates a token; the response holds its secret.
     CreateToken,
-    /// Revokes a token.
+    /// Revokes a token, by its id.
     DeleteToken,
     /// A page of the audit log.
     ListAudit,
@@ -165,13 +166,13 @@ pub enum Action {
 /// A row of the table.
 #[derive(Debug)]
 pub struct Route {
-    /// The method.
+    /// The HTTP method that the row matches.
     pub verb: Verb,
     /// The path behind the version; `*` is one part, `**` any number of them.
     pub path: &'static str,
     /// What it asks for.
     pub action: Action,
-    /// Whose it is.
+    /// The API whose documents and error domain it belongs to.
     pub api: Api,
 }
 
@@ -215,7 +216,7 @@ macro_rules! routes {
     };
 }
 
-/// The table.
+/// The rows; the first that matches is used.
 pub static ROUTES: &[Route] = routes! {
     Get Both "projects/*/locations" => Action::ListLocations;
     Get Both "projects/*/locations/*" => Action::GetLocation;
@@ -312,9 +313,9 @@ pub static ROUTES: &[Route] = routes! {
 /// A request's path, found in the table.
 #[derive(Debug)]
 pub struct Matched {
-    /// The row.
+    /// The row that matched the path.
     pub route: &'static Route,
-    /// What the stars stand for, in order; what `**` stands for is one of them, with its slashes.
+    /// The parts that the stars matched, in order; what `**` matched is one of them, with its slashes.
     pub parts: Vec<String>,
 }
 
@@ -415,7 +416,7 @@ fn captures(pattern: &str, segments: &[String]) -> Option<Vec<String>> {
     (rest.is_empty() && parts.iter().all(|p| !p.is_empty())).then_some(parts)
 }
 
-/// The full name that a path of the table stands for, without version and verb.
+/// The full name that a path of the table refers to, without version and verb.
 pub fn name_of(route: &Route, parts: &[String]) -> String {
     let mut parts = parts.iter();
     let mut out = String::new();

@@ -1,9 +1,9 @@
 //! A connection's bytes, with a time for each thing that the peer has to do.
 //!
-//! Reading: see [`Slot::deadline`]. Writing: a peer that takes none of a reply for [`WRITE_TIME`] is gone. Closing: what
-//! the peer has sent and nobody read makes the kernel answer with a reset, which overtakes the reply in clients that
-//! are still sending; so the socket of a peer that has not passed the gate stays open for [`LINGER`] behind the last
-//! byte of its refusal, and nothing is read from it meanwhile.
+//! Reading: see [`Slot::deadline`]. Writing: a peer that takes none of a reply for [`WRITE_TIME`] is gone. Closing:
+//! what the peer has sent and the server did not read makes the kernel send a reset, which overtakes the reply in
+//! clients that are still sending; so the socket of a peer that was not admitted stays open for [`LINGER`] behind the
+//! last byte of its refusal, and nothing is read from it meanwhile.
 
 use crate::connections::Slot;
 use std::future::Future as _;

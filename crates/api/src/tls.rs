@@ -60,7 +60,7 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, private)
             .map_err(|e| invalid(format!("{}: {e}", certificate.display())))?;
-        // In the order of preference: only who offers nothing else gets HTTP/2.
+        // In the order of preference: only a client that offers nothing else gets HTTP/2.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), grpc::ALPN.to_vec()];
         Ok(Tls {
             config: Arc::new(config),

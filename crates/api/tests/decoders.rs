@@ -104,7 +104,7 @@ fn some_message() -> BoxedStrategy<(&'static Message, Value)> {
         .boxed()
 }
 
-/// Everything behind the decoder that looks at a message.
+/// Everything behind the decoder that reads a message.
 fn into_model(object: &Object) {
     let place = Place::local();
     let current = Object::new();

@@ -1,4 +1,4 @@
-//! Every field of the two APIs does something, describes, or is refused by name: nothing is promised that nobody keeps.
+//! Every field of the two APIs does something, describes, or is refused by name: none is stored without effect.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 

@@ -1,4 +1,4 @@
-//! Who gets past the gates, and with what.
+//! Which requests the gates admit, and with what.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -11,7 +11,7 @@ use support::{PLACE, furnished, pool};
 use weir_api::Gate;
 use weir_control::{Actor, Role};
 
-/// What a browser sends for another site's page is refused on both gates, before the token is looked at; and so is a body
+/// What a browser sends for another site's page is refused on both gates, before the token is checked; and so is a body
 /// that such a page could have made it send.
 #[tokio::test]
 async fn other_sites_pages_are_kept_out_on_every_gate() {

@@ -1,4 +1,4 @@
-//! Handlers over a control plane on a simulated node: what is answered, and that what is refused changes nothing.
+//! Handlers over a control plane on a simulated node: their responses, and that what is refused changes nothing.
 
 #![allow(clippy::unwrap_used)] // A test may panic.
 

@@ -63,7 +63,7 @@ async fn the_end_waits_for_answers_and_not_for_idle_connections() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
-/// A library that speaks gRPC, over plain TCP: told in its own protocol, while the same port serves HTTP/1.
+/// A library that speaks gRPC, over plain TCP, gets the reply in its own protocol, while the same port serves HTTP/1.
 #[tokio::test]
 async fn callers_over_grpc_are_told_to_use_rest() {
     let api = Api::new().await;

@@ -1,4 +1,4 @@
-//! ONTAP's interface over a cluster that only remembers: what its clients send, and what they are told.
+//! ONTAP's interface over a cluster that only remembers: what its clients send, and what they get.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A test may panic.
 

@@ -49,7 +49,7 @@ async fn replications_over_the_same_relationships() {
     n.api
         .done("POST", &format!("{PLACE}/volumes?volumeId=v1"), v)
         .await;
-    // The script knows its own volumes only; the one that is to be made stands ready in it.
+    // The script knows its own volumes only, so the one that is to be made is in it already.
     let mut copy = n.script.state().volumes[0].clone();
     (copy.path, copy.location) = (path("p1:v2"), "us-central1".to_owned());
     n.script.state().volumes[0].location = "us-central1".to_owned();
@@ -149,7 +149,7 @@ async fn replications_over_the_same_relationships() {
     }
 }
 
-/// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer stands still.
+/// A node with volume `v1`, its copy `v2`, and a replication `r1` whose first transfer does not progress.
 async fn replicating() -> (Node, String) {
     let n = Node::over(Script::running(&["p1:v1"])).await;
     let pool = json!({"serviceLevel": "PREMIUM", "capacityGib": "4096", "network": "default"});
@@ -188,7 +188,7 @@ async fn a_replication_is_stopped_and_deleted_in_every_state() {
     assert_eq!(state().await, "BASELINE_TRANSFERRING");
     n.api.ok("POST", &stop, force).await;
     assert_eq!(state().await, "STOPPED");
-    // And as often as anybody likes.
+    // It may be repeated without limit.
     for body in ["{}", force, "{}"] {
         n.api.ok("POST", &stop, body).await;
         assert_eq!(state().await, "STOPPED", "{body}");

@@ -1,7 +1,7 @@
 //! Bodies of POST and PATCH: fields by dotted names.
 //!
 //! ONTAP takes `{"source": {"path": "a:b"}}` and `{"source.path": "a:b"}` for the same, and numbers and truth as text.
-//! So a body is laid flat first, fields are taken out one by one, and what is left in the end is nobody's.
+//! So a body is flattened first, fields are taken out one by one, and those left in the end are refused.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::refusal::{Answered, Refusal};
 
-/// The fields of a body that nobody has taken yet.
+/// The fields of a body that were not taken yet.
 #[derive(Debug, Default)]
 pub struct Fields(BTreeMap<String, Value>);
 
@@ -80,7 +80,7 @@ impl Fields {
         }
     }
 
-    /// Truth.
+    /// A boolean: `true` or `false`, also as text.
     ///
     /// # Errors
     /// It is something else.
@@ -127,7 +127,7 @@ impl Fields {
     /// Refuses what is left.
     ///
     /// # Errors
-    /// A field that nobody expects.
+    /// A field that the request does not have.
     pub fn done(self) -> Answered<()> {
         match self.0.into_keys().next() {
             None => Ok(()),

@@ -46,7 +46,7 @@ impl Listing {
     /// Reads a query; `known` are the dotted names of all fields.
     ///
     /// # Errors
-    /// A name that nobody knows, a value that is not of its kind.
+    /// A name that is not in `known`, a value that is not of its kind.
     pub fn parse(query: &[(String, String)], known: &[&str]) -> Answered<Listing> {
         let is_known = |name: &str| {
             let below = |k: &&str| {
@@ -197,7 +197,7 @@ impl Listing {
     }
 }
 
-/// Copies what a dotted name stands for; a list is copied whole.
+/// Copies the value that a dotted name refers to; a list is copied whole.
 fn copy(from: &Value, to: &mut Value, name: &str) {
     let (first, rest) = match name.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),
@@ -217,7 +217,7 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
     }
 }
 
-/// The texts of all values that a dotted name stands for.
+/// The texts of all values that a dotted name refers to.
 fn texts(record: &Value, name: &str) -> Vec<String> {
     match record {
         Value::Array(all) => all.iter().flat_map(|one| texts(one, name)).collect(),

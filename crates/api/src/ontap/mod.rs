@@ -64,26 +64,26 @@ struct Restore {
     destination: Path,
 }
 
-/// A request.
+/// A request, parsed, before it is dispatched.
 pub(crate) struct Call {
     /// The method; `None` is one that nothing here has.
     pub verb: Option<Verb>,
     /// The parts of the path behind `api/`.
     pub path: Vec<String>,
-    /// The query's parameters.
+    /// The query's parameters, decoded, in order.
     pub query: Vec<(String, String)>,
     /// The body; `Null` where there is none.
     pub body: Value,
 }
 
-/// What is answered.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// HTTP's.
+    /// HTTP's status code, such as 202.
     pub status: u16,
     /// Where what was made can be found.
     pub location: Option<String>,
-    /// The body.
+    /// The body, in ONTAP's shape.
     pub body: Value,
 }
 
@@ -96,7 +96,7 @@ impl Reply {
         }
     }
 
-    /// A refusal, as it is answered.
+    /// A refusal, as the client gets it.
     pub fn refused(refusal: &Refusal) -> Reply {
         Reply {
             status: refusal.status,

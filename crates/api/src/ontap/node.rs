@@ -1,4 +1,4 @@
-//! `cluster`: who this is, jobs, schedules, peers.
+//! `cluster`: the node's identity, jobs, schedules, peers.
 
 use serde_json::{Value, json};
 use weir_ontap::cluster::{NamedSchedule, Peer};
@@ -118,7 +118,7 @@ fn schedule(s: &NamedSchedule) -> Value {
     out
 }
 
-/// GET of schedules.
+/// GET of schedules; with `id`, of one.
 pub fn schedules(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let known = [
         "uuid",

@@ -1,7 +1,8 @@
 //! `snapmirror/policies`.
 //!
-//! ONTAP's REST knows one type, `async`, and tells the three kinds apart by what they copy: the newest state alone or
-//! with all snapshots (async-mirror), snapshots by their labels without (vault) or with the newest state (mirror-vault).
+//! ONTAP's REST knows one type, `async`, and distinguishes the three kinds by what they copy: the newest state alone or
+//! with all snapshots (async-mirror), snapshots by their labels without (vault) or with the newest state
+//! (mirror-vault).
 
 use serde_json::{Map, Value, json};
 use weir_ontap::commands::policy::{KEEP, create as make};
@@ -41,7 +42,7 @@ fn link(policy: &str) -> String {
     format!("/api/snapmirror/policies/{}", uuid("policy", policy))
 }
 
-/// The rules that stand for labels.
+/// The rules that select snapshots by label.
 fn labels(policy: &Policy) -> impl Iterator<Item = &weir_replica::model::Rule> {
     let own = |label: &str| label == SM_CREATED || label == ALL;
     policy.rules.iter().filter(move |rule| !own(&rule.label))
@@ -113,13 +114,13 @@ fn find(a: &Asked<'_>, id: &str) -> Answered<Policy> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET
+/// GET of policies; with `id`, of one.
 pub fn list(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     let mut listing = Listing::parse(&a.call.query, KNOWN)?;
     if let Some(id) = id {
         return Ok(listing.one(&["uuid", "name"], record(&find(a, id)?)));
     }
-    // Policies of the user belong to all machines here; whoever looks for one of his own machine finds them too.
+    // Policies of the user belong to all machines here, so a query for one machine's policies finds them too.
     let (scope, svm) = (listing.take("scope"), listing.take("svm.name"));
     let own = scope.as_deref() == Some("svm") || svm.is_some();
     let all = a.cluster.policies();
@@ -222,7 +223,7 @@ fn refuse_others(fields: &mut Fields) -> Answered<()> {
     Ok(())
 }
 
-/// POST
+/// POST of a policy, of type `async`.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -264,7 +265,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.done(Some((link(&name), record(&made))))
 }
 
-/// PATCH: `retention` is the whole of what there is to be.
+/// PATCH: `retention` replaces the whole list of rules.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;
@@ -296,7 +297,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE
+/// DELETE of a policy.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[])?;
     let p = find(a, id)?;

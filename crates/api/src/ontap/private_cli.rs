@@ -58,7 +58,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     };
     let answer = weir_ontap::call(&path, arguments(a)?, a.cluster);
     let answer = match answer {
-        // No record is no failure for a program that looks.
+        // No record is no failure for a program that queries.
         Err(failure) if failure.reason == Reason::NotFound && verb == "show" => {
             Answer::Records(Vec::new())
         }
@@ -87,7 +87,7 @@ pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     })
 }
 
-/// A record: names with underscores; what there is nothing of is left out.
+/// A record: names with underscores; fields without a value are left out.
 fn record(fields: &[(&'static str, Scalar)]) -> Value {
     let mut out = Map::new();
     for (name, value) in fields {

@@ -1,36 +1,36 @@
 //! Refusals in ONTAP's shape: an HTTP status and `{"error": {message, code, target}}`, where `code` is a number written
-//! as text. The codes are those that public clients of ONTAP's REST interface tell apart.
+//! as text. The codes are those that public clients of ONTAP's REST interface distinguish.
 
 use serde_json::{Value, json};
 use weir_ontap::{Failure, Reason};
 
 use crate::error::ApiError;
 
-/// A refusal.
+/// Why a request was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP's.
+    /// HTTP's status code, such as 404.
     pub status: u16,
-    /// ONTAP's.
+    /// ONTAP's error code; clients decide by it.
     pub code: u32,
-    /// For people.
+    /// For people, in English.
     pub message: String,
     /// The field that it is about.
     pub target: Option<String>,
 }
 
-/// What answers.
+/// What a handler of this interface returns.
 pub type Answered<T> = Result<T, Box<Refusal>>;
 
-/// Made twice.
+/// The resource exists already.
 const DUPLICATE: u32 = 1;
-/// No such path.
+/// The path is not in the interface.
 const NO_API: u32 = 3;
-/// Not there.
+/// The resource does not exist.
 const NO_ENTRY: u32 = 4;
 /// Not for this user.
 const NOT_AUTHORIZED: u32 = 6;
-/// An argument that nobody expects.
+/// An argument that the request does not have.
 const UNEXPECTED: u32 = 262_179;
 /// A field that is for reading only.
 const NOT_HERE: u32 = 262_196;
@@ -40,7 +40,7 @@ const VALUE: u32 = 262_197;
 const NO_JSON: u32 = 262_254;
 /// Whatever has no code of its own.
 const GENERIC: u32 = 13_001;
-/// Nobody in particular asks.
+/// The caller is not authenticated.
 const NOBODY: u32 = 6_691_623;
 /// A relationship with this destination is there.
 const RELATIONSHIP_EXISTS: u32 = 6_619_637;
@@ -85,7 +85,7 @@ impl Refusal {
         Refusal::new(404, NO_ENTRY, "entry doesn't exist")
     }
 
-    /// A name that nobody knows.
+    /// A field or parameter with a name that the interface does not have.
     pub fn unexpected(name: &str) -> Box<Refusal> {
         let shown = crate::json::abbreviate(name);
         Refusal::new(400, UNEXPECTED, format!("Unexpected argument \"{shown}\".")).about(&shown)
@@ -151,7 +151,7 @@ impl Refusal {
         refusal
     }
 
-    /// A refusal of what stands before all interfaces: who asks, from where, with how much.
+    /// A refusal by the checks before all interfaces: authentication, origin, size.
     pub fn general(e: &ApiError) -> Box<Refusal> {
         let code = match e.code() {
             401 => NOBODY,
@@ -167,7 +167,7 @@ impl Refusal {
         Refusal::new(e.code(), code, message)
     }
 
-    /// The body.
+    /// The body, with the code as text.
     pub fn body(&self) -> Value {
         let mut error = json!({"message": self.message, "code": self.code.to_string()});
         if let (Some(target), Some(error)) = (&self.target, error.as_object_mut()) {

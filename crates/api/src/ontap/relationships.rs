@@ -56,7 +56,7 @@ const KNOWN: &[&str] = &[
     "identity_preservation",
 ];
 
-/// A relationship's link.
+/// The URL path of a relationship.
 pub fn link(relationship: &str) -> String {
     format!("/api/snapmirror/relationships/{relationship}")
 }
@@ -208,7 +208,7 @@ pub fn find(a: &Asked<'_>, id: &str) -> Answered<Relationship> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET
+/// GET of relationships, by their destinations or, with `list_destinations_only`, by their sources.
 pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     let mut query = a.call.query.clone();
     // Relationships whose source is here, from the source's side.
@@ -234,7 +234,7 @@ pub fn list(a: &Asked<'_>) -> Answered<Reply> {
     Ok(listing.reply(&a.here(), &["uuid"], records.collect()))
 }
 
-/// GET of one.
+/// GET of one, by its UUID.
 pub fn get(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let found = all(a).into_iter().find(|(r, _)| r.uuid == id);
@@ -247,7 +247,7 @@ fn path(a: &Asked<'_>, fields: &mut Fields, end: &str) -> Answered<Option<Path>>
     let name = format!("{end}.path");
     let text = fields.text(&name)?;
     let cluster = fields.text(&format!("{end}.cluster.name"))?;
-    // The machine's name stands in the path already.
+    // The path names the machine already.
     for more in ["svm.name", "svm.uuid", "cluster.uuid"] {
         fields.ignore(&[format!("{end}.{more}").as_str()]);
     }
@@ -306,7 +306,7 @@ fn change_or(a: &Asked<'_>, change: impl Into<Change>, verb: &str) -> Answered<(
     done.map_err(|failure| Refusal::of_relationship(failure, verb))
 }
 
-/// POST
+/// POST: a new relationship, or a restore that a transfer is to begin.
 pub fn create(a: &Asked<'_>) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;
@@ -415,7 +415,7 @@ fn announce(a: &Asked<'_>, source: Path, destination: Path) -> Answered<Reply> {
     a.done(Some((link(&id), record(&made, a.cluster.now(), true))))
 }
 
-/// PATCH
+/// PATCH of a relationship, by its UUID.
 pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&["failover", "force-failover"])?;
     let r = find(a, id)?;
@@ -427,7 +427,7 @@ pub fn change(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     let policy = policies::named(a, &mut fields)?;
     let schedule = schedule(a, &mut fields)?;
     let throttle = fields.throttle("throttle")?;
-    // What is there already is always looked for.
+    // A resync always searches for data that the destination already has.
     fields.flag("quick_resync")?;
     let wish = fields.text("state")?;
     fields.done()?;
@@ -506,7 +506,7 @@ fn reverse(a: &Asked<'_>, r: &Relationship) -> Answered<Reply> {
     a.done(None)
 }
 
-/// DELETE
+/// DELETE, also of a restore that has not begun.
 pub fn delete(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.only(&[
         "destination_only",

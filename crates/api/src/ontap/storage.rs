@@ -104,7 +104,7 @@ fn find(a: &Asked<'_>, id: &str) -> Answered<Volume> {
     found.ok_or_else(Refusal::no_entry)
 }
 
-/// GET of volumes.
+/// GET of volumes; with `id`, of one.
 pub fn volumes(a: &Asked<'_>, id: Option<&str>) -> Answered<Reply> {
     const KEYS: &[&str] = &["uuid", "name"];
     let listing = Listing::parse(&a.call.query, VOLUMES)?;

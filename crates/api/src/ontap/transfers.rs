@@ -38,7 +38,7 @@ const KNOWN: &[&str] = &[
     "error_info.code",
 ];
 
-/// `2.5:1`
+/// Bytes per byte on the wire, such as `2.5:1`.
 pub fn ratio(bytes: u64, wire: u64) -> String {
     match wire {
         0 => "1:1".to_owned(),
@@ -53,8 +53,8 @@ fn place(r: &Relationship, transfer: &str) -> String {
     format!("{}/transfers/{transfer}", link(&r.uuid))
 }
 
-/// The transfers of a relationship. What ONTAP has no field for (the rate, the limit that binds, wire bytes, phases)
-/// stands in fields of our own beside its.
+/// The transfers of a relationship. What ONTAP has no field for (the rate, the limit that binds, wire bytes, phases) is
+/// in fields of our own beside its.
 fn records(r: &Relationship) -> Vec<Value> {
     let of = json!({"uuid": r.uuid, "destination": {"path": r.destination.to_string()}, "restore": false});
     let now = r.transfer.as_ref().map(|t| {
@@ -105,7 +105,7 @@ fn records(r: &Relationship) -> Vec<Value> {
     all
 }
 
-/// GET
+/// GET of a relationship's transfers; with `transfer`, of one.
 pub fn list(a: &Asked<'_>, id: &str, transfer: Option<&str>) -> Answered<Reply> {
     let listing = Listing::parse(&a.call.query, KNOWN)?;
     let waiting = a.surface.restores().iter().any(|r| r.uuid == id);
@@ -209,7 +209,7 @@ pub fn create(a: &Asked<'_>, id: &str) -> Answered<Reply> {
     a.done(made)
 }
 
-/// PATCH: abort.
+/// PATCH: `state: aborted` or `hard_aborted` ends a transfer.
 pub fn change(a: &Asked<'_>, id: &str, transfer: &str) -> Answered<Reply> {
     a.only(&[])?;
     let mut fields = Fields::read(&a.call.body)?;

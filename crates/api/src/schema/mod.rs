@@ -16,7 +16,7 @@ pub mod own;
 /// A message: its full name in the public definition, and its fields.
 #[derive(Debug)]
 pub struct Message {
-    /// Such as `google.cloud.netapp.v1.Volume`.
+    /// The full name, such as `google.cloud.netapp.v1.Volume`.
     pub name: &'static str,
     /// In the order of the definition.
     pub fields: &'static [Field],
@@ -27,7 +27,7 @@ pub struct Message {
 pub struct Field {
     /// Its name in JSON, lowerCamelCase.
     pub name: &'static str,
-    /// What it holds.
+    /// The type of its value, or of each element.
     pub kind: Kind,
     /// Any number of them.
     pub repeated: bool,
@@ -40,25 +40,25 @@ pub struct Field {
 /// What a field holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// Text.
+    /// A JSON string; UTF-8.
     String,
-    /// `true` or `false`.
+    /// A JSON boolean: `true` or `false`.
     Bool,
     /// 32 bits, signed; a JSON number.
     Int32,
     /// 64 bits, signed; a JSON string.
     Int64,
-    /// A finite number.
+    /// A finite number; 64-bit floating point.
     Double,
-    /// RFC 3339.
+    /// A string as RFC 3339 defines it.
     Timestamp,
-    /// Names to text.
+    /// An object that maps names to text.
     Labels,
-    /// Anything.
+    /// Any JSON value, kept as sent.
     Any,
     /// One of a set of names.
     Enum(&'static Enum),
-    /// Another message.
+    /// An object of another message.
     Message(&'static Message),
 }
 
@@ -124,13 +124,13 @@ impl Enum {
             .map(|v| v.0)
     }
 
-    /// The name that stands for "not said".
+    /// The name that means "not said".
     pub fn unspecified(&self) -> &'static str {
         self.values.first().map_or("", |v| v.0)
     }
 }
 
-/// Whether `snake` is `camel` written with underscores: one before each capital, and one may stand before a digit
+/// Whether `snake` is `camel` written with underscores: one before each capital, and optionally one before a digit
 /// (`kerberos_5_read_only` is `kerberos5ReadOnly`). Done without allocating: it runs once a field and name.
 fn snake_equals(camel: &str, snake: &str) -> bool {
     let mut s = snake.bytes().peekable();
