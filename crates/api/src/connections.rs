@@ -83,8 +83,8 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the listener
-    /// trusts every client.
+    /// A slot for a connection from `peer`; `None`: it is to be closed at once. `known`: the listener trusts
+    /// every client.
     pub fn admit(self: &Arc<Self>, peer: IpAddr, known: bool) -> Option<Arc<Slot>> {
         let source = source(peer);
         let evicted = Arc::new(Notify::new());

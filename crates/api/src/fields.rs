@@ -136,7 +136,7 @@ impl Fields {
     /// Takes a value of a set that the model has as a type.
     ///
     /// # Errors
-    /// UNIMPLEMENTED: the public API knows it, this server does not.
+    /// FAILED_PRECONDITION: the public API knows it, this server does not.
     pub fn one_of<T>(
         &mut self,
         field: &str,

@@ -150,7 +150,7 @@ fn check_instance(f: &Fields) -> ApiResult<()> {
 /// An instance to be made.
 ///
 /// # Errors
-/// INVALID_ARGUMENT naming the field; UNIMPLEMENTED for what this server does not have.
+/// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
 pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {

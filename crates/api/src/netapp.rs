@@ -308,7 +308,7 @@ fn rule(r: &ExportRule) -> Value {
 /// A volume to be made.
 ///
 /// # Errors
-/// INVALID_ARGUMENT naming the field; UNIMPLEMENTED for what this server does not have.
+/// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
 pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {

@@ -3,7 +3,7 @@
 use super::own::THROUGHPUT_STATUS;
 use super::{Enum, Kind, Message, field};
 
-/// The message `google.cloud.filestore.v1.Instance`.
+/// The public message `google.cloud.filestore.v1.Instance`.
 pub static INSTANCE: Message = Message {
     name: "google.cloud.filestore.v1.Instance",
     fields: &[
@@ -46,7 +46,7 @@ pub static INSTANCE: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Instance.State`.
+/// The public enum `google.cloud.filestore.v1.Instance.State`.
 pub static INSTANCE_STATE: Enum = Enum {
     name: "google.cloud.filestore.v1.Instance.State",
     open: false,
@@ -66,7 +66,7 @@ pub static INSTANCE_STATE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Instance.Tier`.
+/// The public enum `google.cloud.filestore.v1.Instance.Tier`.
 pub static INSTANCE_TIER: Enum = Enum {
     name: "google.cloud.filestore.v1.Instance.Tier",
     open: true,
@@ -83,7 +83,7 @@ pub static INSTANCE_TIER: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.FileShareConfig`.
+/// The public message `google.cloud.filestore.v1.FileShareConfig`.
 pub static FILE_SHARE_CONFIG: Message = Message {
     name: "google.cloud.filestore.v1.FileShareConfig",
     fields: &[
@@ -94,7 +94,7 @@ pub static FILE_SHARE_CONFIG: Message = Message {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.NfsExportOptions`.
+/// The public message `google.cloud.filestore.v1.NfsExportOptions`.
 pub static NFS_EXPORT_OPTIONS: Message = Message {
     name: "google.cloud.filestore.v1.NfsExportOptions",
     fields: &[
@@ -106,7 +106,7 @@ pub static NFS_EXPORT_OPTIONS: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.NfsExportOptions.AccessMode`.
+/// The public enum `google.cloud.filestore.v1.NfsExportOptions.AccessMode`.
 pub static NFS_EXPORT_OPTIONS_ACCESS_MODE: Enum = Enum {
     name: "google.cloud.filestore.v1.NfsExportOptions.AccessMode",
     open: false,
@@ -117,7 +117,7 @@ pub static NFS_EXPORT_OPTIONS_ACCESS_MODE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.NfsExportOptions.SquashMode`.
+/// The public enum `google.cloud.filestore.v1.NfsExportOptions.SquashMode`.
 pub static NFS_EXPORT_OPTIONS_SQUASH_MODE: Enum = Enum {
     name: "google.cloud.filestore.v1.NfsExportOptions.SquashMode",
     open: false,
@@ -128,7 +128,7 @@ pub static NFS_EXPORT_OPTIONS_SQUASH_MODE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.NetworkConfig`.
+/// The public message `google.cloud.filestore.v1.NetworkConfig`.
 pub static NETWORK_CONFIG: Message = Message {
     name: "google.cloud.filestore.v1.NetworkConfig",
     fields: &[
@@ -140,14 +140,14 @@ pub static NETWORK_CONFIG: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.NetworkConfig.AddressMode`.
+/// The public enum `google.cloud.filestore.v1.NetworkConfig.AddressMode`.
 pub static NETWORK_CONFIG_ADDRESS_MODE: Enum = Enum {
     name: "google.cloud.filestore.v1.NetworkConfig.AddressMode",
     open: false,
     values: &[("ADDRESS_MODE_UNSPECIFIED", 0), ("MODE_IPV4", 1)],
 };
 
-/// The enum `google.cloud.filestore.v1.NetworkConfig.ConnectMode`.
+/// The public enum `google.cloud.filestore.v1.NetworkConfig.ConnectMode`.
 pub static NETWORK_CONFIG_CONNECT_MODE: Enum = Enum {
     name: "google.cloud.filestore.v1.NetworkConfig.ConnectMode",
     open: false,
@@ -158,14 +158,14 @@ pub static NETWORK_CONFIG_CONNECT_MODE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Instance.SuspensionReason`.
+/// The public enum `google.cloud.filestore.v1.Instance.SuspensionReason`.
 pub static INSTANCE_SUSPENSION_REASON: Enum = Enum {
     name: "google.cloud.filestore.v1.Instance.SuspensionReason",
     open: false,
     values: &[("SUSPENSION_REASON_UNSPECIFIED", 0), ("KMS_KEY_ISSUE", 1)],
 };
 
-/// The message `google.cloud.filestore.v1.Replication`.
+/// The public message `google.cloud.filestore.v1.Replication`.
 pub static REPLICATION: Message = Message {
     name: "google.cloud.filestore.v1.Replication",
     fields: &[
@@ -174,14 +174,14 @@ pub static REPLICATION: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Replication.Role`.
+/// The public enum `google.cloud.filestore.v1.Replication.Role`.
 pub static REPLICATION_ROLE: Enum = Enum {
     name: "google.cloud.filestore.v1.Replication.Role",
     open: false,
     values: &[("ROLE_UNSPECIFIED", 0), ("ACTIVE", 1), ("STANDBY", 2)],
 };
 
-/// The message `google.cloud.filestore.v1.ReplicaConfig`.
+/// The public message `google.cloud.filestore.v1.ReplicaConfig`.
 pub static REPLICA_CONFIG: Message = Message {
     name: "google.cloud.filestore.v1.ReplicaConfig",
     fields: &[
@@ -194,7 +194,7 @@ pub static REPLICA_CONFIG: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.ReplicaConfig.State`.
+/// The public enum `google.cloud.filestore.v1.ReplicaConfig.State`.
 pub static REPLICA_CONFIG_STATE: Enum = Enum {
     name: "google.cloud.filestore.v1.ReplicaConfig.State",
     open: false,
@@ -207,7 +207,7 @@ pub static REPLICA_CONFIG_STATE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.ReplicaConfig.StateReason`.
+/// The public enum `google.cloud.filestore.v1.ReplicaConfig.StateReason`.
 pub static REPLICA_CONFIG_STATE_REASON: Enum = Enum {
     name: "google.cloud.filestore.v1.ReplicaConfig.StateReason",
     open: false,
@@ -218,7 +218,7 @@ pub static REPLICA_CONFIG_STATE_REASON: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Instance.FileProtocol`.
+/// The public enum `google.cloud.filestore.v1.Instance.FileProtocol`.
 pub static INSTANCE_FILE_PROTOCOL: Enum = Enum {
     name: "google.cloud.filestore.v1.Instance.FileProtocol",
     open: false,
@@ -229,7 +229,7 @@ pub static INSTANCE_FILE_PROTOCOL: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.Instance.PerformanceConfig`.
+/// The public message `google.cloud.filestore.v1.Instance.PerformanceConfig`.
 pub static INSTANCE_PERFORMANCE_CONFIG: Message = Message {
     name: "google.cloud.filestore.v1.Instance.PerformanceConfig",
     fields: &[
@@ -238,19 +238,19 @@ pub static INSTANCE_PERFORMANCE_CONFIG: Message = Message {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.Instance.IOPSPerTB`.
+/// The public message `google.cloud.filestore.v1.Instance.IOPSPerTB`.
 pub static INSTANCE_IOPS_PER_TB: Message = Message {
     name: "google.cloud.filestore.v1.Instance.IOPSPerTB",
     fields: &[field("maxIopsPerTb", Kind::Int64)],
 };
 
-/// The message `google.cloud.filestore.v1.Instance.FixedIOPS`.
+/// The public message `google.cloud.filestore.v1.Instance.FixedIOPS`.
 pub static INSTANCE_FIXED_IOPS: Message = Message {
     name: "google.cloud.filestore.v1.Instance.FixedIOPS",
     fields: &[field("maxIops", Kind::Int64)],
 };
 
-/// The message `google.cloud.filestore.v1.Instance.PerformanceLimits`.
+/// The public message `google.cloud.filestore.v1.Instance.PerformanceLimits`.
 pub static INSTANCE_PERFORMANCE_LIMITS: Message = Message {
     name: "google.cloud.filestore.v1.Instance.PerformanceLimits",
     fields: &[
@@ -262,7 +262,7 @@ pub static INSTANCE_PERFORMANCE_LIMITS: Message = Message {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.Snapshot`.
+/// The public message `google.cloud.filestore.v1.Snapshot`.
 pub static SNAPSHOT: Message = Message {
     name: "google.cloud.filestore.v1.Snapshot",
     fields: &[
@@ -276,7 +276,7 @@ pub static SNAPSHOT: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.filestore.v1.Snapshot.State`.
+/// The public enum `google.cloud.filestore.v1.Snapshot.State`.
 pub static SNAPSHOT_STATE: Enum = Enum {
     name: "google.cloud.filestore.v1.Snapshot.State",
     open: false,
@@ -288,7 +288,7 @@ pub static SNAPSHOT_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.filestore.v1.RevertInstanceRequest`.
+/// The public message `google.cloud.filestore.v1.RevertInstanceRequest`.
 pub static REVERT_INSTANCE_REQUEST: Message = Message {
     name: "google.cloud.filestore.v1.RevertInstanceRequest",
     fields: &[

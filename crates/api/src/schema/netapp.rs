@@ -3,7 +3,7 @@
 use super::own::THROUGHPUT_STATUS;
 use super::{Enum, Kind, Message, field};
 
-/// The message `google.cloud.netapp.v1.StoragePool`.
+/// The public message `google.cloud.netapp.v1.StoragePool`.
 pub static STORAGE_POOL: Message = Message {
     name: "google.cloud.netapp.v1.StoragePool",
     fields: &[
@@ -44,7 +44,7 @@ pub static STORAGE_POOL: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.ServiceLevel`.
+/// The public enum `google.cloud.netapp.v1.ServiceLevel`.
 pub static SERVICE_LEVEL: Enum = Enum {
     name: "google.cloud.netapp.v1.ServiceLevel",
     open: true,
@@ -57,7 +57,7 @@ pub static SERVICE_LEVEL: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.StoragePool.State`.
+/// The public enum `google.cloud.netapp.v1.StoragePool.State`.
 pub static STORAGE_POOL_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.StoragePool.State",
     open: false,
@@ -73,7 +73,7 @@ pub static STORAGE_POOL_STATE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.EncryptionType`.
+/// The public enum `google.cloud.netapp.v1.EncryptionType`.
 pub static ENCRYPTION_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.EncryptionType",
     open: false,
@@ -84,14 +84,14 @@ pub static ENCRYPTION_TYPE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.QosType`.
+/// The public enum `google.cloud.netapp.v1.QosType`.
 pub static QOS_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.QosType",
     open: false,
     values: &[("QOS_TYPE_UNSPECIFIED", 0), ("AUTO", 1), ("MANUAL", 2)],
 };
 
-/// The enum `google.cloud.netapp.v1.StoragePoolType`.
+/// The public enum `google.cloud.netapp.v1.StoragePoolType`.
 pub static STORAGE_POOL_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.StoragePoolType",
     open: false,
@@ -102,14 +102,14 @@ pub static STORAGE_POOL_TYPE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Mode`.
+/// The public enum `google.cloud.netapp.v1.Mode`.
 pub static MODE: Enum = Enum {
     name: "google.cloud.netapp.v1.Mode",
     open: false,
     values: &[("MODE_UNSPECIFIED", 0), ("DEFAULT", 1), ("ONTAP", 2)],
 };
 
-/// The enum `google.cloud.netapp.v1.ScaleType`.
+/// The public enum `google.cloud.netapp.v1.ScaleType`.
 pub static SCALE_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.ScaleType",
     open: false,
@@ -120,7 +120,7 @@ pub static SCALE_TYPE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.Volume`.
+/// The public message `google.cloud.netapp.v1.Volume`.
 pub static VOLUME: Message = Message {
     name: "google.cloud.netapp.v1.Volume",
     fields: &[
@@ -178,7 +178,7 @@ pub static VOLUME: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Volume.State`.
+/// The public enum `google.cloud.netapp.v1.Volume.State`.
 pub static VOLUME_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.Volume.State",
     open: false,
@@ -196,13 +196,13 @@ pub static VOLUME_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.ExportPolicy`.
+/// The public message `google.cloud.netapp.v1.ExportPolicy`.
 pub static EXPORT_POLICY: Message = Message {
     name: "google.cloud.netapp.v1.ExportPolicy",
     fields: &[field("rules", Kind::Message(&SIMPLE_EXPORT_POLICY_RULE)).repeated()],
 };
 
-/// The message `google.cloud.netapp.v1.SimpleExportPolicyRule`.
+/// The public message `google.cloud.netapp.v1.SimpleExportPolicyRule`.
 pub static SIMPLE_EXPORT_POLICY_RULE: Message = Message {
     name: "google.cloud.netapp.v1.SimpleExportPolicyRule",
     fields: &[
@@ -225,7 +225,7 @@ pub static SIMPLE_EXPORT_POLICY_RULE: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.AccessType`.
+/// The public enum `google.cloud.netapp.v1.AccessType`.
 pub static ACCESS_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.AccessType",
     open: false,
@@ -237,7 +237,7 @@ pub static ACCESS_TYPE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.SimpleExportPolicyRule.SquashMode`.
+/// The public enum `google.cloud.netapp.v1.SimpleExportPolicyRule.SquashMode`.
 pub static SIMPLE_EXPORT_POLICY_RULE_SQUASH_MODE: Enum = Enum {
     name: "google.cloud.netapp.v1.SimpleExportPolicyRule.SquashMode",
     open: false,
@@ -249,7 +249,7 @@ pub static SIMPLE_EXPORT_POLICY_RULE_SQUASH_MODE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Protocols`.
+/// The public enum `google.cloud.netapp.v1.Protocols`.
 pub static PROTOCOLS: Enum = Enum {
     name: "google.cloud.netapp.v1.Protocols",
     open: false,
@@ -263,7 +263,7 @@ pub static PROTOCOLS: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.SMBSettings`.
+/// The public enum `google.cloud.netapp.v1.SMBSettings`.
 pub static SMB_SETTINGS: Enum = Enum {
     name: "google.cloud.netapp.v1.SMBSettings",
     open: false,
@@ -281,7 +281,7 @@ pub static SMB_SETTINGS: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.MountOption`.
+/// The public message `google.cloud.netapp.v1.MountOption`.
 pub static MOUNT_OPTION: Message = Message {
     name: "google.cloud.netapp.v1.MountOption",
     fields: &[
@@ -293,7 +293,7 @@ pub static MOUNT_OPTION: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.SnapshotPolicy`.
+/// The public message `google.cloud.netapp.v1.SnapshotPolicy`.
 pub static SNAPSHOT_POLICY: Message = Message {
     name: "google.cloud.netapp.v1.SnapshotPolicy",
     fields: &[
@@ -305,7 +305,7 @@ pub static SNAPSHOT_POLICY: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.HourlySchedule`.
+/// The public message `google.cloud.netapp.v1.HourlySchedule`.
 pub static HOURLY_SCHEDULE: Message = Message {
     name: "google.cloud.netapp.v1.HourlySchedule",
     fields: &[
@@ -314,7 +314,7 @@ pub static HOURLY_SCHEDULE: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.DailySchedule`.
+/// The public message `google.cloud.netapp.v1.DailySchedule`.
 pub static DAILY_SCHEDULE: Message = Message {
     name: "google.cloud.netapp.v1.DailySchedule",
     fields: &[
@@ -324,7 +324,7 @@ pub static DAILY_SCHEDULE: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.WeeklySchedule`.
+/// The public message `google.cloud.netapp.v1.WeeklySchedule`.
 pub static WEEKLY_SCHEDULE: Message = Message {
     name: "google.cloud.netapp.v1.WeeklySchedule",
     fields: &[
@@ -335,7 +335,7 @@ pub static WEEKLY_SCHEDULE: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.MonthlySchedule`.
+/// The public message `google.cloud.netapp.v1.MonthlySchedule`.
 pub static MONTHLY_SCHEDULE: Message = Message {
     name: "google.cloud.netapp.v1.MonthlySchedule",
     fields: &[
@@ -346,14 +346,14 @@ pub static MONTHLY_SCHEDULE: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.SecurityStyle`.
+/// The public enum `google.cloud.netapp.v1.SecurityStyle`.
 pub static SECURITY_STYLE: Enum = Enum {
     name: "google.cloud.netapp.v1.SecurityStyle",
     open: false,
     values: &[("SECURITY_STYLE_UNSPECIFIED", 0), ("NTFS", 1), ("UNIX", 2)],
 };
 
-/// The message `google.cloud.netapp.v1.RestoreParameters`.
+/// The public message `google.cloud.netapp.v1.RestoreParameters`.
 pub static RESTORE_PARAMETERS: Message = Message {
     name: "google.cloud.netapp.v1.RestoreParameters",
     fields: &[
@@ -362,7 +362,7 @@ pub static RESTORE_PARAMETERS: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.BackupConfig`.
+/// The public message `google.cloud.netapp.v1.BackupConfig`.
 pub static BACKUP_CONFIG: Message = Message {
     name: "google.cloud.netapp.v1.BackupConfig",
     fields: &[
@@ -373,14 +373,14 @@ pub static BACKUP_CONFIG: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.RestrictedAction`.
+/// The public enum `google.cloud.netapp.v1.RestrictedAction`.
 pub static RESTRICTED_ACTION: Enum = Enum {
     name: "google.cloud.netapp.v1.RestrictedAction",
     open: false,
     values: &[("RESTRICTED_ACTION_UNSPECIFIED", 0), ("DELETE", 1)],
 };
 
-/// The message `google.cloud.netapp.v1.TieringPolicy`.
+/// The public message `google.cloud.netapp.v1.TieringPolicy`.
 pub static TIERING_POLICY: Message = Message {
     name: "google.cloud.netapp.v1.TieringPolicy",
     fields: &[
@@ -390,7 +390,7 @@ pub static TIERING_POLICY: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.TieringPolicy.TierAction`.
+/// The public enum `google.cloud.netapp.v1.TieringPolicy.TierAction`.
 pub static TIERING_POLICY_TIER_ACTION: Enum = Enum {
     name: "google.cloud.netapp.v1.TieringPolicy.TierAction",
     open: false,
@@ -401,7 +401,7 @@ pub static TIERING_POLICY_TIER_ACTION: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.HybridReplicationParameters`.
+/// The public message `google.cloud.netapp.v1.HybridReplicationParameters`.
 pub static HYBRID_REPLICATION_PARAMETERS: Message = Message {
     name: "google.cloud.netapp.v1.HybridReplicationParameters",
     fields: &[
@@ -425,7 +425,7 @@ pub static HYBRID_REPLICATION_PARAMETERS: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.HybridReplicationSchedule`.
+/// The public enum `google.cloud.netapp.v1.HybridReplicationSchedule`.
 pub static HYBRID_REPLICATION_SCHEDULE: Enum = Enum {
     name: "google.cloud.netapp.v1.HybridReplicationSchedule",
     open: false,
@@ -437,7 +437,7 @@ pub static HYBRID_REPLICATION_SCHEDULE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType`.
+/// The public enum `google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType`.
 pub static HYBRID_REPLICATION_PARAMETERS_VOLUME_HYBRID_REPLICATION_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.HybridReplicationParameters.VolumeHybridReplicationType",
     open: false,
@@ -450,7 +450,7 @@ pub static HYBRID_REPLICATION_PARAMETERS_VOLUME_HYBRID_REPLICATION_TYPE: Enum = 
     ],
 };
 
-/// The message `google.cloud.netapp.v1.CacheParameters`.
+/// The public message `google.cloud.netapp.v1.CacheParameters`.
 pub static CACHE_PARAMETERS: Message = Message {
     name: "google.cloud.netapp.v1.CacheParameters",
     fields: &[
@@ -468,7 +468,7 @@ pub static CACHE_PARAMETERS: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.CacheConfig`.
+/// The public message `google.cloud.netapp.v1.CacheConfig`.
 pub static CACHE_CONFIG: Message = Message {
     name: "google.cloud.netapp.v1.CacheConfig",
     fields: &[
@@ -483,7 +483,7 @@ pub static CACHE_CONFIG: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.CachePrePopulate`.
+/// The public message `google.cloud.netapp.v1.CachePrePopulate`.
 pub static CACHE_PRE_POPULATE: Message = Message {
     name: "google.cloud.netapp.v1.CachePrePopulate",
     fields: &[
@@ -493,7 +493,7 @@ pub static CACHE_PRE_POPULATE: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.CacheConfig.CachePrePopulateState`.
+/// The public enum `google.cloud.netapp.v1.CacheConfig.CachePrePopulateState`.
 pub static CACHE_CONFIG_CACHE_PRE_POPULATE_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.CacheConfig.CachePrePopulateState",
     open: false,
@@ -506,7 +506,7 @@ pub static CACHE_CONFIG_CACHE_PRE_POPULATE_STATE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.CacheParameters.CacheState`.
+/// The public enum `google.cloud.netapp.v1.CacheParameters.CacheState`.
 pub static CACHE_PARAMETERS_CACHE_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.CacheParameters.CacheState",
     open: false,
@@ -519,7 +519,7 @@ pub static CACHE_PARAMETERS_CACHE_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.BlockDevice`.
+/// The public message `google.cloud.netapp.v1.BlockDevice`.
 pub static BLOCK_DEVICE: Message = Message {
     name: "google.cloud.netapp.v1.BlockDevice",
     fields: &[
@@ -531,7 +531,7 @@ pub static BLOCK_DEVICE: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.OsType`.
+/// The public enum `google.cloud.netapp.v1.OsType`.
 pub static OS_TYPE: Enum = Enum {
     name: "google.cloud.netapp.v1.OsType",
     open: false,
@@ -543,13 +543,13 @@ pub static OS_TYPE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.LargeCapacityConfig`.
+/// The public message `google.cloud.netapp.v1.LargeCapacityConfig`.
 pub static LARGE_CAPACITY_CONFIG: Message = Message {
     name: "google.cloud.netapp.v1.LargeCapacityConfig",
     fields: &[field("constituentCount", Kind::Int32)],
 };
 
-/// The message `google.cloud.netapp.v1.Volume.CloneDetails`.
+/// The public message `google.cloud.netapp.v1.Volume.CloneDetails`.
 pub static VOLUME_CLONE_DETAILS: Message = Message {
     name: "google.cloud.netapp.v1.Volume.CloneDetails",
     fields: &[
@@ -560,7 +560,7 @@ pub static VOLUME_CLONE_DETAILS: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.SplitState`.
+/// The public enum `google.cloud.netapp.v1.SplitState`.
 pub static SPLIT_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.SplitState",
     open: false,
@@ -572,7 +572,7 @@ pub static SPLIT_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.Snapshot`.
+/// The public message `google.cloud.netapp.v1.Snapshot`.
 pub static SNAPSHOT: Message = Message {
     name: "google.cloud.netapp.v1.Snapshot",
     fields: &[
@@ -586,7 +586,7 @@ pub static SNAPSHOT: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Snapshot.State`.
+/// The public enum `google.cloud.netapp.v1.Snapshot.State`.
 pub static SNAPSHOT_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.Snapshot.State",
     open: false,
@@ -601,13 +601,13 @@ pub static SNAPSHOT_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.StartSplitRequest`.
+/// The public message `google.cloud.netapp.v1.StartSplitRequest`.
 pub static START_SPLIT_REQUEST: Message = Message {
     name: "google.cloud.netapp.v1.StartSplitRequest",
     fields: &[field("name", Kind::String)],
 };
 
-/// The message `google.cloud.netapp.v1.SplitStatus`.
+/// The public message `google.cloud.netapp.v1.SplitStatus`.
 pub static SPLIT_STATUS: Message = Message {
     name: "google.cloud.netapp.v1.SplitStatus",
     fields: &[
@@ -626,7 +626,7 @@ pub static RENAME_SNAPSHOT_REQUEST: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.RevertVolumeRequest`.
+/// The public message `google.cloud.netapp.v1.RevertVolumeRequest`.
 pub static REVERT_VOLUME_REQUEST: Message = Message {
     name: "google.cloud.netapp.v1.RevertVolumeRequest",
     fields: &[
@@ -635,7 +635,7 @@ pub static REVERT_VOLUME_REQUEST: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.Replication`.
+/// The public message `google.cloud.netapp.v1.Replication`.
 pub static REPLICATION: Message = Message {
     name: "google.cloud.netapp.v1.Replication",
     fields: &[
@@ -663,7 +663,7 @@ pub static REPLICATION: Message = Message {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Replication.State`.
+/// The public enum `google.cloud.netapp.v1.Replication.State`.
 pub static REPLICATION_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.Replication.State",
     open: false,
@@ -681,7 +681,7 @@ pub static REPLICATION_STATE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Replication.ReplicationRole`.
+/// The public enum `google.cloud.netapp.v1.Replication.ReplicationRole`.
 pub static REPLICATION_ROLE: Enum = Enum {
     name: "google.cloud.netapp.v1.Replication.ReplicationRole",
     open: false,
@@ -692,7 +692,7 @@ pub static REPLICATION_ROLE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Replication.ReplicationSchedule`.
+/// The public enum `google.cloud.netapp.v1.Replication.ReplicationSchedule`.
 pub static REPLICATION_SCHEDULE: Enum = Enum {
     name: "google.cloud.netapp.v1.Replication.ReplicationSchedule",
     open: false,
@@ -704,7 +704,7 @@ pub static REPLICATION_SCHEDULE: Enum = Enum {
     ],
 };
 
-/// The enum `google.cloud.netapp.v1.Replication.MirrorState`.
+/// The public enum `google.cloud.netapp.v1.Replication.MirrorState`.
 pub static MIRROR_STATE: Enum = Enum {
     name: "google.cloud.netapp.v1.Replication.MirrorState",
     open: false,
@@ -721,7 +721,7 @@ pub static MIRROR_STATE: Enum = Enum {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.TransferStats`.
+/// The public message `google.cloud.netapp.v1.TransferStats`.
 pub static TRANSFER_STATS: Message = Message {
     name: "google.cloud.netapp.v1.TransferStats",
     fields: &[
@@ -736,7 +736,7 @@ pub static TRANSFER_STATS: Message = Message {
     ],
 };
 
-/// The message `google.cloud.netapp.v1.DestinationVolumeParameters`.
+/// The public message `google.cloud.netapp.v1.DestinationVolumeParameters`.
 pub static DESTINATION_VOLUME_PARAMETERS: Message = Message {
     name: "google.cloud.netapp.v1.DestinationVolumeParameters",
     fields: &[
