@@ -1,4 +1,4 @@
-//! What commands are asked of.
+//! What commands read and change: the cluster, its volumes, snapshots and relationships.
 
 use weir_replica::manager::Verb;
 pub use weir_replica::manager::{Global, Reason};
@@ -9,14 +9,14 @@ use weir_replica::schedule::Schedule;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// For programs.
+    /// For programs: the kind of refusal.
     pub reason: Reason,
     /// For people, one sentence.
     pub message: String,
 }
 
 impl Failure {
-    /// A refusal.
+    /// A refusal, with its message for people.
     pub fn new(reason: Reason, message: impl Into<String>) -> Failure {
         Failure {
             reason,
@@ -25,18 +25,18 @@ impl Failure {
     }
 }
 
-/// A snapshot.
+/// A snapshot, as commands list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The volume.
+    /// The volume that it belongs to.
     pub path: Path,
-    /// Its name.
+    /// Its name, unique in the volume.
     pub name: String,
-    /// Seconds since 1970.
+    /// Seconds since 1970, UTC.
     pub created: i64,
     /// Bytes that only it holds.
     pub size: u64,
-    /// `snapmirror-label`.
+    /// Its `snapmirror-label`, by which policies select it.
     pub label: Option<String>,
     /// Free text; empty is none.
     pub comment: String,
@@ -44,10 +44,10 @@ pub struct Snapshot {
     pub uuid: String,
 }
 
-/// A volume.
+/// A volume, as commands list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// Where.
+    /// Its machine (vserver) and its name.
     pub path: Path,
     /// Never changes; no other volume has had it.
     pub uuid: String,
@@ -57,11 +57,11 @@ pub struct Volume {
     pub pool: String,
     /// Where clients mount it, `/share`; `None` is nowhere.
     pub junction: Option<String>,
-    /// Seconds since 1970.
+    /// Seconds since 1970, UTC.
     pub created: i64,
     /// The volume and the snapshot that it is a clone of, until it is split.
     pub parent: Option<(Path, String)>,
-    /// Bytes that it may hold; `None` is all there is.
+    /// Bytes that it may hold; `None`: as many as the node has.
     pub size: Option<u64>,
     /// Bytes that it holds.
     pub used: u64,
@@ -74,58 +74,58 @@ pub struct Volume {
 pub enum Change {
     /// Of relationships, their policies, schedules, peers and throttles.
     Relation(Verb),
-    /// `snapshot create`
+    /// `snapshot create`, of a volume on this node.
     SnapshotCreate {
-        /// The volume.
+        /// The volume, on this node.
         path: Path,
-        /// Its name.
+        /// The snapshot's name, new in the volume.
         name: String,
-        /// `snapmirror-label`.
+        /// Its `snapmirror-label`, if it has one.
         label: Option<String>,
-        /// Free text.
+        /// Free text; empty is none.
         comment: String,
     },
-    /// `snapshot delete`
+    /// `snapshot delete`, of one by its name.
     SnapshotDelete {
-        /// The volume.
+        /// The volume, on this node.
         path: Path,
-        /// Its name.
+        /// The name of the snapshot.
         name: String,
     },
-    /// `snapshot rename`
+    /// `snapshot rename`: its identity stays.
     SnapshotRename {
-        /// The volume.
+        /// The volume, on this node.
         path: Path,
-        /// Its name.
+        /// The name of the snapshot.
         name: String,
-        /// Its new name.
+        /// Its new name, new in the volume.
         new_name: String,
     },
     /// `snapshot modify`: what is `None` stays.
     SnapshotModify {
-        /// The volume.
+        /// The volume, on this node.
         path: Path,
-        /// Its name.
+        /// The name of the snapshot.
         name: String,
-        /// `snapmirror-label`, or none.
+        /// The new `snapmirror-label`; `Some(None)` removes it.
         label: Option<Option<String>>,
-        /// Free text.
+        /// The new text; empty is none.
         comment: Option<String>,
     },
-    /// `volume snapshot restore`
+    /// `volume snapshot restore`: the volume reverts to it.
     SnapshotRestore {
-        /// The volume.
+        /// The volume, on this node.
         path: Path,
-        /// Its name.
+        /// The name of the snapshot.
         name: String,
     },
-    /// `volume create`
+    /// `volume create`: an empty volume.
     VolumeCreate {
-        /// Where.
+        /// The volume's path, new on this node.
         path: Path,
-        /// Bytes.
+        /// Its capacity in bytes.
         size: u64,
-        /// `-type DP`: a destination, which nobody mounts for writing.
+        /// `-type DP`: a destination, which clients do not mount for writing.
         protection: bool,
         /// In which pool; `None` where there is only one that it can be.
         pool: Option<String>,
@@ -134,13 +134,13 @@ pub enum Change {
     },
     /// A volume that was made by other means and holds nothing becomes a data-protection volume.
     VolumeProtect(Path),
-    /// `volume delete`
+    /// `volume delete`, of one by its path.
     VolumeDelete(Path),
-    /// `volume clone create`
+    /// `volume clone create`: shares the parent's blocks.
     VolumeClone {
-        /// Where.
+        /// The clone's path, new on this node.
         path: Path,
-        /// Of which.
+        /// The volume that it is a clone of.
         parent: Path,
         /// As of when; `None` is now, by a snapshot that is taken for it.
         snapshot: Option<String>,
@@ -155,12 +155,12 @@ impl From<Verb> for Change {
     }
 }
 
-/// A schedule.
+/// A schedule for transfers, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedSchedule {
-    /// Unique.
+    /// Unique among ours and the user's.
     pub name: String,
-    /// When.
+    /// The times at which transfers begin.
     pub schedule: Schedule,
     /// In words, for people.
     pub about: String,
@@ -177,7 +177,8 @@ pub struct Peer {
     pub address: Option<String>,
     /// SHA-256 of its certificate, hexadecimal.
     pub fingerprint: String,
-    /// It answered when last asked, and is who it should be; `None` where it was not asked yet.
+    /// Whether it replied when last asked, and with the certificate that it should have; `None` where it was not asked
+    /// yet.
     pub available: Option<bool>,
     /// Why it is not.
     pub reason: Option<String>,
@@ -188,11 +189,11 @@ pub struct Peer {
 /// All of it may block on a disk or on a lock held for a short while, none of it on a transfer: a change that takes time
 /// is queued, and its progress is read from [`Cluster::relationships`].
 pub trait Cluster: Send + Sync {
-    /// Its name.
+    /// The cluster's name, the first part of a full path.
     fn name(&self) -> String;
     /// Its identity, a UUID, for as long as its data folder lives.
     fn uuid(&self) -> String;
-    /// Seconds since 1970.
+    /// Seconds since 1970, UTC, by the node's clock.
     fn now(&self) -> i64;
     /// Relationships whose destination is here, in the order of their making.
     fn relationships(&self) -> Vec<Relationship>;
@@ -202,15 +203,15 @@ pub trait Cluster: Send + Sync {
     fn policies(&self) -> Vec<Policy>;
     /// Schedules, ours and the user's.
     fn schedules(&self) -> Vec<NamedSchedule>;
-    /// Volumes.
+    /// Volumes of this node that commands may name.
     fn volumes(&self) -> Vec<Volume>;
     /// Snapshots of all volumes, or of one; oldest first within each.
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot>;
-    /// The global throttle.
+    /// The throttle of all transfers in one direction.
     fn global_throttle(&self, incoming: bool) -> Global;
     /// Nodes that were paired with this one, by name.
     fn peers(&self) -> Vec<Peer>;
-    /// SHA-256 of this node's own certificate, hexadecimal: what a peer is told.
+    /// SHA-256 of this node's own certificate, hexadecimal: what peers check.
     fn fingerprint(&self) -> String;
     /// Where this node listens for peers, `host:port`; `None` where it does not.
     fn peer_address(&self) -> Option<String>;
@@ -219,6 +220,6 @@ pub trait Cluster: Send + Sync {
     fn change(&self, change: Change) -> Result<(), Failure>;
 }
 
-/// The cluster as one user sees it: what is changed through it stands in the audit log under that user's name.
+/// The cluster as one user sees it: changes made through it are recorded in the audit log under that user's name.
 pub type Clusters<User> =
     std::sync::Arc<dyn Fn(&User) -> std::sync::Arc<dyn Cluster> + Send + Sync>;

@@ -5,27 +5,27 @@ use crate::words;
 /// An argument that a command takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Without the dash.
+    /// Its name, without the dash.
     pub name: &'static str,
-    /// What its value is, for messages and help: `text`, `throttle`, …; empty for a switch that may stand alone.
+    /// What its value is, for messages and help: `text`, `throttle`, …; empty for a switch that takes none.
     pub value: &'static str,
     /// It has to be there.
     pub required: bool,
 }
 
-/// A command.
+/// A command of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// Its words.
+    /// Its words, such as `snapmirror` and `modify`.
     pub path: &'static [&'static str],
     /// What it does, in a few words.
     pub about: &'static str,
-    /// What it takes.
+    /// The arguments that it takes.
     pub parameters: &'static [Parameter],
 }
 
 impl Command {
-    /// `snapmirror modify`
+    /// Its words joined, such as `snapmirror modify`.
     pub fn name(&self) -> String {
         self.path.join(" ")
     }
@@ -34,18 +34,18 @@ impl Command {
 /// A command as it was meant.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// Which.
+    /// The command that the words name.
     pub command: &'static Command,
     /// Whether its words were given in full.
     pub in_full: bool,
     /// Names in full, and values, in the order given.
     pub arguments: Vec<(&'static str, String)>,
-    /// A program asks: `show` answers with records in place of a table.
+    /// The caller is a program: `show` returns records in place of a table.
     pub for_programs: bool,
 }
 
 impl Parsed {
-    /// An argument's value.
+    /// The value of an argument, by its full name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.arguments
             .iter()
@@ -59,7 +59,7 @@ fn goes_on(value: &str) -> bool {
     value.ends_with(',')
 }
 
-/// Reads a line.
+/// Parses a line; `Err` is a message for the user.
 pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String> {
     let all = words::split(line)?;
     let mut all = all.into_iter().peekable();
@@ -81,7 +81,7 @@ pub fn parse(line: &str, commands: &'static [Command]) -> Result<Parsed, String>
         let name = match names.as_slice() {
             _ if names.contains(&word.as_str()) => word.as_str(),
             [one] => one,
-            // `options` and its like are commands of one word whose first value may stand bare.
+            // `options` and its like are commands of one word that takes its first value without a name.
             [] if candidates.iter().any(|c| c.path.len() == depth) => {
                 candidates.retain(|c| c.path.len() == depth);
                 break;

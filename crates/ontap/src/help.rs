@@ -83,7 +83,7 @@ impl<'l> Unfinished<'l> {
         all.filter(move |p| !used.contains(&p.name))
     }
 
-    /// The names of what may stand where the last word does, among commands.
+    /// The names that may take the place of the last word, among commands.
     fn words(&self) -> impl Iterator<Item = &'static str> {
         let (depth, last) = (self.depth, self.last);
         let names = self
@@ -124,7 +124,7 @@ fn known(command: &'static Command, parameter: &'static Parameter) -> Vec<&'stat
 pub struct Live {
     /// The command without `show`.
     pub command: &'static [&'static str],
-    /// The fields.
+    /// The fields of which a value is made.
     pub fields: &'static [&'static str],
 }
 
@@ -186,7 +186,7 @@ pub fn complete(line: &str, node: impl FnOnce(Live) -> Vec<String>) -> Vec<Strin
     found
 }
 
-/// A line that asks for help: what stands before its `?`, or behind its `help`.
+/// A line that asks for help: the part before its `?`, or behind its `help`.
 pub fn asked(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let trimmed = line.trim_end();

@@ -10,7 +10,7 @@
 //!
 //! - [`words`]: a line into words; [`grammar`]: words into a command with arguments; [`help`]: what may follow;
 //! - [`query`]: what a value matches; [`value`]: sizes, durations, throttles as text;
-//! - [`table`]: wrapped columns; [`commands`]: what each command does and answers.
+//! - [`table`]: wrapped columns; [`commands`]: what each command does and returns.
 
 pub mod cluster;
 pub mod commands;

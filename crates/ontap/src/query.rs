@@ -3,7 +3,7 @@
 //! ONTAP's operators: `a|b` either, `!a` not, `a..b` a range, `<a`, `>a`, `<=a`, `>=a`, and `*` for any text. Numbers
 //! compare as numbers, with the suffixes of sizes; all else as text.
 
-/// Whether `value` matches.
+/// Whether `value` matches a query, alternatives and negations included.
 pub fn matches(query: &str, value: &str) -> bool {
     if let Some(rest) = query.strip_prefix('!') {
         return !matches(rest, value);
@@ -39,7 +39,7 @@ fn order(a: &str, b: &str) -> Option<i32> {
     Some(order as i32)
 }
 
-/// `*` stands for any text, none included. Letters count whatever their case, as ONTAP's words do.
+/// `*` matches any text, none included. Letters count whatever their case, as ONTAP's words do.
 fn like(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
     let mut parts = pattern.split('*');

@@ -1,4 +1,4 @@
-//! A cluster without data: for tests of what stands above [`Cluster`].
+//! A cluster without data: for tests of the layers above [`Cluster`].
 //!
 //! Relationships follow the product's own rules ([`weir_replica::manager`]), over rows in memory; what is a script are
 //! transfers, and lists of volumes and snapshots. Transfers move on only when [`Script::step`] says so, or, in one made by
@@ -21,23 +21,23 @@ use crate::cluster::{Change, Cluster, Failure, NamedSchedule, Peer, Reason, Snap
 pub struct State {
     /// Relationships and what belongs to them.
     pub rows: Relations,
-    /// Snapshots.
+    /// The snapshots of all volumes.
     pub snapshots: Vec<Snapshot>,
-    /// Volumes.
+    /// All volumes, destinations included.
     pub volumes: Vec<Volume>,
     /// All that was asked for, in order, refused or not.
     pub changes: Vec<Change>,
     /// Transfers move on whenever relationships are listed.
     pub moves: bool,
     manager: Manager,
-    /// Transfers that run.
+    /// The jobs of transfers that run.
     jobs: Vec<u64>,
     next: u64,
-    /// Milliseconds.
+    /// The script's clock, in milliseconds.
     ms: u64,
 }
 
-/// The cluster.
+/// A cluster that keeps rows in memory.
 #[derive(Default)]
 pub struct Script(Mutex<State>);
 
@@ -104,12 +104,12 @@ impl Script {
         script
     }
 
-    /// What it holds.
+    /// Locks the rows; no method of the cluster may be called meanwhile.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes one relationship's row behind everybody's back.
+    /// Changes one relationship's row directly, bypassing the rules.
     pub fn set(&self, destination: &str, change: impl FnOnce(&mut Entry)) {
         let mut s = self.state();
         if let Some(mut entry) = s.rows.entry(&path(destination)).map(|e| Entry::clone(e)) {

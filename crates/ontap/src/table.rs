@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub struct Column {
     /// Heading, a line each, bottom-aligned.
     pub heading: &'static [&'static str],
-    /// Characters.
+    /// In characters; behind a wider cell, the row continues on a new line.
     pub width: usize,
     /// Left out where it repeats the row above.
     pub groups: bool,
@@ -116,7 +116,7 @@ pub fn plain(columns: &[Column], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// What `-fields` prints.
+/// The table that `-fields` prints.
 pub fn fields(names: &[&str], rows: &[Vec<String>]) -> String {
     let first = rows.first();
     let widths: Vec<usize> = names

@@ -49,7 +49,7 @@ pub fn duration(seconds: u64) -> String {
     format!("{}:{}:{}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// `05/04 10:41:30`, UTC.
+/// A time as `05/04 10:41:30`, UTC.
 pub fn timestamp(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map(|t| {

@@ -1,4 +1,4 @@
-//! What each command does and answers.
+//! What each command does and returns.
 
 mod catalogue;
 pub mod node;
@@ -20,8 +20,8 @@ use crate::grammar::{self, Parsed};
 /// ONTAP's words for a query that nothing matches.
 const NO_ENTRIES: &str = "There are no entries matching your query.";
 
-/// Runs a line and answers with what ONTAP would print; an empty line with nothing. `Err` holds the same kind of text, for
-/// callers that tell failure from success.
+/// Runs a line and returns what ONTAP would print; for an empty line, nothing. `Err` holds the same kind of text, for
+/// callers that distinguish failure from success.
 pub fn execute(line: &str, cluster: &dyn Cluster) -> Result<String, String> {
     run(line, cluster).map_err(|(echo, failure)| format!("{echo}{}", error(&failure.message)))
 }
@@ -71,7 +71,7 @@ pub fn error(message: &str) -> String {
     format!("\nError: {message}\n")
 }
 
-/// Nothing matches.
+/// The refusal when no record matches.
 fn none() -> Failure {
     Failure::new(Reason::NotFound, NO_ENTRIES)
 }

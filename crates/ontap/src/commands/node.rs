@@ -1,4 +1,4 @@
-//! What belongs to the node as a whole: schedules, peers, who it is.
+//! What belongs to the node as a whole: schedules, peers, identity.
 
 use weir_replica::schedule::{MONTHS, Numbers, Schedule, WEEKDAYS};
 
@@ -9,7 +9,7 @@ use crate::grammar::Parsed;
 use crate::table::{self, Column};
 use weir_replica::manager::Verb;
 
-/// `job schedule show`
+/// `job schedule show`: ours and the user's.
 pub fn schedules(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<NamedSchedule>] = &[
         Field::key("name", "Schedule Name", |s| s.name.clone()),
@@ -102,7 +102,7 @@ pub fn interval(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failur
     Ok(String::new().into())
 }
 
-/// `job schedule delete`
+/// `job schedule delete`, of one by its name.
 pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "name")?;
     if !cluster.schedules().iter().any(|s| s.name == name) {
@@ -113,7 +113,7 @@ pub fn delete_schedule(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
-/// `cluster peer show`
+/// `cluster peer show`: nodes paired with this one.
 pub fn peers(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const FIELDS: &[Field<Peer>] = &[
         Field::key("cluster", "Peer Cluster Name", |p| p.name.clone()),
@@ -167,7 +167,7 @@ fn availability(peer: &Peer) -> &'static str {
     }
 }
 
-/// `cluster peer create`
+/// `cluster peer create`: pairs with another node.
 pub fn create_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let fingerprint = argument(parsed, "fingerprint")?;
     let change = Verb::PeerCreate {
@@ -190,7 +190,7 @@ pub fn fingerprint(text: &str) -> Option<String> {
     (digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_hexdigit())).then_some(digits)
 }
 
-/// `cluster peer delete`
+/// `cluster peer delete`, of one by its name.
 pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let name = argument(parsed, "cluster")?;
     if !cluster.peers().iter().any(|p| p.name == name) {
@@ -201,7 +201,7 @@ pub fn delete_peer(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Fai
     Ok("1 entry was deleted.\n".to_owned().into())
 }
 
-/// `cluster identity show`
+/// `cluster identity show`: what a peer is created with.
 pub fn identity(cluster: &dyn Cluster) -> Answer {
     let fields = [
         ("Cluster UUID", cluster.uuid()),

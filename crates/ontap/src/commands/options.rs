@@ -11,7 +11,7 @@ use weir_replica::manager::Verb;
 const INCOMING: &str = "replication.throttle.incoming.max_kbs";
 const OUTGOING: &str = "replication.throttle.outgoing.max_kbs";
 
-/// All options.
+/// The options that can be shown and set.
 pub const NAMES: &[&str] = &[INCOMING, OUTGOING];
 
 /// Shows options, or sets one where a value is given.

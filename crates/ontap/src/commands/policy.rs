@@ -44,7 +44,7 @@ fn rules(policy: &Policy) -> String {
     all.join(", ")
 }
 
-/// All verbs.
+/// Runs a verb of `snapmirror policy`.
 pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);

@@ -289,7 +289,7 @@ fn milliseconds(ms: u64) -> String {
     format!("{}.{:03}s", ms / 1000, ms % 1000)
 }
 
-/// `2.5:1`
+/// Bytes per byte on the wire, such as `2.5:1`.
 fn ratio(bytes: u64, wire: u64) -> String {
     match wire {
         0 => "1:1".to_owned(),
@@ -335,10 +335,10 @@ fn records(cluster: &dyn Cluster, relationships: Vec<Relationship>) -> Vec<Shown
         .collect()
 }
 
-/// `snapmirror show`
+/// `snapmirror show`: relationships whose destination is here.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let mut all = records(cluster, cluster.relationships());
-    // Relationships of one source stand together, where the first of them stands.
+    // Relationships of one source are listed together, at the place of the first of them.
     let order: Vec<Path> = all.iter().map(|s| s.relationship.source.clone()).collect();
     all.sort_by_key(|s| {
         order
@@ -366,7 +366,7 @@ pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     })
 }
 
-/// `snapmirror list-destinations`
+/// `snapmirror list-destinations`: relationships whose source is here.
 pub fn list_destinations(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         column(&["", "Source", "Path"], 11, true),

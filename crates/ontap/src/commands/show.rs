@@ -11,7 +11,7 @@ pub struct Field<T> {
     pub name: &'static str,
     /// Its heading in `-instance`.
     pub label: &'static str,
-    /// Part of the key: stands in every `-fields` table.
+    /// Part of the key: included in every `-fields` table.
     pub key: bool,
     /// Its value; `-` where there is none.
     pub value: fn(&T) -> String,
@@ -20,7 +20,7 @@ pub struct Field<T> {
 }
 
 impl<T> Field<T> {
-    /// A field.
+    /// A field that is not part of the key.
     pub const fn new(name: &'static str, label: &'static str, value: fn(&T) -> String) -> Field<T> {
         Field {
             name,
@@ -74,20 +74,20 @@ impl<T> Field<T> {
 /// A value for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// There is none.
+    /// The field has no value; `-` in tables.
     None,
-    /// `true` or `false`.
+    /// A boolean, printed as `true` or `false`.
     Flag(bool),
     /// A number; bytes, where it is a size.
     Number(u64),
-    /// All else.
+    /// Any other value, as text.
     Text(String),
 }
 
-/// What a command answers.
+/// What a command returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// As printed.
+    /// The text that ONTAP would print.
     Text(String),
     /// Records with the values asked for, by the names of fields.
     Records(Vec<Vec<(&'static str, Scalar)>>),

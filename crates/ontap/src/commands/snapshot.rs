@@ -26,7 +26,7 @@ const FIELDS: &[Field<Snapshot>] = &[
     Field::new("snapshot-uuid", "Snapshot UUID", |s| s.uuid.clone()),
 ];
 
-/// All verbs.
+/// Runs a verb of `snapshot` or `volume snapshot`.
 pub fn run(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if verb == "show" {
         return show(parsed, cluster);

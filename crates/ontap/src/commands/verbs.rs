@@ -71,7 +71,7 @@ fn policy(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Option<String>, Fail
     }
 }
 
-/// All other verbs.
+/// Runs a verb of `snapmirror` that changes relationships.
 pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     if let Some(kind) = parsed
         .get("type")
@@ -221,7 +221,7 @@ fn change(
 ) -> Result<Verb, Failure> {
     let destination = destination.clone();
     let source_snapshot = parsed.get("source-snapshot").map(str::to_owned);
-    // What is there already is always looked for.
+    // A resync always searches for data that the destination already has.
     quick(parsed)?;
     Ok(match verb {
         "modify" => Verb::Modify {
@@ -259,7 +259,7 @@ fn change(
     })
 }
 
-/// The destinations of the relationships that the arguments mean; `release` looks at those whose source is here.
+/// The destinations of the relationships that the arguments mean; `release` reads those whose source is here.
 fn matched(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Vec<Path>, Failure> {
     let destination = argument(parsed, "destination-path")?;
     let plain = !destination.contains(['*', '|', '!', '<', '>']);

@@ -1,4 +1,4 @@
-//! `volume`: what there is to copy, destinations to copy into, clones.
+//! `volume`: sources to copy, destinations to copy into, clones.
 
 use weir_replica::model::Path;
 
@@ -49,7 +49,7 @@ fn path(parsed: &Parsed, name: &str) -> Result<Path, Failure> {
     Path::parse(&text).ok_or_else(|| invalid(volume, name, "volume name"))
 }
 
-/// `volume create`
+/// `volume create`, of type `RW` or `DP`.
 pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = path(parsed, "volume")?;
     let text = argument(parsed, "size")?;
@@ -72,7 +72,7 @@ pub fn create(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume creation", &path))
 }
 
-/// `volume delete`
+/// `volume delete`, of one that exists.
 pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let path = there(path(parsed, "volume")?, cluster)?;
     let change = Change::VolumeDelete(path.clone());
@@ -80,7 +80,7 @@ pub fn delete(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure>
     Ok(successful("Volume deletion", &path))
 }
 
-/// `volume clone create`
+/// `volume clone create`, of a volume or of its snapshot.
 pub fn clone(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     let change = Change::VolumeClone {
         path: path(parsed, "flexclone")?,
@@ -113,7 +113,7 @@ fn successful(what: &str, path: &Path) -> Answer {
     .into()
 }
 
-/// `volume show`
+/// `volume show`, with queries and `-fields`.
 pub fn show(parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer, Failure> {
     const COLUMNS: &[Column] = &[
         Column {
