@@ -10,13 +10,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Where this holds.
+/// The crates that this is checked in.
 const CRATES: &[&str] = &["base", "store", "volume", "qos", "vfs", "replica"];
 
 /// What has to be explained.
 const ABSORBS: &str = "saturating_";
 
-/// The explanation.
+/// How an explanation begins.
 const BECAUSE: &str = "// Saturates: ";
 
 /// A line for each unexplained place in `files` (paths below `root`).

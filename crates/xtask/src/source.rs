@@ -6,14 +6,14 @@
 pub enum Token {
     /// An identifier, a keyword or a number.
     Word(String),
-    /// `::`
+    /// Two colons, `::`, between names.
     Separator,
-    /// Any other character.
+    /// Any other character, on its own.
     Sign(char),
 }
 
 impl Token {
-    /// A word.
+    /// A word, from its text.
     pub fn word(text: &str) -> Token {
         Token::Word(text.to_owned())
     }
@@ -84,7 +84,7 @@ fn quoted(rest: &str) -> Option<usize> {
     }
 }
 
-/// Where `mod` stands behind `#[cfg(test)]`.
+/// The places of `mod` behind `#[cfg(test)]`.
 fn test_modules(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
     let mark = ["cfg", "test"].map(Token::word);
     let begins = tokens
