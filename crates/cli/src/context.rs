@@ -15,7 +15,7 @@ pub const SETTINGS: &[(&str, &str, Option<&str>)] = &[
     ("ca-cert", "WEIR_CA_CERT", None),
 ];
 
-/// The file's settings.
+/// The settings of the user's file, and its path.
 #[derive(Debug, Default)]
 pub struct File {
     path: Option<PathBuf>,

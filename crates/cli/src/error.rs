@@ -7,20 +7,20 @@ use crate::format::yaml_document;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The server refused
+    /// The server refused the request, or an operation failed
     Api {
         /// The canonical code, such as `FAILED_PRECONDITION`
         status: String,
-        /// For the user
+        /// For the user; one line or more
         message: String,
-        /// `google.rpc` error details
+        /// `google.rpc` error details, as the server sent them
         details: Vec<Value>,
     },
-    /// The server could not be asked, or did not answer as it should
+    /// The server could not be reached, or did not reply as it should
     Unreachable(String),
     /// A line of ONTAP's command language was refused: in its own words
     Refused(String),
-    /// Nobody reads the output any more
+    /// The output's reader has closed it
     Closed,
     /// The command is wrong, or something on this machine is
     Other(String),
@@ -50,7 +50,7 @@ impl Error {
         }
     }
 
-    /// The error in an answer of ONTAP's interface.
+    /// The error in a response of ONTAP's interface.
     pub fn from_ontap(error: &Value, http: u16) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str);
         let code = text("code").map_or_else(String::new, |code| format!(" (ONTAP code {code})"));
@@ -71,8 +71,8 @@ impl Error {
         }
     }
 
-    /// The error in an answer's body or in an operation. Codes of operations are the canonical
-    /// ones; those of answers are HTTP's, with the canonical one's name beside them.
+    /// The error in a response's body or in an operation. Codes of operations are the canonical
+    /// ones; those of responses are HTTP's, with the canonical one's name beside them.
     pub fn from_body(error: &Value, http: Option<u16>) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
         let code = error.get("code").and_then(Value::as_i64);

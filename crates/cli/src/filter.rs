@@ -9,9 +9,9 @@
 //! operand    = word | quoted | "(" operand { [","] operand } ")"
 //! ```
 //!
-//! `=` compares whole values without regard to case, as numbers where both are; `:` looks for a
-//! part of the text, or for a whole text with `*` for anything; `~` is a regular expression. A
-//! list matches when an element does, labels when a key or a value does.
+//! `=` compares whole values without regard to case, as numbers where both are; `:` searches for a
+//! part of the text, or for a whole text with `*` for anything; `~` is a regular expression. A list
+//! matches when an element does, labels when a key or a value does.
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::format::{Key, Scanner, number, text};
 
-/// A filter.
+/// A parsed `--filter`, and the keys it names.
 pub struct Filter {
     root: Node,
     /// The keys in it, each with whether any resource has had it.
@@ -56,7 +56,7 @@ impl Filter {
     /// Parses an expression.
     ///
     /// # Errors
-    /// What is not one, in gcloud's words.
+    /// The syntax error, in gcloud's words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser {
             scanner: Scanner::new(text),
@@ -88,7 +88,7 @@ impl Filter {
 
     fn holds(&self, node: &Node, resource: &Value) -> bool {
         match node {
-            // No short cuts: every key is to be looked for.
+            // No short cuts: every key is to be searched for.
             Node::All(nodes) => nodes.iter().filter(|n| !self.holds(n, resource)).count() == 0,
             Node::Any(nodes) => nodes.iter().filter(|n| self.holds(n, resource)).count() > 0,
             Node::Not(node) => !self.holds(node, resource),

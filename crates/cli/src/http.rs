@@ -10,7 +10,7 @@ use ureq::{Agent, Body};
 
 use crate::error::Error;
 
-/// An answer longer than this is refused. 10,000 volumes on one page are some 10 MB.
+/// A response longer than this is refused. 10,000 volumes on one page are some 10 MB.
 const ANSWER_LIMIT: u64 = 256 << 20;
 
 /// Waits for an operation are at most this long each; they begin with a twentieth of it.
@@ -27,13 +27,13 @@ pub struct Client {
 /// The methods that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Read
+    /// Reads; nothing is changed
     Get,
     /// Create, or a verb of its own
     Post,
-    /// Change
+    /// Changes fields of a resource
     Patch,
-    /// Delete
+    /// Deletes a resource or a record
     Delete,
 }
 
@@ -74,10 +74,10 @@ impl Client {
         format!("{}/v1/{}", self.base, encode(name))
     }
 
-    /// Makes a request for a resource and returns the answer's body.
+    /// Makes a request for a resource and returns the response's body.
     ///
     /// # Errors
-    /// The server's, or that there is none.
+    /// The server's, or that it cannot be reached.
     pub fn call(
         &self,
         method: Method,
@@ -105,10 +105,11 @@ impl Client {
         sent.map_err(|error| Error::Unreachable(format!("cannot reach {}: {error}", self.base)))
     }
 
-    /// Makes a request of ONTAP's interface, `path` being what stands behind `/api/`: status and body, whatever they say.
+    /// Makes a request of ONTAP's interface, `path` being the part behind `/api/`: status and body,
+    /// whatever they say.
     ///
     /// # Errors
-    /// That there is no server, or none that speaks JSON.
+    /// The server cannot be reached, or does not speak JSON.
     pub fn ontap(
         &self,
         method: Method,
@@ -132,10 +133,10 @@ impl Client {
         }
     }
 
-    /// What a path answers that is not JSON, such as `/metrics`.
+    /// The body of a path that is not JSON, such as `/metrics`.
     ///
     /// # Errors
-    /// The server's, or that there is none.
+    /// The server's, or that it cannot be reached.
     pub fn text(&self, path: &str) -> Result<String, Error> {
         let unreachable =
             |error: ureq::Error| Error::Unreachable(format!("cannot reach {}: {error}", self.base));

@@ -31,8 +31,9 @@ pub use session::Io;
 /// The variables of the environment.
 pub type Environment = HashMap<String, String>;
 
-/// The command line's arguments with flags files put in place, and with flags of every command that stand before the
-/// command or between its words, as gcloud takes them, put behind it. `whole` is the whole command line.
+/// The command line's arguments with flags files put in place, and with flags of every command that
+/// come before the command or between its words, as gcloud takes them, put behind it. `whole` is
+/// the whole command line.
 ///
 /// # Errors
 /// A flags file that cannot be read or is none.
@@ -73,7 +74,7 @@ pub fn run_with(
     match outcome.and_then(|()| io.out.flush().map_err(error::Error::from)) {
         Ok(()) => 0,
         Err(error) => {
-            // Nobody is left to tell when even this cannot be written.
+            // If this cannot be written either, there is no stream left to report it on.
             let _ = io.err.write_all(error.lines(&command.path()).as_bytes());
             1
         }

@@ -22,11 +22,11 @@ pub struct Io<'a> {
     pub err: &'a mut dyn Write,
     /// Whether to show progress there
     pub progress: bool,
-    /// Reads the answer to a question; none where nobody can be asked
+    /// Reads the reply to a question; none where there is no user to ask
     pub answer: Option<&'a mut dyn FnMut() -> Option<String>>,
 }
 
-/// A command's means.
+/// The means of a command: its streams, its settings, the server.
 pub struct Session<'s, 'io> {
     io: &'s mut Io<'io>,
     client: Client,
@@ -38,15 +38,15 @@ pub struct Session<'s, 'io> {
 
 /// A change of a resource.
 pub struct Change<'a> {
-    /// How
+    /// The method of the request
     pub method: Method,
     /// What, or what it is to be made in
     pub name: String,
-    /// The query
+    /// Parameters of the request's query
     pub query: Vec<(&'static str, String)>,
-    /// The body
+    /// The body, if the request has one
     pub body: Option<Value>,
-    /// Do not wait
+    /// Return the operation without waiting for it
     pub no_wait: bool,
     /// What to say when it is done, such as `Created volume [v1].`
     pub done: String,
@@ -100,10 +100,10 @@ impl<'s, 'io> Session<'s, 'io> {
         self.client.clone()
     }
 
-    /// What a path answers that is not a resource.
+    /// The body of a path that is not a resource.
     ///
     /// # Errors
-    /// As [`Client::text`].
+    /// See [`Client::text`], which makes the request.
     pub fn text(&self, path: &str) -> Result<String, Error> {
         self.client.text(path)
     }
@@ -150,34 +150,34 @@ impl<'s, 'io> Session<'s, 'io> {
         }
     }
 
-    /// Says something besides the output.
+    /// Writes a line to the stream beside the output.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream cannot be written.
     pub fn say(&mut self, text: &str) -> Result<(), Error> {
         Ok(self.io.err.write_all(format!("{text}\n").as_bytes())?)
     }
 
-    /// Puts out text.
+    /// Writes text to the output, as it is.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream cannot be written.
     pub fn put(&mut self, text: &str) -> Result<(), Error> {
         Ok(self.io.out.write_all(text.as_bytes())?)
     }
 
-    /// Asks the server.
+    /// Reads a resource by its full name.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's, or that it cannot be reached.
     pub fn get(&self, name: &str) -> Result<Value, Error> {
         self.client.call(Method::Get, name, &[], None)
     }
 
-    /// Makes a request whose answer is not an operation.
+    /// Makes a request whose response is not an operation.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's, or that it cannot be reached.
     pub fn call(
         &self,
         method: Method,
@@ -191,7 +191,7 @@ impl<'s, 'io> Session<'s, 'io> {
     /// Makes a request of ONTAP's interface.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's, or that it cannot be reached.
     pub fn ontap(
         &self,
         method: Method,
@@ -243,20 +243,20 @@ impl<'s, 'io> Session<'s, 'io> {
         self.io.progress
     }
 
-    /// Prints one resource.
+    /// Prints one resource, in the user's format or `default`.
     ///
     /// # Errors
-    /// A format that is none.
+    /// The user's format is none; the output cannot be written.
     pub fn print(&mut self, resource: &Value, default: &Format) -> Result<(), Error> {
         let format = self.format(default)?;
         let text = format.one(resource)?;
         self.put(&text)
     }
 
-    /// Shows one resource.
+    /// Reads one resource and prints it, as YAML by default.
     ///
     /// # Errors
-    /// The server's.
+    /// The server's; a format that is none.
     pub fn describe(&mut self, name: &str) -> Result<(), Error> {
         let format = self.format(&Format::plain(Kind::Yaml))?;
         let resource = self.get(name)?;
@@ -358,7 +358,7 @@ impl<'s, 'io> Session<'s, 'io> {
         self.put(&text)
     }
 
-    /// Makes a change and waits for it, unless told not to.
+    /// Makes a change and waits for it, unless `no_wait` is set.
     ///
     /// # Errors
     /// The server's, or the operation's.

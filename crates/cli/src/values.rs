@@ -19,7 +19,7 @@ pub struct Gib(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mibps(pub u64);
 
-/// A comma-separated list.
+/// The items of a comma-separated list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List(pub Vec<String>);
 
@@ -106,10 +106,10 @@ pub fn mibps(text: &str) -> Result<Mibps, String> {
     Ok(Mibps(bytes >> 20))
 }
 
-/// gcloud's booleans.
+/// A boolean, in the spellings that gcloud takes.
 ///
 /// # Errors
-/// What is neither of them.
+/// The text is none of these spellings.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "True" | "TRUE" | "on" | "ON" | "yes" | "YES" => Ok(true),
@@ -148,10 +148,10 @@ fn protocol(text: &str) -> Result<String, String> {
     }
 }
 
-/// A list of protocols.
+/// A list of protocols, separated by commas.
 ///
 /// # Errors
-/// See [`protocol`].
+/// Another protocol; see [`protocol`].
 pub fn protocols(text: &str) -> Result<List, String> {
     let List(items) = list(text)?;
     items
@@ -161,10 +161,10 @@ pub fn protocols(text: &str) -> Result<List, String> {
         .map(List)
 }
 
-/// A list of enumerators.
+/// A list of enumerators, separated by commas.
 ///
 /// # Errors
-/// See [`enumerator`].
+/// See [`enumerator`]; also a list without items.
 pub fn enumerators(text: &str) -> Result<List, String> {
     let List(items) = list(text)?;
     items
@@ -174,7 +174,7 @@ pub fn enumerators(text: &str) -> Result<List, String> {
         .map(List)
 }
 
-/// Splits at the commas, or at what stands between carets at the start.
+/// Splits at the commas, or at the delimiter that is given between carets at the start.
 fn split(text: &str) -> Vec<&str> {
     let escaped = text.strip_prefix('^').and_then(|rest| rest.split_once('^'));
     let (delimiter, body) = match escaped {
@@ -184,10 +184,10 @@ fn split(text: &str) -> Vec<&str> {
     body.split(delimiter).collect()
 }
 
-/// A list.
+/// A list of at least one item; blank items are dropped.
 ///
 /// # Errors
-/// An empty one.
+/// The list has no items.
 pub fn list(text: &str) -> Result<List, String> {
     let items: Vec<String> = split(text)
         .into_iter()
@@ -241,7 +241,7 @@ pub fn dict(text: &str) -> Result<Dict, String> {
 /// Labels: `KEY=VALUE,…`.
 ///
 /// # Errors
-/// See [`dict`].
+/// See [`dict`], which parses the text.
 pub fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
     let Dict(map) = dict(text)?;
     map.into_iter()
@@ -256,7 +256,7 @@ impl Dict {
     /// This, if it has no other keys than `valid`.
     ///
     /// # Errors
-    /// Another key.
+    /// It has another key.
     pub fn only(self, valid: &[&str]) -> Result<Self, String> {
         match self.0.keys().find(|key| !valid.contains(&key.as_str())) {
             None => Ok(self),
@@ -278,7 +278,7 @@ impl Dict {
     /// The text behind a key that must be there.
     ///
     /// # Errors
-    /// It is not.
+    /// The key is not there.
     pub fn required(&self, key: &str) -> Result<String, String> {
         self.text(key)
             .ok_or_else(|| format!("Key [{key}] required in dict arg but not provided"))
@@ -302,7 +302,7 @@ impl Dict {
     /// The boolean behind a key.
     ///
     /// # Errors
-    /// See [`boolean`].
+    /// The text is none; see [`boolean`].
     pub fn boolean(&self, key: &str) -> Result<Option<bool>, String> {
         self.text(key).map(|text| boolean(&text)).transpose()
     }

@@ -562,7 +562,8 @@ fn flags_files_that_are_none() {
     assert_eq!(ran.out.lines().count(), 3, "{}", ran.err);
 }
 
-/// Flags of every command stand where their writer wants them, and a line of ONTAP's goes where they say.
+/// Flags of every command may come anywhere, and a line of ONTAP's runs at the server that they
+/// name.
 #[test]
 fn flags_stand_anywhere() {
     let lines = || {
@@ -605,7 +606,7 @@ fn flags_stand_anywhere() {
     assert_eq!(elsewhere.requests().len(), 0);
 }
 
-/// `?`, `help` and `--help` are answered without a server.
+/// `?`, `help` and `--help` work without a server.
 #[test]
 fn help_with_a_line() {
     for (args, wanted) in [

@@ -1,7 +1,7 @@
-//! The command line beside gcloud's: the same commands, the same answers of a server, and then the
-//! same output and the same requests.
+//! The command line beside gcloud's: the same commands, the same responses of a server, and then
+//! the same output and the same requests.
 //!
-//! `golden/gcloud.json` was recorded with Google Cloud SDK 528.0.0 against a server that answered
+//! `golden/gcloud.json` was recorded with Google Cloud SDK 528.0.0 against a server that replied
 //! from `golden/api.json`. Where Weir means to differ, the case is named below with the reason.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests.
@@ -111,7 +111,7 @@ fn essence(method: &str, path: &str, query: &str, body: &Value) -> (String, Vec<
     (format!("{method} {path}"), query, body)
 }
 
-/// A server that answers as the recording's did.
+/// A server that replies as the recording's did.
 fn recorded() -> Server {
     let api: Vec<Value> = serde_json::from_str(include_str!("golden/api.json")).unwrap();
     Server::start(Box::new(move |(method, path, ..), _| {

@@ -104,8 +104,8 @@ fn seed_000_caps_of_volumes() {
     assert_eq!(small["cheapest"]["tib"], 15);
 }
 
-/// Seed 000: what manual QoS is for. A cold archive and a hot database: automatic QoS buys
-/// capacity that nobody fills, manual QoS gives the archive's throughput to the database.
+/// Seed 000: what manual QoS is for. A cold archive and a hot database: automatic QoS buys capacity
+/// that stays empty, manual QoS gives the archive's throughput to the database.
 #[test]
 fn seed_000_manual_saves() {
     let plan = plan(&[

@@ -23,7 +23,7 @@ const INSTANCES: &str = "table(name.basename():label=INSTANCE_NAME:sort=1,
 const SNAPSHOTS: &str =
     "table(name.basename():label=NAME:sort=1, state, createTime.date(), description)";
 
-/// `weir filestore`
+/// Runs `weir filestore` and its verbs.
 pub fn run(command: &Filestore, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
         Filestore::Instances { command } => instances(command, environment, io),

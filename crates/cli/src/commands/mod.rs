@@ -18,10 +18,10 @@ use crate::format::{self, Format, Kind};
 use crate::http::Method;
 use crate::session::{Change, Io, Session};
 
-/// Runs a command.
+/// Runs the command that was parsed.
 ///
 /// # Errors
-/// Whatever it fails with.
+/// The command's own: of the server, the arguments, or a stream.
 pub fn run(
     command: &Command,
     whole: clap::Command,

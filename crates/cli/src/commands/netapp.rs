@@ -22,7 +22,7 @@ const VOLUMES: &str = "table(name.basename():label=VOLUME_NAME:sort=1,
     name.segment(3):label=LOCATION, storagePool, capacityGib:label=CAPACITY_GB, serviceLevel,
     shareName, state)";
 
-/// `weir storage-pools`
+/// Runs `weir storage-pools` and its verbs.
 pub fn pools(
     command: &StoragePools,
     environment: &Environment,
@@ -167,7 +167,7 @@ fn update_pool(args: &PoolUpdate, s: &mut Session<'_, '_>) -> Result<(), Error> 
     update(s, name, body, args.wait.no_wait, "storage pool")
 }
 
-/// `weir volumes`
+/// Runs `weir volumes` and its verbs.
 pub fn volumes(command: &Volumes, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     match command {
         Volumes::List(args) => {

@@ -27,7 +27,7 @@ use crate::session::{Io, Session};
 
 const PROMPT: &str = "::> ";
 
-/// `weir ontap`
+/// Runs `weir ontap`: a line, or lines from a terminal or a pipe.
 pub fn run(args: &Ontap, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut common = args.common.clone();
     let words = own(&args.line, &mut common, None)?;
@@ -60,9 +60,10 @@ pub(super) fn show_help(before: &str, io: &mut Io<'_>) -> Result<(), Error> {
     }
 }
 
-/// Takes this program's flags, which begin with two dashes, out of the words of a line, wherever they stand; `wait` is
-/// set by `--wait` where it is one of them. ONTAP's arguments may come with two dashes as well. What is neither is
-/// refused: a flag that was taken for a part of the line would have the line run at another server.
+/// Takes this program's flags, which begin with two dashes, out of the words of a line, wherever
+/// they are; `wait` is set by `--wait` where it is one of them. ONTAP's arguments may come with two
+/// dashes as well. What is neither is refused: a flag that was taken for a part of the line would
+/// have the line run at another server.
 pub(super) fn own(
     given: &[String],
     common: &mut Common,
@@ -71,7 +72,7 @@ pub(super) fn own(
     let mut words = Vec::new();
     let mut given = given.iter();
     while let Some(word) = given.next() {
-        // A whole line is one word; what looks like a flag in it is ONTAP's to refuse.
+        // A whole line is one word; what resembles a flag in it is ONTAP's to refuse.
         let Some(rest) = word.strip_prefix("--").filter(|rest| *rest != "help") else {
             words.push(word.clone());
             continue;
@@ -138,7 +139,8 @@ fn one(s: &mut Session<'_, '_>, line: &str) -> Result<(), Error> {
     }
 }
 
-/// Lines from a pipe: all of them are run, what is refused stands in its place among the answers.
+/// Lines from a pipe: all of them are run, and each refusal is printed in place of the line's
+/// output.
 fn pipe(s: &mut Session<'_, '_>) -> Result<(), Error> {
     let mut refused = false;
     for line in std::io::stdin().lock().lines() {

@@ -15,7 +15,7 @@ const OPERATIONS: &str = "table(name.basename():label=OPERATION_NAME,
 
 const LOCATIONS: &str = "table(name.basename():label=NAME:sort=1)";
 
-/// `weir operations`
+/// Runs `weir operations` and its verbs.
 pub fn operations(
     command: &Operations,
     environment: &Environment,
@@ -56,7 +56,7 @@ pub fn operations(
     }
 }
 
-/// `weir locations`
+/// Runs `weir locations` and its verbs.
 pub fn locations(
     command: &Locations,
     environment: &Environment,

@@ -14,7 +14,7 @@ const PATH: &str = "cluster/peers";
 const TABLE: &str =
     "table(name, remote.ip_addresses.join(','):label=ADDRESS, status.state, fingerprint)";
 
-/// `weir peers`
+/// Runs `weir peers` and its verbs.
 pub fn run(command: &Peers, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let common: &Common = match command {
         Peers::Create(args) => &args.common,

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::format::{Format, Kind};
 use crate::session::{Io, Session};
 
-/// `weir volumes replications`
+/// Runs `weir volumes replications` and its verbs.
 pub fn run(
     command: &Replications,
     environment: &Environment,

@@ -15,7 +15,7 @@ const TOKENS: &str = "table(name.basename():label=NAME:sort=1, role, createTime.
 
 const AUDIT: &str = "table(time.date():label=TIME, actor, method, resource, outcome)";
 
-/// `weir tokens`
+/// Runs `weir tokens` and its verbs.
 pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let at = At::default();
     match command {
@@ -45,13 +45,13 @@ pub fn tokens(command: &Tokens, environment: &Environment, io: &mut Io<'_>) -> R
     }
 }
 
-/// `weir audit`
+/// Runs `weir audit`: lists the audit log.
 pub fn audit(args: &Audit, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut s = open(&args.common, &At::default(), environment, io)?;
     s.list("", "auditEntries", &args.listing, &own(AUDIT)?)
 }
 
-/// `weir config`
+/// Runs `weir config` and its verbs.
 pub fn config(command: &Config, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut file = File::read(environment)?;
     let (name, value) = match command {

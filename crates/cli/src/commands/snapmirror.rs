@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::http::Method;
 use crate::session::{Io, Session};
 
-/// Between two looks at a transfer.
+/// The time between two polls of a transfer.
 const POLL: Duration = Duration::from_millis(200);
 
-/// `weir snapmirror`
+/// Runs `weir snapmirror` and its verbs.
 pub fn run(args: &Snapmirror, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     let mut common = args.common.clone();
     let mut wait = false;

@@ -8,7 +8,7 @@ use super::transform::Transform;
 /// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A field
+    /// The field of that name
     Name(String),
     /// An element of a list, from the end when negative
     Index(i64),
@@ -21,7 +21,7 @@ pub enum Step {
 pub struct Key {
     /// Empty is the resource itself
     pub path: Vec<Step>,
-    /// Applied in order
+    /// Applied in order, each to what the one before returned
     pub transforms: Vec<Transform>,
 }
 

@@ -20,16 +20,16 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// The formats.
+/// The output formats, named as gcloud names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Aligned columns
+    /// Aligned columns under headings, for people
     Table,
-    /// JSON
+    /// The whole resource as JSON
     Json,
-    /// YAML
+    /// The whole resource as YAML
     Yaml,
-    /// Comma-separated values
+    /// Comma-separated values, quoted as they need it
     Csv,
     /// Tab-separated values, for scripts
     Value,
@@ -37,28 +37,28 @@ pub enum Kind {
     Get,
     /// One `path: value` a line
     Flattened,
-    /// Indented lines
+    /// Indented lines, an item behind a dash
     List,
-    /// Nothing
+    /// Nothing is printed at all
     None,
 }
 
 /// How a column of a table is aligned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Align {
-    /// To the left
+    /// To the left, as text is
     #[default]
     Left,
-    /// In the middle
+    /// In the middle of the column
     Center,
-    /// To the right
+    /// To the right, as numbers are
     Right,
 }
 
 /// A column of a projection.
 #[derive(Debug, Clone, Default)]
 pub struct Column {
-    /// What it shows
+    /// The value that it shows
     pub key: Key,
     /// Its heading; none takes the key's last name
     pub label: Option<String>,
@@ -66,16 +66,16 @@ pub struct Column {
     pub sort: Option<u32>,
     /// Whether that order is descending
     pub reverse: bool,
-    /// Alignment
+    /// Where cells are put in the width
     pub align: Align,
     /// Not shown when no row has a value
     pub optional: bool,
 }
 
-/// A format.
+/// A parsed `--format`, or a command's own.
 #[derive(Debug, Clone)]
 pub struct Format {
-    /// Which
+    /// The form of the output
     pub kind: Kind,
     /// Attributes, `no-heading` being the value `false` of `heading`
     pub attributes: Vec<(String, Option<String>)>,
@@ -157,7 +157,7 @@ impl Format {
         }
     }
 
-    /// Prints one resource.
+    /// Prints one resource, not as a list.
     ///
     /// # Errors
     /// As [`Format::list`].

@@ -25,12 +25,12 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0 }
     }
 
-    /// What follows.
+    /// The text that was not taken yet.
     pub fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or("")
     }
 
-    /// The next character.
+    /// The next character, which is not taken.
     pub fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
@@ -107,7 +107,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A key.
+    /// Takes a key, with its transforms.
     ///
     /// # Errors
     /// No key, or one that does not end well, or a transform that there is not.
@@ -222,10 +222,10 @@ const NAMES: &[(&str, Option<Kind>)] = &[
     ("yaml", Some(Kind::Yaml)),
 ];
 
-/// A format.
+/// Parses a `--format` expression.
 ///
 /// # Errors
-/// What is not one, in gcloud's words.
+/// The syntax error, in gcloud's words.
 pub fn parse(text: &str) -> Result<Format, String> {
     let mut scanner = Scanner::new(text);
     scanner.space();

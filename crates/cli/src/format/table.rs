@@ -22,8 +22,8 @@ pub fn heading(column: &Column) -> String {
     out
 }
 
-/// Control characters written out: a cell is on one line, and whoever named a resource has no say
-/// over the terminal of whoever lists it.
+/// Control characters written out: a cell is on one line, and a user who names a resource must not
+/// control the terminals of users who list it.
 fn visible(cell: String) -> String {
     if !cell.chars().any(char::is_control) {
         return cell;
@@ -45,7 +45,7 @@ fn pad(cell: &str, width: usize, align: Align) -> String {
     format!("{}{cell}{}", " ".repeat(left), " ".repeat(space - left))
 }
 
-/// Prints rows.
+/// The rows as an aligned table; empty without rows.
 pub fn print(format: &Format, rows: &[&Value]) -> Result<String, String> {
     if rows.is_empty() {
         return Ok(String::new());

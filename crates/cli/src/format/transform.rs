@@ -16,17 +16,17 @@ pub enum Transform {
     Segment(i64),
     /// What follows a part of a path
     Scope(Vec<String>),
-    /// A time, formatted
+    /// A time, formatted as strftime does
     Date(String),
-    /// The items, joined
+    /// The items, joined with this separator
     List(String),
     /// One of two texts
     YesNo(Option<String>, Option<String>),
     /// How many items or characters
     Len,
-    /// Small letters
+    /// The text in small letters
     Lower,
-    /// Capitals
+    /// The text in capital letters
     Upper,
     /// A number of bytes with a unit, after multiplication by so much
     Size(f64),

@@ -50,7 +50,7 @@ fn write(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// An item that has lines of its own: the first stands behind the dash.
+/// An item that has lines of its own: the first follows the dash.
 fn nested(item: &Value, indent: usize, out: &mut String) {
     let mut lines = String::new();
     write(item, indent + 2, &mut lines);
@@ -86,7 +86,7 @@ fn leaf(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Whether a string can stand as lines of their own: none begins or ends with white space.
+/// Whether a string can be written as lines of their own: none begins or ends with white space.
 fn is_block(text: &str) -> bool {
     let odd = |line: &str| line.starts_with(' ') || line.ends_with(' ');
     text.contains('\n')
@@ -108,8 +108,8 @@ fn scalar(text: &str) -> String {
     }
 }
 
-/// Whether a string can stand without quotes: it begins with nothing that YAML has a use for,
-/// holds no comment and no key, and resolves to no other type.
+/// Whether a string needs no quotes: it begins with nothing that YAML has a use for, holds no
+/// comment and no key, and resolves to no other type.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {

@@ -6,20 +6,20 @@ use super::levels::{Figures, Tier};
 /// An instance for a volume, or why there is none.
 #[derive(Debug)]
 pub struct Instance {
-    /// The volume
+    /// The name of the volume it is for
     pub volume: String,
-    /// The tier
+    /// The name of the Filestore tier
     pub tier: String,
     /// Capacity in GB (2³⁰) and limits, or the reason
     pub sized: Result<Size, String>,
 }
 
-/// An instance's size.
+/// An instance's size, and what it does and costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
     /// GB of 2³⁰ bytes
     pub gb: u64,
-    /// What it does
+    /// The limits at this capacity
     pub limits: Figures,
     /// Clients that it takes to do what is wanted
     pub clients: u64,

@@ -20,9 +20,9 @@ const MIB_PER_MB: f64 = 1_000_000.0 / 1_048_576.0;
 /// What a volume wants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
-    /// Its name
+    /// Its name, unique in the input
     pub name: String,
-    /// Capacity in GiB
+    /// Capacity wanted, in GiB
     pub gib: u64,
     /// Throughput in MiB/s, reads and writes together
     pub mibps: f64,
@@ -32,9 +32,9 @@ pub struct Need {
     pub read_mibps: f64,
     /// MiB/s of writes, where it differs (Filestore)
     pub write_mibps: f64,
-    /// Reads a second
+    /// Reads a second, for Filestore
     pub read_iops: u64,
-    /// Writes a second
+    /// Writes a second, for Filestore
     pub write_iops: u64,
 }
 
@@ -203,7 +203,7 @@ fn csv(text: &str) -> Result<Vec<Dict>, String> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Prices {
-    /// Printed behind amounts
+    /// The currency, printed behind amounts
     #[serde(default)]
     pub currency: String,
     /// Of a TiB, by service level or tier

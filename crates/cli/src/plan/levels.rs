@@ -24,12 +24,12 @@ pub struct Range {
     pub max: u64,
 }
 
-/// A service level.
+/// A service level of NetApp Volumes, as the table of levels has it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Level {
     pub name: String,
-    /// `volume` or `pool`
+    /// Whose capacity throughput follows: `volume` or `pool`
     pub follows: String,
     pub mibps_per_tib: Option<f64>,
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct Level {
     pub custom_performance: Option<Custom>,
 }
 
-/// Large volumes.
+/// The range of large volumes, where a level has them.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Large {
@@ -49,7 +49,7 @@ pub struct Large {
     pub max_throughput_mibps: f64,
 }
 
-/// Custom performance.
+/// The most that custom performance can be bought.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Custom {
@@ -57,7 +57,7 @@ pub struct Custom {
     pub max_iops: u64,
 }
 
-/// A Filestore tier.
+/// A Filestore tier: its capacities, in steps, and limits.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Tier {

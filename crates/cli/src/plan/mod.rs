@@ -23,8 +23,8 @@
 //! is shown instead.
 //!
 //! **Flex.** A pool's volumes share its throughput, none has a limit of its own: `max(Σ cᵢ, Σ tᵢ/r)`
-//! again, but without the promise; with custom performance capacity and throughput are bought apart.
-//! It is considered only where asked for.
+//! again, but without the guarantee; with custom performance capacity and throughput are bought
+//! apart. It is considered only where asked for.
 //!
 //! **Filestore.** An instance holds one share; read and write limits, of bytes and of operations,
 //! follow its capacity in bands or in steps. The smallest capacity at which all four suffice is

@@ -24,7 +24,7 @@ fn short(amount: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Thousands with commas.
+/// An amount with commas between thousands.
 fn grouped(amount: f64) -> String {
     let text = short(amount);
     let (whole, rest) = match text.find('.') {

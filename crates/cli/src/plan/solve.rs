@@ -6,11 +6,11 @@ use super::levels::Level;
 /// How a pool's throughput is dealt out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Qos {
-    /// By capacity
+    /// Each volume gets throughput by its capacity
     Auto,
-    /// By hand
+    /// Each volume's throughput is set by hand
     Manual,
-    /// Volumes share it
+    /// Volumes share the pool's throughput
     Shared,
     /// Volumes share it, and it is bought apart from capacity
     Custom,
@@ -19,22 +19,22 @@ pub enum Qos {
 /// A volume in a pool.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// Its name
+    /// The volume's name, as in the input
     pub name: String,
     /// What to provision, in GiB
     pub gib: u64,
     /// What is wanted, in MiB/s
     pub mibps: f64,
-    /// A large one
+    /// Whether it is a large volume
     pub large: bool,
     /// Larger than its data for the sake of throughput
     pub grown: bool,
 }
 
-/// A pool.
+/// A pool to provision, with the volumes in it.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    /// Its service level
+    /// The name of its service level
     pub level: String,
     /// How throughput is dealt out
     pub qos: Qos,
@@ -44,7 +44,7 @@ pub struct Pool {
     pub mibps: f64,
     /// Operations a second to provision (custom performance)
     pub iops: u64,
-    /// Its volumes
+    /// The volumes placed in it
     pub volumes: Vec<Placed>,
 }
 
@@ -55,7 +55,7 @@ pub struct Layout {
     pub levels: String,
     /// How throughput is dealt out
     pub qos: Qos,
-    /// Pools
+    /// The pools to provision
     pub pools: Vec<Pool>,
     /// Capacity of all pools in GiB
     pub gib: u64,
@@ -68,7 +68,7 @@ pub struct Layout {
 /// All layouts, and which is the cheapest.
 #[derive(Debug)]
 pub struct Plan {
-    /// What is wanted
+    /// The volumes to place
     pub needs: Vec<Need>,
     /// The layouts that work
     pub layouts: Vec<Layout>,

@@ -1,4 +1,4 @@
-//! The live view: three tables, drawn anew at every look and every key.
+//! The live view: three tables, drawn anew at every sample and every key.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn draw(
     let mut trouble = "measuring…".to_owned();
     loop {
         terminal.draw(|frame| frame_of(frame, &view, screen, &trouble))?;
-        // A look each interval: keys, which end it early, are few.
+        // A sample each interval: keys, which end it early, are few.
         let mut left = interval;
         let step = Duration::from_millis(50).min(interval);
         while !left.is_zero() {
@@ -235,7 +235,7 @@ fn elided(name: &str, width: usize) -> String {
     }
 }
 
-/// A cell of a column: figures stand to the right, words to the left.
+/// A cell of a column: figures are aligned to the right, words to the left.
 fn aligned<'a>(column: Column, text: String) -> Cell<'a> {
     let line = Line::from(text);
     Cell::from(match column.is_figure() {
@@ -315,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Three hundred volumes on 80 × 24: each can be reached, found, and told from the idle.
+    /// Three hundred volumes on 80 × 24: each can be reached, found, and distinguished from the
+    /// idle.
     #[test]
     fn more_rows_than_the_screen_has() {
         let mut view = captured();

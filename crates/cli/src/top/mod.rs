@@ -1,6 +1,7 @@
 //! `weir top`: pools, volumes and clients as they are now, from the server's `/metrics`.
 //!
-//! Two looks at the counters make one view ([`view`]); it is drawn live, or printed once for scripts.
+//! Two samples of the counters make one view ([`view`]); it is drawn live, or printed once for
+//! scripts.
 
 mod live;
 mod page;
@@ -42,7 +43,7 @@ pub struct TopArgs {
     pub common: Common,
 }
 
-/// Runs it.
+/// Runs `weir top`, live or once, until a key or an error ends it.
 pub fn run(args: &TopArgs, environment: &Environment, io: &mut Io<'_>) -> Result<(), Error> {
     if !(0.1..=3600.0).contains(&args.interval) {
         return Err(Error::Other(
@@ -112,7 +113,7 @@ const NARROW: &[Column] = &[
 ];
 
 impl Column {
-    /// Its header, in a table of clients too, whose bytes are not told apart by direction.
+    /// Its header, in a table of clients too, whose bytes are not counted by direction.
     fn header(self, pane: Pane) -> &'static str {
         match (self, pane) {
             (Column::Name, _) => "NAME",

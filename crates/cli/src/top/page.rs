@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// One sample.
+/// One sample: a line of the text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The metric's name.
+    /// The metric's name, such as `weir_uptime_seconds`.
     pub name: String,
-    /// Its labels.
+    /// Its labels, by their names.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// Its value, as the server wrote it.
     pub value: f64,
 }
 

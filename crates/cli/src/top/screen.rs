@@ -6,14 +6,14 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::view::{Row, View};
 
-/// A table.
+/// A table of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pane {
-    /// Storage pools.
+    /// Storage pools, one a row.
     Pools,
-    /// Volumes.
+    /// Volumes of all pools, one a row.
     Volumes,
-    /// Client addresses.
+    /// Client addresses, one a row.
     Clients,
 }
 
@@ -21,7 +21,7 @@ impl Pane {
     /// From top to bottom.
     pub const ALL: [Pane; 3] = [Pane::Pools, Pane::Volumes, Pane::Clients];
 
-    /// Its title.
+    /// The title on the screen.
     pub fn title(self) -> &'static str {
         match self {
             Pane::Pools => "Pools",
@@ -30,7 +30,7 @@ impl Pane {
         }
     }
 
-    /// Its rows.
+    /// Its rows of a view.
     pub fn rows(self, view: &View) -> &[Row] {
         match self {
             Pane::Pools => &view.pools,
@@ -71,7 +71,7 @@ impl Sort {
         }
     }
 
-    /// For the title.
+    /// The word for it in a table's title.
     pub fn word(self) -> &'static str {
         match self {
             Sort::Rate => "rate",
@@ -83,10 +83,10 @@ impl Sort {
     }
 }
 
-/// What is chosen.
+/// What the user has chosen to see.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The order.
+    /// The order of the rows.
     pub sort: Sort,
     /// A part of the names of rows that are shown; empty for all.
     pub filter: String,
@@ -118,16 +118,16 @@ impl Choice {
 /// What to do after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// Draw again.
+    /// Draw the screen again.
     Draw,
-    /// End.
+    /// End the live view.
     End,
 }
 
 /// The state of the screen.
 #[derive(Debug, Clone)]
 pub struct Screen {
-    /// What is chosen.
+    /// What the user has chosen to see.
     pub choice: Choice,
     /// The table that keys move in.
     pub focus: Pane,
@@ -161,7 +161,7 @@ impl Screen {
         *offset
     }
 
-    /// A key.
+    /// Applies a key, and returns what to do after it.
     pub fn key(&mut self, key: KeyEvent) -> Then {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {

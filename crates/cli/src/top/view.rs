@@ -1,18 +1,18 @@
-//! What two looks at the counters, some time apart, say about the time between them.
+//! What two samples of the counters, some time apart, say about the time between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::page::Sample;
 
-/// A look at the counters.
+/// A sample of all counters.
 pub struct Look {
-    /// Seconds since some fixed moment, by the server's clock if it tells.
+    /// Seconds since some fixed moment, by the server's clock if it reports one.
     pub at: f64,
-    /// What was counted.
+    /// All series that the server reports.
     pub samples: Vec<Sample>,
 }
 
-/// A pool, volume or client over the time between two looks.
+/// A pool, volume or client over the time between two samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     /// The pool's name; empty for a client.
@@ -25,7 +25,7 @@ pub struct Row {
     pub written: f64,
     /// Bytes either way a second.
     pub bytes: f64,
-    /// Operations a second.
+    /// Operations a second, of all kinds.
     pub ops: f64,
     /// Mean latency in seconds.
     pub mean: f64,
@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// `pool/volume`, or what there is of it.
+    /// `pool/volume`, or the one of them that is set.
     pub fn full_name(&self) -> String {
         match (self.pool.as_str(), self.name.as_str()) {
             ("", "") => "(no pool)".to_owned(),
@@ -74,11 +74,11 @@ impl Row {
 /// All of them, the busiest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
-    /// Pools.
+    /// Pools, the busiest first.
     pub pools: Vec<Row>,
-    /// Volumes.
+    /// Volumes, the busiest first.
     pub volumes: Vec<Row>,
-    /// Clients.
+    /// Clients, the busiest first.
     pub clients: Vec<Row>,
     /// Memory of requests that wait, in bytes, and how much that may be.
     pub held: (f64, f64),
@@ -97,7 +97,7 @@ fn series(sample: &Sample) -> Series<'_> {
 }
 
 impl Look {
-    /// What a server said; `at` is used if it does not tell the time.
+    /// A server's metrics; `at` is used if they have no uptime.
     pub fn new(samples: Vec<Sample>, at: f64) -> Look {
         let told = samples.iter().find(|s| s.name == "weir_uptime_seconds");
         Look {
@@ -120,7 +120,7 @@ fn long(name: &str) -> String {
     }
 }
 
-/// Names by their last parts, where these tell them apart.
+/// Names by their last parts, where these are unique.
 fn abridge<'a>(names: impl Iterator<Item = &'a mut String> + 'a) {
     let mut names: Vec<&mut String> = names.collect();
     let mut count: HashMap<String, BTreeSet<String>> = HashMap::new();
@@ -136,7 +136,7 @@ fn abridge<'a>(names: impl Iterator<Item = &'a mut String> + 'a) {
     }
 }
 
-/// Makes a view of two looks.
+/// Makes a view of two samples.
 pub fn between(before: &Look, now: &Look) -> View {
     let span = (now.at - before.at).max(1e-3);
     let old: HashMap<Series<'_>, f64> = before
@@ -144,7 +144,8 @@ pub fn between(before: &Look, now: &Look) -> View {
         .iter()
         .map(|s| (series(s), s.value))
         .collect();
-    // What is new since the last look began at zero; what was set back has begun anew.
+    // A series that is new since the last sample began at zero; one that was set back has begun
+    // anew.
     let rate = |s: &Sample| {
         (s.value
             - old
@@ -296,11 +297,12 @@ fn held_on(volume: &str, by: Option<&String>) -> String {
     }
 }
 
-/// What held each volume's requests back between two looks, by pool and volume.
+/// What held each volume's requests back between two samples, by pool and volume.
 ///
-/// The server says what binds at the moment of a look, and a limit that lets a request through every few milliseconds
-/// binds in some moments and not in others. What counts is whether requests were held in between, which is counted. Then
-/// the limit is the one that bound at either end, or else the one of the volume's of which most is used.
+/// The server says what binds at the moment of a sample, and a limit that lets a request through
+/// every few milliseconds binds in some moments and not in others. What counts is whether requests
+/// were held in between, which is counted. Then the limit is the one that bound at either end, or
+/// else the one of the volume's of which most is used.
 fn held_back<'n>(
     before: &'n Look,
     now: &'n Look,
@@ -323,7 +325,7 @@ fn held_back<'n>(
             .iter()
             .filter(|s| s.name == "weir_limit_binding" && s.value > 0.0)
     };
-    // What binds now holds somebody back, even one that has not been let through yet.
+    // A limit that binds now holds requests back, even if none has been released yet.
     throttled.extend(binding(now).map(place));
     for s in binding(before).chain(binding(now)) {
         if throttled.contains(&place(s)) {

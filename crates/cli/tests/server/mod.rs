@@ -1,4 +1,4 @@
-//! A server that answers from a list.
+//! A server that replies from a list.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct Server {
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-/// What an answer may depend on besides method and path: how often the same was asked before.
+/// What a reply may depend on besides method and path: how often the same was asked before.
 pub type Answer = Box<dyn Fn(&Request, usize) -> Option<(u16, Value)> + Send + Sync>;
 
 impl Server {
