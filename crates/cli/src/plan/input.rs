@@ -32,9 +32,9 @@ pub struct Need {
     pub read_mibps: f64,
     /// MiB/s of writes, where it differs (Filestore)
     pub write_mibps: f64,
-    /// Reads a second, for Filestore
+    /// Reads a second that it needs
     pub read_iops: u64,
-    /// Writes a second, for Filestore
+    /// Writes a second that it needs
     pub write_iops: u64,
 }
 
