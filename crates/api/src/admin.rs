@@ -9,7 +9,7 @@ use crate::schema::own;
 use serde_json::{Value, json};
 use weir_control::{Actor, AuditEntry, Role, Stamp, TokenRecord};
 
-/// Entries of the audit log in one answer, unless the client wants fewer.
+/// Entries of the audit log in one response, unless the client wants fewer.
 const AUDIT_PAGE: u32 = 500;
 
 fn token(t: &TokenRecord) -> Object {
@@ -32,7 +32,7 @@ pub async fn list_tokens(app: &AppState) -> ApiResult<Value> {
     Ok(json!({"tokens": all}))
 }
 
-/// A new token; its secret is in this answer and nowhere else.
+/// A new token; its secret is in this response and nowhere else.
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; ALREADY_EXISTS.

@@ -32,7 +32,7 @@ pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
 /// What is wrong with the server as a whole: what it is about, and words.
 pub type Problems = Arc<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
-/// Everything that answering takes. Cheap to clone.
+/// The state that handlers share. Cheap to clone.
 #[derive(Clone)]
 pub struct AppState(Arc<Inner>);
 
@@ -261,7 +261,7 @@ async fn answer(app: &AppState, actor: Actor, head: &Parts, body: Unread) -> Api
     Ok(json(StatusCode::OK, &value))
 }
 
-/// An answer in JSON.
+/// A response in JSON.
 fn json(status: StatusCode, value: &Value) -> Response {
     let mut r = (status, value.to_string()).into_response();
     r.headers_mut().insert(

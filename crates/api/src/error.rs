@@ -19,7 +19,7 @@ pub struct Violation {
     pub description: String,
 }
 
-/// What a request is answered with when it is refused or fails.
+/// The response to a request that is refused or fails.
 #[derive(Clone, Debug)]
 pub struct ApiError {
     /// The canonical status (`google.rpc.Code`).

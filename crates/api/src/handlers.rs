@@ -611,7 +611,7 @@ fn objects<T>(page: Page<T>) -> (Vec<Object>, String) {
     (items, page.next)
 }
 
-/// An answer to a list; empty parts are left out, as the JSON mapping does.
+/// A response to a list; empty parts are left out, as the JSON mapping does.
 fn listed(collection: &str, items: Vec<Value>, next: String) -> Value {
     let mut out = Object::new();
     if !items.is_empty() {

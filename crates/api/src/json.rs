@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 /// A message in normal form.
 pub type Object = Map<String, Value>;
 
-/// How many wrong fields one answer names: enough to mend a file by, and bounded.
+/// How many wrong fields one response names: enough to mend a file by, and bounded.
 const MAX_VIOLATIONS: usize = 20;
 
 /// Reads a body. An empty one is an empty message.

@@ -1,8 +1,8 @@
 //! The HTTP surfaces: NetApp Volumes v1, Filestore v1, ONTAP's REST, metrics.
 //!
 //! Clients that exist (gcloud, Terraform, the client libraries) are the specification here. What they send is read by
-//! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]),
-//! and answered in the shapes that they parse ([`lro`], [`error`]).
+//! tables of the public definitions ([`schema`]), turned into the control plane's model ([`netapp`], [`filestore`]);
+//! responses have the shapes that they parse ([`lro`], [`error`]).
 
 mod admin;
 mod app;

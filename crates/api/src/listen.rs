@@ -148,7 +148,7 @@ impl Connection {
         let Ok(local) = stream.local_addr() else {
             return;
         };
-        // Answers are one small write each; waiting for more to send would only delay them.
+        // Responses are one small write each; waiting for more to send would only delay them.
         if let Err(e) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {e}");
         }

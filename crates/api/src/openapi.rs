@@ -130,7 +130,7 @@ fn operation(route: &Route, mut parameters: Vec<Value>, schemas: &mut Map<String
     out
 }
 
-/// What it does, its body, its answer.
+/// What it does, its body, its response.
 fn about(route: &Route, schemas: &mut Map<String, Value>) -> (String, Option<Value>, Value) {
     let lro = reference("Operation");
     let none = json!({"type": "object"});

@@ -4,7 +4,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::json::{EnumsAs, abbreviate};
 
 /// What every method of the public APIs takes (<https://cloud.google.com/apis/docs/system-parameters>). Except for `alt`
-/// they ask for nothing that changes an answer here.
+/// they ask for nothing that changes a response here.
 const SYSTEM: &[&str] = &[
     "alt",
     "$alt",

@@ -153,7 +153,7 @@ pub enum Action {
     Missing,
     /// Known to the API, absent here.
     Unimplemented(&'static str, &'static str),
-    /// Tokens, and what was changed by whom.
+    /// Lists the tokens, without their secrets.
     ListTokens,
     /// Creates a token; the response holds its secret.
     CreateToken,
@@ -356,7 +356,7 @@ fn gcloud(agent: &str, group: &str) -> bool {
     words.find(|word| !["alpha", "beta"].contains(word)) == Some(group)
 }
 
-/// API versions that are answered alike; each client library and gcloud's tracks have their own.
+/// API versions that are treated alike; each client library and gcloud's tracks have their own.
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1", "v1p1alpha1"];
 
 /// Finds the row for a path such as `/v1/projects/p/locations/l/volumes/v:revert`.

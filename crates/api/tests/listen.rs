@@ -43,10 +43,10 @@ async fn the_end_waits_for_answers_and_not_for_idle_connections() {
     ));
     let mut idle = TcpStream::connect(address).await.unwrap();
     let mut busy = TcpStream::connect(address).await.unwrap();
-    // Half a request: its answer is owed when the end comes.
+    // Half a request: its response is owed when the end comes.
     let head = "POST /v1/projects/p/locations/l/storagePools?storagePoolId=p HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{";
     busy.write_all(head.as_bytes()).await.unwrap();
-    // Answered, so that both connections are known to be accepted.
+    // The reply shows that both connections are accepted.
     idle.write_all(b"GET /v1/projects/p/locations HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .unwrap();

@@ -27,7 +27,7 @@ const RESERVED: &[&str] = &[
     "pretty_print",
 ];
 
-/// Records in one answer where the client does not say: ONTAP's own figure.
+/// Records in one reply where the client does not say: ONTAP's own figure.
 const PAGE: usize = 10_000;
 
 /// What is asked for.
@@ -124,8 +124,8 @@ impl Listing {
         Some(self.queries.remove(at).1)
     }
 
-    /// The answer: those of `records` that match. Of each the fields asked for, `keys` in any case; all, if nothing is
-    /// said.
+    /// The reply: those of `records` that match. Each has the fields asked for, `keys` in any case; all fields, if none
+    /// is asked for.
     pub fn reply(&self, path: &str, keys: &[&str], records: Vec<Value>) -> Reply {
         let mut matching: Vec<Value> = records.into_iter().filter(|r| self.matches(r)).collect();
         if !self.order.is_empty() {
@@ -147,7 +147,7 @@ impl Listing {
         Reply::ok(body)
     }
 
-    /// The answer for one record.
+    /// The reply for one record.
     pub fn one(&self, keys: &[&str], record: Value) -> Reply {
         Reply::ok(self.select(record, keys))
     }

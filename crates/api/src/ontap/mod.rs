@@ -1,10 +1,10 @@
 //! ONTAP's own interface, as far as snapshots and SnapMirror need it: its REST resources and the private command line.
 //!
-//! Everything is asked of a [`weir_ontap::Cluster`], which may wait for a disk: so a request is answered as a whole on a
+//! Everything is asked of a [`weir_ontap::Cluster`], which may wait for a disk: so a request is handled as a whole on a
 //! thread where waiting is allowed, as a plain function from a request to a reply. A change has happened, or its
-//! transfer is queued, when it is answered; ONTAP would hand out a job to poll for. Its clients insist on one, so each
-//! change leaves a job that has ended already. (Ansible polls once a minute: a job that were still running would cost
-//! that minute.)
+//! transfer is queued, when its reply is sent; ONTAP would hand out a job to poll for. Its clients insist on one, so
+//! each change leaves a job that has ended already. (Ansible polls once a minute: a job that were still running would
+//! cost that minute.)
 //!
 //! - [`listing`]: GET with queries, fields, order, pages; [`body`]: what POST and PATCH carry; [`refusal`];
 //! - [`relationships`], [`transfers`], [`policies`], [`storage`], [`node`]: the resources; [`private_cli`]: commands.
@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-/// A request with what it takes to answer it.
+/// A request with what it takes to handle it.
 struct Asked<'a> {
     surface: &'a Surface,
     cluster: &'a dyn Cluster,
@@ -127,7 +127,7 @@ impl Surface {
         (self.clusters)(actor)
     }
 
-    /// Answers a request. May block.
+    /// Handles a request and returns its reply. May block.
     pub fn answer(&self, actor: &Actor, call: &Call) -> Reply {
         let cluster = self.cluster(actor);
         let asked = Asked {

@@ -23,7 +23,7 @@ const REQUEST: &[&str] = &[
     "ignore_unknown_fields",
 ];
 
-/// Answers a request below `private/cli`.
+/// Handles a request below `private/cli`.
 pub fn run(a: &Asked<'_>, words: &[&str]) -> Answered<Reply> {
     if words.is_empty() {
         return line(a);
@@ -144,7 +144,7 @@ fn text(name: &str, value: &Value) -> Answered<String> {
     })
 }
 
-/// `{"input": "snapmirror show"}`: a line, answered with what is printed. What is refused comes with the text as well.
+/// `{"input": "snapmirror show"}`: runs a line and returns what is printed. A refusal comes with the text as well.
 fn line(a: &Asked<'_>) -> Answered<Reply> {
     if a.call.verb != Some(Verb::Post) {
         return Err(Refusal::no_method("of this kind"));

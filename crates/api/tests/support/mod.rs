@@ -52,7 +52,7 @@ impl Api {
         router(self.state.clone(), gate)
     }
 
-    /// Status and body of an answer.
+    /// Status and body of a response.
     pub async fn send(&self, gate: Gate, request: Request<Body>) -> (u16, Value) {
         let answer = self.router(gate).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
