@@ -2,15 +2,13 @@
 //!
 //! Two ideas shape these types.
 //!
-//! **Operations do not wait.** An operation is a plain function over memory. If
-//! it needs a block that is not there, or the engine is short of something, it
-//! changes nothing and answers [`Stop`]; the caller waits and runs it again from
-//! the start. So no lock is ever held over I/O, a cached operation costs no
-//! allocation for a future, and cancelling a request is always safe.
+//! **Operations do not wait.** An operation is a plain function over memory. If it needs a block that is not there, or
+//! the engine is short of something, it changes nothing and returns [`Stop`]; the caller waits and runs it again from
+//! the start. So no lock is ever held over I/O, a cached operation costs no allocation for a future, and cancelling a
+//! request is always safe.
 //!
-//! **An effect and its durability are two events.** A mutation is visible when
-//! its function returns, and durable when the intent log has reached
-//! [`Done::lsn`]. Whoever answers a client holds the answer until then.
+//! **An effect and its durability are two events.** A mutation is visible when its function returns, and durable when
+//! the intent log has reached [`Done::lsn`]. The server holds the reply to a client until then.
 
 use smallvec::SmallVec;
 use weir_base::{Ino, Lsn, Time};
@@ -21,19 +19,19 @@ use weir_store::{BlockPtr, Frame};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FileKind {
-    /// Regular file.
+    /// Regular file: RFC 1813 `NF3REG`.
     Regular = 1,
-    /// Directory.
+    /// Directory: RFC 1813 `NF3DIR`.
     Directory = 2,
-    /// Block special device.
+    /// Block special device: RFC 1813 `NF3BLK`.
     Block = 3,
-    /// Character special device.
+    /// Character special device: RFC 1813 `NF3CHR`.
     Char = 4,
-    /// Symbolic link.
+    /// Symbolic link: RFC 1813 `NF3LNK`.
     Symlink = 5,
-    /// Socket.
+    /// Socket: RFC 1813 `NF3SOCK`.
     Socket = 6,
-    /// Named pipe.
+    /// Named pipe: RFC 1813 `NF3FIFO`.
     Fifo = 7,
 }
 
@@ -56,26 +54,26 @@ impl FileKind {
 /// Attributes of an inode at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
-    /// What it is.
+    /// File type, RFC 1813 `ftype3`.
     pub kind: FileKind,
     /// Permission and special bits: the low 12 bits of the POSIX mode.
     pub mode: u32,
-    /// Hard links.
+    /// Number of hard links.
     pub nlink: u32,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group ID of the owner.
     pub gid: u32,
-    /// Size in bytes.
+    /// Size of the content in bytes.
     pub size: u64,
     /// Bytes of storage used: exact at each consistency point, an upper
     /// estimate for what was written since.
     pub used: u64,
     /// Device numbers (major, minor) of block and character devices.
     pub rdev: (u32, u32),
-    /// Identifies the volume.
+    /// File-system ID: differs between volumes, and between a volume and its snapshots.
     pub fsid: u64,
-    /// Inode number.
+    /// Inode number, unique in the volume.
     pub ino: Ino,
     /// Last access; kept in memory only, so it may fall back after a restart.
     pub atime: Time,
@@ -83,7 +81,7 @@ pub struct Attr {
     pub mtime: Time,
     /// Last change of content or attributes; strictly increases.
     pub ctime: Time,
-    /// Creation.
+    /// Time of creation; a client may set it.
     pub btime: Time,
     /// DOS attributes, of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES).
     pub dos: u16,
@@ -109,19 +107,19 @@ pub enum SetTime {
 pub struct SetAttr {
     /// Permission and special bits; bits above the low 12 are ignored.
     pub mode: Option<u32>,
-    /// Owner.
+    /// User ID of the new owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group ID of the new owner.
     pub gid: Option<u32>,
     /// Size in bytes (regular files only).
     pub size: Option<u64>,
-    /// Access time.
+    /// Time of the last access.
     pub atime: SetTime,
-    /// Modification time.
+    /// Time of the last change of the content.
     pub mtime: SetTime,
     /// Change time: this one instead of the server's. What is changed later has a later one all the same.
     pub ctime: Option<Time>,
-    /// Time of creation.
+    /// Time of creation to set.
     pub btime: Option<Time>,
     /// DOS attributes; bits that are none of [`DOS_ATTRIBUTES`](crate::DOS_ATTRIBUTES) are ignored.
     pub dos: Option<u16>,
@@ -131,23 +129,22 @@ pub struct SetAttr {
 /// it: the weak cache consistency data of RFC 1813.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Immediately before.
+    /// Attributes immediately before the operation.
     pub before: Attr,
-    /// Immediately after.
+    /// Attributes immediately after the operation.
     pub after: Attr,
 }
 
 /// The result of a mutation, and when it is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done<T> {
-    /// The result.
+    /// The operation's result, for the reply.
     pub value: T,
-    /// The answer may be released once the intent log is durable up to here;
-    /// `None`: at once.
+    /// The reply may be sent once the intent log is durable up to here; `None`: at once.
     pub lsn: Option<Lsn>,
 }
 
-/// How durable a write is to be when it is answered (RFC 1813 `stable_how`).
+/// How durable a write is to be when its reply is sent (RFC 1813 `stable_how`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stability {
     /// May be lost by a crash until a commit.
@@ -161,8 +158,7 @@ pub enum Stability {
 /// How create treats an existing name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreateHow {
-    /// An existing regular file is answered, truncated if the request sets the
-    /// size to 0; its other attributes stay.
+    /// An existing regular file is returned, truncated if the request sets the size to 0; its other attributes stay.
     Unchecked,
     /// An existing name is an error.
     Guarded,
@@ -173,11 +169,11 @@ pub enum CreateHow {
 /// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The child.
+    /// Inode number that the name refers to.
     pub ino: Ino,
-    /// Its attributes.
+    /// Attributes of that inode.
     pub attr: Attr,
-    /// The directory's attributes.
+    /// The directory's attributes at the time of the operation.
     pub dir: Attr,
 }
 
@@ -189,7 +185,7 @@ pub struct ReadOut {
     pub pages: SmallVec<[Frame; 16]>,
     /// Offset of the first byte within the first page.
     pub first: usize,
-    /// Number of bytes.
+    /// Number of bytes read.
     pub len: usize,
     /// Whether the bytes reach the end of the file.
     pub eof: bool,
@@ -229,8 +225,8 @@ pub enum SetIds {
     Clear,
 }
 
-/// The mode that is left of a regular file's when somebody unprivileged changes its content or owner: set-user-ID goes, and
-/// set-group-ID where it means execution; without group execution it is mandatory locking, and stays.
+/// The mode that is left of a regular file's when an unprivileged caller changes its content or owner: set-user-ID goes,
+/// and set-group-ID where it means execution; without group execution it is mandatory locking, and stays.
 pub fn without_set_ids(mode: u32) -> u32 {
     const S_ISUID: u32 = 0o4000;
     const S_ISGID: u32 = 0o2000;
@@ -246,16 +242,16 @@ pub struct Written {
     pub len: usize,
     /// The file's attributes around the write.
     pub change: Change,
-    /// The stability given, at least the one asked for.
+    /// The stability given, at least the one requested.
     pub granted: Stability,
 }
 
 /// Result of creating something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Created {
-    /// The new inode.
+    /// Number of the new inode, or of the existing file that was opened.
     pub ino: Ino,
-    /// Its attributes.
+    /// Attributes of that inode.
     pub attr: Attr,
     /// The directory's attributes around the operation.
     pub dir: Change,
@@ -266,7 +262,7 @@ pub struct Created {
 pub struct Removed {
     /// The directory's attributes around the operation.
     pub dir: Change,
-    /// What the name stood for, after the operation (`nlink` 0: it is gone).
+    /// The inode that the name referred to, after the operation (`nlink` 0: it is gone).
     pub child: Attr,
 }
 
@@ -277,7 +273,7 @@ pub struct Renamed {
     pub from: Change,
     /// The target directory's; equal to `from` if it is the same directory.
     pub to: Change,
-    /// What was renamed.
+    /// Number of the inode that was renamed.
     pub moved: Ino,
     /// What had the new name before and has lost it.
     pub replaced: Option<Ino>,
@@ -292,25 +288,25 @@ pub struct Linked {
     pub attr: Attr,
 }
 
-/// One directory entry.
+/// One directory entry, lent to the sink of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
-    /// Position after this entry: stable for the entry's life.
+    /// Position after this entry: stable for as long as the entry exists.
     pub cookie: u64,
     /// Name: any bytes but NUL and `/`.
     pub name: &'a [u8],
-    /// Inode.
+    /// Inode number that the name refers to.
     pub ino: Ino,
     /// Kind of the inode.
     pub kind: FileKind,
-    /// Attributes, if asked for and readable.
+    /// Attributes, if requested and readable.
     pub attr: Option<Attr>,
 }
 
 /// How much of a directory to collect at most.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadDirLimit {
-    /// Entries.
+    /// Number of entries at most.
     pub entries: usize,
     /// Bytes of names, plus 24 for each entry.
     pub bytes: usize,
@@ -323,7 +319,7 @@ pub struct ReadDirLimit {
 pub struct ReadDirOut {
     /// Whether the entries given reach the end.
     pub eof: bool,
-    /// The directory's attributes.
+    /// The directory's attributes at the time of the operation.
     pub dir: Attr,
     /// Cookie verifier; constant, since cookies never become invalid.
     pub verifier: [u8; 8],
@@ -334,7 +330,7 @@ pub struct ReadDirOut {
 pub struct StatFs {
     /// Capacity in bytes: the volume's limit, or what the aggregate offers.
     pub total: u64,
-    /// Bytes free.
+    /// Bytes free, never more than the aggregate has.
     pub free: u64,
     /// Bytes that may still be written now.
     pub available: u64,
@@ -344,18 +340,18 @@ pub struct StatFs {
     pub files_free: u64,
 }
 
-/// Why an operation cannot be done. Chosen by what a protocol answers.
+/// Why an operation cannot be done: one value for each error that protocols distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FsError {
-    /// No such name.
+    /// No such name, attribute or snapshot.
     NotFound,
-    /// The name exists.
+    /// A name, attribute or snapshot to be made exists already.
     Exists,
-    /// Not a directory.
+    /// The operation needs a directory, and the inode is none.
     NotDir,
-    /// Is a directory.
+    /// The operation is not possible on a directory.
     IsDir,
-    /// Directory not empty.
+    /// The directory to be removed has entries.
     NotEmpty,
     /// Name longer than 255 bytes.
     NameTooLong,
@@ -381,13 +377,13 @@ pub enum FsError {
     NotSync,
     /// A directory cookie that cannot be.
     BadCookie,
-    /// Operation not permitted to anyone.
+    /// Operation not permitted, whatever the caller's permissions.
     Perm,
     /// Permission denied (given by the layer above).
     Access,
     /// Not supported on this kind of object.
     NotSupported,
-    /// Try again later.
+    /// Temporarily impossible: the client is to try again.
     Delay,
     /// Something else depends on it: a clone on a snapshot.
     Busy,
@@ -449,8 +445,8 @@ pub enum Replaced {
     Content,
 }
 
-/// Why an operation did not finish. It is to be run again with the same context;
-/// until then it has changed nothing that anyone can see.
+/// Why an operation did not finish. It is to be run again with the same context; until then it has changed nothing that
+/// is visible to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// These blocks must be read; then the operation is run again.

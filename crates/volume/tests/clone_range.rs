@@ -490,14 +490,14 @@ fn play(seed: u64) {
     }
     story.verify();
     story.restart();
-    // Everything goes, in some order, and all of the space comes back.
+    // Everything goes, in some order, and all of the space is freed.
     settle(story.engine());
     let mut volumes: Vec<String> = story.state.keys().rev().cloned().collect();
     volumes.retain(|name| name != "vol1");
     let mut tries = 0;
     while let Some(name) = volumes.pop() {
         if story.engine().delete_volume(&name).is_err() {
-            // One that was cloned from it goes first.
+            // One that was cloned from it is deleted first.
             volumes.insert(0, name);
             tries += 1;
             assert!(tries < 100);

@@ -8,7 +8,7 @@ use common::{Machine, crash, create, lookup, names, now, read, run, write};
 use weir_base::Ino;
 use weir_volume::{CreateHow, FsError, SetAttr, Stability, Volume};
 
-/// Writes files of 1 MiB until there is no space; answers them.
+/// Writes files of 1 MiB until there is no space; returns them.
 fn fill(vol: &Volume, how: Stability) -> Vec<Ino> {
     let mut files = Vec::new();
     for i in 0..1000 {

@@ -69,7 +69,7 @@ fn a_violated_invariant_ends_changes_and_nothing_else() {
     assert_eq!(m.check().faults, []);
 }
 
-/// Whoever waits while it happens is told: nothing hangs on a poisoned aggregate.
+/// A thread that waits while it happens gets an error: nothing hangs on a poisoned aggregate.
 #[test]
 fn whoever_waits_for_durability_is_told() {
     let m = Machine::new(2);

@@ -111,7 +111,7 @@ fn it_is_written_once_and_survives() {
     assert_eq!(read(&vol, file, 0, data.len()), data);
 }
 
-/// With a thread that flushes for all, and the log as the way of who is alone.
+/// With a thread that flushes for all, and the log as the way of a request that is alone.
 #[test]
 fn it_goes_through_a_log_that_keeps_up() {
     for (behind, logged) in [(1 << 20, true), (0, false)] {
@@ -178,7 +178,7 @@ fn its_edges_go_through_the_log() {
     assert_eq!(read(&vol, file, 0, 1 << 20), wanted);
 }
 
-/// While the log refers to blocks, nobody else gets them, whatever became of the page; a
+/// While the log refers to blocks, no other page gets them, whatever became of the page; a
 /// consistency point later all but the last contents' are free.
 #[test]
 fn blocks_are_free_again_when_the_log_refers_to_them_no_more() {
@@ -311,7 +311,7 @@ fn recovery_in_parts_takes_nothing_from_the_rest_of_the_log() {
     engine.cp_now().unwrap();
     // More than the frames of the next run hold.
     const SMALL: u64 = 120;
-    // Data stands where a consistency point of the next run begins to allocate; most of what
+    // Data is stored where a consistency point of the next run begins to allocate; most of what
     // that has to write comes before it in the log.
     let large = |i: u64| contents(i * 64..i * 64 + 64, 1);
     for i in 0..SMALL {

@@ -1,5 +1,5 @@
-//! Many threads at once, with consistency points, memory pressure and eviction
-//! beside them; it ends in a check of everything.
+//! Many threads at once, with consistency points, shortage of memory and eviction beside them; it
+//! ends in a check of everything.
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed step is a failed test.
 
 mod common;
@@ -139,10 +139,10 @@ fn threads_do_not_disturb_each_other() {
     assert_eq!(engine.aggregate().space().stats().reserved, 0);
 }
 
-/// While threads write, snapshots are made, read, deleted and reverted to by others. Each
-/// writer writes a number to its first file and then to its second; so in every snapshot
-/// the second is as far as the first or one behind, and no snapshot is behind what had been
-/// answered before it was asked for.
+/// While threads write, snapshots are made, read, deleted and reverted to by others. Each writer
+/// writes a number to its first file and then to its second; so in every snapshot the second is as
+/// far as the first or one behind, and no snapshot is behind what had been acknowledged before it
+/// was requested.
 #[test]
 fn snapshots_are_of_one_moment() {
     use std::sync::atomic::AtomicU64;

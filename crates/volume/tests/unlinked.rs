@@ -81,7 +81,7 @@ fn an_open_file_lives_until_its_last_close() {
     run(&vol, |cx| vol.rmdir(cx, root, b"dir")).unwrap();
     assert_eq!(alive(&vol, dir), Err(FsError::Stale));
     drop(open);
-    // One that nobody has open ends with its name, as ever.
+    // One that no client has open ends with its name, as ever.
     remove(&vol, "b");
     assert_eq!(alive(&vol, a), Err(FsError::Stale));
     crash(engine, vol);
@@ -114,7 +114,7 @@ fn an_open_file_lives_through_crashes_until_grace_is_over() {
         (engine, vol) = again(&m, engine, vol);
         assert_eq!(read(&vol, file, 0, 2), [3 + round, 1]);
     }
-    // One client has come back.
+    // One client has reclaimed its open.
     let reclaimed = pin(&vol, file).unwrap();
     engine.client_records().end_grace();
     engine.cp_now().unwrap();

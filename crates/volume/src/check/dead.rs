@@ -28,7 +28,7 @@ pub(super) struct Dead {
     bad: bool,
 }
 
-/// Walks trees for the blocks that they take, without looking at what they mean.
+/// Walks trees for the blocks that they take, without interpreting what they hold.
 pub(super) struct Claims<'a> {
     pub(super) volume: VolumeId,
     pub(super) cache: &'a Arc<Cache>,
@@ -70,9 +70,9 @@ impl Claims<'_> {
         dead
     }
 
-    /// Checks dead blocks against what the snapshots (`of_snapshots`) and the volume
-    /// itself (`of_live`) refer to, and against the sums; claims what nobody refers to
-    /// any more and is to be freed.
+    /// Checks dead blocks against what the snapshots (`of_snapshots`) and the volume itself
+    /// (`of_live`) refer to, and against the sums; claims the blocks without references that are to
+    /// be freed.
     pub(super) fn compare(
         &mut self,
         dead: Dead,

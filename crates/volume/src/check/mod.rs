@@ -1,12 +1,10 @@
 //! Offline verification of an aggregate.
 //!
-//! Everything that the newest superblock leads to is read: the aggregate's tree,
-//! each volume's tree and those of its snapshots, every data block (its checksum
-//! stands in the extent), and the records of the intent log with the data that they refer
-//! to. From what was read
-//! three things are recomputed and compared with what is stored: which blocks are
-//! in use (the allocation map), how many names an inode has (link counts, entry
-//! counts, parents), and how many blocks it has.
+//! Everything that the newest superblock leads to is read: the aggregate's tree, each volume's tree and those of
+//! its snapshots, every data block (its checksum is stored in the extent), and the records of the intent log
+//! with the data that they refer to. From what was read three things are recomputed and compared with what is
+//! stored: which blocks are in use (the allocation map), how many names an inode has (link counts, entry counts,
+//! parents), and how many blocks it has.
 //!
 //! The trees are consistent at every consistency point by construction, so a
 //! fault is damage or a defect, never the trace of a crash.
@@ -66,71 +64,71 @@ pub enum Fault {
     Node {
         /// The tree: a volume, or 0 for the aggregate's own.
         tree: VolumeId,
-        /// Its block.
+        /// The node's block on the device.
         addr: BlockAddr,
         /// The inode of the first record below it.
         from: Ino,
-        /// What is wrong.
+        /// What is wrong, for people.
         what: String,
     },
     /// A data block cannot be read or its checksum is wrong.
     Data {
-        /// The volume.
+        /// The volume whose tree has it.
         volume: VolumeId,
-        /// The file.
+        /// The file's inode number.
         ino: Ino,
         /// Block within the file.
         block: u64,
         /// Block on the device.
         addr: BlockAddr,
-        /// What is wrong.
+        /// What is wrong, for people.
         what: String,
     },
     /// An inode's records contradict each other.
     Inode {
-        /// The volume.
+        /// The volume whose tree has it.
         volume: VolumeId,
-        /// The inode.
+        /// The inode whose records they are.
         ino: Ino,
-        /// How.
+        /// The contradiction, for people.
         what: String,
     },
     /// A block that several places of a volume's files share is referred to more or less often than is recorded.
     References {
-        /// The volume.
+        /// The volume whose tree has it.
         volume: VolumeId,
         /// It is the volume's own tree, and not a snapshot's.
         live: bool,
-        /// The block.
+        /// The shared block's address on the device.
         addr: BlockAddr,
         /// The consistency point that wrote it.
         birth: Generation,
         /// References according to the record.
         recorded: u64,
-        /// References found.
+        /// References that the walk of the tree found.
         found: u64,
     },
     /// Blocks that two owners refer to.
     TwoOwners {
         /// The tree that came second.
         tree: VolumeId,
-        /// First block.
+        /// Address of the first block.
         addr: BlockAddr,
-        /// Blocks.
+        /// Number of consecutive blocks.
         count: u32,
     },
     /// Blocks that are allocated though nothing refers to them.
     Leak {
-        /// First block.
+        /// Address of the first block.
         addr: BlockAddr,
-        /// Blocks.
+        /// Number of consecutive blocks.
         count: u32,
     },
     /// Blocks in use that the map calls free.
     NotAllocated {
-        /// First block.
+        /// Address of the first block.
         addr: BlockAddr,
-        /// Blocks.
+        /// Number of consecutive blocks.
         count: u32,
     },
 }
@@ -197,21 +195,21 @@ impl fmt::Display for Fault {
 /// What a check has seen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// The aggregate's identity.
+    /// The aggregate's identity, from its superblock.
     pub aggregate: String,
     /// The newest consistency point.
     pub generation: u64,
-    /// Volumes.
+    /// Number of volumes checked.
     pub volumes: u64,
-    /// Snapshots.
+    /// Number of snapshots of all volumes.
     pub snapshots: u64,
     /// Inodes of all live trees.
     pub inodes: u64,
     /// Directory entries of all live trees.
     pub entries: u64,
-    /// Tree nodes.
+    /// Tree nodes read; a node that several trees share counts once.
     pub nodes: u64,
-    /// Data blocks.
+    /// Data blocks; one that is shared counts once.
     pub blocks: u64,
     /// Records in the intent log.
     pub log_records: u64,
@@ -259,8 +257,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks the aggregate on these devices, which nobody else uses. Nothing is
-/// written.
+/// Checks the aggregate on these devices, which nothing else uses. Nothing is written.
 ///
 /// # Errors
 /// If there is no aggregate on them, or memory for reading is missing. Damage is
@@ -331,7 +328,7 @@ pub fn check(
     Ok(again)
 }
 
-/// Checks everything; answers the blocks in use as well.
+/// Checks everything; also returns the blocks in use.
 fn examine(
     inspection: &Inspection,
     log_device: &Arc<dyn Device>,
@@ -525,8 +522,8 @@ fn read_log(
     }
 }
 
-/// Reads the data to which a record of the log refers: no record is durable before its
-/// data, and the blocks are nobody else's as long as the log has it.
+/// Reads the data to which a record of the log refers: no record is durable before its data, and the blocks have
+/// no other owner as long as the log has it.
 fn check_placed(
     inspection: &Inspection,
     pool: &Arc<FramePool>,
@@ -577,7 +574,7 @@ struct VolumeEntry {
 
 type Volumes = BTreeMap<VolumeId, VolumeEntry>;
 
-/// The volume whose number stands in a key of the aggregate's tree.
+/// The volume whose number a key of the aggregate's tree holds.
 fn volume_of(ino: u64) -> Option<VolumeId> {
     Some(VolumeId(ino)).filter(|id| *id != catalog::AGGREGATE_TREE)
 }

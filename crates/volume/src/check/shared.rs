@@ -135,7 +135,7 @@ mod tests {
             };
             let report = check();
             if wrong == 0 {
-                // Without a count the two are two owners, and which is the right one nobody knows.
+                // Without a count the two are two owners, and nothing shows which is the right one.
                 assert!(matches!(
                     &report.faults[..],
                     [Fault::TwoOwners { count: 1, .. }, ..]

@@ -38,7 +38,7 @@ impl NodeSource for Reader<'_> {
     }
 
     fn prefetch(&self, ptrs: &[BlockPtr]) {
-        // A failure shows again where the node is asked for.
+        // A failure shows again where the node is read.
         let _ = self.0.fetch_blocking(ptrs);
     }
 }
@@ -88,7 +88,7 @@ impl<'a> TreeCheck<'a> {
         tree::walk(&src, root, &mut CatalogVisitor { check: self, out });
     }
 
-    /// Answers the number of data blocks, if all could be read.
+    /// Returns the number of data blocks, if all could be read.
     pub(super) fn walk_volume(
         &mut self,
         root: &TreeRoot,
@@ -128,8 +128,8 @@ impl<'a> TreeCheck<'a> {
         used
     }
 
-    /// Notes a reference; what other roots of the same volume share is no fault.
-    /// Answers whether this volume has not been seen to refer to it before.
+    /// Notes a reference; what other roots of the same volume share is no fault. Returns whether this
+    /// is the first reference of this volume to it.
     fn claim(&mut self, addr: BlockAddr, birth: Generation) -> bool {
         if birth <= self.origin_generation {
             // Checked with the origin, which must have it.
@@ -312,7 +312,7 @@ struct Current {
     link_bytes: u64,
     side: Collected,
     streams: u64,
-    /// Hash and name of the last entry, to find names that stand twice.
+    /// Hash and name of the last entry, to find names that occur twice.
     last: Vec<Box<[u8]>>,
     last_hash: u64,
 }
@@ -330,7 +330,7 @@ struct VolumeVisitor<'c, 'a> {
     blind: bool,
     /// It really could not.
     lost: bool,
-    /// Data blocks.
+    /// Data blocks of the tree seen so far; a shared one counts once.
     used: u64,
 }
 

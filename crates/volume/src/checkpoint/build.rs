@@ -246,7 +246,7 @@ pub(super) fn merge(
     })
 }
 
-/// Puts what has changed of a volume's records; answers the snapshots that have.
+/// Puts what has changed of a volume's records; returns the snapshots that have.
 fn record(
     vol: &Volume,
     catalog: &mut Catalog,
@@ -342,7 +342,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Has `how` make the volume's next tree; answers the blocks of inodes.
+    /// Has `how` make the volume's next tree; returns the blocks of inodes.
     fn merge(
         &mut self,
         how: impl FnOnce(Merge<'_, Patient<'_>>) -> Result<Merged, StoreError>,

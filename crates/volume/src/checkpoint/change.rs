@@ -6,11 +6,11 @@
 //! source counted. If the counter then goes up again, a value that has been shown for one content is shown for another,
 //! and a client that missed what came between reads its old cache for ever.
 //!
-//! So a volume has a *base*, and what is shown is base + counter. Whenever counters may have gone back the base rises above
-//! everything that was shown before. Values therefore only increase for each inode, across all of it, which is what
-//! NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 section 12.2.3) requires: a client may take a smaller value for a late reply.
-//! (Raising the counters of changed inodes alone would spare the caches of all the others. But after a crash nobody knows
-//! which inodes had changed, and those that fell back would show smaller values than before.)
+//! So a volume has a *base*, and what is shown is base + counter. Whenever counters may have gone back the base rises
+//! above everything that was shown before. Values therefore only increase for each inode, across all of it, which is what
+//! NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR (RFC 7862 section 12.2.3) requires: a client may take a smaller value for a late
+//! reply. (Raising the counters of changed inodes alone would spare the caches of all the others. But after a crash it is
+//! unknown which inodes had changed, and those that fell back would show smaller values than before.)
 //!
 //! **How far it rises.** Of each volume the *top* is known: no inode that it has or had counts further. Consistency points
 //! take it from the inodes that they merge and store it with the volume; replay takes it from the records. So the
@@ -40,7 +40,7 @@ impl Volume {
         base.wrapping_add(top).wrapping_add(1)
     }
 
-    /// What was shown since the last consistency point may be lost. Nobody is served yet.
+    /// What was shown since the last consistency point may be lost. No client is served yet.
     fn raise_after_crash(&self) {
         let top = self.counters.top();
         let next = self.next_change_base(top.wrapping_add(LOST));

@@ -11,7 +11,7 @@
 //! 5. The new roots are published, and only then the frozen overlays are dropped:
 //!    a reader always finds a change in one or the other.
 //!
-//! Only volumes in which something has changed are looked at.
+//! Only volumes in which something has changed are processed.
 //!
 //! An error leaves the old trees and the log as they are. The aggregate is
 //! poisoned then: nothing more can be reserved, but everything can be read, and
@@ -46,7 +46,7 @@ pub(crate) struct Checkpointer {
     running: Mutex<()>,
     /// Work in the background; consistency points alone change it.
     jobs: Mutex<Jobs>,
-    /// There is some.
+    /// `jobs` is not empty; read without its lock.
     backlog: AtomicBool,
     /// Microseconds that the last consistency point took.
     micros: AtomicU64,
@@ -56,7 +56,8 @@ pub(crate) struct Checkpointer {
     closing: AtomicBool,
 }
 
-/// A panic ends a consistency point, and perhaps its thread, but nobody's waiting for either.
+/// A panic ends a consistency point, and perhaps its thread, but leaves no thread waiting for
+/// either.
 struct Ended<'a>(&'a Core);
 
 impl Drop for Ended<'_> {
@@ -162,8 +163,8 @@ impl Checkpointer {
         }
     }
 
-    /// Makes one during recovery, of what has been applied: the records before `cut`.
-    /// Nobody else is at work.
+    /// Makes one during recovery, of what has been applied: the records before `cut`. No other
+    /// thread is at work.
     pub(crate) fn run_recovered(&self, cut: LogCut) -> Result<(), StoreError> {
         let _one = self.running.lock();
         let epoch = self.attempt(Some(cut))?;

@@ -1,22 +1,20 @@
 //! Dead blocks: those that the volume no longer refers to, and a snapshot does.
 //!
-//! From the moment at which a snapshot is made, a block that the volume drops is freed
-//! only if it was born after the newest snapshot. If not, it is noted in the volume's
-//! *dead tree*, under two snapshots: the newest one when it died, D, and the oldest one
-//! that refers to it, B, which its birth tells. All snapshots from B to D refer to it,
-//! and nobody else does. So it can be freed when there is no snapshot left between B
-//! and D, both included, and that is decided by their numbers: what is noted once is
-//! never touched again until it is freed. Deleting a snapshot S with the neighbours P
-//! and N frees the groups with B in (P, S] and D in [S, N), and these are exactly the
-//! blocks that only S refers to.
+//! From the moment at which a snapshot is made, a block that the volume drops is freed only if it
+//! was born after the newest snapshot. If not, it is noted in the volume's *dead tree*, under two
+//! snapshots: the newest one when it died, D, and the oldest one that refers to it, B, which
+//! follows from its birth. All snapshots from B to D refer to it, and nothing else does. So it can
+//! be freed when there is no snapshot left between B and D, both included, and that is decided by
+//! their numbers: what is noted once is never touched again until it is freed. Deleting a snapshot
+//! S with the neighbours P and N frees the groups with B in (P, S] and D in [S, N), and these are
+//! exactly the blocks that only S refers to.
 //!
-//! (Matthew Ahrens' dead lists, "Is it magic? How ZFS implements snapshots", 2005,
-//! keep one list for each snapshot, and deleting one appends what is not freed to its
-//! neighbour's; his later sub-lists save looking through it. With both ends in the key
-//! nothing moves at all.)
+//! (Matthew Ahrens' dead lists, "Is it magic? How ZFS implements snapshots", 2005, keep one list
+//! for each snapshot, and deleting one appends what is not freed to its neighbour's; his later
+//! sub-lists save scanning it. With both ends in the key nothing moves at all.)
 //!
-//! For each group the tree has its *sum*, the number of blocks, from which the space
-//! that a snapshot holds is known without looking at the blocks.
+//! For each group the tree has its *sum*, the number of blocks, from which the space that a
+//! snapshot holds is known without reading the blocks.
 
 use std::ops::ControlFlow;
 
@@ -44,7 +42,7 @@ pub(crate) const RUNS: usize = weir_base::limits::MAX_VALUE / 20;
 /// What is known of a group without its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sum {
-    /// Blocks.
+    /// Blocks of all pieces of the group.
     pub(crate) blocks: u64,
     /// Pieces: the number that the next one gets.
     pub(crate) pieces: u32,
@@ -126,8 +124,8 @@ fn join(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 impl Catalog {
-    /// Notes blocks that have just died; there is a snapshot that refers to them.
-    /// Answers the edits of the dead tree.
+    /// Notes blocks that have just died; there is a snapshot that refers to them. Returns the edits
+    /// of the dead tree.
     pub(crate) fn bury(
         &mut self,
         src: &impl NodeSource,

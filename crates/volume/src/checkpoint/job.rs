@@ -1,18 +1,16 @@
-//! Work that is done in the background: giving back the blocks of deleted volumes and
-//! snapshots and of what a revert has left, and splitting clones.
+//! Work that is done in the background: freeing the blocks of deleted volumes and snapshots and of what a revert has
+//! left, and splitting clones.
 //!
 //! A job is a record in the aggregate's tree. Each consistency point does a bounded
 //! piece of it and writes down what remains, both or neither; so a job goes on after a
 //! restart where it was, and nothing is ever freed twice. Jobs of one volume run in the
 //! order in which they were made.
 //!
-//! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of
-//! milliseconds of work. What requests feel is not the piece but the consistency point
-//! that it is a part of: flushes that their log records wait behind, and data written
-//! that would have been overwritten in memory. So the thread waits nine times as long as
-//! the whole of it took before it begins the next one. Beside a load that is seconds,
-//! near to when it would have begun one anyway; with nothing else to do it is a tenth of
-//! a second. Whoever waits for space does not wait for this.
+//! **Pace.** A piece is some hundred megabytes of freed blocks, which is tens of milliseconds of work. What requests
+//! feel is not the piece but the consistency point that it is a part of: flushes that their log records wait behind,
+//! and data written that would have been overwritten in memory. So the thread waits nine times as long as the whole of
+//! it took before it begins the next one. Beside a load that is seconds, near to when it would have begun one anyway;
+//! with nothing else to do it is a tenth of a second. An operation that waits for space does not wait for this.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -34,7 +32,7 @@ use crate::format::shared_runs::{Group, SharedRuns};
 use crate::overlay::core::Core;
 use crate::overlay::volume::LiveVolume;
 
-/// Nodes and pieces of dead lists that it looks at. Tests do not finish in one step.
+/// Nodes and pieces of dead lists that a step reads. Tests do not finish in one step.
 const STEP_NODES: u64 = if cfg!(test) { 2 } else { 2048 };
 
 /// What a step may still do.
@@ -150,7 +148,7 @@ impl Jobs {
             .collect()
     }
 
-    /// Removes a volume's records and has everything given back that is its own.
+    /// Removes a volume's records and has everything freed that is its own.
     pub(crate) fn bury_volume(&mut self, vol: &LiveVolume, edits: &mut Edits) {
         let catalog = vol.live().catalog.lock();
         let mut spared = Vec::new();
@@ -183,8 +181,7 @@ impl Jobs {
         self.add(vol.id, dead, edits);
     }
 
-    /// Removes a snapshot. What only it refers to is given back later; it is no
-    /// snapshot's from now on.
+    /// Removes a snapshot. What only it refers to is freed later; it is no snapshot's from now on.
     pub(crate) fn drop_snapshot(
         &mut self,
         vol: &LiveVolume,
@@ -253,8 +250,8 @@ impl Jobs {
         catalog.rec.used = 0;
     }
 
-    /// Makes the volume what it was at a snapshot, which moves to the end of the chain;
-    /// later ones are removed. Answers whether it is possible.
+    /// Makes the volume what it was at a snapshot, which moves to the end of the chain; later ones are removed. Returns
+    /// whether it is possible.
     #[expect(clippy::too_many_arguments)]
     pub(crate) fn revert(
         &mut self,
@@ -340,7 +337,7 @@ impl Jobs {
     }
 }
 
-/// Does a piece of a job; answers what remains.
+/// Does a piece of a job; returns what remains.
 fn step(
     of: Volumes<'_>,
     cp: &mut CpWriter,
@@ -390,7 +387,7 @@ fn step(
     })
 }
 
-/// Gives a tree's blocks back.
+/// Frees a tree's blocks.
 struct Giving<'a, S> {
     core: &'a Core,
     cp: &'a mut CpWriter,
@@ -398,9 +395,9 @@ struct Giving<'a, S> {
     /// The tree is one of dead blocks, and these are not.
     dead: Option<&'a [Places]>,
     allowance: &'a mut Allowance,
-    /// The tree itself.
+    /// The tree whose blocks are freed: its store and its root.
     tree: (&'a S, &'a TreeRoot),
-    /// What its files share is given up with the counts, which come last.
+    /// What its files share is freed with the counts, which come last.
     shared: SharedRuns,
 }
 
@@ -486,8 +483,7 @@ impl<S: NodeSource> Reaper for Giving<'_, S> {
     }
 }
 
-/// Takes pieces at these places out of a volume's dead tree, and frees their blocks;
-/// answers whether there is more.
+/// Takes pieces at these places out of a volume's dead tree, and frees their blocks; returns whether there is more.
 #[expect(clippy::too_many_arguments)]
 fn sweep(
     of: Volumes<'_>,
@@ -500,8 +496,8 @@ fn sweep(
     allowance: &mut Allowance,
 ) -> Result<bool, StoreError> {
     let Some(vol) = of.table.get(id) else {
-        // Deleted since this consistency point began. The next one buries the volume, and has to
-        // know of this job: what is to be forgotten the volume refers to again, and is not freed twice.
+        // Deleted since this consistency point began. The next one queues the volume's blocks for freeing, and has to
+        // include this job: what is to be forgotten the volume refers to again, and is not freed twice.
         return Ok(true);
     };
     let mut catalog = vol.live().catalog.lock();
@@ -553,7 +549,7 @@ fn sweep(
             Some(d) if d > died => {
                 died = d;
                 from = dead::key(died, dead::kind::PIECE, places.born.0, 0);
-                // A D without anything to free costs a look, too.
+                // A D without anything to free costs a read, too.
                 allowance.node();
             }
             _ => {
@@ -570,8 +566,8 @@ fn sweep(
     Ok(more)
 }
 
-/// Removes the sums of the groups at these places, whose blocks are no snapshot's any
-/// more; answers how many blocks that were.
+/// Removes the sums of the groups at these places, whose blocks are no snapshot's any more; returns how many blocks
+/// that were.
 fn forget_sums(
     vol: &LiveVolume,
     catalog: &mut Catalog,
@@ -644,8 +640,8 @@ mod tests {
                 |cx: &mut Cx| vol.write(cx, file, block * 4096, &[7; 4096], Stability::Unstable);
             vol.drive_blocking(&mut cx(), put).unwrap();
         };
-        // Blocks of several ages die under the oldest snapshot and come back with it, in more pieces
-        // than one step does.
+        // Blocks of several ages die under the oldest snapshot and are freed with it, in more pieces than one step
+        // does.
         (0..12).for_each(write);
         for n in 0..6 {
             vol.snapshot_create(&format!("s{n}"), Time::EPOCH).unwrap();

@@ -115,7 +115,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Counts overlays that have been dealt with, for those who wait to go on.
+    /// Counts bytes of overlays that have been merged, for operations that wait to go on.
     fn progressed(&mut self, bytes: u64) {
         self.progress += bytes;
         let news = self.progress - self.reported;
@@ -300,7 +300,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(())
     }
 
-    /// Merges one inode; answers its number of data blocks if it is a file.
+    /// Merges one inode; returns its number of data blocks if it is a file.
     fn inode(&mut self, ino: Ino, delta: &Delta) -> Result<Option<u64>, StoreError> {
         for (addr, count) in delta.data.iter().flat_map(|data| data.unused()) {
             self.cp.unused(*addr, *count);
@@ -387,8 +387,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         }
     }
 
-    /// Deletes the records of a removed inode, as many as the budget allows;
-    /// answers whether that was all.
+    /// Deletes the records of a removed inode, as many as the budget allows; returns whether that was all.
     fn reap(&mut self, ino: Ino) -> Result<bool, StoreError> {
         let mut from = Key::new(ino.0, kind::INODE + 1, 0);
         let to = Key::new(ino.0, u8::MAX, u64::MAX);
@@ -424,7 +423,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
                 }
                 self.del(*key);
             }
-            // Saturates: what is looked at together is done together.
+            // Saturates: what is read together is done together.
             self.budget = self.budget.saturating_sub(keys.len() as u64);
             if self.bytes > BATCH_BYTES {
                 self.apply()?;
@@ -455,7 +454,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(())
     }
 
-    /// Merges a file's data; answers the change of its number of blocks.
+    /// Merges a file's data; returns the change of its number of blocks.
     fn file(&mut self, ino: Ino, fresh: bool, data: &FileDelta) -> Result<i64, StoreError> {
         let cut = if fresh { Some(0) } else { data.cut_at() };
         let mut change = 0i64;
@@ -468,7 +467,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
             }
         }
         let placed = self.place(data)?;
-        // The window in which a cut lies changes even if no page falls into it.
+        // The window that a cut falls into changes even if no page falls into it.
         let split = cut
             .filter(|c| !fresh && c % WINDOW != 0)
             .map(Window::start_of);
@@ -529,7 +528,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok(change)
     }
 
-    /// Takes a range out of the windows that are not changed besides; answers how many blocks they had there.
+    /// Takes a range out of the windows that are not changed besides; returns how many blocks they had there.
     fn punch_windows(
         &mut self,
         ino: Ino,
@@ -609,7 +608,7 @@ impl<'a, S: NodeSource> Merge<'a, S> {
         Ok((found.ok_or_else(|| damaged(from))?, next))
     }
 
-    /// Frees the windows wholly behind a cut; answers how many blocks they had.
+    /// Frees the windows wholly behind a cut; returns how many blocks they had.
     fn cut_windows(&mut self, ino: Ino, cut: u64, data: &FileDelta) -> Result<i64, StoreError> {
         let first = cut.next_multiple_of(WINDOW);
         let mut from = Key::new(ino.0, kind::EXTENT, first);

@@ -46,8 +46,7 @@ pub(super) fn publish(
         }
     }
     if reverted {
-        // Until the new root stands, nothing is loaded; what was loaded before is
-        // not used any more.
+        // Until the new root is published, nothing is loaded; what was loaded before is not used any more.
         live.standing.begin_swap();
         vol.table.retire(false);
         for part in &parts {
@@ -61,8 +60,8 @@ pub(super) fn publish(
         live.unlinked.replace(unlinked);
     }
     if let Some(base) = change_base {
-        // Nobody can read what it does not belong to: of a volume that was reverted nothing is loaded, and of a
-        // destination clients see a view, which has its own base.
+        // No reader can combine it with a state that it does not belong to: of a volume that was reverted
+        // nothing is loaded, and of a destination clients see a view, which has its own base.
         vol.counters.set_base(base);
     }
     let old = vol.root.load_full();

@@ -1,12 +1,11 @@
 //! Splitting a clone from its origin: everything that it shares is copied.
 //!
-//! A piece of it is done by each consistency point, before the volume's own changes are
-//! merged: the next leaves of the clone's tree are looked at, blocks of file data that
-//! belong to the origin are copied to blocks of the clone's own, and of each leaf that
-//! belongs to the origin a record is written again, which makes the leaf and the nodes
-//! above it the clone's own. Behind the last leaf nothing is shared any more, because
-//! whatever the clone has changed meanwhile is its own anyway. If a range of a file is cloned meanwhile, from what has not been
-//! copied yet to what has, the walk goes back there.
+//! A piece of it is done by each consistency point, before the volume's own changes are merged: the next leaves of the
+//! clone's tree are read, blocks of file data that belong to the origin are copied to blocks of the clone's own, and of
+//! each leaf that belongs to the origin a record is written again, which makes the leaf and the nodes above it the
+//! clone's own. Behind the last leaf nothing is shared any more, because whatever the clone has changed meanwhile is its
+//! own anyway. If a range of a file is cloned meanwhile, from what has not been copied yet to what has, the walk goes
+//! back there.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +29,7 @@ use crate::overlay::volume::Volume;
 /// Tests do not finish in one step.
 const STEP_BLOCKS: usize = if cfg!(test) { 64 } else { SPLIT_BLOCKS };
 
-/// How a clone's splitting stands after a consistency point.
+/// Progress of a clone's splitting after a consistency point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Split {
     /// It is not over.
@@ -95,7 +94,7 @@ impl Visitor for Shared {
 }
 
 impl Jobs {
-    /// Does a piece of splitting a clone from its origin, if that is asked for.
+    /// Does a piece of splitting a clone from its origin, if that was requested.
     pub(crate) fn split(
         &mut self,
         vol: &Volume,
@@ -206,7 +205,7 @@ enum Copying {
     Writing(StoreError),
 }
 
-/// Copies the blocks of the windows that were found; answers all edits, sorted.
+/// Copies the blocks of the windows that were found; returns all edits, sorted.
 fn copy(vol: &Volume, cp: &mut CpWriter, shared: Shared) -> Result<Vec<Edit>, Copying> {
     let Shared {
         until,

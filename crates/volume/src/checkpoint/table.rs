@@ -123,7 +123,7 @@ impl VolumeTable {
         vol
     }
 
-    /// The next consistency point deletes this volume; nobody finds it any more.
+    /// The next consistency point deletes this volume; lookups no longer find it.
     pub(crate) fn doom(&self, vol: &LiveVolume) {
         let mut listed = self.listed.write();
         if listed.by_id.remove(&vol.id).is_some() {

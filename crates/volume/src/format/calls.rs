@@ -19,7 +19,7 @@ impl CallKey {
 pub struct DoneCall {
     /// What it is known by.
     pub key: CallKey,
-    /// Where.
+    /// The volume on which it was carried out.
     pub volume: VolumeId,
     /// The inode that it made or changed; 0 if the reply names none.
     pub ino: Ino,

@@ -1,7 +1,7 @@
 //! The aggregate's own tree: volumes, their snapshots, and work to be continued.
 //!
-//! Keys begin with the volume's number where a volume's tree has an inode number;
-//! number 0 stands for the aggregate as a whole.
+//! Keys begin with the volume's number where a volume's tree has an inode number; number 0 is the
+//! aggregate as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ const HAS_BASE: u8 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Origin {
     pub(crate) volume: VolumeId,
-    /// The snapshot's identity.
+    /// Number of the origin's snapshot from which the clone was made.
     pub(crate) snapshot: u32,
     /// What was born until then belongs to the origin.
     pub(crate) generation: Generation,
@@ -93,13 +93,13 @@ pub(crate) struct VolumeRec {
     pub(crate) next_ino: u64,
     /// Capacity in bytes; 0: none.
     pub(crate) limit: u64,
-    /// Data blocks.
+    /// Data blocks of all files.
     pub(crate) used: u64,
     /// Identity and place that the next snapshot gets.
     pub(crate) next_snapshot: u32,
     /// The tree of what only snapshots refer to.
     pub(crate) dead: TreeRoot,
-    /// Blocks in it.
+    /// Number of blocks that `dead` lists.
     pub(crate) dead_blocks: u64,
     /// Added to the change counter of each inode when it is shown ([`crate::checkpoint::change`]).
     pub(crate) change_base: u64,
@@ -379,7 +379,7 @@ pub(crate) fn label_of(bytes: &[u8]) -> Option<String> {
 pub(crate) struct Places {
     /// The newest snapshot that refers to the blocks.
     pub(crate) died: (u32, u32),
-    /// The oldest one.
+    /// The oldest snapshot that refers to the blocks.
     pub(crate) born: (u32, u32),
 }
 
@@ -589,9 +589,9 @@ impl AggregateRec {
     }
 }
 
-/// What consistency points know of a volume. Nobody else waits for its lock.
+/// The state of a volume that consistency points keep. No other thread waits for its lock.
 pub(crate) struct Catalog {
-    /// As stored last.
+    /// The volume's record as the last consistency point stored it.
     pub(crate) rec: VolumeRec,
     /// It has been stored at all.
     pub(crate) stored: bool,
@@ -606,7 +606,6 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// The newest snapshot.
     pub(crate) fn newest(&self) -> Option<&SnapshotRec> {
         self.snapshots.values().next_back()
     }

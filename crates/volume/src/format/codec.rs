@@ -1,6 +1,6 @@
 //! Reading and writing little-endian records without a way to panic.
 
-/// A cursor over bytes; every read answers `None` past the end.
+/// A cursor over bytes; every read returns `None` past the end.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }

@@ -17,11 +17,11 @@
 //! probability 2^-256.
 //!
 //! **What it does not see.** The contents of a block count by their CRC32C, the checksum with which every read of either
-//! side verifies them. It tells damage, with one miss in 2^32, not malice: who can write a file can find two blocks with
-//! one checksum. That is enough here, because checksums decide nothing about what is sent (blocks are told apart by address
-//! and birth), so such a pair deceives the proof only where something else has gone wrong in that very block and
-//! nowhere else; and a transfer that starts from the wrong tree differs in inode records, which are hashed as a whole.
-//! Hashing contents with SHA-256 would mean to read again, on both sides, all that was transferred.
+//! side verifies them. It detects damage, with one miss in 2^32, not malice: a client that can write a file can find two
+//! blocks with one checksum. That is enough here, because checksums decide nothing about what is sent (blocks are
+//! distinguished by address and birth), so such a pair deceives the proof only where something else has gone wrong in
+//! that very block and nowhere else; and a transfer that starts from the wrong tree differs in inode records, which are
+//! hashed as a whole. Hashing contents with SHA-256 would mean to read again, on both sides, all that was transferred.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ const DOMAIN: &[u8; 48] = b"weir: contents of a snapshot, record by record 1";
 /// The hash of all records of a snapshot: see the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentHash {
-    /// Least significant first.
+    /// A sum modulo 2^256; the least significant word first.
     sum: [u64; 4],
     records: u64,
 }

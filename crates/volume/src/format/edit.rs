@@ -51,7 +51,6 @@ mod tag {
     pub(super) const PUNCH: u8 = 20;
     pub(super) const SHARE: u8 = 21;
 
-    /// All of them.
     #[cfg(test)]
     pub(super) const ALL: &[u8] = &[
         INODE,
@@ -78,7 +77,7 @@ mod tag {
     ];
 }
 
-/// One edit, decoded.
+/// One edit of a log record, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Edit<'a> {
     /// The inode has these attributes (its block count excepted).
@@ -93,13 +92,13 @@ pub(crate) enum Edit<'a> {
     },
     /// The directory has no such entry.
     DelEntry { dir: Ino, cookie: u64 },
-    /// The link's target.
+    /// The symbolic link has this target.
     Symlink { ino: Ino, target: &'a [u8] },
     /// Contents of consecutive file blocks: the record's next `count` pages,
     /// whose checksums the log keeps itself.
     Pages { ino: Ino, first: u64, count: u16 },
-    /// Contents of consecutive file blocks: they stand in consecutive blocks of the device,
-    /// with these checksums.
+    /// Contents of consecutive file blocks: they are stored in consecutive blocks of the device, with these
+    /// checksums.
     Placed {
         ino: Ino,
         first: u64,
@@ -152,7 +151,7 @@ impl Edit<'_> {
     }
 }
 
-/// Checksums, as they stand in the record.
+/// Checksums, as the record holds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Crcs<'a>(&'a [u8]);
 
@@ -171,14 +170,14 @@ impl Crcs<'_> {
 /// What happened to a snapshot, which its identity names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SnapshotEdit<'a> {
-    /// It was made: of everything that stands in the log before this.
+    /// It was made: of everything that precedes this in the log.
     Made {
         id: u32,
         created: Time,
         name: &'a str,
         label: &'a str,
     },
-    /// It was removed.
+    /// The snapshot was removed.
     Gone { id: u32 },
     /// It is called this.
     Named {
@@ -347,7 +346,7 @@ impl Edits {
 
     /// Blocks whose contents have places of their own, in ascending order.
     pub(crate) fn placed(&mut self, ino: Ino, blocks: impl Iterator<Item = (u64, Placed)>) {
-        let mut open: Option<(usize, u64, BlockAddr, u16)> = None; // where the count stands, what follows, count
+        let mut open: Option<(usize, u64, BlockAddr, u16)> = None; // position of the count, what follows, count
         for (block, placed) in blocks {
             match &mut open {
                 Some((at, next, addr, count))
@@ -377,7 +376,7 @@ impl Edits {
 
     /// Pages given as (file block, page) in ascending order.
     pub(crate) fn pages<'p>(&mut self, ino: Ino, pages: impl Iterator<Item = (u64, &'p Frame)>) {
-        let mut open: Option<(usize, u64, u16)> = None; // where the count stands, next block, count
+        let mut open: Option<(usize, u64, u16)> = None; // position of the count, next block, count
         for (block, page) in pages {
             match &mut open {
                 Some((at, next, count)) if *next == block && *count < u16::MAX => {
@@ -590,8 +589,8 @@ fn names<'a>(r: &mut Reader<'a>) -> Option<(&'a str, &'a str)> {
     Some((name, text(r, MAX_LABEL)?))
 }
 
-/// Whether a record's bytes are well formed: the entry for fuzzing and for
-/// offline verification. Answers the number of edits.
+/// Whether a record's bytes are well formed: the entry for fuzzing and for offline verification. Returns the number
+/// of edits.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -5,8 +5,7 @@
 //! change: it is not the standard library's, which follows Unicode from release to release, but the table below.
 //!
 //! As NTFS does it ($UpCase; MS-FSA section 2.1.5.5.3.1): each UTF-16 unit is replaced by one other at most, its simple
-//! upper case, without any normalisation. Surrogates stand for themselves. Bytes that are no UTF-8 stand for
-//! themselves, too.
+//! upper case, without any normalisation. Surrogates are kept as they are, and so are bytes that are no UTF-8.
 
 use smallvec::SmallVec;
 
@@ -224,7 +223,7 @@ fn upper(c: char) -> char {
     }
 }
 
-/// Folds a name.
+/// Maps a name to upper case; names that differ in case only give the same bytes.
 pub(crate) fn fold(name: &[u8]) -> Folded {
     let mut out = Folded::new();
     if name.is_ascii() {

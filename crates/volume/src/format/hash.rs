@@ -12,7 +12,7 @@ use weir_base::SipKey;
 
 use crate::format::fold::fold;
 
-/// A 128-bit key.
+/// The 128-bit key of a volume's hash of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
 
@@ -32,18 +32,18 @@ impl KeyCell {
         )
     }
 
-    /// Nobody looks a name up meanwhile.
+    /// No name is looked up meanwhile.
     pub(crate) fn set(&self, key: HashKey) {
         self.0.store(key.0, Ordering::Relaxed);
         self.1.store(key.1, Ordering::Relaxed);
     }
 }
 
-/// Bits of a cookie that tell names with one hash apart.
+/// Bits of a cookie that distinguish names with one hash.
 pub(crate) const DISAMBIGUATOR_BITS: u32 = 16;
 
-/// Entries of one hash that a directory can hold: names that differ in case only. The format has
-/// room for more, but each of them makes looking any of them up take longer.
+/// Entries of one hash that a directory can hold: names that differ in case only. The format has room for
+/// more, but each of them makes the lookup of any of them take longer.
 pub(crate) const VARIANTS: u64 = 1024;
 
 /// The part of a cookie that comes of the name.

@@ -1,11 +1,11 @@
 //! By what a snapshot is known, wherever it was copied to.
 //!
-//! A snapshot keeps the identity of the place where it was first made through any number of copies. Each part is a field of
-//! its own and is never added to another: identities of volumes in one aggregate differ in a few low bits only, so that any
-//! arithmetic on them makes one snapshot look like another.
+//! A snapshot keeps the identity of the place where it was first made through any number of copies. Each part is a field
+//! of its own and is never added to another: identities of volumes in one aggregate differ in a few low bits only, so
+//! that any arithmetic on them can make the identities of two snapshots equal.
 //!
-//! The time of birth tells apart what the three numbers cannot: an aggregate that was restored from an older image of its
-//! device gives out numbers for a second time.
+//! The time of birth distinguishes what the three numbers cannot: an aggregate that was restored from an older image of
+//! its device gives out numbers for a second time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ use weir_base::{Time, VolumeId};
 use weir_store::superblock::AggregateId;
 
 /// Where and when a snapshot was first made. Two snapshots with the same identity are meant to have the same contents;
-/// whether they do is told by their [`crate::ContentHash`].
+/// their [`crate::ContentHash`] shows whether they do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SnapshotIdentity {
-    /// The aggregate.
+    /// The aggregate in which it was first made.
     pub aggregate: AggregateId,
     /// The volume's number in the aggregate.
     pub volume: VolumeId,
@@ -66,7 +66,7 @@ impl SnapshotIdentity {
         })
     }
 
-    /// For those who want a UUID: version 8 (RFC 9562 section 5.8), of the SHA-256 of all fields.
+    /// As a UUID: version 8 (RFC 9562 section 5.8), of the SHA-256 of all fields.
     pub fn uuid(&self) -> [u8; 16] {
         let sum = Sha256::digest(self.encode());
         let mut uuid = [0; 16];

@@ -15,7 +15,7 @@ pub(crate) fn after(key: Key) -> Key {
     }
 }
 
-/// A source that blocks never asks to be called again.
+/// A source that blocks never requests a repetition.
 pub(crate) fn blocking(stop: tree::Stop) -> StoreError {
     match stop {
         tree::Stop::Fail(e) => e,

@@ -57,9 +57,9 @@ pub(crate) const SYMLINK_PIECE: usize = weir_base::limits::MAX_VALUE;
 /// Version 1 was never released.
 const INODE_VERSION: u8 = 2;
 
-/// What an inode has, besides; a bit that is clear spares looking for it.
+/// What an inode has, besides; a bit that is clear saves a search for it.
 pub(crate) mod flag {
-    /// It was made by an exclusive create, whose verifier stands in the inode.
+    /// It was made by an exclusive create, whose verifier is stored in the inode.
     pub(super) const VERIFIER: u16 = 1;
     /// It has records of kind [`super::kind::ACL`].
     pub(crate) const ACL: u16 = 2;
@@ -67,7 +67,7 @@ pub(crate) mod flag {
     pub(crate) const XATTRS: u16 = 4;
     /// It has, or had, records of kind [`super::kind::STREAM`].
     pub(crate) const STREAMS: u16 = 8;
-    /// It is a stream of the file that stands in place of its parent.
+    /// It is a stream of the file whose number is stored in place of the parent's.
     pub(crate) const STREAM: u16 = 16;
 
     pub(super) const ALL: u16 = VERIFIER | ACL | XATTRS | STREAMS | STREAM;
@@ -329,8 +329,7 @@ impl Stored {
     }
 }
 
-/// Where a page's contents stand already: in reserved blocks, to which a record of the
-/// log refers.
+/// Where a page's contents are stored already: in reserved blocks, to which a record of the log refers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
     pub(crate) addr: BlockAddr,
@@ -489,7 +488,7 @@ pub(crate) struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Number of blocks.
+    /// Number of blocks: one for each checksum.
     pub(crate) fn len(&self) -> u64 {
         self.crcs.len() as u64 / 4
     }

@@ -15,10 +15,10 @@
 //! **The order within a consistency point**: all references that clones add are counted before any is dropped
 //! ([`crate::checkpoint::merge`]), or a file that is cloned and then deleted would take the blocks with it.
 //!
-//! **The keys stand behind all inodes.** A tree that is given up is freed from its first key to its last, over many
-//! consistency points ([`crate::checkpoint::job`]). Its extents, which come first, leave alone what has a count; the records of the
-//! counts themselves, which come last, free each such block once. Until then they can be read: what leads to them is freed
-//! after them.
+//! **The keys come after those of all inodes.** A tree that is dropped is freed from its first key to its last, over many
+//! consistency points ([`crate::checkpoint::job`]). Its extents, which come first, leave alone what has a count; the
+//! records of the counts themselves, which come last, free each such block once. Until then they can be read: what leads
+//! to them is freed after them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -54,7 +54,7 @@ pub(crate) struct Count {
     pub(crate) birth: Generation,
 }
 
-/// A record: blocks that stand together on the device.
+/// A record: blocks that are adjacent on the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Group([Option<Count>; GROUP as usize]);
 
@@ -74,7 +74,7 @@ impl Group {
         self.0.iter().all(Option::is_none)
     }
 
-    /// Blocks that stand next to each other and have the same count and birth: first place and number.
+    /// Blocks that are adjacent and have the same count and birth: first place and number.
     fn stretches(&self) -> SmallVec<[(usize, usize, Count); 8]> {
         let mut runs: SmallVec<[(usize, usize, Count); 8]> = SmallVec::new();
         for (at, slot) in self.0.iter().enumerate() {
@@ -209,7 +209,7 @@ impl SharedRuns {
         }
     }
 
-    /// Has `how` make another count of a block's: `None` stands for one reference, or none.
+    /// Has `how` make another count of a block's: `None` means one reference, or none.
     fn change<T>(
         &mut self,
         src: &impl NodeSource,
@@ -292,7 +292,7 @@ impl SharedRuns {
         self.changed
     }
 
-    /// The edits that bring the tree up to date. The next thing that is asked must be of the tree that has them.
+    /// The edits that bring the tree up to date. The next query must be against the tree that has them.
     pub(crate) fn flush(&mut self, edits: &mut Vec<Edit>) {
         self.changed = 0;
         for (number, loaded) in std::mem::take(&mut self.groups) {

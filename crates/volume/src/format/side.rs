@@ -2,8 +2,8 @@
 //!
 //! Both are values of up to 64 KiB, stored in pieces of a tree value each.
 //!
-//! **Key.** The number of an attribute's piece is 47 bits of the hash, 8 bits that tell attributes with one hash apart, and
-//! the number of the piece (8); an access control list's is the number of the piece.
+//! **Key.** The number of an attribute's piece is 47 bits of the hash, 8 bits that distinguish attributes with one hash,
+//! and the number of the piece (8); an access control list's is the number of the piece.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Recording what protocols know of their clients ([`crate::overlay::clients`]).
+//! Recording the protocols' state of their clients ([`crate::overlay::clients`]).
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl ClientRecords {
         log.wait_blocking(lsn).map_err(|_| FsError::Io)
     }
 
-    /// Does what `stop` asks for, so that the change can be tried again.
+    /// Resolves what `stop` waits for, so that the change can be tried again.
     ///
     /// # Errors
     /// The reason, if it has failed.
@@ -89,8 +89,8 @@ impl ClientRecords {
     }
 
     /// Clients have reclaimed what they had open before the start, or never will: from now on inodes without a name are
-    /// deleted when nobody has them open ([`Volume::pin`](crate::Volume::pin)). Until the first call of this after a start,
-    /// none is, if anything was recorded of a client.
+    /// deleted when no client has them open ([`Volume::pin`](crate::Volume::pin)). Until the first call of this after a
+    /// start, none is, if anything was recorded of a client.
     pub fn end_grace(&self) {
         if !self.core.end_grace() {
             return;

@@ -12,7 +12,7 @@ use crate::overlay::volume::Volume;
 /// One difference between two roots of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Difference {
-    /// The inode.
+    /// The inode whose record differs.
     pub ino: Ino,
     /// Which of its records.
     pub part: Part,
@@ -25,7 +25,7 @@ pub struct Difference {
 /// A sort of record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// Attributes.
+    /// The record of the inode's attributes.
     Inode,
     /// A piece of a link target.
     Symlink,
@@ -33,7 +33,7 @@ pub enum Part {
     Entry(u64),
     /// The 32 file blocks from this one on.
     Data(u64),
-    /// Internal records.
+    /// Any other kind of record.
     Other,
 }
 

@@ -30,8 +30,8 @@ use crate::types::{FileKind, FsError, Stop};
 /// How an engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
-    /// A thread makes consistency points when they are due. Without it, whoever
-    /// has to wait for one makes it: for simulations that must be reproducible.
+    /// A thread makes consistency points when they are due. Without it, the thread that has to wait for one makes it:
+    /// for simulations that must be reproducible.
     pub background: bool,
     /// A change is in a consistency point after this time at the latest.
     pub flush_interval: Duration,
@@ -140,7 +140,7 @@ impl Engine {
         self.core.log.calls().list()
     }
 
-    /// The aggregate.
+    /// The aggregate that the engine has open.
     pub fn aggregate(&self) -> &Arc<Aggregate> {
         &self.core.agg
     }
@@ -338,7 +338,7 @@ impl Drop for Engine {
     }
 }
 
-/// Makes it durable that the aggregate is in use, before anybody sees anything of it: see [`crate::checkpoint::change`].
+/// Makes it durable that the aggregate is in use, before anything of it is visible: see [`crate::checkpoint::change`].
 fn note_opened(core: &Core) -> Result<(), StoreError> {
     let mut edits = Edits::new(catalog::AGGREGATE_TREE, 9);
     edits.opened();

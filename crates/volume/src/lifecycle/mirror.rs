@@ -1,10 +1,10 @@
 //! What makes a volume the destination of a replication.
 //!
-//! Such a volume is *protected*: no client changes it, and what clients read is not the volume as it stands, into
+//! Such a volume is *protected*: no client changes it, and what clients read is not the volume's current state, into
 //! which a transfer may just be writing, but the newest snapshot that arrived completely: the *exported* one. So a
 //! transfer that runs, fails or is broken off is never seen, and when one has ended all clients change over at once.
-//! What is seen keeps the volume's own file-system identity and inode numbers, so handles stay good from one
-//! snapshot to the next, and beyond a break.
+//! What is seen keeps the volume's own file-system identity and inode numbers, so handles stay good from one snapshot
+//! to the next, and beyond a break.
 //!
 //! **Identity.** A snapshot that was received is known by where it was first made ([`SnapshotIdentity`]). It keeps that
 //! through any number of copies, so what two volumes have in common is found without names, which may change,
@@ -29,9 +29,9 @@ use crate::types::{Backpressure, FsError, Replaced, Stop};
 pub struct Position(pub [u8; 17]);
 
 impl Position {
-    /// Before everything.
+    /// Compares lower than the position of every record.
     pub const START: Position = Position([0; 17]);
-    /// Behind everything.
+    /// Compares higher than the position of every record.
     pub const END: Position = Position([0xFF; 17]);
 }
 
@@ -64,12 +64,12 @@ pub struct SnapshotHold {
 }
 
 impl SnapshotHold {
-    /// The snapshot.
+    /// The snapshot's number in its volume.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Its volume.
+    /// The volume to which the snapshot belongs.
     pub fn volume(&self) -> &Arc<Volume> {
         self.volume.volume()
     }

@@ -40,24 +40,24 @@ impl BlockRef {
     }
 }
 
-/// What is sent.
+/// One difference between the base and the target of a transfer.
 #[derive(Debug)]
 pub enum Sent {
     /// A record has this value now.
     Put {
-        /// Its place.
+        /// The record's position in the order of sending.
         at: Position,
-        /// Its value.
+        /// The record's value in the target.
         value: Value,
     },
     /// There is no such record any more.
     Gone {
-        /// Its place.
+        /// The record's position in the order of sending.
         at: Position,
     },
     /// Blocks of a window of 32 file blocks have changed.
     Data {
-        /// The window's place.
+        /// The window's position in the order of sending.
         at: Position,
         /// Those with contents, with their place in the window, in order.
         blocks: Vec<(u8, BlockRef)>,
@@ -77,7 +77,7 @@ pub struct Outgoing {
     _holds: SmallVec<[SnapshotHold; 2]>,
 }
 
-/// Nodes, read for somebody who can wait; not from the memory that is kept back for consistency points.
+/// Nodes, read for a caller that can wait; not from the memory that is kept back for consistency points.
 pub(crate) struct Source<'a>(pub(crate) &'a Volume);
 
 impl Source<'_> {
@@ -111,7 +111,7 @@ impl NodeSource for Source<'_> {
     }
 
     fn prefetch(&self, ptrs: &[BlockPtr]) {
-        // A failure shows again where the node is asked for.
+        // A failure shows again where the node is read.
         let _ = crate::overlay::event::block_on(self.cache().fetch(ptrs));
     }
 }
@@ -168,7 +168,7 @@ impl Outgoing {
         })
     }
 
-    /// What the destination has to know of it.
+    /// The description of the snapshot for the destination.
     pub fn incoming(&self) -> &Incoming {
         &self.incoming
     }
@@ -256,7 +256,7 @@ impl Outgoing {
         read.map_err(|error| self.failed(tree::Stop::Fail(error)))
     }
 
-    /// The volume.
+    /// The volume that the transfer reads.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }

@@ -11,9 +11,9 @@
 //! on exactly where its last consistency point was. It also goes on where another sender in the same process left
 //! off: what is in the batch counts.
 //!
-//! **Bounds.** A consistency point is asked for when a batch has [`SOON`] bytes, and received is no more while
-//! [`MOST`] are on their way to the disk: that is how much a crash costs, and how much memory a transfer takes. So that
-//! the network does not stand still while the disk works, the next batch fills while one is written.
+//! **Bounds.** A consistency point is requested when a batch has [`SOON`] bytes, and received is no more while [`MOST`]
+//! are on their way to the disk: that is how much a crash costs, and how much memory a transfer takes. So that the
+//! network does not idle while the disk works, the next batch fills while one is written.
 //!
 //! What comes is from outside: keys must ascend, records must be well formed, pages must have the checksum that the
 //! source has stored for them.
@@ -49,7 +49,7 @@ const RECORD_BYTES: u64 = 64;
 pub struct Mark {
     /// Everything before has been received.
     pub position: Position,
-    /// A digest of it, for whoever computes one.
+    /// A digest of it, for sources that compute one.
     pub digest: u64,
     /// Bytes received, before compression.
     pub logical: u64,
@@ -62,8 +62,9 @@ impl Volume {
     /// something else has brought is discarded.
     ///
     /// # Errors
-    /// `Invalid` if the volume is no destination, or what comes makes no sense; `Busy` if somebody receives already;
-    /// `CrossDevice` if what clients see is not the base; `Exists` if the snapshot is there; `ReadOnly`; `Stale`.
+    /// `Invalid` if the volume is no destination, or what comes makes no sense; `Busy` if a transfer is being received
+    /// already; `CrossDevice` if what clients see is not the base; `Exists` if the snapshot is there; `ReadOnly`;
+    /// `Stale`.
     pub fn receive(self: &Arc<Self>, incoming: &Incoming) -> Result<Receive, FsError> {
         let names = incoming.name.len() <= MAX_VOLUME_NAME && incoming.label.len() <= MAX_LABEL;
         if incoming.name.is_empty() || !names || incoming.next_ino >= 1 << 62 {
@@ -143,7 +144,7 @@ fn key_of(at: Position) -> Key {
     Key::decode(&at.0)
 }
 
-/// Whether a record can stand in a volume's tree.
+/// Whether a volume's tree can hold such a record.
 fn well_formed(key: Key, value: &[u8]) -> bool {
     match key.kind {
         kind::INODE => key.ino != 0 && key.sub == 0 && InodeRec::decode(value).is_some(),
@@ -163,7 +164,7 @@ fn well_formed(key: Key, value: &[u8]) -> bool {
     }
 }
 
-/// Whether a record can stand in a volume's tree: the entry for fuzzing.
+/// Whether a volume's tree can hold such a record: the entry for fuzzing.
 pub fn verify_tree_record(at: Position, value: &[u8]) -> bool {
     let key = key_of(at);
     let good = well_formed(key, value);
@@ -363,7 +364,7 @@ impl Receive {
         Ok(())
     }
 
-    /// Asks for a consistency point if something has waited for one for longer than `age`.
+    /// Requests a consistency point if something has waited for one for longer than `age`.
     pub fn age(&self, age: Duration) {
         let now = self.vol.core.agg.clock().monotonic();
         let since = self.vol.live().receiving.lock().since();
@@ -423,7 +424,7 @@ impl Receive {
         vol.discard()
     }
 
-    /// The volume.
+    /// The volume that the transfer writes.
     pub fn volume(&self) -> &Arc<Volume> {
         self.vol.volume()
     }

@@ -29,12 +29,12 @@ use crate::overlay::reservation::Reservation;
 use crate::overlay::volume::{Entered, LiveVolume};
 use crate::types::{FsError, Stop};
 
-/// What recovery did.
+/// Counts of what recovery replayed from the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
     /// Log records that were applied.
     pub records: u64,
-    /// Edits in them.
+    /// Edits in those records.
     pub edits: u64,
     /// Consistency points that were taken on the way, for want of memory.
     pub points: u64,
@@ -54,7 +54,7 @@ pub(crate) fn replay(cp: &Checkpointer, mut records: log::Replay) -> Result<Reco
         unclean: cp.stored().in_use,
         ..Recovered::default()
     };
-    // What consistency points on the way leave in the cache gives way.
+    // Frames that consistency points on the way leave in the cache are evicted.
     let mut frame = || core.agg.cache().alloc(Class::Foreground);
     loop {
         if core.schedule.overlays_fill()
@@ -350,7 +350,8 @@ impl LiveVolume {
         self.put_page(delta, block, page, &mut reservation);
     }
 
-    /// The pages that a record says stand here. They are not read: see [`crate::overlay::direct`].
+    /// The pages that are stored here according to a record. They are not read: see
+    /// [`crate::overlay::direct`].
     fn placed(&self, addr: BlockAddr, crcs: Crcs<'_>) -> Result<Vec<Page>, StoreError> {
         let owned = self.core.agg.space().mark_recovered(addr, crcs.len())?;
         if owned > 0 {

@@ -1,11 +1,11 @@
 //! Online verification: reads every block of the committed trees from the device and compares
 //! it with its checksum, while requests are served.
 //!
-//! It goes in slices, which are as long as a quarter of a second at the rate that it is to keep. Within a slice a committed root is held, so that none
-//! of its blocks is reused; between slices it is let go, so that a scrub of hours does not keep
-//! hours of freed blocks. The next slice goes on behind the last key in the root of that moment.
-//! What was written in between at keys already passed is not seen: it has only just been
-//! written, and the next scrub sees it. The caller sets the pace between slices.
+//! It goes in slices, which are as long as a quarter of a second at the rate that it is to keep. Within a slice a
+//! committed root is held, so that none of its blocks is reused; between slices it is released, so that a scrub of hours
+//! does not keep hours of freed blocks. The next slice goes on behind the last key in the root of that moment. What was
+//! written in between at keys already passed is not seen: it has only just been written, and the next scrub sees it. The
+//! caller sets the pace between slices.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -47,12 +47,12 @@ impl fmt::Display for ScrubFault {
     }
 }
 
-/// Who directs a scrub and hears of it.
+/// Paces a scrub and receives its findings.
 pub trait ScrubWatch {
     /// Bytes per second that are to be read.
     fn rate(&self) -> u64;
 
-    /// So many bytes were read in this slice; waits as long as the rate asks for. `Break` ends the scrub.
+    /// So many bytes were read in this slice; waits as long as the rate requires. `Break` ends the scrub.
     fn pace(&mut self, bytes: u64) -> ControlFlow<()>;
 
     /// A block is damaged.
@@ -62,9 +62,9 @@ pub trait ScrubWatch {
 /// What a scrub has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Scrubbed {
-    /// Tree nodes.
+    /// Tree nodes read and verified.
     pub nodes: u64,
-    /// Data blocks.
+    /// Data blocks read and verified.
     pub blocks: u64,
     /// Of both, how many are damaged.
     pub faults: u64,
@@ -83,7 +83,7 @@ impl Engine {
         let verifier = Verifier::new(self.aggregate())?;
         let mut seen = Scrubbed::default();
         let aggregate = self.aggregate();
-        // The life before the root: a root is protected by its own life and by any older one.
+        // The pin before the root: a root is protected by its own pin and by any older one.
         let of_aggregate = || Some((aggregate.life(), aggregate.root()));
         let mut go_on = sweep(&verifier, AGGREGATE_TREE, of_aggregate, watch, &mut seen);
         for volume in self.volumes() {
@@ -181,7 +181,7 @@ struct Slice<'v> {
     /// Blocks read, or to be read.
     read: u64,
     nodes: u64,
-    /// Data blocks.
+    /// Data blocks read, or to be read.
     blocks: u64,
     /// Verifies them; file and block of each.
     data: Sweep<'v, (Ino, u64)>,

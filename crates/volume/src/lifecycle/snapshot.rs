@@ -1,27 +1,26 @@
 //! Snapshots, as users make, see and remove them.
 //!
-//! **Making one** must not wait for a consistency point, which takes as long as there
-//! is data to write. So it ends the volume's *segment*: with the epoch lock held exclusively, which
-//! takes microseconds, a record goes into the intent log, the list of changed inodes is
-//! put aside, and the segment's number advances. What is changed from then on goes to
-//! new overlays above the old ones, which nobody changes any more. The snapshot is
-//! durable when its record is: replay ends the segment at the same place. The next
-//! consistency point merges the segments one after the other, and the root that it has
-//! between two of them is the snapshot's. The cost is the same however large the volume
-//! is, and in space it is one record.
+//! **Making one** must not wait for a consistency point, which takes as long as there is data to write.
+//! So it ends the volume's *segment*: with the epoch lock held exclusively, which takes microseconds, a
+//! record goes into the intent log, the list of changed inodes is put aside, and the segment's number
+//! advances. What is changed from then on goes to new overlays above the old ones, which are not
+//! changed any more. The snapshot is durable when its record is: replay ends the segment at the same
+//! place. The next consistency point merges the segments one after the other, and the root that it has
+//! between two of them is the snapshot's. The cost is the same however large the volume is, and in
+//! space it is one record.
 //!
 //! What was written without stability and not committed is in the snapshot, too, but as
 //! in the volume itself a crash before the next consistency point loses it.
 //!
-//! Each segment makes readers of what it has changed look into one layer more. So after
-//! some of them a consistency point is asked for, and after many it is waited for. The
-//! record itself is small, and does not queue behind writers that are being paced.
+//! Each segment makes readers of what it has changed search one layer more. So after some of them a
+//! consistency point is requested, and after many it is waited for. The record itself is small, and
+//! does not queue behind writers that are being paced.
 //!
 //! **Deleting one** is a record in the log and a removal from the list here. What only
 //! it referred to is freed in the background ([`crate::checkpoint::dead`], [`crate::checkpoint::job`]).
 //!
-//! **Reading one** is reading a volume that cannot be changed and has its root. Such a
-//! view is made when it is first asked for, and some are kept.
+//! **Reading one** is reading a volume that cannot be changed and has its root. Such a view is made
+//! when it is first requested, and some are kept.
 
 use std::sync::Arc;
 
@@ -39,8 +38,8 @@ use crate::overlay::volume::{Live, Volume};
 use crate::types::{Backpressure, FsError, Stop};
 
 impl Volume {
-    /// Makes a snapshot of everything that has been answered until now, without a
-    /// label. See [`Volume::snapshot_take`].
+    /// Makes a snapshot of every operation that has returned until now, without a label. See
+    /// [`Volume::snapshot_take`].
     ///
     /// # Errors
     /// As there.
@@ -48,9 +47,9 @@ impl Volume {
         self.snapshot_take(name, "", now).map(|_| ())
     }
 
-    /// Makes a snapshot of everything that has been answered until now, and answers its
-    /// identity. It is durable when this returns. Waits for the log, and for a
-    /// consistency point only if very many have just been made.
+    /// Makes a snapshot of every operation that has returned until now, and returns its identity. It is
+    /// durable when this returns. Waits for the log, and for a consistency point only if very many have
+    /// just been made.
     ///
     /// # Errors
     /// `Exists`; `Invalid` for an empty name, `.`, `..`, or one with `/` or NUL;
@@ -123,7 +122,7 @@ impl Volume {
         Ok((id, lsn))
     }
 
-    /// Ends the segment with this snapshot. Nobody holds the epoch lock.
+    /// Ends the segment with this snapshot. No operation holds the epoch lock.
     fn seal(&self, live: &Live, made: Made) {
         let next_ino = self.counters.next_ino();
         live.snaps.lock().add(&made, next_ino);
@@ -161,8 +160,7 @@ impl Volume {
         self.core.schedule.note_changed(self.id);
     }
 
-    /// Deletes a snapshot. Durable when this returns; the space comes back in the
-    /// background.
+    /// Deletes a snapshot. Durable when this returns; the space is freed in the background.
     ///
     /// # Errors
     /// `NotFound`; `Busy` if a clone depends on it, a transfer sends it, or it is what
@@ -304,8 +302,8 @@ impl Volume {
         snaps.get(id)
     }
 
-    /// Calls `each` with identity and name of the snapshots later than `after` that have
-    /// the directory `dir`, which exists now, oldest first, until it answers `false`.
+    /// Calls `each` with identity and name of the snapshots later than `after` that have the directory
+    /// `dir`, which exists now, oldest first, until it returns `false`.
     pub fn snapshots_of(&self, dir: Ino, after: u32, each: &mut dyn FnMut(u32, &str) -> bool) {
         // No snapshot has a later number than the last.
         if let (Some(live), Some(from)) = (self.as_live(), after.checked_add(1)) {

@@ -26,9 +26,9 @@ impl Engine {
         self.core.on_replaced(Arc::new(follower))
     }
 
-    /// Deletes a volume with its snapshots; one that does not exist is deleted already.
-    /// Whoever still has it open is told that it is stale. Durable when this returns;
-    /// the space comes back in the background, in bounded steps, also after a restart.
+    /// Deletes a volume with its snapshots; one that does not exist is deleted already. A caller that still has it open
+    /// gets `Stale`. Durable when this returns; the space is freed in the background, in bounded steps, also after a
+    /// restart.
     ///
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
@@ -39,10 +39,9 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::delete_volume`], but durable only with the next consistency point,
-    /// which this does not wait for ([`Engine::epoch`], [`Engine::is_durable`]): until
-    /// then a crash brings the volume back. Its name must not be given to another
-    /// volume until it is. Answers whether there was such a volume.
+    /// As [`Engine::delete_volume`], but durable only with the next consistency point, which this does not wait for
+    /// ([`Engine::epoch`], [`Engine::is_durable`]): until then a crash brings the volume back. Its name must not be
+    /// given to another volume until it is. Returns whether there was such a volume.
     ///
     /// # Errors
     /// `Busy` if a clone depends on one of its snapshots; `ReadOnly`.
@@ -222,7 +221,7 @@ impl Engine {
         self.cp_now()
     }
 
-    /// Whether space is still being given back in the background.
+    /// Whether space is still being freed in the background.
     pub fn reclaiming(&self) -> bool {
         self.cp.has_backlog()
     }

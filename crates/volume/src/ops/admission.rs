@@ -1,12 +1,10 @@
 //! Admission: an operation is accepted only if what it needs later is certain.
 //!
-//! Blocks are allocated when a consistency point is written, memory and log fill
-//! up meanwhile. So an operation first has the allocator *reservation* the blocks
-//! that its consistency point may need. The estimate is generous (a leaf for
-//! every scattered change), so a refusal near the end of the space is not the
-//! last word: what the overlays were charged too much comes back with the next
-//! consistency point, and the operation waits for it, at most twice. Only then
-//! is there no space.
+//! Blocks are allocated when a consistency point is written, memory and log fill up meanwhile. So
+//! an operation first has the allocator *reserve* the blocks that its consistency point may need.
+//! The estimate is generous (a leaf for every scattered change), so a refusal near the end of the
+//! space is not final: what the overlays were charged too much is released with the next
+//! consistency point, and the operation waits for it, at most twice. Only then is there no space.
 //!
 //! Operations that free space must work when there is none. They draw on the
 //! floor that the allocator keeps for consistency points, a part of it at a time.
@@ -23,7 +21,7 @@ use crate::types::{Backpressure, FsError, Stop};
 pub(crate) const SMALL_OP: u64 = 2048;
 
 impl Volume {
-    /// Has `blocks` reserved.
+    /// Reserves `blocks` of the volume's limit and of the aggregate.
     pub(crate) fn reserve(&self, cx: &mut Cx, blocks: u64) -> Result<Reservation<'_>, Stop> {
         self.reserve_beside(cx, blocks, 0)
     }

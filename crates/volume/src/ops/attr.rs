@@ -54,8 +54,8 @@ impl Volume {
         Ok(self.attr_of(ino, &st))
     }
 
-    /// Sets attributes. With `guard`, only if the change time is that one (RFC
-    /// 1813 section 3.3.2). Durable when answered.
+    /// Sets attributes. With `guard`, only if the change time is that one (RFC 1813 section 3.3.2). Durable once the
+    /// log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `Stale`, `NotSync`, `Invalid` (a size on what is no regular file; `IsDir`
@@ -70,8 +70,8 @@ impl Volume {
         self.setattr_if(cx, ino, set, guard, || Ok(()))
     }
 
-    /// As [`Volume::setattr`], if that is allowed at the moment at which it is done: asked under the inode's lock, where reads
-    /// are before it or after it. It must not wait for anything.
+    /// As [`Volume::setattr`], if that is allowed at the moment at which it is done: evaluated under the inode's lock,
+    /// where reads are before it or after it. It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.

@@ -10,10 +10,10 @@
 //! shared. A few of them are copied, by reference in memory and as pages in the log; if there are more, the clone waits
 //! for the consistency point that gives them blocks.
 //!
-//! **The log** has the clone as what was asked for, range by range, and not as a list of blocks. Replayed, it finds the same
-//! blocks: a range that is logged this way was one that no overlay mentioned, so the tree had its contents at that moment,
-//! and the tree that the log is replayed over is that one or the one before it, which differ elsewhere only. What was
-//! written to the source later stands later in the log.
+//! **The log** has the clone as what was requested, range by range, and not as a list of blocks. Replayed, it finds the
+//! same blocks: a range that is logged this way was one that no overlay mentioned, so the tree had its contents at that
+//! moment, and the tree that the log is replayed over is that one or the one before it, which differ elsewhere only. What
+//! was written to the source later is later in the log.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ const MOST: usize = 64;
 /// What has the contents of a range, by its own blocks. What is missing is a hole.
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// Pages of overlays; `None`: it stands on the device only.
+    /// Pages of overlays; `None`: it is on the device only.
     pub(crate) pages: Vec<(u64, Option<Frame>)>,
     /// Ranges of trees, by their first blocks.
     pub(crate) shares: Vec<(u64, Share)>,
@@ -59,9 +59,9 @@ struct Plan {
 }
 
 impl Volume {
-    /// Makes `len` bytes of the file `to.0` from `to.1` on share the blocks that the file `from.0` has from `from.1` on; no bytes
-    /// at all stands for everything up to the source's end. The file grows if need be. It happens wholly or not at all, costs as much as
-    /// what leads to the blocks, and is durable when answered.
+    /// Makes `len` bytes of the file `to.0` from `to.1` on share the blocks that the file `from.0` has from `from.1` on;
+    /// no bytes at all means everything up to the source's end. The file grows if need be. It happens wholly or not at
+    /// all, costs as much as what leads to the blocks, and is durable once the log has reached `Done::lsn`.
     ///
     /// What the target had there is freed as by a write. The space that the clone counts for until the next consistency point is that of
     /// the tree's nodes, afterwards none: [`crate::StatFs`] and the capacity count a shared block once. An inode's `used` counts it
@@ -82,8 +82,8 @@ impl Volume {
         self.clone_range_if(set_ids, cx, from, to, len, || Ok(()))
     }
 
-    /// As [`Volume::clone_range`], if that is allowed at the moment at which it is done: asked under the locks of both files. It
-    /// must not wait for anything.
+    /// As [`Volume::clone_range`], if that is allowed at the moment at which it is done: evaluated under the locks of
+    /// both files. It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.
@@ -301,7 +301,7 @@ impl Volume {
     }
 }
 
-/// Checks what is asked for; `None`: it is nothing.
+/// Checks the request; `None`: it is nothing.
 fn plan(
     locked: &Locked<'_>,
     cx: &Cx,

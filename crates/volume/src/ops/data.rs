@@ -26,7 +26,7 @@ use crate::types::{
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// A block's contents.
+/// A block's contents, from an overlay or from the tree.
 pub(crate) struct Base {
     pub(crate) frame: Frame,
     /// The log or the tree has them.
@@ -69,7 +69,7 @@ fn has_data(delta: &Delta) -> bool {
     delta.data.is_some() || delta.fresh
 }
 
-/// Only regular files have data; directories are told apart because protocols do.
+/// Only regular files have data; directories get an error of their own because protocols distinguish them.
 pub(crate) fn regular(st: &State) -> Result<(), Stop> {
     alive(st)?;
     match st.rec.kind {
@@ -206,8 +206,8 @@ impl Volume {
         cx.ahead = next.map(|blocks| Plan::new(self.root.load_full(), ino, blocks));
     }
 
-    /// The pages of these blocks; fewer if one in between cannot be read, at least one.
-    /// Adds to `foreseen` how many of them were read ahead and had not been asked for.
+    /// The pages of these blocks; fewer if one in between cannot be read, at least one. Adds to `foreseen` how many of
+    /// them were read ahead and had not been requested.
     fn pages(
         &self,
         cx: &mut Cx,
@@ -244,7 +244,7 @@ impl Volume {
                         } else if pages.is_empty() {
                             return Err(FsError::Io.into());
                         } else {
-                            // What stands before it is the reply.
+                            // What precedes it is the reply.
                             break;
                         }
                         block += 1;
@@ -298,7 +298,7 @@ impl Volume {
                 block += 1;
                 continue;
             };
-            // Below an overlay each block has to be asked for by itself.
+            // Below an overlay each block has to be requested by itself.
             let count = match layered {
                 true => 1,
                 false => span.len().min(last.min(start + WINDOW - 1) - block + 1),
@@ -343,7 +343,7 @@ impl Volume {
         Err(Stop::Fetch(missing))
     }
 
-    /// As [`Volume::write_by`], by somebody privileged.
+    /// As [`Volume::write_by`], by a privileged caller.
     ///
     /// # Errors
     /// The same.
@@ -359,11 +359,10 @@ impl Volume {
     }
 
     /// Writes `data` at `off`, extending the file if need be, and does to its mode what `set_ids` says. Granted is what
-    /// was asked for; data that is to be stable goes to the log with the
-    /// attributes, or much of it to its place before them, so `DataSync` is given as
-    /// `FileSync`. Of what goes to the log as much is written as one record holds: a write is in the log wholly or not at
-    /// all. When it has stopped with [`Stop::Land`] it has taken the data: of what it
-    /// is given when it is run again only the length counts.
+    /// was requested; data that is to be stable goes to the log with the attributes, or much of it to its place before
+    /// them, so `DataSync` is given as `FileSync`. Of what goes to the log as much is written as one record holds: a
+    /// write is in the log wholly or not at all. When it has stopped with [`Stop::Land`] it has taken the data: of what
+    /// it is given when it is run again only the length counts.
     ///
     /// # Errors
     /// `IsDir`, `Invalid` (no regular file; more than `MAX_IO` bytes),
@@ -380,8 +379,8 @@ impl Volume {
         self.write_if(set_ids, cx, ino, off, data, stability, || Ok(()))
     }
 
-    /// As [`Volume::write_by`], if that is allowed at the moment at which it is done: asked under the file's lock, where
-    /// reads are before it or after it. It must not wait for anything.
+    /// As [`Volume::write_by`], if that is allowed at the moment at which it is done: evaluated under the file's lock,
+    /// where reads are before it or after it. It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.
@@ -631,9 +630,9 @@ impl Volume {
 /// Seconds after which an access is noted even if nothing was written: a day.
 const ACCESS_AGE: i64 = 86_400;
 
-/// Whether an access at `now` is to be noted: the first one after a change, and
-/// one a day, as under `relatime` of Linux. It is kept in memory only: a log record
-/// for each read would be a high price for a time that hardly anybody looks at.
+/// Whether an access at `now` is to be noted: the first one after a change, and one a day, as under `relatime` of
+/// Linux. It is kept in memory only: a log record for each read would be a high price for a time that clients hardly
+/// ever read.
 fn access_is_news(attr: &Attr, now: Time) -> bool {
     // Saturates: times that clients set.
     let since = now.secs.saturating_sub(attr.atime.secs);
@@ -666,7 +665,7 @@ fn written(
     }
 }
 
-/// Cuts the pages that were found to the bytes that were asked for.
+/// Cuts the pages that were found to the bytes that were requested.
 fn read_out(pages: SmallVec<[Frame; 16]>, off: u64, end: u64, attr: Attr) -> ReadOut {
     let first = (off % BLOCK) as usize;
     let have = pages.len() * BLOCK_SIZE - first;

@@ -45,7 +45,7 @@ impl Search {
     }
 }
 
-/// Whether a name can stand in a directory.
+/// Whether a directory can hold this name.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Stop> {
     if name.len() > weir_base::limits::MAX_NAME {
         return Err(Stop::Fail(FsError::NameTooLong));

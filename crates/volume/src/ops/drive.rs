@@ -13,10 +13,10 @@ use crate::overlay::volume::Volume;
 use crate::types::{Backpressure, FsError, Stop};
 
 impl Volume {
-    /// Does what `stop` asks for, so that the operation can be run again.
+    /// Resolves what `stop` waits for, so that the operation can be run again.
     ///
-    /// A block that cannot be read is noted in the context: the repetition
-    /// answers an error if it cannot do without it.
+    /// A block that cannot be read is noted in the context: the repetition returns an error if it cannot do
+    /// without it.
     ///
     /// # Errors
     /// The reason, if the operation failed.
@@ -61,9 +61,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changed pages occupy what a read needs: a consistency point makes them
-    /// clean. If that does not help, others hold the memory, and the client is
-    /// told to come back.
+    /// Changed pages occupy what a read needs: a consistency point makes them clean. If that does not help,
+    /// others hold the memory, and the client gets `Delay`: it is to try again.
     async fn wait_for_memory(&self, cx: &mut Cx) -> Result<(), FsError> {
         cx.memory_waits += 1;
         if cx.memory_waits > MEMORY_WAITS {
@@ -81,7 +80,7 @@ impl Volume {
             return Ok(());
         };
         if let Err(error) = direct.land().await {
-            // Nobody knows what the device holds.
+            // The contents of the device are unknown.
             let why = format!("file data cannot be written: {error}");
             self.core.agg.poison(&why);
             self.core.schedule.notify();

@@ -115,8 +115,8 @@ impl Volume {
         }
     }
 
-    /// Makes a regular file, or opens an existing one as `how` says. Durable when
-    /// answered.
+    /// Makes a regular file, or opens an existing one as `how` says. Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
     /// `Exists`, `IsDir` (an existing name that is no regular file), `NotDir`,
@@ -162,7 +162,7 @@ impl Volume {
         }
     }
 
-    /// The answer to a create whose name exists.
+    /// The result of a create whose name exists.
     fn open_existing<E: From<Stop> + From<FsError>>(
         &self,
         cx: &mut Cx,
@@ -196,9 +196,9 @@ impl Volume {
         }
         match how {
             CreateHow::Exclusive(verifier) => {
-                // A repetition of the request that made it is answered as the
-                // first was (RFC 1813 section 3.3.8). Its record may still be on
-                // its way to the log, ahead of everything appended from now on.
+                // A repetition of the request that made it gets the reply of the first (RFC 1813 section
+                // 3.3.8). Its record may still be on its way to the log, ahead of everything appended from
+                // now on.
                 let inode = self.inode(cx, found.ino)?;
                 if inode.state.read().rec.verifier != Some(verifier) {
                     return Err(FsError::Exists.into());
@@ -220,7 +220,7 @@ impl Volume {
         }
     }
 
-    /// Makes a directory. Durable when answered.
+    /// Makes a directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// As [`Volume::create`] guarded, and `TooManyLinks`.
@@ -237,8 +237,8 @@ impl Volume {
         self.make(cx, dir, name, NewInode { rec, target: None })
     }
 
-    /// Makes a symbolic link to `target`, which may be any bytes but NUL. Durable
-    /// when answered.
+    /// Makes a symbolic link to `target`, which may be any bytes but NUL. Durable once the log has reached
+    /// `Done::lsn`.
     ///
     /// # Errors
     /// As [`Volume::create`] guarded; `NameTooLong` for a target above
@@ -264,7 +264,7 @@ impl Volume {
         self.make(cx, dir, name, NewInode { rec, target })
     }
 
-    /// Makes a device node, socket or named pipe. Durable when answered.
+    /// Makes a device node, socket or named pipe. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// As [`Volume::create`] guarded; `Invalid` for other kinds.
@@ -301,7 +301,7 @@ impl Volume {
         check_name(name)?;
         let is_dir = new.rec.kind == FileKind::Directory;
         let parent = self.inode(cx, dir)?;
-        // The answer to an existing name needs no space.
+        // The reply for an existing name needs no space.
         let (found, change) = {
             let st = parent.state.read();
             alive_dir(&st)?;
@@ -380,8 +380,7 @@ impl Volume {
         })
     }
 
-    /// Adds a name for an existing inode that is no directory. Durable when
-    /// answered.
+    /// Adds a name for an existing inode that is no directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `Exists`, `IsDir` if `ino` is a directory, `TooManyLinks`, `NotDir`,
@@ -457,7 +456,7 @@ impl Volume {
         })
     }
 
-    /// Removes a name that is no directory's. Durable when answered.
+    /// Removes a name that is no directory's. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `NotFound`, `IsDir`, `NotDir`, `NameTooLong`, `Invalid`, `ReadOnly`,
@@ -469,7 +468,7 @@ impl Volume {
         self.unlink(cx, dir, name, false)
     }
 
-    /// Removes an empty directory. Durable when answered.
+    /// Removes an empty directory. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `NotFound`, `NotEmpty`, `NotDir`, `NameTooLong`, `Invalid` for ".",

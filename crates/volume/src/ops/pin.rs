@@ -12,8 +12,8 @@
 //! pin. It does so between two operations, and writes nothing to the log for it: after a crash before it is durable, a
 //! later one does it again.
 //!
-//! An inode without links is in the volume's set of these, or it is on its way out: whoever loads one from
-//! an outdated tree asks the set.
+//! An inode without links is in the volume's set of these, or it is on its way out: an operation that loads one from an
+//! outdated tree checks the set.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// The inode.
+    /// The pinned inode's number.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -69,8 +69,8 @@ impl Volume {
         })
     }
 
-    /// Ends the inodes that have no name and that nobody has open. Called while the epoch lock is held exclusively, before the
-    /// changed inodes are taken; answers those of which the tree has everything.
+    /// Ends the inodes that have no name and that no client has open. Called while the epoch lock is held exclusively,
+    /// before the changed inodes are taken; returns those of which the tree has everything.
     pub(crate) fn end_unlinked(&self, live: &Live) -> Vec<Ino> {
         if self.core.in_grace() || self.protected() {
             return Vec::new();

@@ -21,8 +21,8 @@ use crate::types::{Change, Done, FileKind, FsError, Stop};
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
 impl Volume {
-    /// Makes `len` bytes from `off` on read as zeroes, and frees what whole blocks of them take. What is behind the end of the
-    /// file is a hole already; its size stays. Durable when answered.
+    /// Makes `len` bytes from `off` on read as zeroes, and frees what whole blocks of them take. What is behind the end
+    /// of the file is a hole already; its size stays. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `Invalid` or `IsDir` for what is no regular file, `Invalid` for no bytes at all; `FileTooBig`; `NoSpace` (for the
@@ -31,8 +31,8 @@ impl Volume {
         self.punch_if(cx, ino, off, len, || Ok(()))
     }
 
-    /// As [`Volume::punch`], if that is allowed at the moment at which it is done: asked under the file's lock. It must not wait
-    /// for anything.
+    /// As [`Volume::punch`], if that is allowed at the moment at which it is done: evaluated under the file's lock. It
+    /// must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.

@@ -34,8 +34,8 @@ struct Collected {
 }
 
 impl Volume {
-    /// Gives the entries after `cookie` (0: from the start) to `sink`, in order,
-    /// until it answers `false`: that entry did not fit and is not counted.
+    /// Gives the entries after `cookie` (0: from the start) to `sink`, in order, until it returns
+    /// `false`: that entry did not fit and is not counted.
     ///
     /// # Errors
     /// `NotDir`, `BadCookie`, `Stale`, `Io`.
@@ -101,8 +101,8 @@ impl Volume {
         })
     }
 
-    /// Collects entries with cookies above `after`; answers whether these are
-    /// all. Stops short, rather than asking for a block, once it has some.
+    /// Collects entries with cookies above `after`; returns whether these are all. Stops short,
+    /// rather than requesting a block, once it has some.
     fn collect(
         &self,
         cx: &mut Cx,
@@ -168,8 +168,7 @@ impl Volume {
         }
     }
 
-    /// Entries of the committed tree with cookies above `from`; answers whether
-    /// there are no more.
+    /// Entries of the committed tree with cookies above `from`; returns whether there are no more.
     #[expect(clippy::too_many_arguments)]
     fn tree_entries(
         &self,
@@ -227,8 +226,8 @@ impl Volume {
         Ok(!full)
     }
 
-    /// The attributes of the entries' inodes. What must be read for them is asked
-    /// for at once; entries that vanished meanwhile have none.
+    /// The attributes of the entries' inodes. What must be read for them is requested at once;
+    /// entries that vanished meanwhile have none.
     fn attrs_of(&self, cx: &mut Cx, entries: &[Collected]) -> Result<Vec<Option<Attr>>, Stop> {
         let mut missing: SmallVec<[BlockPtr; 4]> = SmallVec::new();
         let mut attrs = Vec::with_capacity(entries.len());
@@ -263,7 +262,7 @@ impl Volume {
 
 /// The overlays' entries in a range, merged; `None` for one that is removed.
 struct OverlayEntries<'a> {
-    /// Newest first.
+    /// One iterator for each layer, the newest first.
     layers: SmallVec<[std::iter::Peekable<EntryRange<'a>>; 2]>,
 }
 

@@ -1,8 +1,7 @@
 //! Renaming.
 //!
-//! Up to four inodes change: both directories, what is renamed, and what stood
-//! under the target name. They are found with the directories locked for reading
-//! only, then locked for writing in the order of their numbers, and looked up
+//! Up to four inodes change: both directories, what is renamed, and what the target name referred to. They are found
+//! with the directories locked for reading only, then locked for writing in the order of their numbers, and looked up
 //! again; if the names lead elsewhere by then, everything starts over.
 //!
 //! A directory that moves to another parent could become its own ancestor. The
@@ -26,9 +25,8 @@ use crate::overlay::volume::Volume;
 use crate::types::{Change, Done, FileKind, FsError, Renamed, Stop};
 
 impl Volume {
-    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what stands
-    /// there (RFC 1813 section 3.3.14). Does nothing if both are names of the
-    /// same inode. Durable when answered.
+    /// Renames `from` in `from_dir` to `to` in `to_dir`, replacing what exists there (RFC 1813 section 3.3.14). Does
+    /// nothing if both are names of the same inode. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `NotFound`, `Exists`/`IsDir`/`NotDir` (target of the other sort),
@@ -244,7 +242,7 @@ impl Volume {
         }
     }
 
-    /// Refuses if `dir` is `ancestor` or lies below it.
+    /// Refuses if `dir` is `ancestor` or below it.
     fn check_not_below(&self, cx: &mut Cx, ancestor: Ino, dir: Ino) -> Result<(), Stop> {
         let mut at = dir;
         for _ in 0..MAX_DEPTH {

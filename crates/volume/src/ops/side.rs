@@ -5,7 +5,7 @@
 //! that does not (RFC 8276). An access control list has no name. What is in a value is the business of the layer above.
 //!
 //! A record is changed as a whole, in the log and in the overlay: an edit says what it is to be, or that there is none.
-//! Inodes without any, which are nearly all, cost nothing: a flag in the inode says whether there is anything to look for.
+//! Inodes without any, which are nearly all, cost nothing: a flag in the inode says whether there is anything to read.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,7 +29,7 @@ use crate::types::{Attr, Change, Done, FsError, Stop};
 /// How setting an attribute treats one that exists (RFC 8276 section 8.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetHow {
-    /// Replaces it.
+    /// Replaces an existing one, or makes a new one.
     Either,
     /// An existing one is an error (`Exists`).
     Create,
@@ -133,7 +133,7 @@ impl Volume {
         names.collect::<Option<_>>().ok_or_else(bad)
     }
 
-    /// Sets an extended attribute, or removes it (`None`). Durable when answered.
+    /// Sets an extended attribute, or removes it (`None`). Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `Exists`, `NotFound` (see [`SetHow`]; also for removing what is not there); `NameTooLong`; `Invalid` for an empty
@@ -149,8 +149,8 @@ impl Volume {
         self.set_xattr_if(cx, ino, name, value, how, || Ok(()))
     }
 
-    /// As [`Volume::set_xattr`], if that is allowed at the moment at which it is done: asked under the file's lock. It must not
-    /// wait for anything.
+    /// As [`Volume::set_xattr`], if that is allowed at the moment at which it is done: evaluated under the file's lock.
+    /// It must not wait for anything.
     ///
     /// # Errors
     /// Also what `allowed` returns.
@@ -212,7 +212,7 @@ impl Volume {
         Ok(Some(pieces.into_values().flatten().collect()))
     }
 
-    /// Sets the access control list, or removes it. Durable when answered.
+    /// Sets the access control list, or removes it. Durable once the log has reached `Done::lsn`.
     ///
     /// # Errors
     /// `Invalid` for one that is empty or has more than [`MAX_XATTR`] bytes; `NoSpace`, `ReadOnly`, `Stale`, `Io`.

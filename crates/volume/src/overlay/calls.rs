@@ -81,7 +81,7 @@ impl Calls {
         self.shard(&call.key).lock().push(call);
     }
 
-    /// Takes what has come since the last consistency point. Nobody pushes meanwhile.
+    /// Takes what has come since the last consistency point. No call is pushed meanwhile.
     pub(crate) fn take_fresh(&self) -> FreshCalls {
         let mut fresh = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
@@ -94,7 +94,7 @@ impl Calls {
         FreshCalls(fresh)
     }
 
-    /// Puts back what stood in the tree, whose records are `read` in order.
+    /// Restores the calls stored in the tree, whose records are `read` in order.
     pub(crate) fn restore(&self, read: Vec<(u64, u64, Vec<DoneCall>)>) {
         for (sub, next, calls) in read {
             let sub = sub as usize;

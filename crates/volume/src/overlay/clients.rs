@@ -1,4 +1,5 @@
-//! What protocols record of their clients, so that a grace period after a restart knows who may reclaim state.
+//! What protocols record of their clients, so that a grace period after a restart knows which clients may reclaim
+//! state.
 //!
 //! Records are opaque, known by a number that the protocol chooses, and belong to the aggregate: they move with it. They are
 //! logged as any change is, so that a reply that depends on one waits for its LSN and for nothing else; consistency
@@ -35,8 +36,8 @@ impl Inner {
 }
 
 impl Clients {
-    /// Records something in place of what was recorded under the number; `None` removes it. `log` is called once it is known to
-    /// be possible, and before anybody sees it.
+    /// Records something in place of what was recorded under the number; `None` removes it. `log` is called once it is
+    /// known to be possible, and before it is visible to others.
     ///
     /// # Errors
     /// `NoSpace` if there are [`MAX_CLIENTS`] already; what `log` returns.

@@ -17,7 +17,7 @@ use crate::overlay::reservation::Totals;
 use crate::overlay::schedule::Schedule;
 use crate::types::{FsError, Replaced};
 
-/// Who follows what becomes of volumes as a whole.
+/// Called with a volume that was deleted or replaced, and how ([`Replaced`]).
 type Follower = Arc<dyn Fn(VolumeId, Replaced) + Send + Sync>;
 
 /// See the module's head.
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub(crate) clients: Clients,
     /// Clients may still reclaim what they had open before the start.
     in_grace: AtomicBool,
-    /// Who follows what becomes of volumes as a whole.
+    /// Called with a volume that was deleted or replaced, and how ([`Replaced`]).
     replaced: OnceLock<Follower>,
     /// The epoch in which a volume was last deleted.
     retired: AtomicU64,
@@ -125,7 +125,7 @@ impl Core {
         self.replaced.set(follower).is_ok()
     }
 
-    /// Notifies who follows what becomes of volumes ([`Core::on_replaced`]).
+    /// Notifies the follower of volumes ([`Core::on_replaced`]).
     pub(crate) fn replaced(&self, volume: VolumeId, how: Replaced) {
         if let Some(follower) = self.replaced.get() {
             follower(volume, how);

@@ -1,16 +1,13 @@
 //! The overlay of one inode: what changed since a consistency point.
 //!
-//! A delta is a layer over the tree: a key that it mentions hides the tree's
-//! record, a tombstone hides it with nothing. An inode has one *active* delta, which
-//! operations write, and *frozen* ones of segments that have ended: a segment ends
-//! when a consistency point begins or a snapshot is made. Readers look at active,
-//! frozen from the newest to the oldest, tree, in that order. A frozen delta is never
-//! changed again, so a consistency point reads it without a lock.
+//! A delta is a layer over the tree: a key that it mentions hides the tree's record, a tombstone hides it with nothing.
+//! An inode has one *active* delta, which operations write, and *frozen* ones of segments that have ended: a segment
+//! ends when a consistency point begins or a snapshot is made. Readers search active, frozen from the newest to the
+//! oldest, tree, in that order. A frozen delta is never changed again, so a consistency point reads it without a lock.
 //!
-//! File data is a map from block number to page. A truncation is one number, the
-//! first block from which on everything *below* this layer is hidden, and what was
-//! punched out before it are ranges in which it is; what is written there later stands in the
-//! map again. So are ranges that share the blocks of others ([`crate::overlay::shares`]).
+//! File data is a map from block number to page. A truncation is one number, the first block from which on everything
+//! *below* this layer is hidden, and what was punched out before it are ranges in which it is; what is written there
+//! later is in the map again. So are ranges that share the blocks of others ([`crate::overlay::shares`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -60,7 +57,7 @@ impl Page {
         }
     }
 
-    /// The log says where its contents stand.
+    /// The log records where its contents are stored.
     pub(crate) fn placed(frame: Option<Frame>, placed: Placed) -> Page {
         Page {
             frame,
@@ -107,7 +104,7 @@ impl Pages {
         }
     }
 
-    /// Answers the page that was there.
+    /// Returns the page that was there.
     fn insert(&mut self, block: u64, page: Page) -> Option<Page> {
         match &mut self.one {
             Some((at, old)) if *at == block => Some(std::mem::replace(old, page)),
@@ -182,7 +179,7 @@ pub(crate) struct FileDelta {
 /// What setting a block's page met in the layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
-    /// Nothing.
+    /// The layer had no page for the block.
     New,
     /// A page that a consistency point would have had to write.
     Over,
@@ -193,13 +190,13 @@ pub(crate) enum Put {
 
 /// What a layer says about a block.
 pub(crate) enum Layer<'a> {
-    /// Its contents.
+    /// The block has these contents.
     Page(&'a Page),
     /// That it is what this block was, which may be a hole.
     Shared(Seen),
     /// That it is a hole.
     Hole,
-    /// Nothing: ask the layer below.
+    /// Nothing: the layer below decides.
     Below,
 }
 
@@ -209,7 +206,7 @@ pub(crate) enum Piece<'a> {
     Page(u64, &'a Page),
     /// From this block on, it has the blocks of another range.
     Shared(u64, Share),
-    /// Nothing: ask the layer below.
+    /// Nothing: the layer below decides.
     Below(Range<u64>),
 }
 
@@ -386,7 +383,7 @@ impl FileDelta {
         }
     }
 
-    /// Hides all blocks from `first` on; answers how many pages that dropped.
+    /// Hides all blocks from `first` on; returns how many pages that dropped.
     pub(crate) fn cut(&mut self, first: u64) -> u64 {
         let dropped = self.pages.split_off(first);
         for (_, page) in dropped.iter() {
@@ -477,7 +474,6 @@ pub(crate) struct Delta {
     pub(crate) symlink: Option<Box<[u8]>>,
     /// Directory entries by cookie.
     names: BTreeMap<u64, Name>,
-    /// File data.
     pub(crate) data: Option<Box<FileDelta>>,
     /// Records of [`kind::SIDE`](crate::format::record::kind::SIDE) by kind and number; `None`: there is no such record.
     side: Option<Box<Side>>,
@@ -489,15 +485,15 @@ pub(crate) struct Delta {
 /// allocate, and bytes of memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Charge {
-    /// Reserved blocks.
+    /// Blocks with a reservation.
     pub(crate) blocks: u64,
     /// Blocks that come out of the floor.
     pub(crate) unreserved: u64,
     /// Blocks that are allocated already.
     pub(crate) placed: u64,
-    /// Page frames.
+    /// Page frames, of 4 KiB each.
     pub(crate) pages: u64,
-    /// Bytes besides.
+    /// Bytes of memory besides the page frames.
     pub(crate) heap: u64,
 }
 
@@ -554,8 +550,7 @@ impl Delta {
         }
     }
 
-    /// Removes the entry at `cookie`; answers whether that took it out of memory
-    /// instead of leaving a tombstone.
+    /// Removes the entry at `cookie`; returns whether that took it out of memory instead of leaving a tombstone.
     pub(crate) fn remove_name(&mut self, cookie: u64) -> bool {
         match self.names.entry(cookie) {
             Entry::Vacant(place) => {
@@ -639,7 +634,7 @@ mod tests {
         assert_eq!(d.pages().len(), 5);
     }
 
-    /// Against a layer in which each block stands for itself.
+    /// Compares with a layer that holds each block separately.
     #[test]
     fn punches_cuts_and_pages_in_any_order() {
         let rng = SeededRng::new(8);

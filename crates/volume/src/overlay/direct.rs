@@ -1,25 +1,24 @@
 //! Large data that has to be stable goes to its place at once.
 //!
-//! Through the log such data is written twice, there and to its place. Left to a
-//! consistency point it is written once, but whoever waits for it waits for everything
-//! else that the consistency point writes, and the device rests until enough wait. So, as
-//! ZFS does with its indirect log blocks, the data is written to blocks that are allocated
-//! for it, several requests at a time; one flush covers all whose data has arrived
-//! ([`weir_store::Settler`]); and only then a record goes to the log that says where the
-//! data is, with its checksums. The next consistency point takes the blocks into the tree
-//! instead of writing them again.
+//! Through the log such data is written twice, there and to its place. Left to a consistency point
+//! it is written once, but a request that waits for it waits for everything else that the
+//! consistency point writes, and the device rests until enough wait. So, as ZFS does with its
+//! indirect log blocks, the data is written to blocks that are allocated for it, several requests
+//! at a time; one flush covers all whose data has arrived ([`weir_store::Settler`]); and only then
+//! a record goes to the log that says where the data is, with its checksums. The next consistency
+//! point takes the blocks into the tree instead of writing them again.
 //!
-//! A WRITE goes that way when the log has fallen behind or others go that way already: one
-//! that is alone has its answer in a third of the time through the log, which takes one
-//! write that is durable by itself, and the device has time to write the data once more.
+//! A WRITE goes that way when the log has fallen behind or others go that way already: one that is
+//! alone has its reply in a third of the time through the log, which takes one write that is
+//! durable by itself, and the device has time to write the data once more.
 //!
 //! **Why the record comes last.** A record that is durable says that its data is. So
 //! recovery does not even read it: a block that does not match its checksum when it is read
 //! is damage, and is treated as damage in a tree is. And small operations, which share
 //! batches of the log with the record, never wait for data.
 //!
-//! **Who owns the blocks.** They are allocated until a consistency point takes them: in no
-//! map, so that a crash frees them by itself.
+//! **Ownership of the blocks.** They are allocated until a consistency point takes them: in no map,
+//! so that a crash frees them by itself.
 //!
 //! 1. Until the record is in the log a [`Direct`] owns them. If it is dropped (the client is
 //!    gone) they are free at once, or, if data may still be on its way to them, when the
@@ -30,10 +29,10 @@
 //!    the record. That is when the consistency point is durable to which the delta
 //!    belongs ([`CpWriter::unused`](weir_store::CpWriter::unused)), for the record was
 //!    appended in the same epoch.
-//! 3. Recovery marks what the log refers to as allocated before anything is allocated. Its
-//!    pages are on the device only. Who reads one holds the volume's root of that moment, as
-//!    for a block of the tree; and blocks that become unused wait with those that the same
-//!    consistency point frees until nobody does ([`weir_store::RootPin`]).
+//! 3. Recovery marks what the log refers to as allocated before anything is allocated. Its pages
+//!    are on the device only. A reader of one holds the volume's root of that moment, as for a
+//!    block of the tree; and blocks that become unused wait with those that the same consistency
+//!    point frees until no reader holds it ([`weir_store::RootPin`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ pub(crate) struct Placements {
     sending: AtomicU64,
     /// Bytes that the log may be behind before large stable data goes to its place.
     behind: u64,
-    /// Reserved blocks to which data may still be on its way though nobody waits for it.
+    /// Reserved blocks to which data may still be on its way though no request waits for it.
     strays: Mutex<Vec<Stray>>,
     /// Reserved blocks that the log refers to, and no overlay of the current epoch.
     unused: Mutex<Vec<(BlockAddr, u32)>>,
@@ -93,7 +92,7 @@ impl Placements {
         self.sending.load(Ordering::Relaxed) > 0 || self.agg.log().queued() >= self.behind
     }
 
-    /// Takes the blocks whose owners are gone. Called by consistency points.
+    /// Takes the blocks whose owning requests are gone. Called by consistency points.
     pub(crate) fn take_strays(&self) -> Vec<Stray> {
         std::mem::take(&mut *self.strays.lock())
     }
@@ -130,7 +129,7 @@ pub(crate) struct Direct {
 enum Way {
     /// A thread writes it and makes it durable.
     Settling(Io<()>),
-    /// Being written; whoever waits for it makes it durable.
+    /// Being written; the request that waits for it makes it durable.
     Writing(VecDeque<Io<()>>),
     Durable,
 }
@@ -141,8 +140,7 @@ impl Way {
         match self {
             Way::Settling(io) => io.await?,
             Way::Writing(writes) => {
-                // One that is complete is taken off the list, so that nobody waits for it
-                // again.
+                // One that is complete is taken off the list, so that it is not waited for again.
                 while let Some(io) = writes.front_mut() {
                     io.await?;
                     writes.pop_front();
@@ -163,7 +161,7 @@ pub(crate) struct Stray {
 }
 
 impl Stray {
-    /// Waits for the writes, blocking, and gives the blocks back.
+    /// Waits for the writes, blocking, and frees the blocks.
     pub(crate) fn settle(self, agg: &Aggregate) -> Result<(), StoreError> {
         match self.way {
             Way::Settling(io) => io.wait()?,
@@ -234,7 +232,7 @@ impl Direct {
         })
     }
 
-    /// Waits until the data is durable. If that fails nobody knows what the device holds.
+    /// Waits until the data is durable. If that fails, the contents of the device are unknown.
     pub(crate) async fn land(&mut self) -> Result<(), IoError> {
         self.way.go(&self.of.agg).await
     }
@@ -248,7 +246,7 @@ impl Direct {
         &self.sent
     }
 
-    /// The record is in the log: the blocks belong to whoever takes this.
+    /// The record is in the log: the blocks belong to the caller from now on.
     pub(crate) fn taken(mut self) -> Vec<Sent> {
         self.runs.clear();
         std::mem::take(&mut self.sent)

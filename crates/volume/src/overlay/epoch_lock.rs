@@ -11,9 +11,9 @@
 //! cache line; so there are several, each thread uses its own, and exclusion takes
 //! them all.
 //!
-//! What panics while it holds the lock has changed something by half. The process ends then; where
-//! somebody catches the panic instead, the aggregate is poisoned before the lock can be taken exclusively, so
-//! that no consistency point makes the half durable.
+//! What panics while it holds the lock has changed something by half. The process ends then; where the panic
+//! is caught instead, the aggregate is poisoned before the lock can be taken exclusively, so that no
+//! consistency point makes the half durable.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -102,8 +102,8 @@ impl EpochLock {
         result
     }
 
-    /// Waits until no operation holds it, runs `cut` and advances the
-    /// epoch. Answers the epoch that ended and `cut`'s result.
+    /// Waits until no operation holds it, runs `cut` and advances the epoch. Returns the epoch that ended and
+    /// `cut`'s result.
     pub(crate) fn advance<T>(&self, cut: impl FnOnce() -> T) -> (u64, T) {
         let held: Vec<_> = self.shards.iter().map(|s| s.0.write()).collect();
         let ended = self.epoch.load(Ordering::Relaxed);
@@ -124,8 +124,8 @@ impl EpochLock {
 mod tests {
     use super::*;
 
-    /// Each thread adds to two counters of its epoch under one pass; a cut that
-    /// came between would see them differ.
+    /// Each thread adds to two counters of its epoch under one op guard; a cut that came between would see
+    /// them differ.
     #[test]
     fn nothing_is_ever_half_inside() {
         let lock = EpochLock::new(1, Arc::default());

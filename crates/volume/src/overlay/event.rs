@@ -31,7 +31,7 @@ impl Event {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters: threads and registered wakers.
     pub(crate) fn notify_all(&self) {
         let wakers = std::mem::take(&mut self.inner.lock().wakers);
         self.happened.notify_all();
@@ -40,7 +40,7 @@ impl Event {
         }
     }
 
-    /// Blocks until `done`, which is asked after each notification.
+    /// Blocks until `done` is true, which is checked after each notification.
     pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) {
         let mut inner = self.inner.lock();
         while !done() {
@@ -50,7 +50,7 @@ impl Event {
 }
 
 impl Event {
-    /// As [`Event::wait_until`], for `time` at most; answers whether it is done.
+    /// As [`Event::wait_until`], for `time` at most; returns whether it is done.
     pub(crate) fn wait_for(&self, time: Duration, mut done: impl FnMut() -> bool) -> bool {
         let mut inner = self.inner.lock();
         if !done() {

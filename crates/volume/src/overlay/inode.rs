@@ -1,10 +1,9 @@
 //! Inodes in memory: the object that operations lock, and the table of them.
 //!
 //! There is one table for all volumes, so that memory is bounded by one number however many there are, and goes where
-//! the work is. It is sharded by inode number. An inode that nobody refers to and that
-//! has no overlay can be dropped at any time, since the tree has it; eviction is
-//! CLOCK a shard (second chance for what was used since the hand last passed),
-//! which needs one flag an inode and no list to keep in order on a hit.
+//! the work is. It is sharded by inode number. An inode that has no references and no overlay can be dropped at any
+//! time, since the tree has it; eviction is CLOCK a shard (second chance for what was used since the hand last
+//! passed), which needs one flag an inode and no list to keep in order on a hit.
 //!
 //! **Loading races.** A record read from the tree may be outdated when it is put
 //! into the table: meanwhile another thread may have loaded the inode, changed
@@ -31,9 +30,9 @@ use crate::types::{Attr, Backpressure, FileKind, FsError, Stop};
 
 /// What an inode's lock protects.
 pub(crate) struct State {
-    /// Current attributes.
+    /// Current attributes, with all changes in memory.
     pub(crate) rec: InodeRec,
-    /// Removed: every operation answers "stale".
+    /// Removed: every operation returns "stale".
     pub(crate) dead: bool,
     /// `rec` has changes that the log does not have.
     pub(crate) unlogged: bool,
@@ -231,7 +230,7 @@ impl Inodes {
         Name { ino, instance }
     }
 
-    /// Tells the file apart from those of all other views.
+    /// Distinguishes the file from those of all other views.
     pub(crate) fn file_id(&self, ino: Ino) -> FileId {
         let view = self.instance;
         FileId { view, ino }
@@ -248,8 +247,8 @@ impl Inodes {
         Some(Arc::clone(inode))
     }
 
-    /// Inserts what was loaded, if `current` (asked under the shard's lock)
-    /// confirms it; answers the inode in the table, which may be another's.
+    /// Inserts what was loaded, if `current` (evaluated under the shard's lock) confirms it; returns the inode in the
+    /// table, which may be another's.
     pub(crate) fn insert_loaded(
         &self,
         ino: Ino,
@@ -276,8 +275,8 @@ impl Inodes {
         shard.insert(name, inode, self.table.room);
     }
 
-    /// Forgets all inodes of the view. Whoever still holds one of them is told that it
-    /// is gone (`dead`), or to look it up again. Nothing is inserted meanwhile.
+    /// Forgets all inodes of the view. A caller that still holds one of them learns that it is gone (`dead`), or that
+    /// it has to look it up again. Nothing is inserted meanwhile.
     pub(crate) fn retire(&self, dead: bool) {
         for shard in &self.table.shards {
             let mut gone = Vec::new();
@@ -312,9 +311,8 @@ impl ShardInner {
                 // All are in use.
                 break;
             };
-            // Under the shard's lock nobody can gain a reference, so an inode
-            // whose only holder is the table is not in use, and has no overlay:
-            // the list of dirty inodes would hold it.
+            // Under the shard's lock no reference can be gained, so an inode whose only holder is the table is not in
+            // use, and has no overlay: the list of dirty inodes would hold it.
             let keep = self
                 .map
                 .get(&oldest)

@@ -48,7 +48,7 @@ impl LogFront {
         };
         match self.agg.log().append(record) {
             Ok(lsn) => {
-                // The caller's locks order this before anybody sees the effect.
+                // The caller's locks order this before the effect becomes visible.
                 self.last.fetch_max(lsn.0, Ordering::Relaxed);
                 Ok(lsn)
             }

@@ -1,11 +1,11 @@
-//! Which blocks of a file are going to be asked for next: sequential streams, found among
-//! the reads of all clients.
+//! Which blocks of a file are going to be requested next: sequential streams, found among the reads
+//! of all clients.
 //!
-//! **Problem.** A client that reads a file from start to end has a few requests in flight.
-//! If each of them goes to the device when it arrives, the device is idle while replies and
-//! requests travel, and the client waits for the device with every request. What will be
-//! asked for is known beforehand, so it can be read beforehand. What is read and never
-//! asked for costs device time and memory, so the prediction has to be earned.
+//! **Problem.** A client that reads a file from start to end has a few requests in flight. If each
+//! of them goes to the device when it arrives, the device is idle while replies and requests
+//! travel, and the client waits for the device with every request. What will be requested is known
+//! beforehand, so it can be read beforehand. What is read and never requested costs device time and
+//! memory, so the prediction has to be earned.
 //!
 //! **Evidence.** Linux (`mm/readahead.c`, on-demand readahead) keeps one position for each
 //! open file, which NFSv3 does not have, and takes a request for sequential if it begins
@@ -26,14 +26,14 @@
 //! device gets large requests. Requests within the window or near it belong to the stream
 //! in any order ([`Stream::expects`]).
 //!
-//! **Going astray.** While fewer than half of the blocks that a stream has passed over have
-//! been asked for, nothing is read ahead for it; if that lasts (it has become strided, or
-//! random requests met by chance) the stream is forgotten.
+//! **Going astray.** While fewer than half of the blocks that a stream has passed over have been
+//! requested, nothing is read ahead for it; if that lasts (it has become strided, or random
+//! requests met by chance) the stream is forgotten.
 //!
 //! **Bounds.** The tables have a fixed size: the oldest candidate makes room for a new one, and the
-//! stream that has been idle for longest. How much may have been read ahead and not been asked
-//! for is the caller's to say (`room`): it is the cache that knows
-//! ([`weir_store::Cache::ahead_room`]), and drops the oldest of it when there is too much.
+//! stream that has been idle for longest. How much may have been read ahead and not been requested
+//! is the caller's to say (`room`): it is the cache that knows ([`weir_store::Cache::ahead_room`]),
+//! and drops the oldest of it when there is too much.
 //!
 //! Only reads that miss the cache, or are the first to hit what was read ahead, are
 //! reported: cached loads pay nothing.
@@ -170,11 +170,11 @@ struct Stream {
     start: u64,
     /// Where the foremost request ended.
     end: u64,
-    /// Blocks asked for since `start`.
+    /// Blocks requested since `start`.
     asked: u64,
     /// Blocks to be ahead by.
     window: u64,
-    /// Everything before has been asked for or read ahead.
+    /// Everything before has been requested or read ahead.
     ahead: u64,
     /// The detector's clock at the last request.
     used: u64,
@@ -185,13 +185,13 @@ struct Stream {
 struct Detector {
     streams: Vec<Stream>,
     candidates: Candidates,
-    /// Requests so far.
+    /// Requests so far: the detector's unit of time.
     clock: u64,
 }
 
 impl Detector {
-    /// Takes note of a request for `blocks` of a file of `size` blocks, and returns what is to
-    /// be read ahead now. `room`: blocks that may be read ahead and not yet asked for.
+    /// Takes note of a request for `blocks` of a file of `size` blocks, and returns what is to be
+    /// read ahead now. `room`: blocks that may be read ahead and not yet requested.
     fn request(
         &mut self,
         file: FileId,
@@ -237,7 +237,7 @@ impl Detector {
         stream.used = self.clock;
         stream.end = stream.end.max(blocks.end);
         stream.asked += len;
-        // Saturates: what is asked for may lie before the stream's start.
+        // Saturates: what is requested may lie before the stream's start.
         let passed = stream.end.saturating_sub(stream.start);
         let astray = stream.asked < passed / 2;
         if passed > 4 * stream.window.max(REACH * len) {
@@ -348,7 +348,7 @@ impl Plan {
                 let ptrs: Vec<_> = found.iter().map(|(_, ptr)| *ptr).collect();
                 cache.read_ahead(&ptrs, &self.root);
                 if missing.is_empty() || cache.fetch(&missing).await.is_err() {
-                    // Whoever needs it learns why.
+                    // A read that needs it gets the error.
                     return;
                 }
                 // A window's blocks are found together: those before are done.

@@ -9,7 +9,7 @@ const FILE: FileId = FileId {
     ino: Ino(7),
 };
 
-/// A detector, and what has been read ahead and asked for so far.
+/// A detector, and what has been read ahead and requested so far.
 struct Run {
     detector: Detector,
     room: u64,

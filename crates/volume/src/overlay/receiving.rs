@@ -19,9 +19,9 @@ use crate::types::FsError;
 pub struct Incoming {
     /// What it is the difference to; `None`: nothing.
     pub base: Option<SnapshotIdentity>,
-    /// The snapshot.
+    /// The snapshot that the transfer brings.
     pub target: SnapshotIdentity,
-    /// Its name.
+    /// The name that the snapshot gets.
     pub name: String,
     /// Its label; empty: none.
     pub label: String,
@@ -38,7 +38,7 @@ pub(crate) struct Changed {
     pub(crate) key: Key,
     /// Blocks that are holes now.
     pub(crate) holes: u32,
-    /// How many of the batch's pages are the window's, which stand in the windows' order.
+    /// How many of the batch's pages are the window's; pages are stored in the windows' order.
     pub(crate) pages: usize,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Receiving {
     in_flight: u64,
     /// Of the transfer's bytes, those that the last consistency point has.
     durable: u64,
-    /// Somebody receives.
+    /// A transfer is being received.
     running: bool,
     /// The next consistency point makes it none.
     pub(crate) ending: bool,
@@ -134,7 +134,7 @@ impl Receiving {
         }
     }
 
-    /// Refuses what cannot be while somebody receives.
+    /// Refuses what is impossible while a transfer is being received: `Busy`.
     pub(crate) fn idle(&self) -> Result<(), FsError> {
         match self.running {
             true => Err(FsError::Busy),
@@ -142,7 +142,7 @@ impl Receiving {
         }
     }
 
-    /// Somebody begins to receive; of the transfer's bytes so many have come before.
+    /// Begins to receive; `logical` of the transfer's bytes have come before.
     pub(crate) fn begin(&mut self, logical: u64) {
         if self.batch.is_empty() {
             self.durable = logical;
@@ -150,7 +150,7 @@ impl Receiving {
         self.running = true;
     }
 
-    /// Nobody receives any more.
+    /// The transfer has ended, or was cut short.
     pub(crate) fn end(&mut self) {
         self.running = false;
     }

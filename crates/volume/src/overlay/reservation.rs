@@ -1,7 +1,7 @@
 //! Reservations: what overlays count for, and blocks that are reserved to them.
 //!
-//! Blocks are allocated when a consistency point is written. So an operation first has the allocator *reservation* the
-//! blocks that its consistency point may need; what it charges to an overlay of them stays reserved until that is dropped.
+//! Blocks are allocated when a consistency point is written. So an operation first has the allocator *reserve* the blocks
+//! that its consistency point may need; what it charges to an overlay of them stays reserved until that is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,12 +16,12 @@ pub(crate) struct Totals {
     blocks: AtomicU64,
     pages: AtomicU64,
     heap: AtomicU64,
-    /// Blocks that deletions count for, which nobody has reserved.
+    /// Blocks that deletions count for without a reservation.
     unreserved: AtomicU64,
 }
 
 impl Totals {
-    /// What there is of a charge, with what it is added to: all cores share these.
+    /// The parts of a charge that are not 0, each with its total: all cores share these.
     fn parts(&self, c: Charge) -> impl Iterator<Item = (&AtomicU64, u64)> {
         [
             (&self.blocks, c.blocks),
@@ -70,11 +70,11 @@ impl Totals {
     }
 }
 
-/// Blocks reserved to an operation; what it does not use is given back.
+/// Blocks reserved to an operation; what it does not use is released.
 pub(crate) struct Reservation<'a> {
     agg: &'a Aggregate,
     blocks: u64,
-    /// The blocks come out of the floor: nobody has reserved them.
+    /// The blocks come out of the floor: they have no reservation.
     from_floor: bool,
 }
 

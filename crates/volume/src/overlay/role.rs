@@ -1,9 +1,9 @@
 //! What a volume is, and what is being done with it as a whole.
 //!
-//! A volume of the aggregate is always in one [`State`]. That is one word of memory, so an operation that changes something
-//! knows with one load that it may, and no two states can be mixed up in between: there is no volume that is deleted and being
-//! reverted, none whose root is exchanged while nothing waits for that, none that was closed and opens again. All transitions are
-//! here, and each of them says from where it leads.
+//! A volume of the aggregate is always in one [`State`]. That is one word of memory, so an operation that changes
+//! something knows with one load that it may, and no two states can be mixed up in between: there is no volume that is
+//! deleted and being reverted, none whose root is exchanged with no operation waiting for that, none that was closed and
+//! opens again. All transitions are here, and each of them says from where it leads.
 //!
 //! ```text
 //!              protect                 begin_turn               begin_swap
@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::format::catalog::Origin;
 use crate::types::{Backpressure, FsError, Stop};
 
-/// Who changes what is in a volume.
+/// The side that may change a volume's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writers {
-    /// Clients.
+    /// Clients, through the protocols.
     Clients,
     /// Transfers: it is the destination of a replication. Clients change nothing, and see the last snapshot that arrived.
     Transfers,
@@ -30,13 +30,13 @@ pub enum Writers {
 
 /// What is being done with a volume as a whole.
 ///
-/// Nothing else can be written down. A deleted volume waits for no checkpoint, and has nobody who changes it:
+/// The type has no other state. A deleted volume waits for no checkpoint, and has no writers:
 ///
 /// ```compile_fail,E0559
 /// let wrong = weir_volume::State::Deleted { until: 7 };
 /// ```
 ///
-/// A volume whose root is being exchanged is one that turns into something, at a checkpoint that is known:
+/// A volume whose root is being exchanged is turning into something, at a known checkpoint:
 ///
 /// ```compile_fail,E0063
 /// use weir_volume::{State, Writers};
@@ -44,11 +44,11 @@ pub enum Writers {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It can be changed by those who change it.
+    /// Its writers can change it.
     Serving(Writers),
     /// It becomes what it was at a snapshot, or empty. Changes wait for it.
     Turning {
-        /// Who changes it then.
+        /// The writers after that checkpoint.
         writers: Writers,
         /// The epoch of the checkpoint that does it.
         until: u64,
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Who changes it; nobody if it is deleted.
+    /// Its writers; `None` if it is deleted.
     pub fn writers(self) -> Option<Writers> {
         match self {
             State::Serving(writers) | State::Turning { writers, .. } | State::Closed(writers) => {
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// Whether what it stands for can be changed now, by those who change it.
+    /// Whether a volume in this state can be changed now, and by which writers.
     fn admits(self) -> Result<Writers, Stop> {
         match self {
             State::Serving(writers) => Ok(writers),
@@ -155,7 +155,7 @@ impl Standing {
 
     /// Whether clients may change it now.
     pub(crate) fn admits_clients(&self) -> Result<(), Stop> {
-        // Whoever changes the state has the epoch lock exclusively, which orders this load.
+        // A change of the state needs the epoch lock exclusively, which orders this load.
         let word = self.0.load(Ordering::Relaxed);
         if word == 0 {
             return Ok(());
@@ -305,7 +305,7 @@ impl Ancestry {
         }
     }
 
-    /// Splitting has failed.
+    /// Splitting has failed: it is a clone again.
     pub(crate) fn stay(&mut self) {
         if let Ancestry::Splitting(origin) = *self {
             *self = Ancestry::Clone(origin);

@@ -7,10 +7,10 @@ use weir_store::tree::TreeRoot;
 
 /// A committed tree. While it is held, none of its blocks is reused.
 ///
-/// As long as it is the root of its volume or snapshot nothing that it refers to is
-/// freed. When it no longer is, whoever takes its place gives it the life of the last
-/// consistency point that had it, and from then on it is that which keeps the blocks.
-/// So a volume that nobody changes keeps nothing.
+/// As long as it is the root of its volume or snapshot nothing that it refers to is freed. When it
+/// no longer is, the root that replaces it gives it the pin ([`weir_store::RootPin`]) of the last
+/// consistency point that had it, and from then on that pin keeps the blocks. So a volume that is
+/// not changed keeps nothing.
 pub(crate) struct RootState {
     pub(crate) root: TreeRoot,
     life: OnceLock<Arc<RootPin>>,
@@ -24,8 +24,8 @@ impl RootState {
         })
     }
 
-    /// It is about to lose its place; `life` is of the last consistency point that
-    /// had it. Before blocks that only it refers to can be reused.
+    /// It is about to be replaced; `life` is the pin of the last consistency point that had it.
+    /// Before blocks that only it refers to can be reused.
     pub(crate) fn supersede(&self, life: Arc<RootPin>) {
         // The first is the one: a root is superseded once.
         let _ = self.life.set(life);

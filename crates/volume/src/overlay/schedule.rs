@@ -1,4 +1,4 @@
-//! When consistency points are due, who waits for one, and how fast changes may come meanwhile.
+//! When consistency points are due, which operations wait for one, and how fast changes may come meanwhile.
 //!
 //! **When a consistency point is due.** When overlays hold a third of the page
 //! frames or of the other memory that they may take, or the log is half full and
@@ -9,21 +9,17 @@
 //! place only once; but it has to write the overlays while clients go on
 //! filling the log. Twice what the overlays hold is left free for that.
 //!
-//! **Who goes first.** A consistency point in a hurry takes the whole device, and
-//! every write of the log waits behind its writes: measured, durable writes of 8 KiB
-//! went on at a fifth of their rate for as long as it took. So as long as nobody
-//! waits for it and memory is not short, it writes a byte for every two that are
-//! logged: it is done when the log has grown by the twice that were left free. It goes
-//! on nevertheless, at some 200 MB/s when little is logged and at four times that when
-//! nothing is.
+//! **Priority.** A consistency point in a hurry takes the whole device, and every write of the log waits behind its
+//! writes: measured, durable writes of 8 KiB went on at a fifth of their rate for as long as it took. So as long as no
+//! operation waits for it and memory is not short, it writes a byte for every two that are logged: it is done when the
+//! log has grown by the twice that were left free. It goes on nevertheless, at some 200 MB/s when little is logged and
+//! at four times that when nothing is.
 //!
-//! **Pacing.** If clients change things faster than the device takes them, the
-//! next epoch would fill what is left of memory or log before the consistency point
-//! is done, and everybody would stand still until then. So the room that the next
-//! epoch may use grows with the progress of the consistency point: a quarter of it
-//! at once, for bursts, and the rest as the frozen overlays are written. Whoever is
-//! ahead waits for the next bit of progress. That makes clients as fast as the
-//! device, smoothly, and needs no clock.
+//! **Pacing.** If clients change things faster than the device takes them, the next epoch would fill what is left of
+//! memory or log before the consistency point is done, and all clients would be blocked until then. So the room that
+//! the next epoch may use grows with the progress of the consistency point: a quarter of it at once, for bursts, and
+//! the rest as the frozen overlays are written. An operation that is ahead waits for the next bit of progress. That
+//! makes clients as fast as the device, smoothly, and needs no clock.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,11 +59,11 @@ pub(crate) struct Schedule {
     totals: Totals,
     /// Notified when a consistency point completes or fails.
     progress: Event,
-    /// Notified when a consistency point is asked for, or the engine stops.
+    /// Notified when a consistency point is requested, or the engine stops.
     work: Event,
     /// The last one that completed.
     completed: AtomicU64,
-    /// The highest that somebody asked for.
+    /// The highest epoch that was requested.
     wanted: AtomicU64,
     /// One is being made now.
     active: AtomicBool,
@@ -75,15 +71,14 @@ pub(crate) struct Schedule {
     frozen: InUse,
     /// Bytes of overlays that it has dealt with.
     merged: AtomicU64,
-    /// Somebody waits for this one.
+    /// The highest epoch that an operation waits for.
     hurry: AtomicU64,
     /// The one that is being made, or was last. It is no generation of the aggregate's: of those a consistency point with
     /// snapshots in it takes several.
     writing: AtomicU64,
-    /// Who makes one if somebody waits for it; if there is none a thread of the engine does.
+    /// Makes one if an operation waits for it; if there is none a thread of the engine does.
     maker: OnceLock<Weak<dyn MakeCheckpoint>>,
-    /// A thread of the engine makes consistency points; if not, whoever waits for
-    /// one makes it.
+    /// A thread of the engine makes consistency points; if not, the thread that waits for one makes it.
     background: bool,
     /// No consistency points are made, not yet or not any more.
     stopping: AtomicBool,
@@ -117,8 +112,8 @@ impl Schedule {
             writing: AtomicU64::new(0),
             maker: OnceLock::new(),
             background,
-            // Until recovery is done nobody may make a consistency point: it
-            // would release records of the log that are not applied yet.
+            // Until recovery is done no thread may make a consistency point: it would release records of the log that
+            // are not applied yet.
             stopping: AtomicBool::new(true),
             changed: AtomicBool::new(false),
             changed_volumes: Mutex::default(),
@@ -148,7 +143,7 @@ impl Schedule {
         self.stopping.store(false, Ordering::Release);
     }
 
-    /// No more are made; nobody waits for one any longer.
+    /// No more are made; all waits for one end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.work.notify_all();
@@ -165,7 +160,7 @@ impl Schedule {
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the next consistency point has to look at this volume.
+    /// Notes that the next consistency point has to process this volume.
     pub(crate) fn note_changed(&self, id: VolumeId) {
         self.changed_volumes.lock().insert(id);
         self.note_change();
@@ -192,18 +187,18 @@ impl Schedule {
         }
     }
 
-    /// Who waits for progress looks again: a condition beyond this schedule has changed.
+    /// Waiters for progress check again: a condition beyond this schedule has changed.
     pub(crate) fn notify(&self) {
         self.progress.notify_all();
     }
 
-    /// What to register a waker with, to look again at [`Schedule::is_relieved`].
+    /// The event to register a waker with, to check [`Schedule::is_relieved`] again.
     pub(crate) fn progress(&self) -> &Event {
         &self.progress
     }
 
-    /// Blocks the thread that makes consistency points until one is asked for, the engine stops, or `time` has passed; whether
-    /// one is asked for.
+    /// Blocks the thread that makes consistency points until one is requested, the engine stops, or `time` has passed;
+    /// whether one is requested.
     pub(crate) fn wait_for_work(&self, time: Duration) -> bool {
         self.work
             .wait_for(time, || self.wanted().is_some() || self.stopped())
@@ -226,7 +221,7 @@ impl Schedule {
         }
     }
 
-    /// Waits until an operation that is going to log `bytes` may pass.
+    /// Waits until an operation that is going to log `bytes` is admitted.
     pub(crate) fn admit_blocking(&self, bytes: u64) -> Result<(), FsError> {
         loop {
             if self.agg.guard().is_set() {
@@ -248,8 +243,8 @@ impl Schedule {
         }
     }
 
-    /// Lets an operation pass that is going to log `bytes`, unless memory or log
-    /// are short; asks for a consistency point in time.
+    /// Admits an operation that is going to log `bytes`, unless memory or log are short; requests a consistency point
+    /// in time.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Stop> {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
@@ -370,7 +365,7 @@ impl Schedule {
         }
     }
 
-    /// Asks for the consistency point of `epoch`.
+    /// Requests the consistency point of `epoch`.
     pub(crate) fn want(&self, epoch: u64) {
         if self.wanted.fetch_max(epoch, Ordering::AcqRel) < epoch && self.background {
             self.work.notify_all();
@@ -383,12 +378,11 @@ impl Schedule {
         (wanted > self.completed.load(Ordering::Acquire)).then_some(wanted)
     }
 
-    /// Sees to it that there will be less of this pressure; answers the
-    /// consistency point to wait for.
+    /// Requests the checkpoint that relieves this back-pressure; returns the epoch to wait for.
     pub(crate) fn request_checkpoint(&self, pressure: Backpressure) -> u64 {
         let target = match pressure {
             Backpressure::Epoch(n) => n,
-            // What is charged now is given back by the next one.
+            // What is charged now is released by the next one.
             Backpressure::Space => self.epoch_lock.epoch(),
             // One that runs already helps as well.
             Backpressure::Memory | Backpressure::Log | Backpressure::Pace(_) => {
@@ -417,8 +411,7 @@ impl Schedule {
         self.completed.load(Ordering::Acquire) >= epoch
     }
 
-    /// Whether there is nothing to wait for: the consistency point `epoch` is
-    /// durable, or nobody will ever make it.
+    /// Whether there is nothing to wait for: the consistency point `epoch` is durable, or will never be made.
     pub(crate) fn completed(&self, epoch: u64) -> bool {
         self.is_durable(epoch) || self.agg.guard().is_set() || self.stopping.load(Ordering::Acquire)
     }
@@ -464,7 +457,8 @@ mod tests {
         (engine, vol)
     }
 
-    /// A count that is wrong ends the thread of consistency points in tests: whoever waits for one must not wait for ever.
+    /// A count that is wrong ends the thread of consistency points in tests: a thread that waits for one must not wait
+    /// for ever.
     #[test]
     fn who_waits_for_a_consistency_point_is_told_that_it_panicked() {
         let (engine, vol) = engine(true);

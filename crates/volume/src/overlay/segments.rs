@@ -50,7 +50,8 @@ impl Segments {
         self.sealed.lock().len()
     }
 
-    /// A snapshot ends the current one; inodes with lower numbers than `next_ino` were there. Nobody holds the epoch lock.
+    /// A snapshot ends the current one; inodes with lower numbers than `next_ino` were there. No operation holds the
+    /// epoch lock.
     pub(crate) fn seal(&self, made: Made, next_ino: u64) {
         let Part { segment, inodes } = self.end();
         self.sealed.lock().push(Sealed {
@@ -68,7 +69,8 @@ impl Segments {
         }
     }
 
-    /// A consistency point takes all of them, oldest first, and ends the current one. Nobody holds the epoch lock.
+    /// A consistency point takes all of them, oldest first, and ends the current one. No operation holds the epoch
+    /// lock.
     pub(crate) fn take(&self) -> (Vec<Sealed>, Part) {
         let last = self.end();
         (std::mem::take(&mut *self.sealed.lock()), last)

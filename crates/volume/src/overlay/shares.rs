@@ -1,10 +1,11 @@
 //! Ranges of a file in an overlay that are to share the blocks of other ranges: what [`crate::ops::clone_range`] leaves until the
 //! next consistency point.
 //!
-//! The blocks are not listed, however many they are: where they stand can be looked up in a tree that does not change. Two
-//! trees are needed, because a clone outlives the one at hand. It is *read* in the tree that was committed when it was made,
-//! which is held meanwhile. And it is *merged* from the tree that the volume has when its segment is merged: there the same
-//! blocks stand at the place that was cloned, since whatever changes them later is of this segment, or a later one.
+//! The blocks are not listed, however many they are: their addresses can be looked up in a tree that does not change. Two
+//! trees are needed, because a clone outlives the one at hand. It is *read* in the tree that was committed when it was
+//! made, which is held meanwhile. And it is *merged* from the tree that the volume has when its segment is merged: there
+//! the same blocks are at the place that was cloned, since whatever changes them later is of this segment, or a later
+//! one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -134,7 +135,7 @@ mod tests {
     use weir_base::{Rng, SeededRng};
     use weir_store::tree::TreeRoot;
 
-    /// Against a list in which each block stands for itself.
+    /// Compares with a list that holds each block separately.
     #[test]
     fn ranges_over_ranges() {
         const BLOCKS: u64 = 40;

@@ -1,6 +1,6 @@
 //! The snapshots of a volume in memory, as users see them, and what consistency points have to do about them.
 //!
-//! `V` is a volume's view of a snapshot; some that were asked for are kept.
+//! `V` is a volume's view of a snapshot; some that were requested are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) enum Change {
 pub struct Snapshot {
     /// Identity within the volume; later ones are greater. Never changes, never used again.
     pub id: u32,
-    /// Name.
+    /// Name, unique in the volume.
     pub name: String,
     /// The word by which replication policies choose; empty: none.
     pub label: String,
@@ -144,7 +144,7 @@ pub(crate) enum Shown {
 /// What a consistency point is to do about snapshots, besides making them.
 pub(crate) struct Changes<V> {
     pub(crate) next: u32,
-    /// Identity, name, label.
+    /// Renamed snapshots: identity, new name, new label.
     pub(crate) named: Vec<(u32, String, String)>,
     pub(crate) hashed: Vec<(u32, ContentHash)>,
     pub(crate) gone: Vec<u32>,
@@ -200,7 +200,7 @@ impl<V> Snaps<V> {
         self.list.get(&id)?.content
     }
 
-    /// Notes the hash of a snapshot's contents; whether that is news.
+    /// Notes the hash of a snapshot's contents; returns whether it was unknown before.
     pub(crate) fn note_content(&mut self, id: u32, hash: ContentHash) -> bool {
         let Some(info) = self.list.get_mut(&id).filter(|i| i.content != Some(hash)) else {
             return false;
@@ -292,7 +292,7 @@ impl<V> Snaps<V> {
         self.list.insert(rec.id, info);
     }
 
-    /// Asks for the volume to become empty. There are no snapshots.
+    /// Requests that the volume become empty. There are no snapshots.
     pub(crate) fn begin_empty(&mut self) {
         self.empty = true;
     }
@@ -334,7 +334,7 @@ impl<V> Snaps<V> {
         found.map(|(id, _)| *id)
     }
 
-    /// Asks for the volume to become what it was at this snapshot.
+    /// Requests that the volume become what it was at this snapshot.
     pub(crate) fn begin_revert(&mut self, name: &str) -> Result<(), FsError> {
         let id = self.find(name).ok_or(FsError::NotFound)?;
         self.begin_revert_to(id)
@@ -504,11 +504,11 @@ impl<V> Snaps<V> {
     /// Keeps a view; the one that was not used for longest makes room.
     pub(crate) fn keep_view(&mut self, id: u32, shown: Shown, view: &Arc<V>) {
         if self.views.len() >= VIEWS {
-            // Whoever still uses it keeps it; nothing of it is lost.
+            // A caller that still uses it keeps it; nothing of it is lost.
             let old = self.views.remove(0);
             let still_used = Arc::strong_count(&old.volume) > 1;
             if still_used {
-                // It must hear of the snapshot's end, so it is the one that stays.
+                // It must be notified of the snapshot's end, so it is the one that stays.
                 self.views.push(old);
             }
         }
@@ -525,7 +525,6 @@ impl<V> Snaps<V> {
         all.collect()
     }
 
-    /// One of them.
     pub(crate) fn get(&self, id: u32) -> Option<Snapshot> {
         self.list.get(&id).map(|info| self.listed(id, info))
     }

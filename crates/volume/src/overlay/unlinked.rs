@@ -13,12 +13,12 @@ use crate::types::{FsError, Stop};
 pub(crate) struct Unlinked {
     inodes: Mutex<BTreeSet<Ino>>,
     pins: Mutex<HashMap<Ino, u32>>,
-    /// Pinned inodes, for whoever only wants to know that there are none.
+    /// Number of pinned inodes, to see without the lock that there are none.
     pinned: AtomicUsize,
 }
 
 impl Unlinked {
-    /// Whether somebody has the inode open; the caller has its lock.
+    /// Whether a client has the inode open; the caller has its lock.
     pub(crate) fn is_pinned(&self, ino: Ino) -> bool {
         self.pinned.load(Ordering::Relaxed) > 0 && self.pins.lock().contains_key(&ino)
     }
@@ -40,7 +40,7 @@ impl Unlinked {
         self.inodes.lock().remove(&ino);
     }
 
-    /// These are all.
+    /// Replaces the whole set.
     pub(crate) fn replace(&self, all: Vec<Ino>) {
         *self.inodes.lock() = all.into_iter().collect();
     }
@@ -73,7 +73,7 @@ impl Unlinked {
         inodes.contains(&ino)
     }
 
-    /// Takes out those that nobody has open.
+    /// Takes out those that no client has open.
     pub(crate) fn take(&self) -> Vec<Ino> {
         let mut inodes = self.inodes.lock();
         if inodes.is_empty() {

@@ -60,7 +60,7 @@ pub(crate) struct Live {
     pub(crate) segments: Segments,
     /// The snapshots, as users see them.
     pub(crate) snaps: Mutex<Snaps<Volume>>,
-    /// Held by whoever changes the volume as a whole, or its snapshots.
+    /// Held during changes of the volume as a whole, or of its snapshots.
     pub(crate) admin: Mutex<()>,
     /// What the control plane has stored with it; empty: nothing. The next consistency point stores it.
     pub(crate) annotation: Mutex<Arc<str>>,
@@ -162,7 +162,7 @@ pub(crate) struct Entered<'a> {
 }
 
 impl<'a> Entered<'a> {
-    /// For whoever asks for nobody's permission: recovery, and who makes the volume.
+    /// Without a check of the volume's state: for recovery, and for making the volume.
     pub(crate) fn with(pass: OpGuard<'a>, vol: &'a LiveVolume) -> Entered<'a> {
         let live = vol.live();
         Entered { pass, live }
@@ -248,8 +248,8 @@ impl Volume {
         Ok(view)
     }
 
-    /// Nothing leads to this view's root any more; `life` is of the last
-    /// consistency point that had it. What is still being read keeps its blocks.
+    /// Nothing leads to this view's root any more; `life` is the pin of the last consistency point that had it. What is
+    /// still being read keeps its blocks.
     pub(crate) fn retire(&self, life: &Arc<RootPin>) {
         let Role::View(view) = &self.role else {
             unreachable!("a volume ends by its state");
@@ -260,12 +260,12 @@ impl Volume {
         self.root.store(RootState::new(TreeRoot::EMPTY));
     }
 
-    /// The volume's number.
+    /// The volume's number, unique in the aggregate and never used again.
     pub fn id(&self) -> VolumeId {
         self.id
     }
 
-    /// The volume's name.
+    /// The volume's name, unique in the aggregate.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -278,7 +278,7 @@ impl Volume {
         stored.unwrap_or_default()
     }
 
-    /// The root directory.
+    /// Inode number of the root directory.
     pub fn root(&self) -> Ino {
         ROOT_INO
     }
@@ -440,7 +440,7 @@ impl Volume {
         self.touch_closed(entered.live, inode, st, reservation)
     }
 
-    /// As [`Volume::touch`], for whoever has the epoch lock exclusively.
+    /// As [`Volume::touch`], for callers that have the epoch lock exclusively.
     pub(crate) fn touch_closed<'s>(
         &self,
         live: &Live,

@@ -20,7 +20,7 @@ use crate::format::record::{Stored, WINDOW, Window, kind};
 use crate::format::shared_runs::GROUP;
 use crate::overlay::delta::{Delta, FileDelta};
 
-/// Bytes that a changed record of counts stands for in memory.
+/// Bytes of memory that a changed record of counts is estimated to take.
 const GROUP_BYTES: usize = GROUP as usize * 24;
 
 /// A window of a target.
@@ -105,7 +105,7 @@ impl<S: NodeSource> Merge<'_, S> {
         let shared = self.shared.release(self.src, &self.root, block)?;
         let changed = self.shared.changed() - before;
         self.bytes += changed * GROUP_BYTES;
-        // Saturates: what is looked at together is done together.
+        // Saturates: what is read together is done together.
         self.budget = self.budget.saturating_sub(changed as u64);
         if shared {
             // The file has one less, the volume has not.
