@@ -1,6 +1,6 @@
 //! The payload of a frame of records (byte layout in docs/format.md).
 //!
-//! Operations stand at the front, the pages that they bring behind them, in their order. So a frame is written and read
+//! Operations are at the front, the pages that they bring behind them, in their order. So a frame is written and read
 //! in one pass, a page is copied once on each side, and a frame makes sense by itself: it says up to where everything
 //! has been sent once it is applied, which is where a transfer may go on from.
 
@@ -28,7 +28,7 @@ pub(crate) const fn data_size(blocks: usize) -> usize {
     26 + 4 * blocks
 }
 
-/// Appends operations and remembers pages: their bytes follow when all operations stand.
+/// Appends operations and remembers pages: their bytes follow when all operations have been appended.
 pub(crate) struct Ops<'o> {
     out: &'o mut Vec<u8>,
     begin: usize,
@@ -42,7 +42,7 @@ impl<'o> Ops<'o> {
         Ops { out, begin }
     }
 
-    /// Bytes so far.
+    /// Bytes of the frame's payload so far.
     pub(crate) fn len(&self) -> usize {
         self.out.len() - self.begin
     }
@@ -76,8 +76,8 @@ impl<'o> Ops<'o> {
         }
     }
 
-    /// All operations stand; after them everything before `position` has been sent. The pages
-    /// are to be appended to the vector.
+    /// All operations have been appended; after them everything before `position` has been sent. The pages are to be
+    /// appended to the vector.
     pub(crate) fn end(self, position: Position) {
         let length = (self.len() - PREFIX) as u32;
         if let Some(prefix) = self.out.get_mut(self.begin..self.begin + PREFIX) {
@@ -146,7 +146,7 @@ fn slice<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unapplied>
     Ok(head)
 }
 
-/// Hands the operations of a payload to `into`; answers up to where everything has been sent.
+/// Hands the operations of a payload to `into`; returns up to where everything has been sent.
 pub(crate) fn apply(payload: &[u8], into: &mut impl Into) -> Result<Position, Unapplied> {
     let mut rest = payload;
     let position = Position(split(&mut rest)?);
@@ -297,7 +297,7 @@ pub(crate) fn behind(at: Position) -> Position {
     Position::END
 }
 
-/// Reads a payload without applying it: for fuzzing. Answers the number of operations.
+/// Reads a payload without applying it: for fuzzing. Returns the number of operations.
 ///
 /// # Errors
 /// What is wrong with it.

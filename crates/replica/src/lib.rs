@@ -4,10 +4,11 @@
 //! - [`schedule`]: when a transfer is due; [`retention`]: which snapshots it copies and which copies are kept;
 //! - [`throttle`]: how fast transfers may go, each and together;
 //! - [`send`] and [`receive`]: the two sides of one transfer; [`wire`]: what they say to each other;
-//! - [`plan`]: what a transfer copies, and what is let go after it; [`session`]: what two nodes say about it;
-//! - [`manager`]: relationships, what users ask of them, and what becomes of it.
+//! - [`plan`]: what a transfer copies, and which snapshots are deleted after it; [`session`]: what two nodes
+//!   say about it;
+//! - [`manager`]: relationships, the users' commands on them, and their results.
 //!
-//! All of it is handed what time it is, and what moves bytes.
+//! The time and what moves bytes are passed in by the caller.
 
 pub mod batch;
 pub mod manager;

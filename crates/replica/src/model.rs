@@ -1,4 +1,4 @@
-//! What there is to know of a replication: relationships, policies, schedules, transfers; in ONTAP's terms.
+//! The model of replication: relationships, policies, schedules, transfers; in ONTAP's terms.
 //!
 //! A relationship is known by its destination: a destination has one source, a source any number of destinations.
 //! Times are seconds since 1970, UTC; sizes bytes; throttles KB/s with 1 KB = 1,024 bytes, as ONTAP counts.
@@ -17,7 +17,7 @@ pub struct Path {
     pub cluster: String,
     /// The storage virtual machine: a project.
     pub vserver: String,
-    /// The volume.
+    /// The volume's name in its storage virtual machine.
     pub volume: String,
 }
 
@@ -79,7 +79,7 @@ pub enum MirrorState {
 }
 
 impl MirrorState {
-    /// ONTAP's word.
+    /// ONTAP's word for it, as its API and CLI show it.
     pub fn word(self) -> &'static str {
         match self {
             MirrorState::Uninitialized => "Uninitialized",
@@ -92,14 +92,14 @@ impl MirrorState {
 /// What the relationship is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
-    /// Nothing.
+    /// No transfer runs or waits.
     #[default]
     Idle,
     /// Waiting for its turn.
     Queued,
-    /// Comparing snapshots.
+    /// Comparing the snapshots of both sides.
     Preparing,
-    /// Moving data.
+    /// Moving data to the destination.
     Transferring,
     /// Making what came the destination's content.
     Finalizing,
@@ -109,12 +109,12 @@ pub enum Status {
     Quiescing,
     /// At rest until resumed.
     Quiesced,
-    /// Becoming writable.
+    /// Making the destination writable.
     Breaking,
 }
 
 impl Status {
-    /// ONTAP's word.
+    /// ONTAP's word for it, as its API and CLI show it.
     pub fn word(self) -> &'static str {
         match self {
             Status::Idle => "Idle",
@@ -144,7 +144,7 @@ pub enum TransferKind {
 }
 
 impl TransferKind {
-    /// ONTAP's word.
+    /// ONTAP's word for it, as its API and CLI show it.
     pub fn word(self) -> &'static str {
         match self {
             TransferKind::Initialize => "initialize",
@@ -162,13 +162,13 @@ pub struct LastTransfer {
     pub uuid: String,
     /// The newest snapshot that it brought, or was to bring.
     pub snapshot: Option<String>,
-    /// For what.
+    /// What the transfer is for.
     pub kind: TransferKind,
-    /// Logical bytes moved.
+    /// Logical bytes moved, before compression.
     pub bytes: u64,
     /// Bytes on the wire, after compression.
     pub wire_bytes: u64,
-    /// Milliseconds in all.
+    /// How long it took in all, in milliseconds.
     pub duration_ms: u64,
     /// Of these, until the first byte of data.
     pub setup_ms: u64,
@@ -180,13 +180,13 @@ pub struct LastTransfer {
     /// moved.
     #[serde(default)]
     pub rate: u64,
-    /// When it ended.
+    /// When it ended, seconds since 1970.
     pub end: i64,
-    /// Why it failed, if it did; [`ABORTED`] where somebody ended it.
+    /// Why it failed, if it did; [`ABORTED`] where it was ended on request.
     pub error: Option<String>,
 }
 
-/// What stands as the error of a transfer that was aborted.
+/// The error of a transfer that was aborted.
 pub const ABORTED: &str = "Transfer aborted.";
 
 /// A snapshot that a destination has.
@@ -200,16 +200,16 @@ pub struct Copied {
     pub id: SnapshotIdentity,
 }
 
-/// A running transfer.
+/// A running transfer, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Its identity, a UUID; a restart from a checkpoint keeps it.
     pub uuid: String,
-    /// For what.
+    /// What the transfer is for.
     pub kind: TransferKind,
     /// The newest snapshot that it brings, once chosen.
     pub snapshot: Option<String>,
-    /// When it began.
+    /// When it began, seconds since 1970.
     pub started: i64,
     /// Logical bytes so far, with those before a restart from a checkpoint.
     pub bytes: u64,
@@ -242,15 +242,15 @@ impl Transfer {
 /// A relationship, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relationship {
-    /// Never changes.
+    /// Given at creation; never changes.
     pub uuid: String,
     /// Where data comes from.
     pub source: Path,
-    /// Where it goes.
+    /// The volume that is the copy.
     pub destination: Path,
-    /// A policy's name.
+    /// Name of the policy that chooses snapshots.
     pub policy: String,
-    /// A schedule's name.
+    /// Name of the schedule; `None`: transfers on request only.
     pub schedule: Option<String>,
     /// KB/s for the next transfers; `None` is unlimited.
     pub throttle: Option<u64>,
@@ -260,13 +260,13 @@ pub struct Relationship {
     pub state: MirrorState,
     /// What is going on.
     pub status: Status,
-    /// The running transfer.
+    /// The running transfer, if one runs.
     pub transfer: Option<Transfer>,
     /// How the last one ended.
     pub last: Option<LastTransfer>,
     /// Whether all is well.
     pub healthy: bool,
-    /// Why not.
+    /// Why it is not healthy; `None` if it is.
     pub unhealthy_reason: Option<String>,
     /// The newest snapshot that the destination holds.
     pub newest: Option<Copied>,
@@ -318,12 +318,12 @@ pub enum PolicyKind {
     AsyncMirror,
     /// Chosen snapshots, kept longer than at the source.
     Vault,
-    /// Both.
+    /// The newest state, and chosen snapshots.
     MirrorVault,
 }
 
 impl PolicyKind {
-    /// ONTAP's word.
+    /// ONTAP's word for it, as its API and CLI show it.
     pub fn word(self) -> &'static str {
         match self {
             PolicyKind::AsyncMirror => "async-mirror",
@@ -332,7 +332,7 @@ impl PolicyKind {
         }
     }
 
-    /// From ONTAP's word.
+    /// The kind with this word of ONTAP's ([`PolicyKind::word`]).
     pub fn from_word(word: &str) -> Option<PolicyKind> {
         [
             PolicyKind::AsyncMirror,
@@ -353,16 +353,16 @@ pub struct Rule {
     pub keep: u32,
 }
 
-/// A policy.
+/// Which snapshots a relationship copies, by rules, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Unique.
+    /// Name, unique among policies.
     pub name: String,
     /// What kind of copy it makes.
     pub kind: PolicyKind,
-    /// In order.
+    /// The rules, in the order in which they are listed.
     pub rules: Vec<Rule>,
-    /// Shown, free text.
+    /// Free text, only shown.
     pub comment: String,
     /// Compress on the wire.
     #[serde(default)]

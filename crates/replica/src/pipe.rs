@@ -1,5 +1,5 @@
 //! Both sides of a transfer in one place, joined by a pipe in memory: for tests, simulations and measurements, which
-//! may look at and damage what goes through it.
+//! may inspect and damage what goes through it.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use crate::wire::{Decoder, End, Frame, Kind, Message};
 
 /// See the module's head.
 pub struct Pipe {
-    /// The source's side.
+    /// The source's side of the transfer.
     pub sender: Sender,
-    /// The destination's side.
+    /// The destination's side of the transfer.
     pub receiver: Receiver,
     /// What becomes of frames on their way.
     pub forger: Forger,
@@ -24,13 +24,13 @@ pub struct Pipe {
     out: Vec<u8>,
 }
 
-/// Makes frames say something else than the source has said, in such a way that the stream is sound in itself: nothing but
-/// a comparison of the trees can tell.
+/// Makes frames say something else than the source has said, in such a way that the stream is sound in itself: only a
+/// comparison of the trees can detect it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forger {
     /// Done to the next payload that it can be done to.
     pub how: Option<Forgery>,
-    /// It was done.
+    /// A payload was changed.
     pub forged: bool,
 }
 
@@ -99,7 +99,7 @@ impl Pipe {
         })
     }
 
-    /// Moves one frame from the source and the answers to it. `on_way` may change the frame's bytes.
+    /// Moves one frame from the source, and the replies to it. `on_way` may change the frame's bytes.
     ///
     /// # Errors
     /// The transfer is over.

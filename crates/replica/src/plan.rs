@@ -1,4 +1,4 @@
-//! What a transfer does: which snapshots it copies, in which order and from what, and which it lets go afterwards.
+//! What a transfer does: which snapshots it copies, in which order and from what, and which it deletes afterwards.
 //!
 //! A transfer is a chain of differences, each from the snapshot that was copied before. The chain begins with the newest
 //! snapshot that both sides have, which has to be what the destination's readers see: a difference applies to nothing
@@ -20,10 +20,10 @@ use crate::manager::{Job, Task};
 use crate::model::{SnapshotIdentity, TransferKind};
 use crate::retention::{self, ALL, Held, SM_CREATED};
 
-/// A snapshot, as the two sides tell each other.
+/// A snapshot, as one side describes it to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its name.
+    /// Name in the volume described.
     pub name: String,
     /// `snapmirror-label`; empty is none.
     pub label: String,
@@ -39,14 +39,14 @@ impl Snapshot {
     }
 }
 
-/// A volume, as it tells the other side.
+/// A volume, as its node describes it to the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// Bytes that it may hold; `None` is all there is.
     pub size: Option<u64>,
     /// It is a copy itself.
     pub data_protection: bool,
-    /// Oldest first.
+    /// Its snapshots, oldest first.
     pub snapshots: Vec<Snapshot>,
     /// Of a copy: the snapshot that its readers see.
     pub exported: Option<SnapshotIdentity>,
@@ -86,7 +86,7 @@ pub fn must_take(job: &Job, source: &Volume) -> bool {
     wanted && job.source_snapshot.is_none() && !source.data_protection && own(job, source).is_none()
 }
 
-/// The snapshot that stands for the source's newest state.
+/// The snapshot that has the source's newest state.
 fn own<'s>(job: &Job, source: &'s Volume) -> Option<&'s Snapshot> {
     let mut newest = source.snapshots.iter().rev();
     match (source.data_protection, &source.exported) {
@@ -122,9 +122,9 @@ fn held(job: &Job, source: &Volume, snapshots: &[Snapshot]) -> Vec<Held> {
 pub struct Plan {
     /// What both sides have: the first difference is to it. `None`: there is nothing at the destination.
     pub base: Option<Held>,
-    /// The destination has to be put back to `base` first.
+    /// The destination has to be reverted to `base` first.
     pub back: bool,
-    /// Oldest first.
+    /// The snapshots to copy, oldest first.
     pub copies: Vec<Held>,
 }
 
@@ -205,7 +205,7 @@ pub fn plan(
     Ok(Plan { base, back, copies })
 }
 
-/// Names of snapshots to let go after a transfer: at the destination, and at the source.
+/// Names of snapshots to delete after a transfer: at the destination, and at the source.
 pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>, Vec<String>) {
     let from = held(job, source, &source.snapshots);
     let to = held(job, source, &destination.snapshots);
@@ -217,7 +217,7 @@ pub fn let_go(job: &Job, source: &Volume, destination: &Volume) -> (Vec<String>,
         _ => {
             let mirrored = job.policy.rules.iter().any(|rule| rule.label == ALL);
             let dropped = retention::to_drop(&job.policy, &from, &to);
-            // Without the rule that mirrors, own snapshots are nothing that anybody asked to keep.
+            // Without the rule that mirrors, no user requested to keep own snapshots.
             let surplus = to.iter().filter(|h| own(h) && spare(h) && !mirrored);
             dropped.into_iter().chain(surplus).collect()
         }
@@ -417,7 +417,7 @@ mod tests {
             names(&plan(&job, &source, &copy, None).unwrap()),
             ["other60"]
         );
-        // And what it has, the copy above may not let go.
+        // And what it has, the copy above may not delete.
         let mut middle = volume(&["other50", "other60"], Some("other60"));
         middle.needed = vec![numbered("50")];
         let head = volume(&["other50", "other60"], None);

@@ -21,12 +21,12 @@ use crate::wire::{
 /// Differing records that are hashed in a step: some milliseconds.
 const HASH_STEP: usize = 16_384;
 
-/// What the destination has asked the source for.
+/// What the destination has requested from the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The difference to this snapshot; `None`: to nothing.
     pub base: Option<SnapshotIdentity>,
-    /// The snapshot.
+    /// The snapshot that the transfer is to bring.
     pub target: SnapshotIdentity,
 }
 
@@ -35,7 +35,7 @@ pub struct Wanted {
 pub enum Received {
     /// The transfer has begun; so many bytes of it had come before.
     Began {
-        /// Bytes before compression.
+        /// Bytes before compression that had come before.
         resumed: u64,
     },
     /// Data, so many bytes on the wire: ask the throttle before the next frame is read.
@@ -55,7 +55,7 @@ enum State {
     /// Nothing was offered yet.
     Idle,
     Data(Box<Receive>),
-    /// All has come.
+    /// All has come; the trees are being compared.
     Proving(Box<Proof>),
     /// The snapshot was there before the transfer: its number, and what it holds here.
     There(u32, ContentHash),
@@ -71,9 +71,9 @@ struct Proof {
 
 /// The destination's side of one transfer.
 ///
-/// Hand in the frames that come and send what it appends to `out`, until it answers [`Received::Done`]. It blocks while
-/// the destination's engine is behind, at the end for a consistency point, so it wants a thread. Dropping it
-/// ends the transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
+/// Hand in the frames that come and send what it appends to `out`, until it returns [`Received::Done`]. It blocks while
+/// the destination's engine is behind, at the end for a consistency point, so it wants a thread. Dropping it ends the
+/// transfer; what has arrived is kept, and the next transfer of the same snapshot goes on behind it.
 pub struct Receiver {
     volume: Arc<Volume>,
     wanted: Wanted,
@@ -111,7 +111,7 @@ impl Receiver {
         })
     }
 
-    /// Takes in a frame; appends answers to `out`.
+    /// Takes in a frame; appends replies to `out`.
     ///
     /// # Errors
     /// The transfer is over. `out` has what is to be sent to the other side before closing.
@@ -142,7 +142,7 @@ impl Receiver {
         self.ended(result, out)
     }
 
-    /// Tells the source why a transfer has ended.
+    /// Reports to the source why a transfer has ended.
     fn ended(
         &mut self,
         result: Result<Received, TransferError>,
@@ -399,7 +399,7 @@ impl Receiver {
         self.progress.ended = Some(now);
     }
 
-    /// Tells the source what has become durable since it was last told.
+    /// Reports to the source what has become durable since the last report.
     fn acknowledge(&mut self, out: &mut Vec<u8>) -> Result<(), TransferError> {
         if let State::Data(receive) = &self.state {
             let logical = receive.durable();

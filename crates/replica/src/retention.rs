@@ -1,10 +1,10 @@
-//! Which snapshots a policy copies, and which of the copies it lets go.
+//! Which snapshots a policy copies, and which of the copies it deletes.
 //!
 //! A rule names snapshots by their label. `sm_created` means the one that a transfer takes for itself, and
-//! `all_source_snapshots` all that the source has. What is to be copied are, from the newest that both sides have on,
-//! the source's snapshots that a rule names, oldest first, so that the destination's history is in order whenever a
-//! transfer is cut short. Of the copies, each rule keeps its newest; nothing that no rule names is ever deleted (somebody
-//! put it there), and never the newest that both sides have, without which the next transfer would have to begin anew.
+//! `all_source_snapshots` all that the source has. What is to be copied are, from the newest that both sides have on, the
+//! source's snapshots that a rule names, oldest first, so that the destination's history is in order whenever a transfer
+//! is cut short. Of the copies, each rule keeps its newest; nothing that no rule names is ever deleted (a user put it
+//! there), and never the newest that both sides have, without which the next transfer would have to begin anew.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::model::{Policy, SnapshotIdentity};
 
 /// The label of snapshots that transfers take for themselves.
 pub const SM_CREATED: &str = "sm_created";
-/// Stands for all snapshots of the source.
+/// The label by which a rule names all snapshots of the source.
 pub const ALL: &str = "all_source_snapshots";
 
 /// A snapshot on either side.
@@ -20,9 +20,9 @@ pub const ALL: &str = "all_source_snapshots";
 pub struct Held {
     /// Its name: the same on both sides.
     pub name: String,
-    /// What tells it from another of the same name: the same on both sides.
+    /// What distinguishes it from another of the same name: the same on both sides.
     pub id: SnapshotIdentity,
-    /// `snapmirror-label`, or [`SM_CREATED`].
+    /// Its `snapmirror-label`, or [`SM_CREATED`]; `None`: it has none.
     pub label: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub fn common<'h>(source: &'h [Held], destination: &[Held]) -> Option<&'h Held> 
     source.iter().rev().find(|held| there.contains(&held.id))
 }
 
-/// What to copy, oldest first. `source` ends with the transfer's own snapshot where the policy asks for one.
+/// What to copy, oldest first. `source` ends with the transfer's own snapshot where the policy requires one.
 pub fn to_copy<'h>(policy: &Policy, source: &'h [Held], destination: &[Held]) -> Vec<&'h Held> {
     let after = common(source, destination).map(|common| common.id);
     let from = source
@@ -55,7 +55,7 @@ pub fn takes_own(policy: &Policy) -> bool {
     policy.rules.iter().any(|rule| rule.label == SM_CREATED)
 }
 
-/// Which copies to let go, oldest first.
+/// The copies to delete, oldest first.
 pub fn to_drop<'h>(policy: &Policy, source: &[Held], destination: &'h [Held]) -> Vec<&'h Held> {
     let needed = common(source, destination).map(|held| held.id);
     let at_source: BTreeSet<SnapshotIdentity> = source.iter().map(|held| held.id).collect();

@@ -3,7 +3,7 @@
 //! What keeps a schedule honest over restarts and changes of the clock is that nothing is counted down: the last run's
 //! time is kept, and [`due`] compares the slot after it with the time now. Runs that were missed while nothing ran
 //! collapse into one. A clock that was set back does not make anything run twice within a slot, and one that was set
-//! back far does not silence a schedule: a last run that lies in the future counts as now.
+//! back far does not silence a schedule: a last run in the future counts as now.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -54,7 +54,7 @@ impl Numbers {
         Numbers(bits)
     }
 
-    /// One number.
+    /// The set of this one number.
     pub const fn one(number: u32) -> Numbers {
         Numbers(1 << number)
     }
@@ -115,13 +115,13 @@ pub enum Schedule {
     /// At each minute that all sets hold; of days of the month and of the week either is enough where both are limited,
     /// as in crontab(5).
     At {
-        /// 0 ..= 59
+        /// Minutes of the hour, 0 ..= 59.
         minutes: Numbers,
-        /// 0 ..= 23
+        /// Hours of the day, 0 ..= 23.
         hours: Numbers,
-        /// 1 ..= 31
+        /// Days of the month, 1 ..= 31.
         days: Numbers,
-        /// 1 ..= 12
+        /// Months of the year, 1 ..= 12.
         months: Numbers,
         /// 0 = Sunday ..= 6
         weekdays: Numbers,

@@ -77,7 +77,7 @@ enum State {
 /// The source's side of one transfer.
 ///
 /// Drive it: call [`Sender::step`], which appends to `out`, send that, and hand in what the other side sends
-/// ([`Sender::frame`]), until it answers `Done`. Steps read from the disk and block; so they want a thread. Dropping the
+/// ([`Sender::frame`]), until it returns `Done`. Steps read from the disk and block; so they want a thread. Dropping the
 /// sender ends the transfer; the destination keeps what it has.
 pub struct Sender {
     outgoing: Outgoing,

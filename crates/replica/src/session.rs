@@ -1,6 +1,6 @@
 //! What the managers of two nodes say to each other, in control frames ([`crate::wire::Kind::Control`]): JSON, one
-//! question and one answer at a time. The destination's node asks. After [`Told::Sending`] the connection belongs to the
-//! transfer until that has ended, and then to questions again.
+//! question and one reply at a time. The destination's node sends the questions. After [`Told::Sending`] the connection
+//! belongs to the transfer until that has ended, and then to questions again.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,42 +15,42 @@ pub enum Ask {
     Volume(Named),
     /// Take a snapshot for a relationship, or find it taken.
     Take {
-        /// Of which.
+        /// The source volume, on the node that is asked.
         volume: Named,
-        /// Its name.
+        /// The name that the snapshot is to have.
         name: String,
     },
-    /// Delete snapshots of a relationship's own that nobody needs any more.
+    /// Delete snapshots of a relationship's own that no transfer needs any more.
     Drop {
-        /// Of which.
+        /// The source volume, on the node that is asked.
         volume: Named,
-        /// The relationship.
+        /// UUID of the relationship.
         relationship: String,
-        /// Their names.
+        /// The names of the snapshots.
         names: Vec<String>,
     },
     /// What a snapshot holds: compared before anything is built upon it.
     Content {
-        /// Of which.
+        /// The source volume, on the node that is asked.
         volume: Named,
-        /// The snapshot.
+        /// The snapshot whose content is requested.
         snapshot: SnapshotIdentity,
     },
-    /// Send a snapshot.
+    /// Send a snapshot over this connection.
     Send {
-        /// Of which.
+        /// The source volume, on the node that is asked.
         volume: Named,
-        /// The relationship.
+        /// UUID of the relationship.
         relationship: String,
         /// Where to: `svm:volume` at the node that asks.
         destination: String,
         /// As a difference to this one; `None`: as a whole.
         base: Option<SnapshotIdentity>,
-        /// This one.
+        /// The snapshot to send.
         target: SnapshotIdentity,
         /// The relationship's throttle, KB/s.
         throttle: Option<u64>,
-        /// Compressed.
+        /// Compress frames on the wire.
         compress: bool,
     },
 }
@@ -60,36 +60,36 @@ pub enum Ask {
 pub struct Named {
     /// The storage virtual machine.
     pub vserver: String,
-    /// The volume.
+    /// The volume's name in it.
     pub volume: String,
 }
 
-/// The answer.
+/// The reply to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
-    /// This is there.
+    /// To [`Ask::Volume`]: the volume's state.
     Volume(Box<Volume>),
     /// That is what it holds.
     Content(ContentHash),
-    /// It takes longer; the answer is still to come.
+    /// It takes longer; the reply is still to come.
     Working,
-    /// That was done.
+    /// What was requested is done.
     Done,
     /// The transfer's frames follow.
     Sending,
     /// No, and asking again will not help.
     Refused(String),
-    /// Not now.
+    /// Not now; asking again later may help.
     Later(String),
 }
 
-/// As bytes.
+/// Encodes a message as JSON.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     // Values without maps of odd keys always have a JSON form.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// From bytes.
+/// Decodes a message from JSON.
 ///
 /// # Errors
 /// They are no such message.

@@ -1,7 +1,7 @@
 //! How fast transfers may go: a global limit on their sum, and below it each one's own.
 //!
 //! One [`Throttle`] is one direction of one node. Its tree has a root with the global limit and a leaf a transfer with
-//! the relationship's, so the tree of the shaper gives what SnapMirror's throttles promise: the sum stays below the
+//! the relationship's, so the tree of the shaper gives what SnapMirror's throttles guarantee: the sum stays below the
 //! global limit, each transfer below its own, and where the global one binds transfers share it evenly. A global limit
 //! that is changed holds for what is under way; a relationship's is fixed when its transfer begins.
 //!
@@ -11,8 +11,8 @@
 //! kept it from doing for a moment is made good. A transfer that has to wait has used up its credit: it is the limit that
 //! binds, and nothing else.
 //!
-//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]) and either may go on, or is told by
-//! [`Throttle::release`] when it may.
+//! Sans-I/O: a transfer asks for bytes before it moves them ([`Throttle::ask`]) and either may go on, or waits until
+//! [`Throttle::release`] names it.
 
 pub use weir_base::limits::replica::THROTTLE_PIECE as PIECE;
 use weir_qos::{Direction, Limit, Limits, Nanos, NodeId, Rate, Shaper, Submitted};
@@ -29,7 +29,7 @@ pub struct Place(NodeId);
 /// What became of a request for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Move them now.
+    /// The bytes may be moved now.
     Go,
     /// Wait for [`Throttle::release`] to name this place.
     Wait,
@@ -42,7 +42,7 @@ pub struct Throttle {
     shaper: Shaper<()>,
     /// Transfers that have not asked for anything yet.
     fresh: Vec<NodeId>,
-    /// Transfers that have.
+    /// Transfers that have asked for bytes.
     active: Vec<NodeId>,
 }
 
@@ -110,12 +110,12 @@ impl Throttle {
         }
     }
 
-    /// The next transfer that may go on. Call it until it answers `None`.
+    /// The next transfer that may go on. Call it until it returns `None`.
     pub fn release(&mut self, now: Nanos) -> Option<Place> {
         self.shaper.release(now).map(|(node, ())| Place(node))
     }
 
-    /// When [`Throttle::release`] will next have something; `None` while nobody waits.
+    /// When [`Throttle::release`] will next have something; `None` while no transfer waits.
     pub fn next_release(&self) -> Option<Nanos> {
         self.shaper.next_release()
     }
@@ -149,7 +149,7 @@ mod tests {
         }
         loop {
             for place in std::mem::take(&mut waiting) {
-                // Counts what was let through, however often that is at once.
+                // Counts the requests admitted, however many are admitted at once.
                 while throttle.ask(place, PIECE, now) == Asked::Go {
                     *moved.entry(place).or_insert(0) += PIECE;
                 }

@@ -3,7 +3,7 @@
 use crate::wire::{Message, Reason, Refusal, WireError};
 use weir_volume::{ContentHash, FsError};
 
-/// Nanoseconds of a clock that never goes back; whoever drives a transfer hands them in.
+/// Nanoseconds of a clock that never goes back; the caller that drives a transfer hands them in.
 pub type Nanos = u64;
 
 /// How a transfer fails. All but `Refused` may be tried again: what has arrived is kept, and the next attempt goes on
@@ -44,7 +44,7 @@ pub struct Difference {
     pub base: bool,
     /// By the source's tree.
     pub source_content: ContentHash,
-    /// By the destination's.
+    /// By the destination's tree.
     pub destination: ContentHash,
 }
 
@@ -64,7 +64,7 @@ pub enum Phase {
 /// How far a transfer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Where it is.
+    /// The phase that the transfer is in.
     pub phase: Phase,
     /// Bytes before compression, with those before a restart from a checkpoint.
     pub logical: u64,
@@ -72,13 +72,13 @@ pub struct Progress {
     pub wire: u64,
     /// Of `logical`, those before the restart.
     pub resumed: u64,
-    /// Of `wire`, likewise.
+    /// Of `wire`, those before the restart.
     pub resumed_wire: u64,
     /// Of `logical`, those that are durable at the destination.
     pub durable: u64,
     /// `logical` when all will have been sent, if that was counted.
     pub total: Option<u64>,
-    /// When it began.
+    /// When it began, on the caller's clock.
     pub began: Nanos,
     /// When the first data were sent or received.
     pub data_began: Option<Nanos>,

@@ -5,8 +5,9 @@
 //! that it is, so what a decoder hands out is what an encoder was given, or the connection ends: there is nothing to
 //! resynchronise with, a transfer goes on from its checkpoint over a new one.
 //!
-//! Compression is by frame and stands in it, so it can be left out where it does not pay, and a reader needs to hold no
-//! more than a frame. The checksum is over the bytes on the wire: nothing is decompressed that was damaged.
+//! Compression is by frame, and a flag in the frame says so, so it can be left out where it does not pay, and a reader
+//! needs to hold no more than a frame. The checksum is over the bytes on the wire: nothing is decompressed that was
+//! damaged.
 //!
 //! The codec is sans-I/O and total: any bytes give frames or an error.
 
@@ -34,17 +35,17 @@ const COMPRESSED: u8 = 1;
 pub enum Kind {
     /// [`Hello`], the first of each side.
     Hello = 1,
-    /// Whatever the managers of the two nodes have to say to each other; not looked at here.
+    /// Whatever the managers of the two nodes have to say to each other; not interpreted here.
     Control = 2,
     /// [`Begin`], from the source.
     Begin = 3,
-    /// [`Resume`], the destination's answer.
+    /// [`Resume`], the destination's reply.
     Resume = 4,
     /// Records and data, from the source: what a throttle counts.
     Records = 5,
     /// [`End`], from the source.
     End = 6,
-    /// [`Done`], the destination's answer.
+    /// [`Done`], the destination's reply.
     Done = 7,
     /// [`Refusal`], from either side: the end of the transfer.
     Refusal = 8,
@@ -99,15 +100,15 @@ pub enum WireError {
 /// A frame that was received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// What the payload is.
     pub kind: Kind,
-    /// Its payload, decompressed.
+    /// Its payload, decompressed if it was compressed.
     pub payload: Cow<'a, [u8]>,
     /// Bytes that it took on the wire, with its header.
     pub wire: usize,
 }
 
-/// Appends a frame to `out`; answers its bytes on the wire. `level`: compress it with zstd at this level if that makes
+/// Appends a frame to `out`; returns its bytes on the wire. `level`: compress it with zstd at this level if that makes
 /// it smaller.
 ///
 /// # Errors
@@ -123,14 +124,14 @@ pub fn put_frame(
     end_frame(out, begin, kind, level)
 }
 
-/// Begins a frame whose payload is to be appended to `out`; answers what [`end_frame`] needs to know.
+/// Begins a frame whose payload is to be appended to `out`; returns what [`end_frame`] needs to know.
 pub fn begin_frame(out: &mut Vec<u8>) -> usize {
     let begin = out.len();
     out.extend_from_slice(&[0; HEADER]);
     begin
 }
 
-/// Ends the frame that began at `begin`; answers its bytes on the wire.
+/// Ends the frame that began at `begin`; returns its bytes on the wire.
 ///
 /// # Errors
 /// As [`put_frame`].
@@ -177,12 +178,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// With nothing read.
+    /// A decoder that has read nothing.
     pub fn new() -> Decoder {
         Decoder::default()
     }
 
-    /// Takes in what was received. Call [`Decoder::frame`] until it answers `None` before the next.
+    /// Takes in what was received. Call [`Decoder::frame`] until it returns `None` before the next.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.read > 0 {
             self.buffer.drain(..self.read);
@@ -269,7 +270,7 @@ pub struct Hello {
 /// What a transfer builds on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Base {
-    /// The snapshot.
+    /// The snapshot that both sides have.
     pub identity: SnapshotIdentity,
     /// What it holds at the source: the transfer goes on only if it holds the same at the destination.
     pub content: ContentHash,
@@ -280,11 +281,11 @@ pub struct Base {
 pub struct Begin {
     /// What it is the difference to; `None`: nothing, all is sent.
     pub base: Option<Base>,
-    /// The snapshot.
+    /// The snapshot that the transfer brings.
     pub target: SnapshotIdentity,
-    /// Its name.
+    /// The name that the snapshot gets.
     pub name: String,
-    /// Its label.
+    /// The snapshot's label; empty: none.
     pub label: String,
     /// When it was made.
     pub created: Time,
@@ -305,7 +306,7 @@ pub struct Resume {
     pub position: Position,
     /// Digest of what was sent before.
     pub digest: u64,
-    /// Bytes received before.
+    /// Bytes received before, as before compression.
     pub logical: u64,
     /// Bytes received before, as on the wire.
     pub wire: u64,
@@ -334,13 +335,13 @@ pub struct Ack {
     pub logical: u64,
 }
 
-/// What the source waits for before it sends on. The destination tells it to whoever asks which limit binds.
+/// What the source waits for before it sends on. The destination reports it as the limit that binds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pace {
     /// No limit of its own.
     #[default]
     Free,
-    /// The relationship's throttle.
+    /// It waits for the relationship's throttle.
     Relationship,
     /// Its node's limit on all that goes out.
     Outgoing,
@@ -350,17 +351,17 @@ pub enum Pace {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
-    /// For programs.
+    /// The kind of refusal, for programs.
     pub reason: Reason,
-    /// For people.
+    /// The message that users see.
     pub text: String,
 }
 
-/// Sorts of refusal.
+/// Kinds of refusal, by their number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Reason {
-    /// Anything else.
+    /// None of the others; the text says what.
     Other = 0,
     /// The destination does not have the snapshot that the difference is to, or sees another one.
     NoCommonSnapshot = 1,
@@ -374,7 +375,7 @@ pub enum Reason {
     Io = 5,
     /// What arrived is not what was sent.
     Corrupt = 6,
-    /// Ended on request.
+    /// The transfer was ended on request.
     Aborted = 7,
     /// A snapshot does not hold the same at both ends.
     Different = 8,
@@ -434,9 +435,9 @@ fn put_identity(out: &mut Vec<u8>, identity: &SnapshotIdentity) {
 
 /// A message with a frame of its own.
 pub trait Message: Sized {
-    /// Its frame.
+    /// The kind of its frame.
     const KIND: Kind;
-    /// Appends its payload.
+    /// Appends its payload, without a frame's header.
     fn put(&self, out: &mut Vec<u8>);
     #[doc(hidden)]
     fn read(payload: &[u8]) -> Option<Self>;
@@ -449,7 +450,7 @@ pub trait Message: Sized {
         Self::read(payload).ok_or(WireError::Malformed("a message of another shape"))
     }
 
-    /// Appends it as a frame; answers its bytes.
+    /// Appends it as a frame; returns its bytes.
     ///
     /// # Errors
     /// As [`put_frame`].
@@ -461,7 +462,7 @@ pub trait Message: Sized {
 }
 
 impl Hello {
-    /// This program's.
+    /// The greeting that this program sends.
     pub fn ours(node: [u8; 16]) -> Hello {
         Hello {
             version: VERSION,

@@ -60,7 +60,7 @@ fn a_copy_and_its_updates_equal_the_source() {
             src.snapshot_delete(&before).unwrap();
         }
     }
-    // Nobody writes to it.
+    // No client writes to it.
     let set = SetAttr::default();
     let made = run(&dst, |cx| {
         dst.create(cx, dst.root(), b"x", CreateHow::Guarded, &set)
@@ -384,7 +384,7 @@ fn a_damaged_stream_never_becomes_visible() {
     );
 }
 
-/// A stream that is sound in itself, but is not of the source's tree: nothing but the comparison at the end can tell.
+/// A stream that is sound in itself, but is not of the source's tree: only the comparison at the end can detect it.
 #[test]
 fn what_fails_the_proof_is_not_shown() {
     let rng = SeededRng::new(60);
@@ -484,7 +484,7 @@ fn a_base_that_is_not_the_same_is_not_built_upon() {
     transfer(&x, Some("one"), "two", &dst).unwrap();
 }
 
-/// Another snapshot than the one that was asked for is not taken, whatever the source says.
+/// Another snapshot than the one that was requested is not taken, whatever the source says.
 #[test]
 fn only_what_was_asked_for_is_received() {
     let machine = Machine::new(80);

@@ -1,12 +1,13 @@
-//! Who replicates what, when, and what becomes of it.
+//! Which volumes are replicated, from where, when, and with what result.
 //!
 //! What is intended, and what has become of it, are rows of the catalog ([`rows`]). Rules are functions from the rows as
-//! they are to edits of them: what users ask for ([`change`]), and what happened to transfers or the time has brought
-//! ([`settle`]). They are called inside the catalog's transaction, so what they have checked is so when it is written. They ask
-//! nobody anything: what a verb needs to know of the volumes is handed in as [`Facts`].
+//! they are to edits of them: what users request ([`change`]), and what happened to transfers or the time has brought
+//! ([`settle`]). They are called inside the catalog's transaction, so what they have checked is so when it is written.
+//! They make no calls of their own: what a verb needs to know of the volumes is handed in as [`Facts`].
 //!
-//! The [`Manager`] is what is in memory only: which jobs run and how far they are. It compares that with the rows and gives
-//! [`Order`]s to whoever moves data. So all of it runs in virtual time, with a script in place of transfers.
+//! The [`Manager`] is what is in memory only: which jobs run and how far they are. It compares that with the rows and
+//! gives [`Order`]s to the caller, which moves data. So all of it runs in virtual time, with a script in place of
+//! transfers.
 //!
 //! **Nothing is lost by a crash.** A transfer that is to be made is part of its relationship's row until it has ended: after
 //! a restart it is begun again, and goes on from the destination's checkpoint, which is the transfer's own business. How
@@ -56,7 +57,7 @@ pub enum Reason {
     Duplicate,
     /// A value that nothing could be done with.
     Invalid,
-    /// The state does not allow it, until somebody changes the state.
+    /// The state does not allow it, until the state is changed.
     State,
     /// Something else is under way; later it may work.
     Busy,
@@ -72,14 +73,14 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
-    /// For programs.
+    /// The kind of refusal, for programs.
     pub reason: Reason,
-    /// For people.
+    /// The message that users see.
     pub text: String,
 }
 
 impl Refused {
-    /// A refusal.
+    /// A refusal with this kind and message.
     pub fn new(reason: Reason, text: impl Into<String>) -> Refused {
         let text = text.into();
         Refused { reason, text }
@@ -90,33 +91,33 @@ fn refuse<T>(reason: Reason, text: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::new(reason, text))
 }
 
-/// What is asked for.
+/// A user's command on relationships, policies, schedules, peers or throttles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Make a relationship.
+    /// Make a relationship, at its destination's node.
     Create {
         /// From, as it is to be shown; [`Facts::found`] says where it is.
         source: Path,
-        /// To.
+        /// The volume that becomes the copy, on this node.
         destination: Path,
-        /// `None`: [`DEFAULT_POLICY`].
+        /// The policy's name; `None` is [`DEFAULT_POLICY`].
         policy: Option<String>,
-        /// By name.
+        /// The schedule's name; `None`: transfers on request only.
         schedule: Option<String>,
         /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
         /// How often to try; `None` is [`TRIES`].
         tries: Option<u32>,
-        /// [`Relationship::annotation`].
+        /// Stored and shown as [`Relationship::annotation`].
         annotation: String,
         /// And begin the first transfer.
         initialize: bool,
     },
     /// Change one: what is `None` stays.
     Modify {
-        /// Which.
+        /// The relationship, by its destination.
         destination: Path,
-        /// Another policy.
+        /// The name of another policy.
         policy: Option<String>,
         /// Another schedule, or none.
         schedule: Option<Option<String>>,
@@ -124,12 +125,12 @@ pub enum Verb {
         throttle: Option<Option<u64>>,
         /// How often to try.
         tries: Option<u32>,
-        /// [`Relationship::annotation`].
+        /// Replaces the stored [`Relationship::annotation`].
         annotation: Option<String>,
     },
-    /// The first transfer.
+    /// Begin the first transfer: all that the policy copies.
     Initialize {
-        /// The relationship.
+        /// The relationship, by its destination.
         destination: Path,
         /// This snapshot of the source, not the newest state.
         source_snapshot: Option<String>,
@@ -138,7 +139,7 @@ pub enum Verb {
     },
     /// The difference since the last.
     Update {
-        /// The relationship.
+        /// The relationship, by its destination.
         destination: Path,
         /// This snapshot of the source, not the newest state.
         source_snapshot: Option<String>,
@@ -147,11 +148,11 @@ pub enum Verb {
     },
     /// No more transfers until resumed; a running one ends first.
     Quiesce(Path),
-    /// Transfers again.
+    /// Allow transfers again, after `Quiesce`.
     Resume(Path),
     /// End the running transfer.
     Abort {
-        /// The relationship.
+        /// The relationship, by its destination.
         destination: Path,
         /// Forget how far it came.
         hard: bool,
@@ -160,7 +161,7 @@ pub enum Verb {
     Break(Path),
     /// Make the destination a copy again; what it got since the newest common snapshot goes.
     Resync {
-        /// The relationship.
+        /// The relationship, by its destination.
         destination: Path,
         /// From this source, where there is no relationship yet: the other way round.
         source: Option<Path>,
@@ -169,13 +170,13 @@ pub enum Verb {
     Reverse(Path),
     /// Copy a snapshot of a copy back into a volume.
     Restore {
-        /// The copy.
+        /// The copy that the snapshot is read from.
         source: Path,
-        /// Into this.
+        /// The volume that the snapshot is copied into.
         destination: Path,
         /// Which; `None` is the newest.
         source_snapshot: Option<String>,
-        /// KB/s, or unlimited.
+        /// KB/s; `None` is unlimited.
         throttle: Option<u64>,
         /// Only these paths from the volume's root (`/a/b`), or `/a/b,@/c` as another name; empty is the whole volume.
         files: Vec<String>,
@@ -186,43 +187,43 @@ pub enum Verb {
     Delete(Path),
     /// A policy of one's own.
     PolicyCreate {
-        /// Its name.
+        /// Its name, unique among those of its kind.
         name: String,
-        /// What kind.
+        /// What kind of copy the policy makes.
         kind: PolicyKind,
-        /// Free text.
+        /// Free text, only shown.
         comment: String,
         /// Compress on the wire.
         compression: bool,
     },
     /// Change one: what is `None` stays.
     PolicyModify {
-        /// Its name.
+        /// Its name, unique among those of its kind.
         name: String,
-        /// Free text.
+        /// Another comment: free text, only shown.
         comment: Option<String>,
         /// Compress on the wire.
         compression: Option<bool>,
     },
-    /// Delete one.
+    /// Delete one of the users' own policies, by name.
     PolicyDelete(String),
     /// Add, change or remove a rule.
     PolicyRule {
-        /// The policy.
+        /// Name of the policy to change.
         name: String,
-        /// Which snapshots.
+        /// The label that the rule names: [`Rule::label`](crate::model::Rule::label).
         label: String,
         /// How many to keep; `None` removes the rule.
         keep: Option<u32>,
     },
     /// A schedule of one's own.
     ScheduleCreate {
-        /// Its name.
+        /// Its name, unique among those of its kind.
         name: String,
-        /// When.
+        /// When its transfers run.
         schedule: Schedule,
     },
-    /// Delete one.
+    /// Delete one of the users' own schedules, by name.
     ScheduleDelete(String),
     /// Pair another node with this one.
     PeerCreate {
@@ -233,9 +234,9 @@ pub enum Verb {
         /// SHA-256 of its certificate, hexadecimal, with colons or without.
         fingerprint: String,
     },
-    /// End a pairing.
+    /// End the pairing with the peer of this name.
     PeerDelete(String),
-    /// The global throttle.
+    /// Set the global throttle of one direction.
     GlobalThrottle {
         /// Of what comes in, else of what goes out.
         incoming: bool,
@@ -307,9 +308,9 @@ impl Verb {
 pub struct Side {
     /// Bytes that it may hold; `None` is all there is.
     pub size: Option<u64>,
-    /// Nobody but a transfer may write to it.
+    /// Only transfers may write to it.
     pub data_protection: bool,
-    /// Oldest first.
+    /// Its snapshots, oldest first.
     pub snapshots: Vec<Held>,
 }
 
@@ -323,7 +324,7 @@ pub struct Facts {
     pub found: Option<Path>,
     /// The source; or why nothing is known of it, in words.
     pub source: Result<Side, String>,
-    /// The destination, likewise.
+    /// The destination; or why nothing is known of it, in words.
     pub destination: Result<Side, String>,
     /// Some volume is mirrored synchronously.
     pub synchronous: bool,
@@ -351,7 +352,7 @@ impl Facts {
 /// What is to be done for a relationship.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Move data.
+    /// Move data, for this purpose.
     Transfer(TransferKind),
     /// Make the destination writable, at its last complete snapshot.
     Break,
@@ -362,19 +363,19 @@ pub enum Task {
 pub struct Job {
     /// What [`Manager::event`] identifies it by.
     pub id: u64,
-    /// The relationship's name.
+    /// UUID of the relationship that it works for.
     pub relationship: String,
-    /// What.
+    /// What the job does.
     pub task: Task,
-    /// From.
+    /// The volume that data is read from.
     pub source: Path,
-    /// To.
+    /// The volume that data is written to.
     pub destination: Path,
-    /// The rules.
+    /// Its rules choose what is copied and kept.
     pub policy: Policy,
-    /// This snapshot only.
+    /// Name of the only snapshot to copy; `None`: those that the policy chooses.
     pub source_snapshot: Option<String>,
-    /// KB/s.
+    /// KB/s; `None` is unlimited.
     pub throttle: Option<u64>,
     /// A checkpoint that there may be is not to be used.
     pub anew: bool,
@@ -382,14 +383,14 @@ pub struct Job {
     pub serial: u64,
 }
 
-/// What whoever moves data is to do.
+/// What the caller that moves data is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Begin. [`Event::Ended`] is owed from now on.
+    /// Begin. The caller must report [`Event::Ended`] from now on.
     Start(Box<Job>),
     /// End it soon; [`Event::Ended`] says when.
     Abort {
-        /// The job.
+        /// The number of the job: [`Job::id`].
         id: u64,
     },
     /// The global throttles, KB/s.
@@ -401,7 +402,7 @@ pub enum Order {
     },
     /// The source keeps nothing for this relationship any more: its own snapshots may go.
     Forget {
-        /// The relationship's name.
+        /// UUID of the released relationship.
         relationship: String,
         /// The source, on this node.
         source: Path,
@@ -421,7 +422,7 @@ pub struct Progress {
     pub checkpoint: u64,
     /// Bytes a second over the last seconds.
     pub rate: u64,
-    /// Which limit binds.
+    /// Name of the limit that binds; `None`: none does.
     pub bound_by: Option<String>,
     /// Logical bytes in all, once known.
     pub total: Option<u64>,
@@ -430,16 +431,16 @@ pub struct Progress {
 /// How a job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// On request.
+    /// It was ended on request.
     Aborted,
     /// Trying again may help.
     Retry(String),
-    /// It will not.
+    /// Trying again will not help.
     Final(String),
 }
 
 impl Failure {
-    /// Why, for people.
+    /// Why it failed, as users see it.
     pub fn words(&self) -> &str {
         match self {
             Failure::Aborted => ABORTED,
@@ -468,21 +469,21 @@ pub enum Event {
     Finalizing,
     /// This complete snapshot is what the destination is now: a further one, or the one that a resync went back to.
     Snapshot(Copied),
-    /// It has ended.
+    /// The job has ended; no event of it follows.
     Ended(Result<Done, Failure>),
 }
 
 /// Which end of a relationship a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// What is copied.
+    /// The volume that is copied.
     Source,
-    /// The copy.
+    /// The volume that is the copy.
     Destination,
 }
 
 impl Use {
-    /// In words.
+    /// The word for it in messages.
     pub fn word(self) -> &'static str {
         match self {
             Use::Source => "source",
@@ -491,15 +492,15 @@ impl Use {
     }
 }
 
-/// A global throttle.
+/// The global throttle of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Global {
-    /// Never set.
+    /// Never set: no limit.
     #[default]
     Unset,
     /// Set to no limit.
     Unlimited,
-    /// KB/s.
+    /// Set to so many KB/s.
     Max(u64),
 }
 

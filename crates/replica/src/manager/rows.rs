@@ -1,9 +1,9 @@
 //! Relationships and what belongs to them, as rows: what the catalog stores, and the view of it that rules are checked
 //! against.
 //!
-//! [`Relations`] is a value that is cheap to copy (persistent trees) and is changed by [`Edit`]s alone, each of which is one
-//! row put or deleted. What is asked for often is kept up with each edit: relationships in the order of their creation, by
-//! their UUID, by their source, and those with work.
+//! [`Relations`] is a value that is cheap to copy (persistent trees) and is changed by [`Edit`]s alone, each of which is
+//! one row put or deleted. Frequent queries have an index that each edit updates: relationships in the order of their
+//! creation, by their UUID, by their source, and those with work.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 /// A relationship whose destination is on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Never changes.
+    /// Given at creation; never changes.
     pub uuid: String,
     /// Ascends in the order of creation; unique among relationships.
     pub number: u64,
@@ -32,11 +32,11 @@ pub struct Entry {
     pub source: Path,
     /// The source as users wrote it.
     pub shown: Path,
-    /// Unique among relationships.
+    /// The volume that is the copy; unique among relationships.
     pub destination: Path,
-    /// A policy's name.
+    /// Name of the policy that chooses snapshots.
     pub policy: String,
-    /// A schedule's name.
+    /// Name of the schedule; `None`: transfers on request only.
     pub schedule: Option<String>,
     /// KB/s for the next transfers; `None` is unlimited.
     pub throttle: Option<u64>,
@@ -60,9 +60,9 @@ pub struct Entry {
     pub restore: bool,
     /// The next transfer discards its checkpoint.
     pub anew: bool,
-    /// How many transfers were asked for.
+    /// How many transfers were requested.
     pub transfers: u64,
-    /// [`Relationship::annotation`].
+    /// Stored and shown as [`Relationship::annotation`].
     pub annotation: String,
 }
 
@@ -71,13 +71,13 @@ pub struct Entry {
 pub struct Pending {
     /// The transfer's UUID: all its tries have it.
     pub uuid: String,
-    /// What.
+    /// What is done, or to be done.
     pub work: Work,
     /// This snapshot of the source, not the newest state.
     pub source_snapshot: Option<String>,
     /// For this transfer only.
     pub throttle: OwnThrottle,
-    /// When it was asked for, seconds since 1970.
+    /// When it was requested, seconds since 1970.
     pub begun: i64,
     /// How often it has failed.
     pub failures: u32,
@@ -85,14 +85,14 @@ pub struct Pending {
     pub aborting: bool,
 }
 
-/// A transfer's throttle.
+/// The throttle of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnThrottle {
     /// That of the relationship.
     Relationships,
-    /// None.
+    /// No limit for this transfer.
     Unlimited,
-    /// KB/s.
+    /// So many KB/s for this transfer.
     Max(u64),
 }
 
@@ -114,10 +114,10 @@ impl OwnThrottle {
     }
 }
 
-/// Kinds of work.
+/// The kind of a [`Pending`] piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// Move data.
+    /// Move data, for this purpose.
     Transfer(TransferKind),
     /// Make the destination writable, at its last complete snapshot.
     Break,
@@ -126,11 +126,11 @@ pub enum Work {
 /// A destination of a volume of this node, as its source knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// The relationship's.
+    /// UUID of the relationship.
     pub uuid: String,
     /// Ascends in the order in which they became known.
     pub number: u64,
-    /// On this node.
+    /// The source volume, on this node.
     pub source: Path,
     /// On this node, or with the peer's name.
     pub destination: Path,
@@ -165,13 +165,13 @@ pub struct Peer {
 }
 
 impl Entry {
-    /// Takes away a transfer that does not run. It was aborted, and is there to be asked for.
+    /// Takes away a transfer that does not run. It was aborted, and is kept as `last`, where it can be queried.
     pub(super) fn withdraw(&mut self, now: i64) {
         let Some((pending, kind)) = self.pending.take().and_then(|p| match p.work {
             Work::Transfer(kind) => Some((p, kind)),
             Work::Break => None,
         }) else {
-            // Nothing was begun that could be asked for.
+            // No transfer was begun that could be queried.
             return;
         };
         let tried = self.last.take().filter(|last| last.uuid == pending.uuid);
@@ -197,7 +197,7 @@ impl Entry {
         self.trouble = Some(ABORTED.to_owned());
     }
 
-    /// Gives it work.
+    /// Sets `pending`, with a new UUID for its transfer.
     pub(super) fn begin(
         &mut self,
         work: Work,
@@ -228,27 +228,27 @@ impl Entry {
 /// One row put, or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// By its destination.
+    /// Puts a relationship; its destination is the key.
     Relationship(Arc<Entry>),
-    /// Deletes one.
+    /// Deletes the relationship with this destination.
     NoRelationship(Path),
     /// By its relationship's UUID.
     Destination(Arc<Known>),
-    /// Deletes one.
+    /// Deletes the known destination of the relationship with this UUID.
     NoDestination(String),
     /// One of the users' own, by its name.
     Policy(Arc<Policy>),
-    /// Deletes one.
+    /// Deletes the policy of this name.
     NoPolicy(String),
     /// One of the users' own, by its name.
     Schedule(String, Schedule),
-    /// Deletes one.
+    /// Deletes the schedule of this name.
     NoSchedule(String),
-    /// By its name.
+    /// Puts a peer; its name is the key.
     Peer(Arc<Peer>),
-    /// Deletes one.
+    /// Deletes the peer of this name.
     NoPeer(String),
-    /// A global throttle.
+    /// Sets the global throttle of one direction.
     Throttle {
         /// Of what comes in, else of what goes out.
         incoming: bool,
@@ -260,22 +260,22 @@ pub enum Edit {
 /// Where rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// [`Edit::Relationship`]
+    /// Rows of [`Edit::Relationship`], by destination.
     Relationships,
-    /// [`Edit::Destination`]
+    /// Rows of [`Edit::Destination`], by UUID.
     Destinations,
-    /// [`Edit::Policy`]
+    /// Rows of [`Edit::Policy`], by name.
     Policies,
-    /// [`Edit::Schedule`]
+    /// Rows of [`Edit::Schedule`], by name.
     Schedules,
-    /// [`Edit::Peer`]
+    /// Rows of [`Edit::Peer`], by name.
     Peers,
-    /// [`Edit::Throttle`]
+    /// Rows of [`Edit::Throttle`], by direction.
     Throttles,
 }
 
 impl Table {
-    /// All of them.
+    /// All tables, in the order in which they are loaded.
     pub const ALL: [Table; 6] = [
         Table::Relationships,
         Table::Destinations,
@@ -451,7 +451,7 @@ impl Relations {
             .filter_map(|(_, to)| self.entry(to))
     }
 
-    /// Relationships with work.
+    /// Relationships with pending work, and that work.
     pub fn busy(&self) -> impl Iterator<Item = (&Arc<Entry>, &Pending)> {
         let busy = self.busy.values().filter_map(|to| self.entry(to));
         busy.filter_map(|entry| Some((entry, entry.pending.as_ref()?)))
@@ -533,7 +533,7 @@ impl Relations {
         all
     }
 
-    /// A policy.
+    /// The policy of this name: a user's own, or else a built-in one.
     pub fn policy(&self, name: &str) -> Option<Policy> {
         match self.policies.get(name) {
             Some(own) => Some(Policy::clone(own)),
@@ -546,7 +546,7 @@ impl Relations {
         self.schedules.iter()
     }
 
-    /// A schedule.
+    /// The schedule of this name: a built-in one, or else a user's own.
     pub fn schedule(&self, name: &str) -> Option<Schedule> {
         let built_in = schedule::named().into_iter().find(|(n, ..)| *n == name);
         match built_in {
@@ -555,17 +555,17 @@ impl Relations {
         }
     }
 
-    /// Peers by name.
+    /// All peers, in the order of their names.
     pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.peers.values()
     }
 
-    /// A peer.
+    /// The peer of this name.
     pub fn peer(&self, name: &str) -> Option<&Arc<Peer>> {
         self.peers.get(name)
     }
 
-    /// A global throttle.
+    /// The global throttle of what comes in, or else of what goes out.
     pub fn global_throttle(&self, incoming: bool) -> Global {
         match if incoming {
             self.incoming
@@ -587,7 +587,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// None yet.
+    /// No changes yet to these rows.
     pub fn to(rows: &Relations) -> Changes {
         Changes {
             rows: rows.clone(),

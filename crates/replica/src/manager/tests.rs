@@ -574,7 +574,7 @@ fn throttles_hold_from_the_next_transfer_on() {
     );
     assert!(!only(&m).healthy, "until one has ended well");
     m.event(again.id, done(), START);
-    // One that waits is there to be asked for after it was aborted.
+    // One that waits can be queried after it was aborted.
     m.change(update("s:b"), &facts(), START).unwrap();
     let failing = started(&mut m).remove(0);
     let failure = Failure::Retry("connection refused".to_owned());

@@ -28,25 +28,25 @@ pub enum Step {
     Snapshot(String, Copied),
     /// A job has ended.
     Ended {
-        /// The relationship.
+        /// UUID of the relationship.
         relationship: String,
         /// The UUID of the work.
         transfer: String,
-        /// How.
+        /// How the job ended.
         outcome: Result<Done, Failure>,
         /// What a transfer was; its error follows from the outcome.
         last: Option<LastTransfer>,
     },
-    /// A transfer of a volume of ours has been sent, as far as its snapshot `newest`: from now on the destination is known
-    /// here, and needs that snapshot for its next transfer.
+    /// A transfer of a volume of this node has been sent, as far as its snapshot `newest`: from now on the destination is
+    /// known here, and needs that snapshot for its next transfer.
     Served {
-        /// The relationship.
+        /// UUID of the relationship.
         relationship: String,
-        /// On this node.
+        /// The source volume, on this node.
         source: Path,
         /// By the peer's name.
         destination: Path,
-        /// The snapshot.
+        /// The snapshot as far as which was sent.
         newest: SnapshotIdentity,
     },
     /// What a released relationship kept of its source is deleted.
@@ -133,7 +133,7 @@ struct Slot {
 /// See the module's head.
 #[derive(Default)]
 pub struct Manager {
-    /// By relationship.
+    /// Jobs that run, by their relationship's UUID.
     running: BTreeMap<String, Running>,
     /// When the last try of a transfer failed, milliseconds.
     failed: BTreeMap<String, u64>,
@@ -177,7 +177,7 @@ impl Manager {
         None
     }
 
-    /// What the time has brought. To be asked about twice a second.
+    /// What has become due with time. To be called about twice a second.
     pub fn due(&mut self, rows: &Relations, now: Now) -> Vec<Step> {
         self.slots.retain(|uuid, _| rows.named(uuid).is_some());
         let mut due = Vec::new();
@@ -509,7 +509,7 @@ fn fail(entry: &mut Entry, failure: &Failure, last: Option<LastTransfer>) {
         return;
     };
     let Some(mut last) = last else {
-        // The destination is what it was; the user is told and asks again.
+        // The destination is what it was; the user sees the error and can repeat the request.
         entry.trouble = Some(format!("Break failed. ({})", failure.words()));
         return;
     };

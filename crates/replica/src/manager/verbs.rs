@@ -1,4 +1,4 @@
-//! What users ask for, and what ONTAP would answer.
+//! The users' commands, with the replies that ONTAP would give.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use weir_base::limits::replica::{
 
 type Outcome = Result<(), Refused>;
 
-/// A transfer that is asked for.
+/// A transfer that is requested.
 struct Wanted {
     /// This snapshot of the source, not the newest state.
     snapshot: Option<String>,

@@ -66,7 +66,7 @@ impl Machine {
             .unwrap()
     }
 
-    /// An empty destination.
+    /// An empty volume that is protected as a destination.
     pub fn destination(&self, engine: &Engine, name: &str) -> Arc<Volume> {
         let vol = self.volume(engine, name);
         engine.protect(name).unwrap();
@@ -258,7 +258,7 @@ pub fn change(vol: &Volume, rng: &SeededRng, times: u64) {
     }
 }
 
-/// A whole transfer.
+/// Runs a whole transfer to its end, over a [`Pipe`].
 pub fn transfer(
     from: &Arc<Volume>,
     base: Option<&str>,
