@@ -185,7 +185,7 @@ impl Content {
         }
     }
 
-    /// After a crash: what was found is what there is.
+    /// After a crash: what was found is the state from now on.
     pub fn adopt(&mut self, found: Vec<u8>) {
         self.stable = found;
         self.pending.clear();

@@ -100,7 +100,7 @@ impl State {
         self.names.values().filter(|i| **i == id).count()
     }
 
-    /// The names that stand in one of the lane's folders.
+    /// The names in one of the lane's folders.
     pub fn inside(&self, dir: Id) -> impl Iterator<Item = (&Where, Id)> {
         self.names
             .iter()
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// After a crash, and after [`State::admits`]: what was found is what there is.
+    /// After a crash, and after [`State::admits`]: what was found is the state from now on.
     pub fn adopt(&mut self, found: &[BTreeMap<Name, Found>]) -> Result<(), Fault> {
         for (index, folder) in found.iter().enumerate() {
             self.adopt_folder(Place::Shared(index), folder)?;

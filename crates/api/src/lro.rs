@@ -52,7 +52,7 @@ pub fn render(port: u16) -> Render {
     })
 }
 
-/// Stands in what is kept for the address that clients mount from, which depends on where they come from.
+/// Stored in place of the address that clients mount from, which depends on where they come from.
 const HERE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// An operation on the wire.

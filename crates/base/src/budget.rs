@@ -44,7 +44,7 @@ impl Budget {
         let used = self.used.fetch_sub(bytes, Ordering::Relaxed);
         invariant!(
             used >= bytes,
-            "{bytes} of {used} reserved bytes are given back"
+            "{bytes} of {used} reserved bytes are released"
         );
     }
 

@@ -708,7 +708,7 @@ fn exports_decide_who_and_how() {
     for (p, args) in samples(&root, &file).iter().enumerate().skip(1) {
         let mut r = s.nfs(p as u32, args);
         assert_eq!(r.u(), ACCES);
-        assert_eq!(read_failure(p as u32, &mut r), 0, "nothing is told");
+        assert_eq!(read_failure(p as u32, &mut r), 0, "nothing is disclosed");
     }
 }
 

@@ -530,7 +530,7 @@ impl Space {
     fn give_back(&self, addr: BlockAddr, count: u32, why: &str) {
         let result = self.change(addr, count, |map, bit, len| {
             if map.image.ones(bit, len) != 0 || map.busy.ones(bit, len) != len {
-                return Err("block given back while in use");
+                return Err("block abandoned while in use");
             }
             map.busy.clear(bit, len);
             Ok(i64::from(len))
@@ -541,7 +541,7 @@ impl Space {
                 invariant!(self.guard => false, "{why} of {count} blocks from {addr} on, at {at}: {what}");
             }
             Err(error) => {
-                tracing::error!(%addr, count, why, %error, "blocks were not given back");
+                tracing::error!(%addr, count, why, %error, "blocks were not abandoned");
             }
             Ok(()) => {}
         }

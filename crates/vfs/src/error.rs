@@ -234,7 +234,7 @@ impl Halt {
                 volume: Arc::clone(volume),
             })),
             Halt::Recall(ticket) => Unfinished::Suspended(Suspend::Recall(ticket)),
-            Halt::Claimed => unreachable!("whoever reads the hints asks the table"),
+            Halt::Claimed => unreachable!("readers of the hints ask the table"),
         }
     }
 }

@@ -92,7 +92,7 @@ impl ApiListener {
         };
         ensure!(
             wanted.ip().is_loopback() || tls.is_some(),
-            "--api {wanted} is not a loopback address, and whoever reaches the API can delete volumes: it needs TLS \
+            "--api {wanted} is not a loopback address, and anyone who reaches the API can delete volumes: it needs TLS \
              (--api-tls generate, or --api-tls-cert FILE --api-tls-key FILE) and a token for every client (`weir tokens create`)"
         );
         let listener = TcpListener::bind(wanted).with_context(|| {

@@ -1,7 +1,7 @@
 //! The project's own checks: `cargo run -p xtask -- tidy`.
 //!
 //! What the compiler cannot see: that crates, and the modules of the layered ones, use each other as ARCHITECTURE.md draws it, that
-//! files stay short enough to read, and that no defect is absorbed by a count that saturates.
+//! files stay short enough to read, that no defect is absorbed by a count that saturates, and that the prose uses the field's words.
 
 mod absorbed;
 mod held;
@@ -9,6 +9,7 @@ mod layers;
 mod length;
 mod modules;
 mod source;
+mod words;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -63,6 +64,7 @@ fn tidy() -> Result<()> {
     faults.extend(held::faults(root, &drawing)?);
     faults.extend(length::faults(root, files.iter().copied())?);
     faults.extend(absorbed::faults(root, files.iter().copied())?);
+    faults.extend(words::faults(root, files.iter().copied())?);
     if !faults.is_empty() {
         bail!("{} faults\n  {}", faults.len(), faults.join("\n  "));
     }

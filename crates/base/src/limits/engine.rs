@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Views of snapshots that a volume keeps.
 pub const SNAPSHOT_VIEWS: usize = 32;
 
-/// Inodes that one insertion looks at to find one that can go.
+/// Inodes that one insertion checks to find one that can be evicted.
 pub const EVICTION_TRIES: usize = 8;
 
 /// Most blocks in one device write: 256 KiB, from where on the disks measured gain
@@ -49,7 +49,7 @@ pub const READDIR_ENTRIES: usize = 16_384;
 /// Times that a request waits for memory to read into before it is put off.
 pub const MEMORY_WAITS: u8 = 4;
 
-/// Times that an operation waits for space before it is told that there is none.
+/// Times that an operation waits for space before it fails for want of it.
 pub const SPACE_WAITS: u8 = 2;
 
 /// Directories between a directory and the root, at most; more is a cycle.
@@ -86,7 +86,7 @@ pub const CHECKPOINT_READ_TRIES: usize = 5;
 /// of milliseconds.
 pub const SPLIT_BLOCKS: usize = 8192;
 
-/// Leaves that it looks at.
+/// Leaves that one step of a split reads.
 pub const SPLIT_LEAVES: usize = 4096;
 
 /// Most blocks in one device write: 1 MiB.
@@ -105,7 +105,7 @@ pub const SCAN_WINDOWS: usize = 512;
 /// Steps in which progress is reported.
 pub const MERGE_REPORT: u64 = 1 << 20;
 
-/// Blocks that one consistency point gives back: 512 MiB.
+/// Blocks that one consistency point frees for jobs: 512 MiB.
 pub const JOB_BLOCKS: u64 = 131_072;
 
 /// Pieces of dead lists looked at in one scan.

@@ -89,7 +89,7 @@ pub const REPLY_AGE: i64 = 120;
 pub const REPLY_AGE_RECOVERED: i64 = 600;
 
 /// How long a call waits for the name of its client, where an export rule depends on it. Long enough for a
-/// resolver that works; a client that is told to come back (JUKEBOX) does so after about as long.
+/// resolver that works; a client that gets JUKEBOX retries after about as long.
 pub const NAME_WAIT: u64 = 5;
 
 /// Longest name of a host that is monitored (`SM_MAXSTRLEN`).

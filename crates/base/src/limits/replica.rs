@@ -57,7 +57,7 @@ pub const THROTTLE_PIECE: u64 = 64 << 10;
 /// Connections of paired nodes at once. A node needs one for each transfer, so this is several busy nodes.
 pub const PEER_CONNECTIONS: usize = 512;
 
-/// Whoever connects has to have shown who it is within this.
+/// A connecting peer has to prove its identity within this.
 pub const PEER_HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Connections at once that have not shown who they are.

@@ -94,7 +94,7 @@ pub fn queued(facts: &Facts) -> Vec<Finding> {
                     queued as f64 / requests as f64,
                     trip as f64 / requests as f64
                 ),
-                "Requests stand in line for a slot or for the connection here, not at the server.",
+                "Requests queue for a slot or for the connection here, not at the server.",
                 Fix {
                     advice: vec!["more connections (nconnect) or slots, as found above; if neither: the load offers more than the path carries".to_owned()],
                     effective: "as above".to_owned(),

@@ -369,7 +369,7 @@ mod tests {
         }
         // The refused connections are notified, and then there is room.
         while count.0.load(Ordering::Relaxed) < 4 {
-            held.pop().expect("somebody was never told");
+            held.pop().expect("a waiter was never notified");
         }
         assert!((1..4).all(|client| credit.poll_hold(ip(client), LARGEST, &cx).is_some()));
         held.clear();
