@@ -155,7 +155,7 @@ class NetApp(Replicated):
                 break
             self.assertLess(time.monotonic(), end, log)
             time.sleep(0.05)
-        self.assertIn("snapmirror initialize", log)
+        self.assertIn("snapmirror create", log)
 
     def test_bad_input(self):
         source = self.volume("bad")

@@ -96,7 +96,7 @@ class Served(Case):
         """`vol1`, the name in the public documents, which the first volume of a fresh server has as well."""
         local = "projects/weir/locations/local"
         first = self.ok("GET", f"{local}/volumes/vol1")["mountOptions"]
-        self.assertEqual([option["protocol"] for option in first], ["NFSV3"])
+        self.assertEqual([option["protocol"] for option in first], ["NFSV3", "NFSV4"])
         self.assertEqual(first[0]["export"], "/vol1")
         self.nfs = int(re.search(r",port=(\d+)", first[0]["instructions"])[1])
         paths = ["/vol1"]
