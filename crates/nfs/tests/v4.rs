@@ -524,3 +524,22 @@ fn a_reply_is_cut_where_the_log_has_failed() {
     assert_eq!(r.next(18), 5);
     r.r.end();
 }
+
+/// Linux sends the umask with the CREATE of anything; it does not apply to a link.
+#[test]
+fn a_link_has_every_permission_whatever_the_umask() {
+    let s = Server::new();
+    let mut c = Client::new(&s, HOST, b"client");
+    c.minor = 2;
+    let root = c.volume();
+    let masked = |x: X| bitmap(x, &[81]).o(&[0u8, 0, 1, 0o377, 0, 0, 0, 0o22]);
+    let link = masked(X::new().u(5).o(b"target").o(b"link"));
+    let dir = masked(X::new().u(2).o(b"dir"));
+    for (name, args, mode) in [(&b"link"[..], link, 0o777), (b"dir", dir, 0o755)] {
+        assert_eq!(c.status(&Ops::new().fh(&root).op(6, args)), OK);
+        let mut r = c.run(&Ops::new().fh(&root).lookup(name).getattr(&[33]));
+        r.ok(22);
+        r.ok(15);
+        assert_eq!(r.attrs().u(), mode);
+    }
+}

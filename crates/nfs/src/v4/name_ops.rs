@@ -140,7 +140,11 @@ impl Run<'_> {
         if new.set.size.is_some() {
             return Err(Status::Inval.into());
         }
-        let attrs: SetAttr = new.over(0);
+        let mut attrs: SetAttr = new.over(0);
+        if matches!(make, Make::Link(_)) {
+            // Linux sends the umask with every CREATE; it does not apply to a link, whose mode is 0777 on every local file system.
+            attrs.mode = None;
+        }
         let (operand, charged) = self.enter(dir, Access::Mode(None), Changes)?;
         let cx = &mut self.c.cx;
         let mknod = |cx, charged, kind, rdev| operand.mknod(cx, charged, name, kind, rdev, &attrs);
