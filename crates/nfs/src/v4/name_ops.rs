@@ -2,13 +2,13 @@
 
 use super::args::{Attrs, Make};
 use super::attrs::New;
-use super::compound::{Access, Fh, Outcome, Run};
+use super::compound::{Access, Fail, Fh, Operand, Outcome, Run};
 use super::pseudo;
 use super::status::Status;
 use super::types::{StateId, put_change};
 use weir_base::limits::MAX_NAME;
 use weir_vfs::volume::{Change, Created, Done, FileKind, SetAttr};
-use weir_vfs::{Changes, Error, FileId, Looks, Unfinished};
+use weir_vfs::{Changes, Charged, Error, FileId, FileRef, Looks, OpContext, Unfinished};
 
 /// A name that can be an entry's (§14.5); what is longer is found out by the directory.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
@@ -19,6 +19,22 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Status> {
         name if name.contains(&b'/') => Err(Status::BadName),
         name if name.len() > MAX_NAME => Err(Status::NameTooLong),
         _ => Ok(()),
+    }
+}
+
+/// What a name in a directory leads to; NFS4ERR_SYMLINK in a link (§18.13.3).
+fn found(
+    dir: &Operand<'_, '_>,
+    cx: &mut OpContext,
+    charged: Charged<Looks>,
+    name: &[u8],
+) -> Result<FileRef, Fail> {
+    match dir.lookup(cx, charged, name) {
+        Err(Unfinished::Failed(Error::NotDir)) => match dir.attr_at_hand(cx) {
+            Some(attr) if attr.kind == FileKind::Symlink => Err(Status::Symlink.into()),
+            _ => Err(Status::NotDir.into()),
+        },
+        found => Ok(found?.1),
     }
 }
 
@@ -46,19 +62,7 @@ impl Run<'_> {
             }
             Fh::File(dir) => {
                 let (operand, charged) = self.enter(dir, Access::Mode(None), Looks)?;
-                let (_, file) = match operand.lookup(&mut self.c.cx, charged, name) {
-                    Err(Unfinished::Failed(Error::NotDir)) => {
-                        let attr = operand.attr_at_hand(&mut self.c.cx);
-                        let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
-                        let status = if link {
-                            Status::Symlink
-                        } else {
-                            Status::NotDir
-                        };
-                        return Err(status.into());
-                    }
-                    found => found?,
-                };
+                let file = found(&operand, &mut self.c.cx, charged, name)?;
                 self.goes_to(FileId {
                     volume: dir.volume,
                     ino: file.ino,
@@ -98,19 +102,7 @@ impl Run<'_> {
                     self.c.state = StateId::ANONYMOUS;
                     return Ok(Status::Ok);
                 }
-                let (_, up) = match operand.lookup(&mut self.c.cx, charged, b"..") {
-                    Err(Unfinished::Failed(Error::NotDir)) => {
-                        let attr = operand.attr_at_hand(&mut self.c.cx);
-                        let link = attr.is_some_and(|a| a.kind == FileKind::Symlink);
-                        let status = if link {
-                            Status::Symlink
-                        } else {
-                            Status::NotDir
-                        };
-                        return Err(status.into());
-                    }
-                    found => found?,
-                };
+                let up = found(&operand, &mut self.c.cx, charged, b"..")?;
                 self.goes_to(FileId {
                     volume: file.volume,
                     ino: up.ino,
