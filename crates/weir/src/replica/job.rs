@@ -107,7 +107,7 @@ pub fn run(service: &Arc<Replication>, job: &Job, abort: watch::Receiver<bool>) 
         abort,
     };
     match job.task {
-        Task::Break => transfer.break_off(),
+        Task::Break => runtime.block_on(transfer.break_off()),
         Task::Transfer(kind) => runtime.block_on(transfer.run(kind)),
     }
 }
@@ -241,13 +241,13 @@ struct Before {
 }
 
 impl Transfer<'_> {
-    fn break_off(&self) -> Outcome<Done> {
+    async fn break_off(&self) -> Outcome<Done> {
         let engine = &self.service.engine;
         engine.break_off(&self.key).map_err(|error| match error {
             FsError::Invalid => lasting("No transfer into the destination has ended yet."),
             error => lasting(error),
         })?;
-        self.service.adopt(&self.key);
+        self.service.adopt(&self.key).await;
         Ok(Done::default())
     }
 
@@ -325,7 +325,7 @@ impl Transfer<'_> {
                     ),
                     error => passing(error),
                 })?;
-                service.adopt(&self.key);
+                service.adopt(&self.key).await;
                 let at = volume.snapshot_with(base.id);
                 let at = at.ok_or_else(|| passing("the base is gone already"))?;
                 self.tell(Event::Snapshot(Copied {
@@ -346,19 +346,19 @@ impl Transfer<'_> {
             before = self.copy(&mut link, base.as_ref(), &copy, before).await?;
             let arrived = volume.snapshot_with(copy.id);
             let arrived = arrived.ok_or_else(|| passing("the copy is gone already"))?;
+            service.adopt(&self.key).await;
             self.tell(Event::Snapshot(Copied {
                 name: arrived.name,
                 taken: arrived.created.secs,
                 id: copy.id,
             }));
-            service.adopt(&self.key);
             base = Some(copy);
         }
         destination = self.destination()?;
         source = self.source(&mut link).await?;
         self.let_go(&mut link, &source, &destination).await?;
         if kind == TransferKind::Restore {
-            self.break_off()?;
+            self.break_off().await?;
         }
         let mut all = destination.snapshots.iter();
         let newest = all.find(|s| Some(s.id) == destination.exported);
@@ -433,7 +433,7 @@ impl Transfer<'_> {
             }
         }
         if !here.is_empty() {
-            self.service.adopt(&self.key);
+            self.service.adopt(&self.key).await;
         }
         if there.is_empty() {
             return Ok(());

@@ -439,14 +439,21 @@ impl Replication {
                 }
             }
         }
-        self.adopt(&named.key);
+        self.runtime
+            .block_on(self.control.adopt_snapshots(&named.key));
     }
 
-    /// Notifies the catalog that the snapshots of a volume are not what they were.
-    fn adopt(&self, key: &str) {
+    /// Makes the catalog's list of a volume's snapshots what the engine has, before anything is answered or shown that
+    /// follows from the change: who reads that a transfer has ended finds its snapshots listed, and those gone that it
+    /// deleted. When the server stops, the next start does it.
+    async fn adopt(&self, key: &str) {
         let (control, key) = (Arc::clone(&self.control), key.to_owned());
-        self.runtime
+        let adopted = self
+            .runtime
             .spawn(async move { control.adopt_snapshots(&key).await });
+        if let Err(error) = adopted.await {
+            tracing::debug!(%error, "the next start lists the snapshots");
+        }
     }
 
     /// What a verb may have to know of both ends. Asks a peer if need be, so it may take seconds.

@@ -121,7 +121,7 @@ async fn answer(
                 Ok((key, found)) if name.starts_with(plan::OWN) => {
                     match found.snapshot_take(&name, SM_CREATED, service.clock.now()) {
                         Ok(_) | Err(FsError::Exists) => {
-                            service.adopt(&key);
+                            service.adopt(&key).await;
                             Told::Done
                         }
                         Err(error) => no(error),
@@ -145,7 +145,7 @@ async fn answer(
                             tracing::debug!(%error, snapshot = %name, "it stays for now");
                         }
                     }
-                    service.adopt(&key);
+                    service.adopt(&key).await;
                     Told::Done
                 }
                 Err(told) => told,

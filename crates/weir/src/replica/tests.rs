@@ -184,6 +184,22 @@ impl Station {
         }
     }
 
+    /// The snapshots of relationships that a volume has: those that the catalog lists, and those of the engine.
+    fn own_snapshots(&self, volume: &str) -> (Vec<String>, Vec<String>) {
+        let path = Path::local("SVM", volume);
+        let sorted = |names: &mut dyn Iterator<Item = String>| {
+            let mut names: Vec<String> = names.filter(|n| n.starts_with(plan::OWN)).collect();
+            names.sort();
+            names
+        };
+        let listed = self.user.snapshots(Some(&path));
+        let there = self.engine_volume(volume).snapshots();
+        (
+            sorted(&mut listed.into_iter().map(|s| s.name)),
+            sorted(&mut there.into_iter().map(|s| s.name)),
+        )
+    }
+
     fn says(&self, line: &str) -> String {
         match execute(line, &self.user) {
             Ok(text) | Err(text) => text,
@@ -362,6 +378,44 @@ fn within_a_node() {
     assert_eq!(content(&b, &newest, "stray"), None);
     assert_eq!(content(&b, &newest, "three").unwrap(), noise(4, 50_000));
     assert!(same(&a, &b, &["one", "two", "three"]) >= 2);
+}
+
+/// A client that reads that a transfer has ended reads the lists of snapshots next: of the destination, with what came,
+/// and of the source, without what the transfer deleted. So each side goes on only once its list is made.
+#[test]
+fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
+    let station = Station::new(12);
+    let source = station.engine_volume("a");
+    for turn in 0..20 {
+        let now = station.service.clock.now();
+        let name = format!("{}-{turn}", plan::OWN);
+        source.snapshot_take(&name, "", now).unwrap();
+        let key = station.key("a");
+        let adopted = station.service.adopt(&key);
+        station.service.runtime.block_on(adopted);
+        let (listed, there) = station.own_snapshots("a");
+        assert_eq!((listed.len(), listed), (turn + 1, there));
+    }
+    station
+        .does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorLatest");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    for turn in 0..20 {
+        station.succeeds("SVM:b");
+        for volume in ["a", "b"] {
+            let (listed, there) = station.own_snapshots(volume);
+            assert_eq!(listed, there, "{volume}, turn {turn}");
+            let newest = there.last().unwrap();
+            let delete =
+                format!("snapshot delete -vserver SVM -volume {volume} -snapshot {newest}");
+            let refused = station.says(&delete);
+            assert!(
+                refused.contains("currently used as a reference"),
+                "{turn} {volume} {newest} {refused}"
+            );
+        }
+        station.put("a", "one", &noise(turn, 10_000));
+        station.does("snapmirror update -destination-path SVM:b");
+    }
 }
 
 #[test]
