@@ -20,6 +20,18 @@ pub enum Ask {
         /// The name that the snapshot is to have.
         name: String,
     },
+    /// The destination has this snapshot and goes on from it: keep it for the next transfer. Sent at each transfer's
+    /// end, since the one that sent the snapshot may have failed after it.
+    Keep {
+        /// The source volume, on the node that is asked.
+        volume: Named,
+        /// UUID of the relationship.
+        relationship: String,
+        /// Where to: `svm:volume` at the node that asks.
+        destination: String,
+        /// The newest snapshot of the destination.
+        newest: SnapshotIdentity,
+    },
     /// Delete snapshots of a relationship's own that no transfer needs any more.
     Drop {
         /// The source volume, on the node that is asked.

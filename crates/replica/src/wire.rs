@@ -21,10 +21,10 @@ use weir_volume::{ContentHash, Position, SnapshotIdentity};
 pub const HEADER: usize = 16;
 
 /// What this program speaks. Earlier versions were never released: they sent other identities and other records.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The oldest version that it understands.
-pub const OLDEST: u16 = 3;
+pub const OLDEST: u16 = 4;
 
 const MAGIC: [u8; 8] = *b"WEIRREPL";
 const COMPRESSED: u8 = 1;

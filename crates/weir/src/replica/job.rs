@@ -27,7 +27,7 @@ use weir_replica::retention::Held;
 use weir_replica::session::{Ask, Named, Told};
 use weir_replica::transfer::{Difference, Phase, TransferError};
 use weir_replica::wire::{self, Pace};
-use weir_volume::FsError;
+use weir_volume::{FsError, SnapshotIdentity};
 
 use super::gate::{Bound, Pass};
 use super::link::{Link, LinkError, Stream};
@@ -356,6 +356,18 @@ impl Transfer<'_> {
         }
         destination = self.destination()?;
         source = self.source(&mut link).await?;
+        let common = |id: &SnapshotIdentity| source.snapshots.iter().any(|s| s.id == *id);
+        if kind != TransferKind::Restore
+            && let Some(newest) = destination.exported.filter(common)
+        {
+            let keep = Ask::Keep {
+                volume: of(&self.job.source),
+                relationship: self.job.relationship.clone(),
+                destination: self.job.destination.to_string(),
+                newest,
+            };
+            link.ask(&keep).await?;
+        }
         self.let_go(&mut link, &source, &destination).await?;
         if kind == TransferKind::Restore {
             self.break_off().await?;

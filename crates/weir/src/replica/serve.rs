@@ -16,7 +16,7 @@ use weir_replica::send::{SendOptions, SendStep, Sender};
 use weir_replica::session::{Ask, Named, Told};
 use weir_replica::transfer::{Phase, TransferError};
 use weir_replica::wire::{Message, Pace};
-use weir_volume::FsError;
+use weir_volume::{FsError, SnapshotIdentity};
 
 use super::Replication;
 use super::gate::{Bound, Pass};
@@ -132,6 +132,22 @@ async fn answer(
             };
             link.tell(&told).await
         }
+        Ask::Keep {
+            volume,
+            relationship,
+            destination,
+            newest,
+        } => {
+            let told = match of(service, &volume) {
+                Ok((_, found)) if found.snapshot_with(newest).is_some() => {
+                    keep(service, peer, relationship, &volume, &destination, newest);
+                    Told::Done
+                }
+                Ok(_) => Told::Refused("the snapshot does not exist".to_owned()),
+                Err(told) => told,
+            };
+            link.tell(&told).await
+        }
         Ask::Drop {
             volume,
             relationship,
@@ -198,18 +214,35 @@ async fn answer(
             link.tell(&Told::Sending).await?;
             let pass = service.outgoing.join(throttle);
             send(service, peer, &pass, link, sender).await?;
-            if let Some(mut to) = Path::parse(&destination) {
-                to.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
-                service.happened(Step::Served {
-                    relationship,
-                    source: path(&volume),
-                    destination: to,
-                    newest: target,
-                });
-            }
+            keep(service, peer, relationship, &volume, &destination, target);
             Ok(())
         }
     }
+}
+
+/// Records that a destination needs a snapshot for its next transfer. Returns once it is recorded.
+fn keep(
+    service: &Replication,
+    peer: Option<&Peer>,
+    relationship: String,
+    volume: &Named,
+    destination: &str,
+    newest: SnapshotIdentity,
+) {
+    let Some(mut destination) = Path::parse(destination) else {
+        return;
+    };
+    destination.cluster = peer.map(|peer| peer.name.clone()).unwrap_or_default();
+    let known = service.rows().destination(&relationship).cloned();
+    if known.is_some_and(|known| known.newest == Some(newest) && !known.released) {
+        return;
+    }
+    service.happened(Step::Served {
+        relationship,
+        source: path(volume),
+        destination,
+        newest,
+    });
 }
 
 fn path(named: &Named) -> Path {

@@ -418,6 +418,45 @@ fn the_lists_of_snapshots_hold_what_a_transfer_did_once_it_has_ended() {
     }
 }
 
+/// A transfer that fails after its last snapshot has nothing to send when it is tried again: what the source keeps for
+/// the destination follows from what the destination has, not from what was sent.
+#[test]
+fn a_transfer_without_anything_to_send_keeps_the_reference_snapshot() {
+    let station = Station::new(13);
+    let source = station.engine_volume("a");
+    let now = station.service.clock.now();
+    for name in ["daily.1", "daily.2"] {
+        source.snapshot_take(name, "daily", now).unwrap();
+    }
+    station.does("snapmirror create -source-path SVM:a -destination-path SVM:b -policy XDPDefault");
+    station.does("snapmirror initialize -destination-path SVM:b");
+    let relationship = station.succeeds("SVM:b").uuid;
+    for name in ["daily.3", "daily.4"] {
+        source.snapshot_take(name, "daily", now).unwrap();
+    }
+    station.does("snapmirror update -destination-path SVM:b");
+    let newest = station.succeeds("SVM:b").newest.unwrap();
+    assert_eq!(newest.name, "daily.4");
+    // As if the last transfer had failed before the source wrote down that it was sent.
+    let before = source.snapshots()[0].identity;
+    station.service.happened(Step::Served {
+        relationship: relationship.clone(),
+        source: Path::local("SVM", "a"),
+        destination: Path::local("SVM", "b"),
+        newest: before,
+    });
+    station.does("snapmirror update -destination-path SVM:b");
+    assert_eq!(station.succeeds("SVM:b").newest, Some(newest.clone()));
+    let rows = station.service.rows();
+    let known = rows.destination(&relationship).unwrap();
+    assert_eq!(known.newest, Some(newest.id));
+    let refused = station.says("snapshot delete -vserver SVM -volume a -snapshot daily.4");
+    assert!(
+        refused.contains("currently used as a reference"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_vault_and_a_cascade() {
     let station = Station::new(2);
@@ -847,7 +886,7 @@ fn a_peer_of_another_version_is_refused() {
         near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b -policy X");
     assert!(said.contains("Policy lookup"), "{said}");
     let said = near.says("snapmirror create -source-path far://SVM/a -destination-path SVM:b");
-    let words = "the peer speaks versions 8 to 9 of the protocol, this node 3 to 3";
+    let words = "the peer speaks versions 8 to 9 of the protocol, this node 4 to 4";
     assert!(said.contains(words), "{said}");
     there.join().unwrap();
     assert_eq!(near.user.relationships(), []);
