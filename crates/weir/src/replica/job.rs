@@ -582,10 +582,8 @@ async fn receive(
                         }
                     }
                 }
-                Ok(Received::Done { .. }) => {
-                    link.flush().await?;
-                    return Ok(());
-                }
+                // Sent together with the next question, which always follows.
+                Ok(Received::Done { .. }) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
                     // The other side is to know why; whether it hears it makes no difference here.

@@ -275,7 +275,10 @@ async fn send(
     let (mut looked, mut told) = (service.nanos(), Pace::Free);
     loop {
         allowed(service, peer)?;
-        while let Some(frame) = link.incoming.frame()? {
+        // What follows the destination's last word is its next question.
+        while sender.progress().phase != Phase::Done
+            && let Some(frame) = link.incoming.frame()?
+        {
             sender.frame(&frame, service.nanos()).map_err(failed)?;
         }
         let step = match sender.step(&mut link.out, service.nanos()) {
