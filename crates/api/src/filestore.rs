@@ -8,8 +8,8 @@ use crate::schema::filestore as schema;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use weir_control::{
-    AccessType, ExportRule, Extra, Instance, InstanceChange, NewInstance, Performance, Protocol,
-    Snapshot, SquashMode, State, Status, View, rules,
+    AccessType, ExportRule, Extra, NewVolume, Performance, Presentation, Protocol, Snapshot,
+    SquashMode, State, Status, Tiered, View, Volume, VolumeChange, rules,
 };
 
 /// The clients of an option that has no addresses: all of them.
@@ -19,7 +19,7 @@ const EVERYONE: &str = "*";
 const NOT_HERE: &[&str] = &["replication"];
 
 /// An instance on the wire. `ip` is where its share can be mounted from.
-pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
+pub fn instance(view: &View, i: &Volume, tiered: &Tiered, ip: IpAddr) -> Object {
     let mut m = Made::over(&i.extra);
     let state = match i.state {
         State::Creating => "CREATING",
@@ -29,22 +29,22 @@ pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
         // A change keeps an instance ready: the public API has no name for it.
         State::Ready | State::Updating => "READY",
     };
-    m.set("name", format!("{}/instances/{}", i.name.place, i.name.id))
+    m.set("name", i.name.to_string())
         .set("state", state)
         .set("statusMessage", i.state_details.as_str())
         .set("createTime", i.created.rfc3339())
         .set("description", i.description.as_str())
-        .set("tier", &*i.tier)
-        .set("protocol", i.protocol.map(protocol_name))
+        .set("tier", &*tiered.tier)
+        .set("protocol", i.protocols.first().copied().map(protocol_name))
         .set("etag", etag(i.revision))
         .set("fileShares", json!([share(i)]))
-        .set("capacityGb", i.capacity_gb)
+        .set("capacityGb", i.capacity_gib)
         .set("networks", networks(i, ip))
-        .set("performanceConfig", i.performance.map(performance))
+        .set("performanceConfig", tiered.performance.map(performance))
         .set("exportPaths", export_paths(i))
         .set("tags", Value::Null)
         .labels(&i.labels);
-    if let Some(l) = rules::instance_limits(&view.levels, i) {
+    if let Some(l) = rules::tier_figures(&view.levels, i) {
         m.set(
             "performanceLimits",
             json!({
@@ -58,12 +58,12 @@ pub fn instance(view: &View, i: &Instance, ip: IpAddr) -> Object {
     }
     if view
         .levels
-        .tier(&i.tier)
+        .tier(&tiered.tier)
         .is_some_and(|t| !t.custom_performance.is_empty())
     {
         m.set("customPerformanceSupported", true);
     }
-    if i.deletion_protected {
+    if i.deletion_restricted {
         m.set("deletionProtectionEnabled", true);
     }
     m.done(&schema::INSTANCE)
@@ -96,7 +96,7 @@ fn performance(p: Performance) -> Value {
     }
 }
 
-fn networks(i: &Instance, ip: IpAddr) -> Value {
+fn networks(i: &Volume, ip: IpAddr) -> Value {
     let mut all = match i.extra.get("networks") {
         Some(Value::Array(all)) if !all.is_empty() => all.clone(),
         _ => vec![json!({})],
@@ -110,14 +110,14 @@ fn networks(i: &Instance, ip: IpAddr) -> Value {
 }
 
 /// The paths that lead to the share, the one that is always its own first.
-fn export_paths(i: &Instance) -> Vec<String> {
+fn export_paths(i: &Volume) -> Vec<String> {
     i.paths.iter().map(|path| format!("/{path}")).collect()
 }
 
-fn share(i: &Instance) -> Value {
+fn share(i: &Volume) -> Value {
     let mut m = Made::default();
     m.set("name", &*i.share_name)
-        .set("capacityGb", i.capacity_gb);
+        .set("capacityGb", i.capacity_gib);
     if let Some(rules) = &i.export_rules {
         let options: Vec<Value> = rules.iter().map(option).collect();
         m.set("nfsExportOptions", options);
@@ -151,7 +151,7 @@ fn check_instance(f: &Fields) -> ApiResult<()> {
 ///
 /// # Errors
 /// INVALID_ARGUMENT naming the field; FAILED_PRECONDITION for what this server does not have.
-pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
+pub fn new_instance(body: Object) -> ApiResult<NewVolume> {
     let mut f = Fields::new(body);
     for field in NOT_HERE {
         f.without(field)?;
@@ -160,20 +160,28 @@ pub fn new_instance(body: Object) -> ApiResult<NewInstance> {
     f.take("etag");
     let mut share = required(one_share(f.take("fileShares"))?, "fileShares")?;
     share.without("sourceBackup")?;
-    Ok(NewInstance {
-        tier: required(f.text("tier").value(), "tier")?,
+    let tier = required(f.text("tier").value(), "tier")?;
+    Ok(NewVolume {
         share_name: required(share.text("name").value(), "fileShares[0].name")?,
-        capacity_gb: required(
+        capacity_gib: required(
             capacity(f.count("capacityGb")?.value(), &mut share)?,
             "fileShares[0].capacityGb",
         )?,
-        protocol: f.one_of("protocol", protocol)?.value(),
+        protocols: f
+            .one_of("protocol", protocol)?
+            .value()
+            .into_iter()
+            .collect(),
         export_rules: options(&mut share)?,
-        performance: config(&mut f)?.value(),
-        deletion_protected: f.flag("deletionProtectionEnabled").value().unwrap_or(false),
+        presentation: Presentation::Filestore(Tiered {
+            tier: tier.into(),
+            performance: config(&mut f)?.value(),
+        }),
+        deletion_restricted: f.flag("deletionProtectionEnabled").value().unwrap_or(false),
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),
+        ..NewVolume::default()
     })
 }
 
@@ -185,7 +193,7 @@ pub fn instance_change(
     changed: Object,
     sent_etag: Option<&str>,
     current: &Object,
-) -> ApiResult<InstanceChange> {
+) -> ApiResult<VolumeChange> {
     let mut f = Fields::new(changed);
     for field in NOT_HERE {
         f.without(field)?;
@@ -195,7 +203,7 @@ pub fn instance_change(
     for field in ["tier", "protocol", "kmsKeyName"] {
         f.fixed(field, current)?;
     }
-    let mut change = InstanceChange {
+    let mut change = VolumeChange {
         if_revision: match sent_etag.filter(|e| !e.is_empty()) {
             None => None,
             Some(e) => Some(u64::from_str_radix(e, 16).map_err(|_| stale())?),
@@ -205,17 +213,17 @@ pub fn instance_change(
             Said::Clear => Some(None),
             Said::Set(p) => Some(Some(p)),
         },
-        deletion_protected: f.flag("deletionProtectionEnabled").or_default(),
+        deletion_restricted: f.flag("deletionProtectionEnabled").or_default(),
         description: f.text("description").or_default(),
         labels: f.labels()?.or_default(),
-        ..InstanceChange::default()
+        ..VolumeChange::default()
     };
     // What was read is sent back beside a share that has changed.
     let now = current.get("capacityGb").and_then(Value::as_u64);
     let whole = f.count("capacityGb")?.kept("capacityGb")?;
     let whole = whole.filter(|gb| Some(*gb) != now);
     match f.take("fileShares") {
-        Said::Nothing => change.capacity_gb = whole,
+        Said::Nothing => change.capacity_gib = whole,
         said => {
             let mut share = required(one_share(said)?, "fileShares")?;
             let now = current
@@ -233,7 +241,7 @@ pub fn instance_change(
                     "'fileShares[0].name' cannot be changed once the instance exists",
                 ));
             }
-            change.capacity_gb = capacity(whole, &mut share)?;
+            change.capacity_gib = capacity(whole, &mut share)?;
             // Options that are not sent stay: proto3 cannot distinguish "none" from "not said", and taking "not said"
             // for "none" would open the share to everyone whenever it is grown.
             change.export_rules = options(&mut share)?;

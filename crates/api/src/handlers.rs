@@ -18,8 +18,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_control::{
-    Actor, Mutation, Name, Operation, Place, Resource, SnapshotName, SnapshotOf, Status, Surface,
-    Target, View, Volume, Within,
+    Actor, Mutation, Name, Operation, Place, Resource, Snapshot, Status, Surface, Target, View,
+    Volume, VolumeName, Within,
 };
 
 /// As a location: all of them.
@@ -61,7 +61,7 @@ pub async fn handle(a: Asked<'_>) -> ApiResult<Value> {
         Action::Revert(kind) => a.revert(kind).await,
         Action::StartSplit => {
             a.decode(&na::START_SPLIT_REQUEST)?;
-            let name = a.name()?;
+            let name = a.volume(Surface::Netapp)?;
             a.submit(Mutation::SplitVolume(name)).await
         }
         Action::SplitStatus => a.split_status(),
@@ -169,17 +169,17 @@ impl Asked<'_> {
         Ok(self.place()?.name(self.part(2)))
     }
 
+    /// The volume that the path names, or names something of.
+    fn volume(&self, surface: Surface) -> ApiResult<VolumeName> {
+        Ok(self.place()?.of(surface, self.part(2)))
+    }
+
     fn target(&self, kind: Kind) -> ApiResult<Target> {
-        let name = self.name()?;
         Ok(match kind {
-            Kind::Pool => Target::Pool(name),
-            Kind::Volume => Target::Volume(name),
-            Kind::Instance => Target::Instance(name),
-            Kind::VolumeSnapshot => {
-                Target::Snapshot(name.snapshot(SnapshotOf::Volume, self.part(3)))
-            }
-            Kind::InstanceSnapshot => {
-                Target::Snapshot(name.snapshot(SnapshotOf::Instance, self.part(3)))
+            Kind::Pool => Target::Pool(self.name()?),
+            Kind::Volume | Kind::Instance => Target::Volume(self.volume(kind.surface())?),
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
+                Target::Snapshot(self.volume(kind.surface())?.snapshot(self.part(3)))
             }
         })
     }
@@ -216,24 +216,20 @@ impl Asked<'_> {
         let mut object = current(&view, &target, self.nfs)?;
         match view.resource(&target) {
             Some(Resource::Volume(v)) => {
-                let used = control.volumes_used(std::iter::once(&*v)).await;
-                netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
-                let ends = replications::ends(self.app, &self.actor).await?;
-                netapp::set_replicated(&mut object, &v.name, &ends);
+                if v.pooled().is_some() {
+                    let used = control.volumes_used(std::iter::once(&*v)).await;
+                    netapp::set_used(&mut object, used.first().copied().unwrap_or(0));
+                    let ends = replications::ends(self.app, &self.actor).await?;
+                    netapp::set_replicated(&mut object, &v.name, &ends);
+                }
+                if let Some(now) = control.throttled(&v.name).await {
+                    object.insert("throughputStatus".to_owned(), throughput::status(&now));
+                }
             }
             Some(Resource::Snapshot(s)) => {
-                let used = Some(control.snapshot_used(&s).await);
-                object = match s.name.of {
-                    SnapshotOf::Volume => netapp::snapshot(&s, used),
-                    SnapshotOf::Instance => filestore::snapshot(&s, used),
-                };
+                object = lro::snapshot(&s, Some(control.snapshot_used(&s).await));
             }
-            _ => {}
-        }
-        if matches!(kind, Kind::Volume | Kind::Instance) {
-            if let Some(now) = control.throttled(&target).await {
-                object.insert("throughputStatus".to_owned(), throughput::status(&now));
-            }
+            Some(Resource::Pool(_)) | None => {}
         }
         Ok(encode(kind.message(), &object, self.enums))
     }
@@ -253,25 +249,17 @@ impl Asked<'_> {
         let mutation = match kind {
             Kind::Pool => Mutation::CreatePool(place.name(&id), netapp::new_pool(body)?),
             Kind::Volume => {
-                Mutation::CreateVolume(place.name(&id), netapp::new_volume(&place, body)?)
+                Mutation::CreateVolume(place.volume(&id), netapp::new_volume(&place, body)?)
             }
             Kind::Instance => {
-                Mutation::CreateInstance(place.name(&id), filestore::new_instance(body)?)
+                Mutation::CreateVolume(place.instance(&id), filestore::new_instance(body)?)
             }
-            Kind::VolumeSnapshot => Mutation::CreateSnapshot(
-                self.snapshot(SnapshotOf::Volume, &id)?,
-                netapp::new_snapshot(body)?,
-            ),
-            Kind::InstanceSnapshot => Mutation::CreateSnapshot(
-                self.snapshot(SnapshotOf::Instance, &id)?,
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => Mutation::CreateSnapshot(
+                self.volume(kind.surface())?.snapshot(&id),
                 netapp::new_snapshot(body)?,
             ),
         };
         self.submit(mutation).await
-    }
-
-    fn snapshot(&self, of: SnapshotOf, id: &str) -> ApiResult<SnapshotName> {
-        Ok(self.name()?.snapshot(of, id))
     }
 
     async fn update(&self, kind: Kind) -> ApiResult<Value> {
@@ -295,13 +283,12 @@ impl Asked<'_> {
                     Mutation::UpdatePool(name, netapp::pool_change(changed, &current)?)
                 }
                 Target::Volume(name) => {
-                    let change = netapp::volume_change(&name.place, changed, &current)?;
-                    Mutation::UpdateVolume(name, change)
-                }
-                Target::Instance(name) => {
                     let etag = body.get("etag").and_then(Value::as_str);
-                    let change = filestore::instance_change(changed, etag, &current)?;
-                    Mutation::UpdateInstance(name, change)
+                    let change = match name.surface {
+                        Surface::Netapp => netapp::volume_change(&name.place, changed, &current)?,
+                        Surface::Filestore => filestore::instance_change(changed, etag, &current)?,
+                    };
+                    Mutation::UpdateVolume(name, change)
                 }
                 Target::Snapshot(name) => {
                     Mutation::UpdateSnapshot(name, netapp::snapshot_change(changed)?)
@@ -322,7 +309,6 @@ impl Asked<'_> {
         let mutation = match self.target(kind)? {
             Target::Pool(name) => Mutation::DeletePool(name),
             Target::Volume(name) => Mutation::DeleteVolume { name, force },
-            Target::Instance(name) => Mutation::DeleteInstance { name, force },
             Target::Snapshot(name) => Mutation::DeleteSnapshot(name),
             other @ (Target::Replication(_) | Target::Relation(_)) => {
                 return Err(ApiError::not_found(&other.to_string()));
@@ -332,7 +318,7 @@ impl Asked<'_> {
     }
 
     async fn revert(&self, kind: Kind) -> ApiResult<Value> {
-        let name = self.name()?;
+        let name = self.volume(kind.surface())?;
         let (message, field) = match kind {
             Kind::Instance => (
                 &crate::schema::filestore::REVERT_INSTANCE_REQUEST,
@@ -347,15 +333,11 @@ impl Asked<'_> {
         if snapshot.is_empty() {
             return Err(ApiError::field(field, format!("'{field}' is required")));
         }
-        let mutation = match kind {
-            Kind::Instance => Mutation::RevertInstance { name, snapshot },
-            _ => Mutation::RevertVolume { name, snapshot },
-        };
-        self.submit(mutation).await
+        self.submit(Mutation::RevertVolume { name, snapshot }).await
     }
 
     fn split_status(&self) -> ApiResult<Value> {
-        let target = Target::Volume(self.name()?);
+        let target = Target::Volume(self.volume(Surface::Netapp)?);
         let view = self.app.control().view();
         match view.resource(&target) {
             Some(Resource::Volume(volume)) => {
@@ -399,19 +381,23 @@ impl Asked<'_> {
             after: after.as_ref(),
         };
         let page = match kind {
-            Kind::Pool => objects(q.page(
-                view.pools(&within).map(|p| (key(&p.name), p)),
-                |(k, _)| k,
-                |(_, p)| netapp::pool(&view, p),
-            )),
+            Kind::Pool => objects(
+                q.page(
+                    view.pools(&within)
+                        .map(|p| (key(&p.name.place, &p.name.id), p)),
+                    |(k, _)| k,
+                    |(_, p)| netapp::pool(&view, p),
+                ),
+            ),
             Kind::Volume => self.volumes(&q, &view, &within).await?,
             Kind::Instance => objects(q.page(
-                view.instances(&within).map(|i| (key(&i.name), i)),
+                view.volumes(Surface::Filestore, &within).map(keyed),
                 |(k, _)| k,
-                |(_, i)| filestore::instance(&view, i, self.nfs.ip()),
+                |(_, v)| lro::volume(&view, v, None, self.nfs),
             )),
-            Kind::VolumeSnapshot => self.snapshots(&q, &view, SnapshotOf::Volume).await?,
-            Kind::InstanceSnapshot => self.snapshots(&q, &view, SnapshotOf::Instance).await?,
+            Kind::VolumeSnapshot | Kind::InstanceSnapshot => {
+                self.snapshots(&q, &view, kind.surface()).await?
+            }
         };
         let items: Vec<Value> = page
             .0
@@ -437,18 +423,17 @@ impl Asked<'_> {
         within: &Within<'_>,
     ) -> ApiResult<(Vec<Object>, String)> {
         let control = self.app.control();
+        let all = || view.volumes(Surface::Netapp, within);
         // What a volume holds is asked for only where it is shown, or where the client's question needs it of all.
         let mut used: HashMap<u64, u64> = HashMap::new();
         if self.asks_for_use() {
-            let bytes = control
-                .volumes_used(view.volumes(within).map(|v| &**v))
-                .await;
-            used.extend(view.volumes(within).map(|v| v.id).zip(bytes));
+            let bytes = control.volumes_used(all().map(|v| &**v)).await;
+            used.extend(all().map(|v| v.id).zip(bytes));
         }
         let page: Page<(String, &Arc<Volume>)> = q.page(
-            view.volumes(within).map(|v| (key(&v.name), v)),
+            all().map(keyed),
             |(k, _)| k,
-            |(_, v)| netapp::volume(view, v, used.get(&v.id).copied(), self.nfs),
+            |(_, v)| lro::volume(view, v, used.get(&v.id).copied(), self.nfs),
         );
         if used.is_empty() {
             let shown: Vec<&Volume> = page.items.iter().map(|((_, v), _)| &***v).collect();
@@ -469,30 +454,23 @@ impl Asked<'_> {
         &self,
         q: &ListQuery,
         view: &View,
-        of: SnapshotOf,
+        surface: Surface,
     ) -> ApiResult<(Vec<Object>, String)> {
-        let parent = self.name()?;
-        let target = match of {
-            SnapshotOf::Volume => Target::Volume(parent.clone()),
-            SnapshotOf::Instance => Target::Instance(parent.clone()),
-        };
-        if view.resource(&target).is_none() {
-            return Err(ApiError::not_found(&target.to_string()));
+        let parent = self.volume(surface)?;
+        if view.volume(&parent).is_none() {
+            return Err(ApiError::not_found(&parent.to_string()));
         }
         let control = self.app.control();
         let mut used: HashMap<u64, u64> = HashMap::new();
         // A volume has few snapshots; all of them are asked at once.
-        for s in view.snapshots(of, &parent, None) {
+        for s in view.snapshots(&parent, None) {
             used.insert(s.id, control.snapshot_used(s).await);
         }
         let page = q.page(
-            view.snapshots(of, &parent, q.after())
+            view.snapshots(&parent, q.after())
                 .map(|s| (s.name.id.to_string(), s)),
-            |(k, _)| k,
-            |(_, s)| match of {
-                SnapshotOf::Volume => netapp::snapshot(s, used.get(&s.id).copied()),
-                SnapshotOf::Instance => filestore::snapshot(s, used.get(&s.id).copied()),
-            },
+            |(k, _): &(String, &Arc<Snapshot>)| k,
+            |(_, s)| lro::snapshot(s, used.get(&s.id).copied()),
         );
         Ok(objects(page))
     }
@@ -511,7 +489,7 @@ impl Asked<'_> {
         let surface = self.surface.unwrap_or(Surface::Netapp);
         let all = view.operations(&within).filter(|o| o.surface() == surface);
         let (items, next) = objects(q.page(
-            all.map(|o| (key(&o.name), o)),
+            all.map(|o| (key(&o.name.place, &o.name.id), o)),
             |(k, _)| k,
             |(_, o)| lro::operation(o, self.enums, self.nfs),
         ));
@@ -523,16 +501,12 @@ impl Asked<'_> {
     fn locations(&self) -> ApiResult<Value> {
         let project = self.part(0);
         let view = self.app.control().view();
-        let within = Within {
-            project,
-            location: EVERYWHERE,
-            after: None,
-        };
+        let within = Within::project(project);
         let mut all = BTreeSet::from([Place::local().location]);
         all.extend(view.pools(&within).map(|p| p.name.place.location.clone()));
         all.extend(
-            view.instances(&within)
-                .map(|i| i.name.place.location.clone()),
+            view.volumes(Surface::Filestore, &within)
+                .map(|v| v.name.place.location.clone()),
         );
         let all: Vec<Value> = all.iter().map(|l| location(project, l)).collect();
         Ok(json!({"locations": all}))
@@ -540,10 +514,10 @@ impl Asked<'_> {
 
     /// The request, as one about the replications of the volume that the path names.
     fn of_volume(&self) -> ApiResult<replications::Asked<'_>> {
-        Ok(self.replications_of(self.name()?))
+        Ok(self.replications_of(self.volume(Surface::Netapp)?))
     }
 
-    fn replications_of(&self, volume: Name) -> replications::Asked<'_> {
+    fn replications_of(&self, volume: VolumeName) -> replications::Asked<'_> {
         replications::Asked {
             app: self.app,
             actor: self.actor.clone(),
@@ -629,11 +603,12 @@ fn location(project: &str, id: &str) -> Value {
 
 /// A name as text that sorts as names do: part by part. In the full name, a `-` within a location would sort before the
 /// `/` behind a shorter one.
-fn key(name: &Name) -> String {
-    format!(
-        "{}\0{}\0{}",
-        name.place.project, name.place.location, name.id
-    )
+fn key(place: &Place, id: &str) -> String {
+    format!("{}\0{}\0{id}", place.project, place.location)
+}
+
+fn keyed(volume: &Arc<Volume>) -> (String, &Arc<Volume>) {
+    (key(&volume.name.place, &volume.name.id), volume)
 }
 
 fn from_key(key: &str) -> Option<Name> {

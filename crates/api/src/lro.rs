@@ -11,7 +11,9 @@ use crate::{filestore, netapp};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use weir_control::{Operation, Outcome, Render, Resource, SnapshotOf, Surface, Target, View};
+use weir_control::{
+    Operation, Outcome, Presentation, Render, Resource, Snapshot, Surface, Target, View, Volume,
+};
 
 /// `google.longrunning.Operation`, as far as lists are filtered by it.
 pub static OPERATION: Message = Message {
@@ -108,25 +110,37 @@ fn empty() -> Value {
 pub fn shown(view: &View, target: &Target, nfs: SocketAddr) -> Option<Object> {
     Some(match view.resource(target)? {
         Resource::Pool(p) => netapp::pool(view, &p),
-        Resource::Volume(v) => netapp::volume(view, &v, None, nfs),
-        Resource::Instance(i) => filestore::instance(view, &i, nfs.ip()),
-        Resource::Snapshot(s) => match s.name.of {
-            SnapshotOf::Volume => netapp::snapshot(&s, None),
-            SnapshotOf::Instance => filestore::snapshot(&s, None),
-        },
+        Resource::Volume(v) => volume(view, &v, None, nfs),
+        Resource::Snapshot(s) => snapshot(&s, None),
     })
 }
 
+/// A volume in its surface's normal form. `used` is in bytes.
+pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Object {
+    match &v.presentation {
+        Presentation::Netapp(pooled) => netapp::volume(view, v, pooled, used, nfs),
+        Presentation::Filestore(tiered) => filestore::instance(view, v, tiered, nfs.ip()),
+    }
+}
+
+/// A snapshot in its surface's normal form. `used` is in bytes.
+pub fn snapshot(s: &Snapshot, used: Option<u64>) -> Object {
+    match s.name.parent.surface {
+        Surface::Netapp => netapp::snapshot(s, used),
+        Surface::Filestore => filestore::snapshot(s, used),
+    }
+}
+
 fn message(target: &Target) -> &'static Message {
+    let either = |netapp, filestore, surface: Surface| match surface {
+        Surface::Netapp => netapp,
+        Surface::Filestore => filestore,
+    };
     match target {
         Target::Pool(_) => &na::STORAGE_POOL,
-        Target::Volume(_) => &na::VOLUME,
+        Target::Volume(v) => either(&na::VOLUME, &fs::INSTANCE, v.surface),
         Target::Replication(_) | Target::Relation(_) => &na::REPLICATION,
-        Target::Instance(_) => &fs::INSTANCE,
-        Target::Snapshot(s) => match s.of {
-            SnapshotOf::Volume => &na::SNAPSHOT,
-            SnapshotOf::Instance => &fs::SNAPSHOT,
-        },
+        Target::Snapshot(s) => either(&na::SNAPSHOT, &fs::SNAPSHOT, s.parent.surface),
     }
 }
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use weir_control::{
-    AccessType, ExportRule, Extra, Name, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
-    Protocol, QosType, Snapshot, SnapshotChange, SnapshotName, SnapshotOf, SquashMode, View,
-    Volume, VolumeChange,
+    AccessType, ExportRule, Extra, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
+    Pooled, Presentation, Protocol, QosType, Snapshot, SnapshotChange, SnapshotName, SquashMode,
+    View, Volume, VolumeChange, VolumeName,
 };
 
 /// Bytes in a GiB.
@@ -175,10 +175,16 @@ pub fn pool_change(changed: Object, current: &Object) -> ApiResult<PoolChange> {
 }
 
 /// A volume on the wire. `used` is in bytes; `nfs` is where it can be mounted from.
-pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Object {
+pub fn volume(
+    view: &View,
+    v: &Volume,
+    pooled: &Pooled,
+    used: Option<u64>,
+    nfs: SocketAddr,
+) -> Object {
     let pool = view.pool_of(v);
     let mut m = Made::over(&v.extra);
-    m.set("name", format!("{}/volumes/{}", v.name.place, v.name.id))
+    m.set("name", v.name.to_string())
         .set(
             "state",
             if v.read_only && v.state == weir_control::State::Ready {
@@ -190,12 +196,12 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
         .set("stateDetails", v.state_details.as_str())
         .set("createTime", v.created.rfc3339())
         .set("shareName", &*v.share_name)
-        .set("storagePool", &*v.pool)
+        .set("storagePool", &*pooled.pool)
         .set("capacityGib", v.capacity_gib)
         .set("description", v.description.as_str())
         .set("snapReserve", v.snap_reserve)
         .set("snapshotPolicy", v.snapshot_policy.clone())
-        .set("throughputMibps", v.throughput_mibps)
+        .set("throughputMibps", pooled.throughput_mibps)
         .set_unless_kept("unixPermissions", format!("{:04o}", v.unix_permissions))
         .labels(&v.labels);
     if let Some(p) = pool {
@@ -218,7 +224,7 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
     if v.snapshot_directory {
         m.set("snapshotDirectory", true);
     }
-    if v.large {
+    if pooled.large {
         m.set("largeCapacity", true);
     }
     if v.deletion_restricted {
@@ -236,7 +242,7 @@ pub fn volume(view: &View, v: &Volume, used: Option<u64>, nfs: SocketAddr) -> Ob
             "cloneDetails",
             json!({
                 "sourceSnapshot": of.to_string(),
-                "sourceVolume": of.parent.full(of.of.collection()),
+                "sourceVolume": of.parent.to_string(),
                 "splitState": split_state(v),
             }),
         );
@@ -256,7 +262,7 @@ pub fn set_used(volume: &mut Object, bytes: u64) {
 }
 
 /// Adds to a volume whether it is an end of a replication: `ends` are all that are, by project and id.
-pub fn set_replicated(volume: &mut Object, name: &Name, ends: &HashSet<(String, String)>) {
+pub fn set_replicated(volume: &mut Object, name: &VolumeName, ends: &HashSet<(String, String)>) {
     if !ends.is_empty() && ends.contains(&(name.place.project.to_string(), name.id.to_string())) {
         volume.insert("hasReplication".to_owned(), json!(true));
     }
@@ -318,14 +324,17 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
     let clone_of = source_of_clone(place, &mut f)?;
     let (unix_permissions, original) = permissions(&mut f)?;
     let mut new = NewVolume {
-        pool: pool_id(
-            place,
-            &required(f.text("storagePool").value(), "storagePool")?,
-        )?,
+        presentation: Presentation::Netapp(Pooled {
+            pool: pool_id(
+                place,
+                &required(f.text("storagePool").value(), "storagePool")?,
+            )?
+            .into(),
+            throughput_mibps: f.rate("throughputMibps")?.value().filter(|t| *t > 0.0),
+            large: f.flag("largeCapacity").value().unwrap_or(false),
+        }),
         share_name: required(f.text("shareName").value(), "shareName")?,
         capacity_gib: required(f.count("capacityGib")?.value(), "capacityGib")?,
-        throughput_mibps: f.rate("throughputMibps")?.value().filter(|t| *t > 0.0),
-        large: f.flag("largeCapacity").value().unwrap_or(false),
         protocols: required(protocols(&mut f)?.value(), "protocols")?,
         export_rules: rules(&mut f)?.value(),
         unix_permissions: unix_permissions.value(),
@@ -384,6 +393,7 @@ pub fn volume_change(place: &Place, changed: Object, current: &Object) -> ApiRes
         description: f.text("description").or_default(),
         labels: f.labels()?.or_default(),
         extra: f.rest(),
+        ..VolumeChange::default()
     };
     change.extra.extend(original);
     Ok(change)
@@ -418,7 +428,7 @@ fn source_of_clone(place: &Place, f: &mut Fields) -> ApiResult<Option<SnapshotNa
     let rest = name.strip_prefix(&format!("{place}/volumes/"));
     match rest.and_then(|r| r.split_once("/snapshots/")) {
         Some((v, s)) if !v.is_empty() && !s.is_empty() && !v.contains('/') && !s.contains('/') => {
-            Ok(Some(place.name(v).snapshot(SnapshotOf::Volume, s)))
+            Ok(Some(place.volume(v).snapshot(s)))
         }
         _ => Err(ApiError::field(
             "restoreParameters.sourceSnapshot",

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_control::{
     Actor, Labels, Mutation, Name, Outcome, Place, QosType, ReplicationName, ReplicationVerb,
-    Status, View,
+    Status, Surface, View, VolumeName,
 };
 use weir_ontap::cluster::Volume;
 use weir_ontap::{Change, Cluster, Failure, Reason};
@@ -130,7 +130,7 @@ pub struct Asked<'a> {
     /// The authenticated caller, with its role.
     pub actor: Actor,
     /// The volume that the path names: source or destination.
-    pub volume: Name,
+    pub volume: VolumeName,
     /// How enums are to be written.
     pub enums: EnumsAs,
     /// Where clients mount from.
@@ -159,9 +159,9 @@ fn named(path: &Path, volumes: &[Volume]) -> String {
     }
 }
 
-fn seen_from(cluster: &dyn Cluster, volume: &Name) -> Vec<Seen> {
+fn seen_from(cluster: &dyn Cluster, volume: &VolumeName) -> Vec<Seen> {
     let volumes = cluster.volumes();
-    let own = full(&volume.place, &volume.id);
+    let own = volume.to_string();
     let mut all: Vec<Seen> = Vec::new();
     for relationship in cluster
         .relationships()
@@ -226,7 +226,7 @@ fn mirror_state(r: &Relationship) -> &'static str {
     }
 }
 
-fn object(s: &Seen, place: &Name, now: i64) -> Object {
+fn object(s: &Seen, place: &VolumeName, now: i64) -> Object {
     let r = &s.relationship;
     let mut out = Object::new();
     let mut set = |name: &str, value: Value| {
@@ -234,7 +234,7 @@ fn object(s: &Seen, place: &Name, now: i64) -> Object {
             out.insert(name.to_owned(), value);
         }
     };
-    let own = full(&place.place, &place.id);
+    let own = place.to_string();
     set("name", json!(format!("{own}/replications/{}", s.note.id)));
     let state = match r.status {
         Doing::Breaking | Doing::Aborting => "UPDATING",
@@ -306,10 +306,7 @@ impl Asked<'_> {
         let view = self.app.control().view();
         match view.volume(&self.volume) {
             Some(_) => Ok(()),
-            None => Err(ApiError::not_found(&full(
-                &self.volume.place,
-                &self.volume.id,
-            ))),
+            None => Err(ApiError::not_found(&self.volume.to_string())),
         }
     }
 
@@ -332,10 +329,7 @@ impl Asked<'_> {
     }
 
     fn name(&self, id: &str) -> String {
-        format!(
-            "{}/replications/{id}",
-            full(&self.volume.place, &self.volume.id)
-        )
+        format!("{}/replications/{id}", self.volume)
     }
 
     async fn find(&self, id: &str) -> ApiResult<Seen> {
@@ -398,7 +392,7 @@ impl Asked<'_> {
         let id = check_id("replicationId", id)?;
         let cluster = self.cluster()?;
         let view = self.app.control().view();
-        let own = full(&self.volume.place, &self.volume.id);
+        let own = self.volume.to_string();
         let source = view.volume(&self.volume);
         let source = source.ok_or_else(|| ApiError::not_found(&own))?;
         if let Ok(seen) = self.find(&id).await {
@@ -425,7 +419,7 @@ impl Asked<'_> {
         };
         let target = f.take("destinationVolumeParameters").value();
         let target = required(target, "destinationVolumeParameters")?;
-        let current = netapp::volume(&view, source, None, self.nfs);
+        let current = lro::volume(&view, source, None, self.nfs);
         let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
         let made = netapp::new_volume(&destination.place, new)?;
         self.make(Mutation::CreateVolume(destination.clone(), made))
@@ -461,7 +455,7 @@ impl Asked<'_> {
         id: &str,
         target: &Value,
         source: &Object,
-    ) -> ApiResult<(Name, Object)> {
+    ) -> ApiResult<(VolumeName, Object)> {
         const IN: &str = "destinationVolumeParameters";
         let said = |name: &str| {
             let text = target.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -471,7 +465,7 @@ impl Asked<'_> {
         let pool = pool_name(&self.volume.place, &pool)?;
         // Paths of replication have no location in them: one name is one volume of a project.
         let taken = |id: &str| {
-            let mut all = view.every_volume();
+            let mut all = view.every_volume(Surface::Netapp);
             all.any(|v| v.name.place.project == pool.place.project && &*v.name.id == id)
         };
         let volume = match said("volumeId") {
@@ -480,7 +474,7 @@ impl Asked<'_> {
             None => self.volume.id.to_string(),
         };
         let volume = check_id(&format!("{IN}.volumeId"), Some(&volume))?;
-        let destination = pool.place.name(&volume);
+        let destination = pool.place.volume(&volume);
         if taken(&volume) && view.volume(&destination).is_none() {
             let message = format!(
                 "There is a volume {volume} in another location of {}; name the copy differently",
@@ -736,7 +730,7 @@ fn stopped_only(what: &str) -> Box<ApiError> {
     ApiError::new(Status::FailedPrecondition, "REPLICATION_STATE", message)
 }
 
-fn path_of(name: &Name) -> Path {
+fn path_of(name: &VolumeName) -> Path {
     Path::local(&name.place.project, &name.id)
 }
 

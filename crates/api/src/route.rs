@@ -87,6 +87,14 @@ impl Kind {
         }
     }
 
+    /// The API that has it.
+    pub fn surface(self) -> Surface {
+        match self {
+            Kind::Pool | Kind::Volume | Kind::VolumeSnapshot => Surface::Netapp,
+            Kind::Instance | Kind::InstanceSnapshot => Surface::Filestore,
+        }
+    }
+
     /// The collection, as a list's response names it.
     pub fn collection(self) -> &'static str {
         match self {

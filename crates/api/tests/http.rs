@@ -694,9 +694,10 @@ async fn a_description_names_the_limit_that_binds_now() {
     let api = furnished().await;
     let key = |name: &str| {
         let view = api.control.view();
-        let name = weir_control::Place::new("p1", "us-central1").name(name);
-        let volume = view.volume(&name).map(|v| v.key.to_string());
-        volume.or_else(|| view.instance(&name).map(|i| i.key.to_string()))
+        let place = weir_control::Place::new("p1", "us-central1");
+        let volume = view.volume(&place.volume(name));
+        let found = volume.or_else(|| view.volume(&place.instance(name)));
+        found.map(|v| v.key.to_string())
     };
     let free = Throttled {
         source: "PREMIUM, manual: 128 MiB/s".to_owned(),

@@ -2,13 +2,11 @@
 //!
 //! The operation has the job with all that it takes, so that a job cut short is begun again from the catalog alone.
 
-use crate::backend::Capacity;
-use crate::holder::Holder;
-use crate::job::{Container, Job};
+use crate::job::Job;
 use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome, Snapshot, State, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::policy;
 use crate::publish::alike;
 use crate::refusal::{Refusal, Status};
@@ -42,8 +40,12 @@ fn missing(target: &Target) -> Refusal {
     )
 }
 
-fn holder(view: &View, target: &Target) -> Result<Holder, Refusal> {
-    Holder::find(view, target).ok_or_else(|| missing(target))
+/// A volume that can be touched.
+fn idle(view: &View, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
+    let volume = view.volume(name).cloned();
+    let volume = volume.ok_or_else(|| missing(&Target::Volume(name.clone())))?;
+    volume.idle()?;
+    Ok(volume)
 }
 
 /// Makes the change in the draft, with its operation and its line in the audit log; or refuses.
@@ -127,102 +129,79 @@ fn intend(
             let mut volume = rules::volume::create(&draft.view, name, new, facts.id, draft.now)?;
             policy::follow(&mut volume, &policy::Rules::new(), draft.now.secs());
             draft.put_volume(volume);
-            let job = Job::Create(Container::Volume(name.clone()));
-            Ok((facts.id, job, false))
+            Ok((facts.id, Job::Create(name.clone()), false))
         }
         Mutation::UpdateVolume(name, change) => {
-            let volume = draft.view.volume(name).cloned();
-            let volume = volume.ok_or_else(|| missing(target))?;
-            let before = Holder::Volume(Arc::clone(&volume));
-            before.idle()?;
-            let capacity = before.capacity(&draft.view);
-            let mut next = rules::volume::update(&draft.view, &volume, change, facts.used)?;
-            policy::follow(&mut next, &policy::of(&volume), draft.now.secs());
-            let mode = change.unix_permissions.is_some();
+            let volume = idle(&draft.view, name)?;
             let before = draft.view.clone();
+            let mut next = rules::volume::update(&before, &volume, change, facts.used)?;
+            policy::follow(&mut next, &policy::of(&volume), draft.now.secs());
             draft.put_volume(next.clone());
-            let of = Container::Volume(name.clone());
-            let (lane, job, touched) = touch(draft, of, capacity, mode)?;
+            let held = |view: &View, of: &Volume| rules::volume::capacity(view, of);
+            let capacity = held(&before, &volume) != held(&draft.view, &next);
+            let mode = change.unix_permissions.is_some();
+            // The engine has to be notified.
+            let touched = capacity || mode;
+            if touched {
+                draft.set_state(&next, State::Updating, "", None);
+            }
+            let of = name.clone();
+            let job = Job::Update { of, capacity, mode };
             // Labels, descriptions and the like are in force once they are written.
             let words = !touched && alike((&before, &volume), (&draft.view, &next));
-            Ok((lane, job, words))
+            Ok((volume.id, job, words))
         }
-        Mutation::CreateInstance(name, new) => {
-            let instance = rules::instance::create(&draft.view, name, new, facts.id, draft.now)?;
-            draft.put_instance(instance);
-            let job = Job::Create(Container::Instance(name.clone()));
-            Ok((facts.id, job, false))
+        Mutation::DeleteVolume { name, force } => {
+            let going = idle(&draft.view, name)?;
+            rules::volume::delete(&draft.view, &going, *force)?;
+            draft.set_state(&going, State::Deleting, "", None);
+            Ok((going.id, Job::Delete(name.clone()), false))
         }
-        Mutation::UpdateInstance(name, change) => {
-            let instance = draft.view.instance(name).cloned();
-            let instance = instance.ok_or_else(|| missing(target))?;
-            let before = Holder::Instance(Arc::clone(&instance));
-            before.idle()?;
-            let capacity = before.capacity(&draft.view);
-            let next = rules::instance::update(&draft.view, &instance, change, facts.used)?;
-            draft.put_instance(next);
-            let of = Container::Instance(name.clone());
-            let (lane, job, _) = touch(draft, of, capacity, false)?;
-            Ok((lane, job, false))
-        }
-        Mutation::DeleteVolume { force, .. } | Mutation::DeleteInstance { force, .. } => {
-            let going = holder(&draft.view, target)?;
-            going.idle()?;
-            match &going {
-                Holder::Volume(volume) => rules::volume::delete(&draft.view, volume, *force)?,
-                Holder::Instance(it) => rules::instance::delete(&draft.view, it, *force)?,
-            }
-            going.put(draft, State::Deleting, "", None);
-            Ok((going.id(), Job::Delete(going.container()), false))
-        }
-        Mutation::RevertVolume { snapshot, .. } | Mutation::RevertInstance { snapshot, .. } => {
-            let back = holder(&draft.view, target)?;
-            back.idle()?;
+        Mutation::RevertVolume { name, snapshot } => {
+            let back = idle(&draft.view, name)?;
             rules::snapshot::whole(&back)?;
-            rules::snapshot::revert(&draft.view, &back.name().snapshot(back.of(), snapshot))?;
-            back.put(draft, State::Restoring, "", None);
+            rules::snapshot::revert(&draft.view, &name.snapshot(snapshot))?;
+            draft.set_state(&back, State::Restoring, "", None);
             let job = Job::Revert {
-                of: back.container(),
+                of: name.clone(),
                 snapshot: snapshot.as_str().into(),
             };
-            Ok((back.id(), job, false))
+            Ok((back.id, job, false))
         }
         Mutation::CreateSnapshot(name, new) => {
-            let parent = parent(&draft.view, name)?;
+            let parent = idle(&draft.view, &name.parent)?;
             rules::snapshot::whole(&parent)?;
             let snapshot = rules::snapshot::create(&draft.view, name, new, facts.id, draft.now)?;
             draft.put_snapshot(snapshot);
-            if let (Some(period), Holder::Volume(volume)) = (new.schedule, &parent) {
-                let mut volume = Volume::clone(volume);
+            if let Some(period) = new.schedule {
+                let mut volume = Volume::clone(&parent);
                 policy::ran(&mut volume, period, draft.now.secs());
                 draft.note_volume(volume);
             }
-            Ok((parent.id(), Job::TakeSnapshot(name.clone()), false))
+            Ok((parent.id, Job::TakeSnapshot(name.clone()), false))
         }
         Mutation::UpdateSnapshot(name, change) => {
-            let parent = parent(&draft.view, name)?;
+            let parent = idle(&draft.view, &name.parent)?;
             let snapshot = draft.view.snapshot(name).cloned();
             let snapshot = snapshot.ok_or_else(|| missing(target))?;
             let next = rules::snapshot::update(&snapshot, change)?;
             let label = next.snapmirror_label() != snapshot.snapmirror_label();
             draft.put_snapshot(next);
             let name = name.clone();
-            Ok((parent.id(), Job::UpdateSnapshot { name, label }, !label))
+            Ok((parent.id, Job::UpdateSnapshot { name, label }, !label))
         }
         Mutation::RenameSnapshot { name, to } => {
-            let parent = parent(&draft.view, name)?;
+            let parent = idle(&draft.view, &name.parent)?;
             let next = rules::snapshot::rename(&draft.view, name, to)?;
             let job = Job::RenameSnapshot {
                 name: next.name.clone(),
                 from: Arc::clone(&name.id),
             };
             rename(draft, name, next);
-            Ok((parent.id(), job, false))
+            Ok((parent.id, job, false))
         }
         Mutation::SplitVolume(name) => {
-            let volume = draft.view.volume(name).cloned();
-            let volume = volume.ok_or_else(|| missing(target))?;
-            Holder::Volume(Arc::clone(&volume)).idle()?;
+            let volume = idle(&draft.view, name)?;
             rules::volume::split(&draft.view, &volume)?;
             let mut next = Volume::clone(&volume);
             next.splitting = true;
@@ -241,8 +220,7 @@ fn intend(
             Ok((0, job, true))
         }
         Mutation::DeleteSnapshot(name) => {
-            let parent = parent(&draft.view, name)?;
-            parent.idle()?;
+            let parent = idle(&draft.view, &name.parent)?;
             let snapshot = draft.view.snapshot(name).cloned();
             let snapshot = snapshot.ok_or_else(|| missing(target))?;
             let mut going = Snapshot::clone(&snapshot);
@@ -255,7 +233,7 @@ fn intend(
             }
             going.state = State::Deleting;
             draft.put_snapshot(going);
-            Ok((parent.id(), Job::DeleteSnapshot(name.clone()), false))
+            Ok((parent.id, Job::DeleteSnapshot(name.clone()), false))
         }
     }
 }
@@ -278,31 +256,4 @@ pub(crate) fn rename(draft: &mut Draft<'_>, before: &SnapshotName, next: Snapsho
     }
     draft.view.remove_snapshot(before);
     draft.put_snapshot(next);
-}
-
-/// What a snapshot is of, when it can be touched.
-fn parent(view: &View, name: &SnapshotName) -> Result<Holder, Refusal> {
-    let target = match name.of {
-        SnapshotOf::Volume => Target::Volume(name.parent.clone()),
-        SnapshotOf::Instance => Target::Instance(name.parent.clone()),
-    };
-    let parent = holder(view, &target)?;
-    parent.idle()?;
-    Ok(parent)
-}
-
-/// Marks what was updated if the engine has to be notified; the last value is whether it has.
-fn touch(
-    draft: &mut Draft<'_>,
-    of: Container,
-    before: Capacity,
-    mode: bool,
-) -> Result<Intent, Refusal> {
-    let after = holder(&draft.view, &of.target())?;
-    let capacity = after.capacity(&draft.view) != before;
-    if capacity || mode {
-        after.put(draft, State::Updating, "", None);
-    }
-    let job = Job::Update { of, capacity, mode };
-    Ok((after.id(), job, capacity || mode))
 }

@@ -4,80 +4,70 @@
 //! lists are compared in its lane, when no job of it runs, so that what is only half done is not taken for a difference.
 
 use crate::backend::SnapshotState;
-use crate::holder::Holder;
 use crate::jobs::Works;
 use crate::model::{Labels, SNAPMIRROR_LABEL, Snapshot, State};
-use crate::name::{Name, Target};
+use crate::name::VolumeName;
 use crate::stamp::Stamp;
 use crate::store::Draft;
 use std::collections::HashMap;
 use weir_base::Rng;
 
+/// What the engine has of a volume's snapshots.
+type Found = (VolumeName, Vec<SnapshotState>);
+
 /// Makes the catalog's list of a volume's snapshots what the engine has.
-pub(crate) async fn one(works: &Works, rng: &dyn Rng, target: &Target) {
-    let Some(holder) = Holder::find(&works.store.view(), target) else {
+pub(crate) async fn one(works: &Works, rng: &dyn Rng, name: &VolumeName) {
+    let Some(volume) = works.store.view().volume(name).cloned() else {
         return;
     };
     let tail = rng.next_u64();
-    let turn = target.place().name(&format!("adoption-{tail:016x}"));
-    let Some(mut place) = works.lanes.enter(holder.id(), &turn) else {
+    let turn = name.place.name(&format!("adoption-{tail:016x}"));
+    let Some(mut place) = works.lanes.enter(volume.id, &turn) else {
         return;
     };
     place.begin().await;
-    let key = holder.key().to_string();
+    let key = volume.key.to_string();
     let Ok(found) = works.ask(move |node| node.snapshots(&key)).await else {
         return;
     };
-    let list = [(holder.name().clone(), target.clone(), found)];
-    write(works, rng, &list).await;
+    write(works, rng, &[(name.clone(), found)]).await;
     drop(place);
 }
 
 /// The same of every volume, at the start.
 pub(crate) async fn all(works: &Works, rng: &dyn Rng) {
     let view = works.store.view();
-    let volumes = view.volumes.values().cloned().map(Holder::Volume);
-    let instances = view.instances.values().cloned().map(Holder::Instance);
-    let there = volumes
-        .chain(instances)
-        .filter(|holder| holder.number().is_some() && holder.idle().is_ok());
-    let wanted: Vec<(Name, Target, String)> = there
-        .map(|holder| {
-            (
-                holder.name().clone(),
-                holder.target(),
-                holder.key().to_string(),
-            )
-        })
+    let there = view.volumes.values();
+    let there = there.filter(|volume| volume.number.is_some() && volume.idle().is_ok());
+    let wanted: Vec<(VolumeName, String)> = there
+        .map(|volume| (volume.name.clone(), volume.key.to_string()))
         .collect();
     let asked = works.ask(move |node| {
         let each = wanted.into_iter();
         Ok(each
-            .filter_map(|(name, target, key)| Some((name, target, node.snapshots(&key).ok()?)))
+            .filter_map(|(name, key)| Some((name, node.snapshots(&key).ok()?)))
             .collect::<Vec<_>>())
     });
     let found = asked.await.unwrap_or_default();
     write(works, rng, &found).await;
 }
 
-async fn write(works: &Works, rng: &dyn Rng, found: &[(Name, Target, Vec<SnapshotState>)]) {
+async fn write(works: &Works, rng: &dyn Rng, found: &[Found]) {
     let view = works.store.view();
-    let differ = |(_, target, found): &&(Name, Target, Vec<SnapshotState>)| {
-        Holder::find(&view, target).is_some_and(|holder| {
-            let known = view.snapshots(holder.of(), holder.name(), None);
-            let settled = known.filter(|snapshot| snapshot.state == State::Ready);
-            let known: HashMap<&str, _> = settled.map(|s| (&*s.name.id, s.engine)).collect();
-            let is = |s: &SnapshotState| known.get(s.name.as_str()) == Some(&Some(s.engine()));
-            known.len() != found.len() || !found.iter().all(is)
-        })
+    let differ = |(name, found): &&Found| {
+        let known = view.snapshots(name, None);
+        let settled = known.filter(|snapshot| snapshot.state == State::Ready);
+        let known: HashMap<&str, _> = settled.map(|s| (&*s.name.id, s.engine)).collect();
+        let is = |s: &SnapshotState| known.get(s.name.as_str()) == Some(&Some(s.engine()));
+        view.volume(name).is_some() && (known.len() != found.len() || !found.iter().all(is))
     };
     let changed: Vec<_> = found.iter().filter(differ).collect();
     if changed.is_empty() {
         return;
     }
     let written = works.store.insist(|draft| {
-        for (_, target, found) in &changed {
-            merge(draft, rng, target, found);
+        for (name, found) in &changed {
+            merge(draft, rng, name, found);
         }
     });
     if let Err(why) = written.await {
@@ -85,13 +75,13 @@ async fn write(works: &Works, rng: &dyn Rng, found: &[(Name, Target, Vec<Snapsho
     }
 }
 
-fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, target: &Target, found: &[SnapshotState]) {
-    let Some(holder) = Holder::find(&draft.view, target) else {
+fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, name: &VolumeName, found: &[SnapshotState]) {
+    if draft.view.volume(name).is_none() {
         return;
-    };
+    }
     let mut has: HashMap<&str, &SnapshotState> =
         found.iter().map(|s| (s.name.as_str(), s)).collect();
-    for known in draft.view.snapshots_to_go(holder.of(), holder.name()) {
+    for known in draft.view.snapshots_to_go(name) {
         let there = has.remove(&*known.name.id);
         match there.filter(|_| known.state == State::Ready) {
             Some(state) if known.engine != Some(state.engine()) => {
@@ -118,7 +108,7 @@ fn merge(draft: &mut Draft<'_>, rng: &dyn Rng, target: &Target, found: &[Snapsho
         }
         draft.put_snapshot(Snapshot {
             id: (rng.next_u64() >> 1).max(1),
-            name: holder.name().snapshot(holder.of(), &state.name),
+            name: name.snapshot(&state.name),
             revision: 1,
             state: State::Ready,
             state_details: String::new(),

@@ -4,12 +4,11 @@ use crate::accept::{self, Facts};
 use crate::adopt;
 use crate::backend::{Backend, Throttled};
 use crate::catalog::{AuditEntry, Catalog, CatalogError, TokenRecord};
-use crate::holder::Holder;
 use crate::jobs::{self, Place, Works};
 use crate::levels::Levels;
-use crate::model::{Actor, Instance, Operation, Role, Snapshot, Volume};
+use crate::model::{Actor, Operation, Role, Snapshot, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Collection, Name, Target};
+use crate::name::{Collection, Name, Target, VolumeName};
 use crate::publish::{self, InForce};
 use crate::rebuild::{self, Rebuilt};
 use crate::recover;
@@ -435,30 +434,23 @@ impl Control {
         self.usage.volumes(&self.works, keys).await
     }
 
-    /// What limits a volume or instance now; `None` if there is nothing of the kind, or the node cannot say.
-    pub async fn throttled(&self, target: &Target) -> Option<Throttled> {
-        let key = Holder::find(&self.view(), target)?.key().to_string();
+    /// What limits a volume now; `None` if there is none of this name, or the node cannot say.
+    pub async fn throttled(&self, name: &VolumeName) -> Option<Throttled> {
+        let key = self.view().volume(name)?.key.to_string();
         self.works
             .ask_promptly(move |node| node.throttled(&key))
             .await
             .ok()
     }
 
-    /// Bytes that an instance's data holds.
-    pub async fn instance_used(&self, instance: &Instance) -> u64 {
-        let keys = vec![Arc::clone(&instance.key)];
-        let used = self.usage.volumes(&self.works, keys).await;
-        used.into_iter().next().unwrap_or(0)
-    }
-
     /// Bytes that only this snapshot holds, as of a second ago at most.
     pub async fn snapshot_used(&self, snapshot: &Snapshot) -> u64 {
         let name = &snapshot.name;
-        let Some(parent) = Holder::parent(&self.view(), name.of, &name.parent) else {
+        let Some(parent) = self.view().volume(&name.parent).cloned() else {
             return 0;
         };
         self.usage
-            .snapshot(&self.works, parent.key(), &name.id)
+            .snapshot(&self.works, &parent.key, &name.id)
             .await
     }
 
@@ -472,13 +464,9 @@ impl Control {
     /// catalog, as transfers do. `key` is the engine's.
     pub async fn adopt_snapshots(&self, key: &str) {
         let view = self.view();
-        let volumes = view.volumes.values().cloned().map(Holder::Volume);
-        let instances = view.instances.values().cloned().map(Holder::Instance);
-        let found = volumes
-            .chain(instances)
-            .find(|holder| **holder.key() == *key);
-        if let Some(holder) = found {
-            adopt::one(&self.works, &*self.rng, &holder.target()).await;
+        let mut volumes = view.volumes.values();
+        if let Some(volume) = volumes.find(|volume| *volume.key == *key) {
+            adopt::one(&self.works, &*self.rng, &volume.name).await;
         }
     }
 
@@ -499,23 +487,17 @@ impl Control {
 
     /// What the target's data holds, if the mutation would leave less room: only then is it worth asking the node.
     async fn used_if_shrinking(&self, mutation: &Mutation) -> Option<u64> {
-        let view = self.view();
-        let holder = Holder::find(&view, &mutation.target())?;
-        let shrinks = match (mutation, &holder) {
-            (Mutation::UpdateVolume(_, change), Holder::Volume(volume)) => {
-                let reserve = volume.snap_reserve.unwrap_or(0.0);
-                change.capacity_gib.is_some_and(|c| c < volume.capacity_gib)
-                    || change.snap_reserve.is_some_and(|r| r > reserve)
-            }
-            (Mutation::UpdateInstance(_, change), Holder::Instance(instance)) => {
-                change.capacity_gb.is_some_and(|c| c < instance.capacity_gb)
-            }
-            _ => false,
+        let Mutation::UpdateVolume(name, change) = mutation else {
+            return None;
         };
+        let volume = self.view().volume(name).cloned()?;
+        let reserve = volume.snap_reserve.unwrap_or(0.0);
+        let shrinks = change.capacity_gib.is_some_and(|c| c < volume.capacity_gib)
+            || change.snap_reserve.is_some_and(|r| r > reserve);
         if !shrinks {
             return None;
         }
-        let key = holder.key().to_string();
+        let key = volume.key.to_string();
         let asked = self.works.ask_promptly(move |node| node.volume(&key)).await;
         asked.ok().map(|state| state.used)
     }
@@ -563,7 +545,7 @@ async fn begin<E: From<Refusal>>(
     };
     if let Err(why) = ticket.committed().await {
         if let Some(early) = early {
-            works.untake(&operation, early).await;
+            works.rollback_snapshot(&operation, early).await;
         }
         return Err(why.into());
     }
@@ -686,11 +668,12 @@ fn check_levels(view: &View) -> Result<(), OpenError> {
             ));
         }
     }
-    for instance in view.instances.values() {
-        if view.levels.tier(&instance.tier).is_none() {
+    for volume in view.volumes.values() {
+        let tier = volume.tiered().map(|tiered| &tiered.tier);
+        if let Some(tier) = tier.filter(|tier| view.levels.tier(tier).is_none()) {
             return Err(OpenError::Level(
-                format!("instance {}", instance.name.id),
-                instance.tier.to_string(),
+                format!("instance {}", volume.name.id),
+                tier.to_string(),
             ));
         }
     }

@@ -3,28 +3,9 @@
 //! A job has all that it takes as fields, its target among them, so that a job that was cut short is begun again from its row
 //! alone. What cannot be cannot be written; a row that says anything else is damaged, and is not read as a job that is done.
 
-use crate::name::{Name, ReplicationName, SnapshotName, Target};
+use crate::name::{Name, ReplicationName, SnapshotName, Target, VolumeName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// What has a volume of the engine behind it, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Container {
-    /// A volume of NetApp Volumes.
-    Volume(Name),
-    /// An instance of Filestore.
-    Instance(Name),
-}
-
-impl Container {
-    /// As an operation's target.
-    pub fn target(&self) -> Target {
-        match self {
-            Container::Volume(name) => Target::Volume(name.clone()),
-            Container::Instance(name) => Target::Instance(name.clone()),
-        }
-    }
-}
 
 /// See the module's head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,27 +19,27 @@ pub enum Job {
     /// Nothing: there is one machine.
     SwitchPool(Name),
     /// Makes it on the node.
-    Create(Container),
+    Create(VolumeName),
     /// Has the node and the data path take over what was changed of it.
     Update {
-        /// The volume or instance to change.
-        of: Container,
+        /// The volume to change.
+        of: VolumeName,
         /// The engine's capacity is another.
         capacity: bool,
         /// The root's permission bits were given.
         mode: bool,
     },
     /// Deletes it on the node, with its snapshots.
-    Delete(Container),
+    Delete(VolumeName),
     /// Makes it what it was.
     Revert {
-        /// The volume or instance to revert.
-        of: Container,
+        /// The volume to revert.
+        of: VolumeName,
         /// The snapshot's bare id.
         snapshot: Arc<str>,
     },
     /// Copies what a clone shares.
-    Split(Name),
+    Split(VolumeName),
     /// Takes a snapshot on the node.
     TakeSnapshot(SnapshotName),
     /// Has the node take over what was changed of a snapshot.
@@ -135,10 +116,11 @@ impl Job {
             | Job::UpdatePool(name)
             | Job::DeletePool(name)
             | Job::SwitchPool(name) => Target::Pool(name.clone()),
-            Job::Create(of) | Job::Update { of, .. } | Job::Delete(of) | Job::Revert { of, .. } => {
-                of.target()
-            }
-            Job::Split(name) => Target::Volume(name.clone()),
+            Job::Create(of)
+            | Job::Update { of, .. }
+            | Job::Delete(of)
+            | Job::Revert { of, .. }
+            | Job::Split(of) => Target::Volume(of.clone()),
             Job::TakeSnapshot(name)
             | Job::UpdateSnapshot { name, .. }
             | Job::RenameSnapshot { name, .. }
@@ -202,9 +184,8 @@ mod tests {
 
     #[test]
     fn what_is_no_job_is_not_read_as_one() {
-        let name = Place::new("p", "l").name("v");
         let job = Job::Update {
-            of: Container::Volume(name),
+            of: Place::new("p", "l").volume("v"),
             capacity: true,
             mode: false,
         };
@@ -214,7 +195,7 @@ mod tests {
             ("Update", "Shrink"),
             ("capacity", "size"),
             ("true", "\"capacity,mode\""),
-            ("Volume", "Pool"),
+            ("Netapp", "Azure"),
         ] {
             let other = text.replacen(from, to, 1);
             assert_ne!(other, text);

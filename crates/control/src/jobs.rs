@@ -8,7 +8,7 @@
 //! |---|---|
 //! | create | engine has it · catalog: number, READY · in force · done |
 //! | update | engine's capacity and mode · in force · READY, done |
-//! | delete | in force without it · engine deletes · catalog forgets it and marks it as doomed, done |
+//! | delete | in force without it · engine deletes · catalog forgets it and keeps a tombstone, done |
 //! | rename | engine renames · catalog: READY, done (it has the new name from the beginning) |
 //! | split | engine begins · engine has ended · catalog: no clone any more, done |
 //! | revert | engine reverts · catalog drops what the engine dropped, READY · in force · done |
@@ -26,18 +26,18 @@
 //! `adopt`), as one whose request was done and not acknowledged; if the transaction fails, it is deleted again.
 //!
 //! The engine's deletions are durable only with its next consistency point, which no job waits for: forcing one for
-//! each deletion would slow down writers. What the catalog marks as doomed is deleted again after a crash; the mark
-//! goes when the node has reached the point behind the deletion ([`Works::bury`], [`Works::settle`]).
+//! each deletion would slow down writers. What has a tombstone in the catalog is deleted again after a crash; the tombstone
+//! goes when the node has reached the point behind the deletion ([`Works::delete_deferred`], [`Works::settle`]).
 
 use crate::accept::{self, split_lane};
 use crate::backend::{Backend, BackendError, Point, TakenSnapshot};
-use crate::holder::Holder;
-use crate::job::{Container, Job};
+use crate::job::Job;
 use crate::model::{Operation, Outcome, Snapshot, State, Volume};
-use crate::name::{Name, SnapshotName, Target};
+use crate::name::{Name, SnapshotName, Target, VolumeName};
 use crate::outside::Render;
 use crate::publish::{self, InForce};
 use crate::refusal::{Refusal, Status};
+use crate::rules;
 use crate::stamp::Stamp;
 use crate::store::{Draft, Store};
 use parking_lot::Mutex;
@@ -150,8 +150,8 @@ pub(crate) struct Works {
     pub lanes: Arc<Lanes>,
     pub render: OnceLock<Render>,
     calls: Semaphore,
-    /// Engine volumes that were deleted, and when: doomed until that is durable.
-    buried: Mutex<HashMap<Arc<str>, Point>>,
+    /// Engine volumes that were deleted, and when: they have tombstones until that is durable.
+    pending_delete: Mutex<HashMap<Arc<str>, Point>>,
 }
 
 /// Why a step did not succeed, for the operation's error.
@@ -186,7 +186,7 @@ impl Works {
             lanes: Arc::default(),
             render: OnceLock::new(),
             calls: Semaphore::new(CALLS),
-            buried: Mutex::default(),
+            pending_delete: Mutex::default(),
         }
     }
 
@@ -246,8 +246,8 @@ impl Works {
         let Job::TakeSnapshot(name) = &operation.job else {
             return None;
         };
-        let parent = place.is_first().then(|| self.holder(&operation.target()));
-        let (key, id) = (parent?.ok()?.key().to_string(), name.id.to_string());
+        let parent = place.is_first().then(|| self.volume(&name.parent));
+        let (key, id) = (parent?.ok()?.key.to_string(), name.id.to_string());
         let works = Arc::clone(self);
         Some(tokio::spawn(async move {
             works
@@ -257,15 +257,15 @@ impl Works {
     }
 
     /// Deletes a snapshot that was taken early, when the catalog will not have it. One that had been there before stays.
-    pub async fn untake(&self, operation: &Operation, early: Early) {
+    pub async fn rollback_snapshot(&self, operation: &Operation, early: Early) {
         let Job::TakeSnapshot(name) = &operation.job else {
             return;
         };
         let made = matches!(early.await, Ok(Ok(taken)) if !taken.found);
-        let Some(Ok(parent)) = made.then(|| self.holder(&operation.target())) else {
+        let Some(Ok(parent)) = made.then(|| self.volume(&name.parent)) else {
             return;
         };
-        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        let (key, id) = (parent.key.to_string(), name.id.to_string());
         if let Err(error) = self.ask(move |node| node.snapshot_delete(&key, &id)).await {
             tracing::warn!(snapshot = %name, %error, "taken, but not in the catalog");
         }
@@ -279,10 +279,10 @@ impl Works {
             Job::CreatePool(_) | Job::UpdatePool(_) | Job::DeletePool(_) | Job::SwitchPool(_) => {
                 self.in_force(self.store.view().generation).await
             }
-            Job::Create(of) => self.make(&of.target()).await,
+            Job::Create(of) => self.make(of).await,
             Job::Update { of, capacity, mode } => self.adjust(job, of, *capacity, *mode).await,
-            Job::Delete(of) => self.delete(&of.target()).await,
-            Job::Revert { of, snapshot } => self.revert(&of.target(), snapshot).await,
+            Job::Delete(of) => self.delete(of).await,
+            Job::Revert { of, snapshot } => self.revert(of, snapshot).await,
             Job::Split(name) => self.split(name).await,
             Job::TakeSnapshot(name) => self.take(name, early).await,
             Job::UpdateSnapshot { name, label } => match label {
@@ -315,7 +315,7 @@ impl Works {
         });
         match ended.await {
             // Deleted before, so this point is behind it.
-            Ok((Some(key), _)) => self.note_buried(key),
+            Ok((Some(key), _)) => self.note_pending_delete(key),
             Ok((None, _)) => {}
             Err(why) => {
                 tracing::info!(%why, operation = %operation.full_name(), "left for the next start");
@@ -323,28 +323,29 @@ impl Works {
         }
     }
 
-    fn note_buried(&self, key: Arc<str>) {
-        self.buried.lock().insert(key, self.backend.point());
+    fn note_pending_delete(&self, key: Arc<str>) {
+        self.pending_delete.lock().insert(key, self.backend.point());
     }
 
     async fn in_force(&self, generation: u64) -> Result<(), Refusal> {
         publish::wait_for(self.published.clone(), generation).await
     }
 
-    fn holder(&self, target: &Target) -> Result<Holder, Refusal> {
-        Holder::find(&self.store.view(), target).ok_or_else(|| gone(target))
+    fn volume(&self, name: &VolumeName) -> Result<Arc<Volume>, Refusal> {
+        let found = self.store.view().volume(name).cloned();
+        found.ok_or_else(|| gone(&Target::Volume(name.clone())))
     }
 
-    async fn make(&self, target: &Target) -> Result<(), Refusal> {
-        let wanted = self.holder(target)?;
-        let spec = wanted.spec(&self.store.view());
+    async fn make(&self, name: &VolumeName) -> Result<(), Refusal> {
+        let wanted = self.volume(name)?;
+        let spec = rules::volume::spec(&self.store.view(), &wanted);
         let made = self.persist(move |node| node.create_volume(&spec)).await;
         match made {
             Ok(state) => {
                 let ready = self.store.insist(|draft| {
                     draft.repeatable();
-                    if let Some(now) = Holder::find(&draft.view, target) {
-                        now.put(draft, State::Ready, "", Some(state.number));
+                    if let Some(now) = draft.view.volume(name).cloned() {
+                        draft.set_state(&now, State::Ready, "", Some(state.number));
                     }
                 });
                 let ((), generation) = ready.await?;
@@ -352,43 +353,43 @@ impl Works {
             }
             Err(error) => {
                 // Half of it may be there.
-                let key = Arc::clone(wanted.key());
+                let key = Arc::clone(&wanted.key);
                 let undone = self.store.insist(|draft| {
-                    if let Some(now) = Holder::find(&draft.view, target) {
-                        draft.doom(&key);
-                        now.remove(draft);
+                    if let Some(now) = draft.view.volume(name).cloned() {
+                        draft.tombstone(&key);
+                        draft.remove_volume(&now);
                     }
                 });
                 undone.await?;
-                self.bury(&key).await;
+                self.delete_deferred(&key).await;
                 Err(failure(&error))
             }
         }
     }
 
-    /// Deletes an engine volume that the catalog has marked as doomed; what cannot be deleted now is tried again later.
-    pub async fn bury(&self, key: &Arc<str>) {
+    /// Deletes an engine volume that has a tombstone; what cannot be deleted now is tried again later.
+    pub async fn delete_deferred(&self, key: &Arc<str>) {
         let text = key.to_string();
         match self.ask(move |node| node.delete_volume(&text)).await {
-            Ok(()) | Err(BackendError::NotFound(_)) => self.note_buried(Arc::clone(key)),
+            Ok(()) | Err(BackendError::NotFound(_)) => self.note_pending_delete(Arc::clone(key)),
             Err(error) => {
                 tracing::warn!(%key, %error, "an engine volume that is to go could not be deleted");
             }
         }
     }
 
-    /// Takes the mark from doomed engine volumes whose deletion is durable by now, and deletes those that are still there.
+    /// Removes the tombstones of engine volumes whose deletion is durable by now, and deletes those that are still there.
     pub async fn settle(&self) {
         self.store.drained().await;
-        let doomed = self.store.catalog.doomed().await.unwrap_or_default();
+        let tombstones = self.store.catalog.tombstones().await.unwrap_or_default();
         let mut durable: Vec<Arc<str>> = Vec::new();
-        for key in doomed {
+        for key in tombstones {
             let key: Arc<str> = key.into();
-            let point = self.buried.lock().get(&key).copied();
+            let point = self.pending_delete.lock().get(&key).copied();
             match point {
                 Some(point) if self.backend.reached(point) => durable.push(key),
                 Some(_) => {}
-                None => self.bury(&key).await,
+                None => self.delete_deferred(&key).await,
             }
         }
         if durable.is_empty() {
@@ -397,13 +398,13 @@ impl Works {
         let done = self.store.insist(|draft| {
             draft.repeatable();
             for key in &durable {
-                draft.undoom(key);
+                draft.remove_tombstone(key);
             }
         });
         if done.await.is_ok() {
-            let mut buried = self.buried.lock();
+            let mut pending_delete = self.pending_delete.lock();
             for key in &durable {
-                buried.remove(key);
+                pending_delete.remove(key);
             }
         }
     }
@@ -411,18 +412,17 @@ impl Works {
     async fn adjust(
         &self,
         job: &Job,
-        of: &Container,
+        name: &VolumeName,
         capacity: bool,
         mode: bool,
     ) -> Result<(), Refusal> {
-        let target = &of.target();
         if capacity || mode {
-            if let Err(error) = self.fit(target, capacity, mode).await {
+            if let Err(error) = self.fit(name, capacity, mode).await {
                 let words = error.to_string();
                 let marked = self.store.insist(|draft| {
-                    if let Some(now) = Holder::find(&draft.view, target) {
-                        if matches!(now.state(), State::Updating | State::Error) {
-                            now.put(draft, State::Error, &words, None);
+                    if let Some(now) = draft.view.volume(name).cloned() {
+                        if matches!(now.state, State::Updating | State::Error) {
+                            draft.set_state(&now, State::Error, &words, None);
                         }
                     }
                 });
@@ -433,9 +433,9 @@ impl Works {
                 if job.repeatable() {
                     draft.repeatable();
                 }
-                if let Some(now) = Holder::find(&draft.view, target) {
-                    if matches!(now.state(), State::Updating | State::Error) {
-                        now.put(draft, State::Ready, "", None);
+                if let Some(now) = draft.view.volume(name).cloned() {
+                    if matches!(now.state, State::Updating | State::Error) {
+                        draft.set_state(&now, State::Ready, "", None);
                     }
                 }
             });
@@ -447,17 +447,17 @@ impl Works {
     /// Makes the engine's capacity, and the root's mode if asked for, what is intended.
     pub async fn fit(
         &self,
-        target: &Target,
+        name: &VolumeName,
         capacity: bool,
         mode: bool,
     ) -> Result<(), BackendError> {
         let view = self.store.view();
-        let Some(wanted) = Holder::find(&view, target) else {
-            return Err(BackendError::NotFound(target.to_string()));
+        let Some(wanted) = view.volume(name) else {
+            return Err(BackendError::NotFound(name.to_string()));
         };
-        let key = wanted.key().to_string();
-        let bytes = wanted.capacity(&view);
-        let bits = wanted.root_mode();
+        let key = wanted.key.to_string();
+        let bytes = rules::volume::capacity(&view, wanted);
+        let bits = wanted.unix_permissions;
         if !mode {
             let set = move |node: &dyn Backend| node.set_capacity(&key, bytes);
             return self.again(|| self.ask_promptly(set.clone())).await;
@@ -474,10 +474,10 @@ impl Works {
         .await
     }
 
-    async fn delete(&self, target: &Target) -> Result<(), Refusal> {
-        let going = self.holder(target)?;
+    async fn delete(&self, name: &VolumeName) -> Result<(), Refusal> {
+        let going = self.volume(name)?;
         let out = self.in_force(self.store.view().generation).await;
-        let key = going.key().to_string();
+        let key = going.key.to_string();
         let deleted = match out {
             Ok(()) => self
                 .persist(move |node| match node.delete_volume(&key) {
@@ -492,12 +492,12 @@ impl Works {
             // It stays, and is served again.
             let words = format!("deletion failed: {}", refusal.message);
             let back = self.store.insist(|draft| {
-                if let Some(now) = Holder::find(&draft.view, target) {
-                    let state = match now.number() {
+                if let Some(now) = draft.view.volume(name).cloned() {
+                    let state = match now.number {
                         Some(_) => State::Ready,
                         None => State::Error,
                     };
-                    now.put(draft, state, &words, None);
+                    draft.set_state(&now, state, &words, None);
                 }
             });
             let ((), generation) = back.await?;
@@ -509,15 +509,14 @@ impl Works {
     }
 
     async fn take(&self, name: &SnapshotName, early: Option<Early>) -> Result<(), Refusal> {
-        let target = &Target::Snapshot(name.clone());
         let early = match early {
             Some(early) => early.await.ok().and_then(Result::ok),
             None => None,
         };
-        let taken = match (early, self.holder(target)) {
+        let taken = match (early, self.volume(&name.parent)) {
             (Some(taken), _) => Ok(taken),
             (None, Ok(parent)) => {
-                let (key, id) = (parent.key().to_string(), name.id.to_string());
+                let (key, id) = (parent.key.to_string(), name.id.to_string());
                 let view = self.store.view();
                 let label = view.snapshot(name).map_or("", |s| s.snapmirror_label());
                 let label = label.to_owned();
@@ -550,13 +549,12 @@ impl Works {
     }
 
     async fn label(&self, name: &SnapshotName) -> Result<(), Refusal> {
-        let target = &Target::Snapshot(name.clone());
-        let parent = self.holder(target)?;
+        let parent = self.volume(&name.parent)?;
         let view = self.store.view();
         let Some(snapshot) = view.snapshot(name) else {
-            return Err(gone(target));
+            return Err(gone(&Target::Snapshot(name.clone())));
         };
-        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        let (key, id) = (parent.key.to_string(), name.id.to_string());
         let label = snapshot.snapmirror_label().to_owned();
         self.persist(move |node| node.snapshot_label(&key, &id, &label))
             .await
@@ -564,17 +562,12 @@ impl Works {
     }
 
     async fn rename(&self, name: &SnapshotName, from: &str) -> Result<(), Refusal> {
-        let target = &Target::Snapshot(name.clone());
-        let parent = self.holder(target)?;
-        let (key, old, new) = (
-            parent.key().to_string(),
-            from.to_owned(),
-            name.id.to_string(),
-        );
+        let parent = self.volume(&name.parent)?;
+        let (key, old, new) = (parent.key.to_string(), from.to_owned(), name.id.to_string());
         let renamed = self
             .persist(move |node| node.snapshot_rename(&key, &old, &new))
             .await;
-        let before = name.parent.snapshot(name.of, from);
+        let before = name.parent.snapshot(from);
         let written = self.store.insist(|draft| {
             let Some(snapshot) = draft.view.snapshot(name).cloned() else {
                 return;
@@ -594,8 +587,8 @@ impl Works {
         renamed.map_err(|error| failure(&error))
     }
 
-    async fn split(&self, name: &Name) -> Result<(), Refusal> {
-        let result = self.split_until_done(&Target::Volume(name.clone())).await;
+    async fn split(&self, name: &VolumeName) -> Result<(), Refusal> {
+        let result = self.split_until_done(name).await;
         let written = self.store.insist(|draft| {
             if let Some(volume) = draft.view.volume(name).cloned() {
                 let mut volume = Volume::clone(&volume);
@@ -611,8 +604,8 @@ impl Works {
         result
     }
 
-    async fn split_until_done(&self, target: &Target) -> Result<(), Refusal> {
-        let key = self.holder(target)?.key().to_string();
+    async fn split_until_done(&self, name: &VolumeName) -> Result<(), Refusal> {
+        let key = self.volume(name)?.key.to_string();
         let of = key.clone();
         self.persist(move |node| node.split(&of))
             .await
@@ -635,9 +628,8 @@ impl Works {
     }
 
     async fn drop_snapshot(&self, name: &SnapshotName) -> Result<(), Refusal> {
-        let target = &Target::Snapshot(name.clone());
-        let parent = self.holder(target)?;
-        let (key, id) = (parent.key().to_string(), name.id.to_string());
+        let parent = self.volume(&name.parent)?;
+        let (key, id) = (parent.key.to_string(), name.id.to_string());
         let dropped = self
             .persist(move |node| match node.snapshot_delete(&key, &id) {
                 Err(BackendError::NotFound(_)) => Ok(()),
@@ -660,10 +652,10 @@ impl Works {
         Ok(())
     }
 
-    async fn revert(&self, target: &Target, to: &Arc<str>) -> Result<(), Refusal> {
-        let back = self.holder(target)?;
+    async fn revert(&self, name: &VolumeName, to: &Arc<str>) -> Result<(), Refusal> {
+        let back = self.volume(name)?;
         let to = Arc::clone(to);
-        let key = back.key().to_string();
+        let key = back.key.to_string();
         let reverted = self
             .persist(move |node| {
                 node.revert(&key, &to)?;
@@ -671,22 +663,22 @@ impl Works {
             })
             .await;
         let written = self.store.insist(|draft| {
-            let Some(now) = Holder::find(&draft.view, target) else {
+            let Some(now) = draft.view.volume(name).cloned() else {
                 return;
             };
             match &reverted {
                 Ok((state, left)) => {
                     let left: HashSet<&str> = left.iter().map(|s| s.name.as_str()).collect();
-                    for snapshot in draft.view.snapshots_to_go(now.of(), now.name()) {
+                    for snapshot in draft.view.snapshots_to_go(&now.name) {
                         if !left.contains(&*snapshot.name.id) {
                             draft.remove_snapshot(&snapshot);
                         }
                     }
-                    now.put(draft, State::Ready, "", Some(state.number));
+                    draft.set_state(&now, State::Ready, "", Some(state.number));
                 }
                 Err(error) => {
                     let words = format!("revert failed: {error}");
-                    now.put(draft, State::Ready, &words, None);
+                    draft.set_state(&now, State::Ready, &words, None);
                 }
             }
         });
@@ -708,33 +700,29 @@ fn never_pending(job: &Job) -> Refusal {
     Refusal::new(Status::Internal, "JOB_IMPOSSIBLE", text)
 }
 
-/// Takes what was deleted out of the catalog; returns the key of the engine volume that is doomed with it.
+/// Takes what was deleted out of the catalog; returns the key of the engine volume that has a tombstone now.
 fn forget(draft: &mut Draft<'_>, target: &Target) -> Option<Arc<str>> {
     if let Target::Snapshot(name) = target {
         let snapshot = draft.view.snapshot(name).cloned()?;
         draft.remove_snapshot(&snapshot);
         return None;
     }
-    let holder = Holder::find(&draft.view, target)?;
-    holder.remove(draft);
-    draft.doom(holder.key());
-    Some(Arc::clone(holder.key()))
+    let volume = draft.view.volume_of(target).cloned()?;
+    draft.remove_volume(&volume);
+    draft.tombstone(&volume.key);
+    Some(Arc::clone(&volume.key))
 }
 
 /// The lane of an operation that is begun again.
 pub(crate) fn lane_of(view: &crate::view::View, operation: &Operation) -> u64 {
-    match &operation.target() {
-        Target::Pool(name) => view.pool(name).map_or(0, |pool| pool.id),
-        Target::Snapshot(name) => {
-            Holder::parent(view, name.of, &name.parent).map_or(0, |parent| parent.id())
-        }
-        other => {
-            let id = Holder::find(view, other).map_or(0, |holder| holder.id());
-            match operation.job {
-                Job::Split(_) => split_lane(id),
-                _ => id,
-            }
-        }
+    let target = operation.target();
+    if let Target::Pool(name) = &target {
+        return view.pool(name).map_or(0, |pool| pool.id);
+    }
+    let id = view.volume_of(&target).map_or(0, |volume| volume.id);
+    match operation.job {
+        Job::Split(_) => split_lane(id),
+        _ => id,
     }
 }
 

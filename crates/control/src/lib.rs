@@ -5,7 +5,6 @@ mod adopt;
 pub mod backend;
 mod catalog;
 mod control;
-mod holder;
 pub mod job;
 mod jobs;
 pub mod levels;
@@ -30,11 +29,13 @@ mod view;
 
 pub use catalog::{AuditEntry, Catalog, CatalogError, Inspection, TokenRecord, file_of, inspect};
 pub use control::{Control, OpenError, Options};
-pub use job::{Container, Job, ReplicationVerb};
+pub use job::{Job, ReplicationVerb};
 pub use levels::Levels;
 pub use model::*;
 pub use mutation::*;
-pub use name::{Collection, Name, Place, ReplicationName, SnapshotName, SnapshotOf, Target};
+pub use name::{
+    Collection, Name, Place, ReplicationName, SnapshotName, Surface, Target, VolumeName,
+};
 pub use outside::{Audited, Render};
 pub use rebuild::Rebuilt;
 pub use refusal::{Refusal, Status};

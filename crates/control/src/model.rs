@@ -5,8 +5,8 @@
 //! stored but computed: see [`crate::rules`] and [`crate::View`].
 
 use crate::job::Job;
-use crate::name::{Collection, Name, SnapshotName, SnapshotOf, Target};
-use crate::refusal::Refusal;
+use crate::name::{Collection, Name, SnapshotName, Surface, Target, VolumeName};
+use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -189,7 +189,69 @@ pub struct ExportRule {
     pub extra: Extra,
 }
 
-/// A NetApp volume, as the catalog has it.
+/// Where a volume's capacity and throughput come from, and by that how it is presented: what the surfaces do not have in
+/// common. It agrees with the volume's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Presentation {
+    /// A volume of NetApp Volumes, and of ONTAP's words.
+    Netapp(Pooled),
+    /// An instance of Filestore.
+    Filestore(Tiered),
+}
+
+impl Default for Presentation {
+    fn default() -> Presentation {
+        Presentation::Netapp(Pooled::default())
+    }
+}
+
+impl Presentation {
+    /// In this pool, as the pool has it.
+    pub fn in_pool(pool: &str) -> Presentation {
+        Presentation::Netapp(Pooled {
+            pool: pool.into(),
+            ..Pooled::default()
+        })
+    }
+
+    /// Of this tier, as the tier has it.
+    pub fn of_tier(tier: &str) -> Presentation {
+        Presentation::Filestore(Tiered {
+            tier: tier.into(),
+            performance: None,
+        })
+    }
+
+    /// The surface that has it.
+    pub fn surface(&self) -> Surface {
+        match self {
+            Presentation::Netapp(_) => Surface::Netapp,
+            Presentation::Filestore(_) => Surface::Filestore,
+        }
+    }
+}
+
+/// A part of a storage pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// The pool's bare id, in the same place.
+    pub pool: Arc<str>,
+    /// MiB/s with manual QoS; `None` with automatic.
+    pub throughput_mibps: Option<f64>,
+    /// Whether it may exceed the usual size and speed ([`crate::levels::LargeVolumes`]): up to 30 GiB/s and 1 PiB.
+    pub large: bool,
+}
+
+/// A capacity of a tier of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tiered {
+    /// The tier's name, in the levels file: `BASIC_HDD`.
+    pub tier: Arc<str>,
+    /// Custom performance; `None`: the tier's own.
+    pub performance: Option<Performance>,
+}
+
+/// A volume, as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     /// Never reused after the volume is deleted.
@@ -198,8 +260,8 @@ pub struct Volume {
     pub key: Arc<str>,
     /// The engine's number, once it exists there.
     pub number: Option<u64>,
-    /// Its place and bare id.
-    pub name: Name,
+    /// The surface that it was made through, its place and bare id.
+    pub name: VolumeName,
     /// Counts up with each change.
     pub revision: u64,
     /// Whether it is usable, changing, or in error.
@@ -208,21 +270,15 @@ pub struct Volume {
     pub state_details: String,
     /// When it was made.
     pub created: Stamp,
-    /// The pool's bare id, in the same place.
-    pub pool: Arc<str>,
+    /// What it has of its surface alone.
+    pub presentation: Presentation,
     /// The share's name, as it was asked for.
     pub share_name: Arc<str>,
     /// The export paths without their leading slash, the canonical one first; at least one ([`crate::rules::paths`]).
-    /// Catalogs of before have none: it is the share's name then, see [`Volume::path`].
-    #[serde(default)]
     pub paths: Vec<Arc<str>>,
-    /// Capacity, in GiB of 2^30 bytes.
+    /// Capacity, in GiB of 2^30 bytes, which Filestore calls GB.
     pub capacity_gib: u64,
-    /// MiB/s with manual QoS; `None` with automatic.
-    pub throughput_mibps: Option<f64>,
-    /// Up to 30 GiB/s and 1 PiB.
-    pub large: bool,
-    /// Protocols that clients may use, as sent.
+    /// Protocols that clients may use, as sent. None were, of a Filestore instance: NFSv3.
     pub protocols: Vec<Protocol>,
     /// Export policy; `None` where the client sent none: then the server's default counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
@@ -235,14 +291,12 @@ pub struct Volume {
     /// Snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
     /// What its schedules have done.
-    #[serde(default)]
     pub snapshot_runs: Runs,
-    /// `restrictedActions` holds DELETE: deletion is refused.
+    /// Deletion is refused: `restrictedActions` holds DELETE, or `deletionProtectionEnabled`.
     pub deletion_restricted: bool,
     /// Made as a copy of a snapshot, with which it still shares blocks.
     pub clone_of: Option<SnapshotName>,
     /// What it shares is being copied, so that it will depend on no other volume.
-    #[serde(default)]
     pub splitting: bool,
     /// Clients may not write: it is the destination of a replication.
     pub read_only: bool,
@@ -260,12 +314,52 @@ impl Volume {
         self.paths.first().unwrap_or(&self.share_name)
     }
 
-    /// Gives one of a catalog of before its path.
-    pub(crate) fn with_paths(mut self) -> Volume {
-        if self.paths.is_empty() {
-            self.paths.push(self.share_name.clone());
+    /// Its part of a pool, if it has one.
+    pub fn pooled(&self) -> Option<&Pooled> {
+        match &self.presentation {
+            Presentation::Netapp(pooled) => Some(pooled),
+            Presentation::Filestore(_) => None,
         }
-        self
+    }
+
+    /// Its tier, if it has one.
+    pub fn tiered(&self) -> Option<&Tiered> {
+        match &self.presentation {
+            Presentation::Netapp(_) => None,
+            Presentation::Filestore(tiered) => Some(tiered),
+        }
+    }
+
+    /// The pool that it is in, if it is in one.
+    pub fn pool(&self) -> Option<Name> {
+        Some(self.name.place.name(&self.pooled()?.pool))
+    }
+
+    /// MiB/s that were given to it of its pool.
+    pub fn throughput_mibps(&self) -> Option<f64> {
+        self.pooled()?.throughput_mibps
+    }
+
+    /// Whether it may exceed the usual size and speed of its pool's level.
+    pub fn large(&self) -> bool {
+        self.pooled().is_some_and(|pooled| pooled.large)
+    }
+
+    /// Refuses changes while it is being made, deleted or reverted.
+    pub(crate) fn idle(&self) -> Result<(), Refusal> {
+        match self.state {
+            State::Ready | State::Updating | State::Error => Ok(()),
+            State::Creating | State::Restoring | State::Deleting => Err(Refusal::new(
+                Status::Aborted,
+                "RESOURCE_BUSY",
+                format!(
+                    "{} {} is {}; try again when it is READY",
+                    self.name.surface.noun(),
+                    self.name.id,
+                    self.state.as_str()
+                ),
+            )),
+        }
     }
 }
 
@@ -327,74 +421,6 @@ pub enum Performance {
     FixedIops(u64),
 }
 
-/// A Filestore instance with its one share.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Instance {
-    /// Never reused after the instance is deleted.
-    pub id: u64,
-    /// The key of its volume in the engine.
-    pub key: Arc<str>,
-    /// The engine's number, once it exists there.
-    pub number: Option<u64>,
-    /// Its place and bare id.
-    pub name: Name,
-    /// Counts changes: what the etag is made of.
-    pub revision: u64,
-    /// Whether it is usable, changing, or in error.
-    pub state: State,
-    /// Why the state is as it is, in words for users.
-    pub state_details: String,
-    /// When it was made.
-    pub created: Stamp,
-    /// The tier's name, in the levels file: `BASIC_HDD`.
-    pub tier: Arc<str>,
-    /// The share's name, as it was asked for.
-    pub share_name: Arc<str>,
-    /// The export paths, as in [`Volume::paths`].
-    #[serde(default)]
-    pub paths: Vec<Arc<str>>,
-    /// GB of 2^30 bytes, as Filestore counts capacity.
-    pub capacity_gb: u64,
-    /// NFS_V3 or NFS_V4_1, as sent.
-    pub protocol: Option<Protocol>,
-    /// `nfsExportOptions`; `None` where the client sent none: then the server's default counts (`--export-options`).
-    pub export_rules: Option<Vec<ExportRule>>,
-    /// Custom performance; `None`: the tier's own.
-    pub performance: Option<Performance>,
-    /// Whether deletion is refused.
-    pub deletion_protected: bool,
-    /// Free text of up to 2,048 bytes.
-    pub description: String,
-    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
-    pub labels: Labels,
-    /// Fields that are the client's own (`networks`, …); the share's own under `fileShares`.
-    pub extra: Extra,
-}
-
-impl Instance {
-    /// The canonical export path, without its leading slash.
-    pub fn path(&self) -> &Arc<str> {
-        self.paths.first().unwrap_or(&self.share_name)
-    }
-
-    /// Gives one of a catalog of before its path.
-    pub(crate) fn with_paths(mut self) -> Instance {
-        if self.paths.is_empty() {
-            self.paths.push(self.share_name.clone());
-        }
-        self
-    }
-}
-
-/// Which surface an operation was asked for through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surface {
-    /// The API of NetApp Volumes.
-    Netapp,
-    /// The API of Filestore.
-    Filestore,
-}
-
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
@@ -443,9 +469,9 @@ impl Operation {
     /// Which surface it belongs to.
     pub fn surface(&self) -> Surface {
         match self.target() {
-            Target::Instance(_) => Surface::Filestore,
-            Target::Snapshot(name) if name.of == SnapshotOf::Instance => Surface::Filestore,
-            _ => Surface::Netapp,
+            Target::Volume(name) => name.surface,
+            Target::Snapshot(name) => name.parent.surface,
+            Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => Surface::Netapp,
         }
     }
 
@@ -465,11 +491,9 @@ impl Operation {
 pub enum Resource {
     /// A NetApp storage pool.
     Pool(Arc<Pool>),
-    /// A volume of NetApp Volumes.
+    /// A volume, of whichever surface.
     Volume(Arc<Volume>),
-    /// An instance of Filestore.
-    Instance(Arc<Instance>),
-    /// A snapshot of a volume or instance.
+    /// A snapshot of a volume.
     Snapshot(Arc<Snapshot>),
 }
 
@@ -479,7 +503,6 @@ impl Resource {
         match (self, other) {
             (Resource::Pool(a), Resource::Pool(b)) => Arc::ptr_eq(a, b),
             (Resource::Volume(a), Resource::Volume(b)) => Arc::ptr_eq(a, b),
-            (Resource::Instance(a), Resource::Instance(b)) => Arc::ptr_eq(a, b),
             (Resource::Snapshot(a), Resource::Snapshot(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }

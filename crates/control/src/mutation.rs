@@ -2,8 +2,10 @@
 //!
 //! Creations carry the whole resource as wanted; changes carry only what is to change, each field `None` where it stays.
 
-use crate::model::{ExportRule, Extra, Labels, Performance, Period, Protocol, QosType, Role};
-use crate::name::{Name, SnapshotName, Target};
+use crate::model::{
+    ExportRule, Extra, Labels, Performance, Period, Presentation, Protocol, QosType, Role,
+};
+use crate::name::{Name, SnapshotName, Target, VolumeName};
 use weir_replica::manager::{Facts, Verb};
 
 /// A storage pool to be made.
@@ -53,17 +55,14 @@ pub struct PoolChange {
 /// A volume to be made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewVolume {
-    /// The pool's bare id.
-    pub pool: String,
+    /// Where its capacity comes from: a pool or a tier. Of a pool with manual QoS it gets, unless it says how much, what
+    /// automatic QoS would give, as far as there is any left.
+    pub presentation: Presentation,
     /// The export path without its slash.
     pub share_name: String,
     /// Capacity, in GiB of 2^30 bytes.
     pub capacity_gib: u64,
-    /// MiB/s, for pools with manual QoS; what automatic QoS would give, as far as there is any left, unless given.
-    pub throughput_mibps: Option<f64>,
-    /// Whether it may exceed the usual size and speed ([`crate::levels::LargeVolumes`]).
-    pub large: bool,
-    /// Protocols that clients may use: at least one.
+    /// Protocols that clients may use: at least one, except of a Filestore instance, which has NFSv3 then.
     pub protocols: Vec<Protocol>,
     /// Export policy; without one the server's default for volumes counts (`--export-options`).
     pub export_rules: Option<Vec<ExportRule>>,
@@ -75,7 +74,7 @@ pub struct NewVolume {
     pub snap_reserve: Option<f64>,
     /// The snapshot policy, as sent.
     pub snapshot_policy: Option<serde_json::Value>,
-    /// Whether deletion is refused (`restrictedActions`).
+    /// Whether deletion is refused (`restrictedActions`, `deletionProtectionEnabled`).
     pub deletion_restricted: bool,
     /// Make it as a copy of a snapshot.
     pub clone_of: Option<SnapshotName>,
@@ -90,12 +89,16 @@ pub struct NewVolume {
 /// Changes to a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeChange {
-    /// Another pool's bare id: the volume moves there, online.
+    /// The revision that the change was made against (from the etag): ABORTED if it is another by now.
+    pub if_revision: Option<u64>,
+    /// Of a volume in a pool: another pool's bare id. The volume moves there, online.
     pub pool: Option<String>,
     /// Capacity, in GiB of 2^30 bytes; `None`: unchanged.
     pub capacity_gib: Option<u64>,
-    /// MiB/s, with manual QoS.
+    /// Of a volume in a pool: MiB/s, with manual QoS.
     pub throughput_mibps: Option<f64>,
+    /// Of a volume of a tier: custom performance; `Some(None)` removes it.
+    pub performance: Option<Option<Performance>>,
     /// Protocols that clients may use; `None`: unchanged.
     pub protocols: Option<Vec<Protocol>>,
     /// The whole policy anew.
@@ -142,52 +145,6 @@ pub struct SnapshotChange {
     pub extra: Extra,
 }
 
-/// A Filestore instance to be made.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NewInstance {
-    /// `BASIC_HDD`, or another name of the levels file.
-    pub tier: String,
-    /// The one share's name.
-    pub share_name: String,
-    /// GB of 2^30 bytes.
-    pub capacity_gb: u64,
-    /// NFSv3 if none is given.
-    pub protocol: Option<Protocol>,
-    /// `nfsExportOptions`; without them the server's default counts (`--export-options`).
-    pub export_rules: Option<Vec<ExportRule>>,
-    /// Custom performance, for tiers that have it.
-    pub performance: Option<Performance>,
-    /// Whether deletion is refused.
-    pub deletion_protected: bool,
-    /// Free text of up to 2,048 bytes.
-    pub description: String,
-    /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.
-    pub labels: Labels,
-    /// The client's own fields.
-    pub extra: Extra,
-}
-
-/// Changes to a Filestore instance.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct InstanceChange {
-    /// GB of 2^30 bytes.
-    pub capacity_gb: Option<u64>,
-    /// Replaces all of `nfsExportOptions`; `None`: unchanged.
-    pub export_rules: Option<Vec<ExportRule>>,
-    /// Custom performance; `Some(None)` removes it.
-    pub performance: Option<Option<Performance>>,
-    /// Whether deletion is refused; `None`: unchanged.
-    pub deletion_protected: Option<bool>,
-    /// The revision that the change was made against (from the etag): ABORTED if it is another by now.
-    pub if_revision: Option<u64>,
-    /// Free text of up to 2,048 bytes; `None`: unchanged.
-    pub description: Option<String>,
-    /// Replaces all labels; `None`: unchanged.
-    pub labels: Option<Labels>,
-    /// The client's own fields: each key set, or removed where its value is null.
-    pub extra: Extra,
-}
-
 /// A change that is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
@@ -199,28 +156,28 @@ pub enum Mutation {
     DeletePool(Name),
     /// Let the pool's zones change places: there is one machine, so nothing moves.
     SwitchPool(Name),
-    /// Make a volume in a pool.
-    CreateVolume(Name, NewVolume),
+    /// Make a volume.
+    CreateVolume(VolumeName, NewVolume),
     /// Change the settings of a volume.
-    UpdateVolume(Name, VolumeChange),
+    UpdateVolume(VolumeName, VolumeChange),
     /// Delete a volume with its data.
     DeleteVolume {
         /// The volume to delete.
-        name: Name,
+        name: VolumeName,
         /// With its snapshots; otherwise refused while it has any.
         force: bool,
     },
     /// Make a volume what it was when a snapshot was taken.
     RevertVolume {
         /// The volume to revert.
-        name: Name,
+        name: VolumeName,
         /// The snapshot's bare id.
         snapshot: String,
     },
     /// Copy what a clone shares with the volume that it was made from, so that neither depends on the other. The operation
     /// ends when that is done; the volume is used meanwhile.
-    SplitVolume(Name),
-    /// Take a snapshot of a volume or instance.
+    SplitVolume(VolumeName),
+    /// Take a snapshot of a volume.
     CreateSnapshot(SnapshotName, NewSnapshot),
     /// Change a snapshot's description or labels.
     UpdateSnapshot(SnapshotName, SnapshotChange),
@@ -231,26 +188,8 @@ pub enum Mutation {
         /// Its new bare id.
         to: String,
     },
-    /// Delete a snapshot of a volume or instance.
+    /// Delete a snapshot of a volume.
     DeleteSnapshot(SnapshotName),
-    /// Make a Filestore instance.
-    CreateInstance(Name, NewInstance),
-    /// Change a Filestore instance.
-    UpdateInstance(Name, InstanceChange),
-    /// Delete a Filestore instance.
-    DeleteInstance {
-        /// The instance to delete.
-        name: Name,
-        /// With its snapshots; otherwise refused while it has any.
-        force: bool,
-    },
-    /// Make an instance what it was when a snapshot was taken.
-    RevertInstance {
-        /// The instance to revert.
-        name: Name,
-        /// The snapshot's bare id.
-        snapshot: String,
-    },
     /// Change relationships, or their policies, schedules, peers or throttles. It has been done when it was accepted, and
     /// is no operation; a transfer that it begins goes on.
     Replicate {
@@ -274,16 +213,10 @@ impl Mutation {
             | Mutation::DeleteVolume { name, .. }
             | Mutation::RevertVolume { name, .. }
             | Mutation::SplitVolume(name) => Target::Volume(name.clone()),
-            Mutation::RenameSnapshot { name, to } => {
-                Target::Snapshot(name.parent.snapshot(name.of, to))
-            }
+            Mutation::RenameSnapshot { name, to } => Target::Snapshot(name.parent.snapshot(to)),
             Mutation::CreateSnapshot(name, _)
             | Mutation::UpdateSnapshot(name, _)
             | Mutation::DeleteSnapshot(name) => Target::Snapshot(name.clone()),
-            Mutation::CreateInstance(name, _)
-            | Mutation::UpdateInstance(name, _)
-            | Mutation::DeleteInstance { name, .. }
-            | Mutation::RevertInstance { name, .. } => Target::Instance(name.clone()),
             Mutation::Replicate { verb, .. } => Target::Relation(verb.subject().1.into()),
         }
     }
@@ -293,20 +226,17 @@ impl Mutation {
         match self {
             Mutation::CreatePool(..)
             | Mutation::CreateVolume(..)
-            | Mutation::CreateSnapshot(..)
-            | Mutation::CreateInstance(..) => "create",
+            | Mutation::CreateSnapshot(..) => "create",
             Mutation::UpdatePool(..)
             | Mutation::UpdateVolume(..)
-            | Mutation::UpdateSnapshot(..)
-            | Mutation::UpdateInstance(..) => "update",
+            | Mutation::UpdateSnapshot(..) => "update",
             Mutation::DeletePool(..)
             | Mutation::DeleteVolume { .. }
-            | Mutation::DeleteSnapshot(..)
-            | Mutation::DeleteInstance { .. } => "delete",
+            | Mutation::DeleteSnapshot(..) => "delete",
             Mutation::SwitchPool(..) => "switch",
             Mutation::SplitVolume(..) => "split",
             Mutation::RenameSnapshot { .. } => "rename",
-            Mutation::RevertVolume { .. } | Mutation::RevertInstance { .. } => "revert",
+            Mutation::RevertVolume { .. } => "revert",
             Mutation::Replicate { verb, .. } => verb.subject().0,
         }
     }

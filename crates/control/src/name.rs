@@ -27,9 +27,28 @@ impl Place {
         Place::new("weir", "local")
     }
 
-    /// A name in this place.
+    /// The name of a pool or an operation in this place.
     pub fn name(&self, id: &str) -> Name {
         Name {
+            place: self.clone(),
+            id: id.into(),
+        }
+    }
+
+    /// The name of a volume of NetApp Volumes in this place.
+    pub fn volume(&self, id: &str) -> VolumeName {
+        self.of(Surface::Netapp, id)
+    }
+
+    /// The name of a Filestore instance in this place.
+    pub fn instance(&self, id: &str) -> VolumeName {
+        self.of(Surface::Filestore, id)
+    }
+
+    /// The name of a volume in this place, by the surface that it was made through.
+    pub fn of(&self, surface: Surface, id: &str) -> VolumeName {
+        VolumeName {
+            surface,
             place: self.clone(),
             id: id.into(),
         }
@@ -42,7 +61,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A pool, volume, instance or operation within a [`Place`]; which of these, the map says that it is a key of.
+/// A pool or operation within a [`Place`]; which of these, the map says that it is a key of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
     /// The project and location.
@@ -56,26 +75,13 @@ impl Name {
     pub fn full(&self, collection: Collection) -> String {
         format!("{}/{}/{}", self.place, collection.as_str(), self.id)
     }
-
-    /// The snapshot of this volume or instance.
-    pub fn snapshot(&self, of: SnapshotOf, id: &str) -> SnapshotName {
-        SnapshotName {
-            of,
-            parent: self.clone(),
-            id: id.into(),
-        }
-    }
 }
 
-/// Collections of a [`Place`].
+/// Collections of a [`Place`] beside its volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Collection {
     /// Storage pools: `…/storagePools`.
     Pools,
-    /// Volumes of NetApp Volumes: `…/volumes`.
-    Volumes,
-    /// Filestore's instances: `…/instances`.
-    Instances,
     /// Long-running operations: `…/operations`.
     Operations,
 }
@@ -85,47 +91,98 @@ impl Collection {
     pub fn as_str(self) -> &'static str {
         match self {
             Collection::Pools => "storagePools",
-            Collection::Volumes => "volumes",
-            Collection::Instances => "instances",
             Collection::Operations => "operations",
         }
     }
 }
 
-/// What a snapshot is of.
+/// Which API a volume was made through: where its name counts, and by which fields it is presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum SnapshotOf {
-    /// A volume of NetApp Volumes.
-    Volume,
-    /// An instance of Filestore.
-    Instance,
+pub enum Surface {
+    /// NetApp Volumes, and ONTAP's words: a volume.
+    Netapp,
+    /// Filestore: an instance with its one share.
+    Filestore,
 }
 
-impl SnapshotOf {
-    /// The collection that holds the parent.
-    pub fn collection(self) -> Collection {
+impl Surface {
+    /// Both.
+    pub const ALL: [Surface; 2] = [Surface::Netapp, Surface::Filestore];
+
+    /// The collection of its volumes, as it is spelled in a full name.
+    pub fn collection(self) -> &'static str {
         match self {
-            SnapshotOf::Volume => Collection::Volumes,
-            SnapshotOf::Instance => Collection::Instances,
+            Surface::Netapp => "volumes",
+            Surface::Filestore => "instances",
         }
+    }
+
+    /// What it calls a volume.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Surface::Netapp => "volume",
+            Surface::Filestore => "instance",
+        }
+    }
+}
+
+/// `projects/p/locations/l/volumes/v` or `…/instances/i`: unique in the catalog. The two are apart from each other, so that
+/// a volume and an instance may have one id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeName {
+    /// The API that it was made through.
+    pub surface: Surface,
+    /// The project and location.
+    pub place: Place,
+    /// The bare id: the last part of the full name.
+    pub id: Arc<str>,
+}
+
+impl VolumeName {
+    /// The snapshot of this volume.
+    pub fn snapshot(&self, id: &str) -> SnapshotName {
+        SnapshotName {
+            parent: self.clone(),
+            id: id.into(),
+        }
+    }
+
+    /// From the full name, if it is one.
+    pub fn parse(full: &str) -> Option<VolumeName> {
+        let parts: Vec<&str> = full.split('/').collect();
+        let ["projects", project, "locations", location, collection, id] = parts[..] else {
+            return None;
+        };
+        let is = |surface: &Surface| surface.collection() == collection;
+        let surface = Surface::ALL.into_iter().find(is)?;
+        Some(Place::new(project, location).of(surface, id))
+    }
+}
+
+impl fmt::Display for VolumeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}/{}/{}",
+            self.place,
+            self.surface.collection(),
+            self.id
+        )
     }
 }
 
 /// The name of a snapshot: `…/volumes/{v}/snapshots/{s}` or `…/instances/{i}/snapshots/{s}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SnapshotName {
-    /// Whether the parent is a volume or an instance.
-    pub of: SnapshotOf,
-    /// The volume or instance.
-    pub parent: Name,
+    /// The volume that it is of.
+    pub parent: VolumeName,
     /// The last part: also the snapshot's name in the engine, and in `.snapshot`.
     pub id: Arc<str>,
 }
 
 impl fmt::Display for SnapshotName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parent = self.parent.full(self.of.collection());
-        write!(f, "{parent}/snapshots/{}", self.id)
+        write!(f, "{}/snapshots/{}", self.parent, self.id)
     }
 }
 
@@ -133,15 +190,14 @@ impl fmt::Display for SnapshotName {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicationName {
     /// The volume from which it is seen.
-    pub volume: Name,
+    pub volume: VolumeName,
     /// The bare id: the last part of the full name.
     pub id: Arc<str>,
 }
 
 impl fmt::Display for ReplicationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let volume = self.volume.full(Collection::Volumes);
-        write!(f, "{volume}/replications/{}", self.id)
+        write!(f, "{}/replications/{}", self.volume, self.id)
     }
 }
 
@@ -151,10 +207,8 @@ pub enum Target {
     /// The name of a storage pool.
     Pool(Name),
     /// The name of a volume.
-    Volume(Name),
-    /// The name of a Filestore instance.
-    Instance(Name),
-    /// A snapshot of either.
+    Volume(VolumeName),
+    /// A snapshot of a volume.
     Snapshot(SnapshotName),
     /// The name of a replication.
     Replication(ReplicationName),
@@ -166,9 +220,8 @@ impl Target {
     /// The project and location that it is in.
     pub fn place(&self) -> Place {
         match self {
-            Target::Pool(name) | Target::Volume(name) | Target::Instance(name) => {
-                name.place.clone()
-            }
+            Target::Pool(name) => name.place.clone(),
+            Target::Volume(name) => name.place.clone(),
             Target::Snapshot(name) => name.parent.place.clone(),
             Target::Replication(name) => name.volume.place.clone(),
             Target::Relation(_) => Place::local(),
@@ -179,8 +232,7 @@ impl Target {
     pub fn noun(&self) -> &'static str {
         match self {
             Target::Pool(_) => "storage pool",
-            Target::Volume(_) => "volume",
-            Target::Instance(_) => "instance",
+            Target::Volume(name) => name.surface.noun(),
             Target::Snapshot(_) => "snapshot",
             Target::Replication(_) | Target::Relation(_) => "replication",
         }
@@ -191,8 +243,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Pool(name) => f.write_str(&name.full(Collection::Pools)),
-            Target::Volume(name) => f.write_str(&name.full(Collection::Volumes)),
-            Target::Instance(name) => f.write_str(&name.full(Collection::Instances)),
+            Target::Volume(name) => name.fmt(f),
             Target::Snapshot(name) => name.fmt(f),
             Target::Replication(name) => name.fmt(f),
             Target::Relation(name) => f.write_str(name),

@@ -12,8 +12,8 @@
 
 use crate::backend::{Backend, BackendError, ExportSpec, Publication};
 use crate::jobs::call;
-use crate::model::{Instance, Pool, Protocol, State, Volume};
-use crate::name::Name;
+use crate::model::{Pool, State, Volume};
+use crate::name::{Name, Surface, VolumeName};
 use crate::record::Record;
 use crate::refusal::{Refusal, Status};
 use crate::rules::{exports, plan};
@@ -148,7 +148,7 @@ async fn publish(
         .unwrap_or_else(|panic| (Memory::default(), Err(panic)))
 }
 
-/// What the node is to see of a volume or instance.
+/// What the node is to see of a volume.
 #[derive(PartialEq)]
 struct Seen {
     export: ExportSpec,
@@ -157,7 +157,7 @@ struct Seen {
     record: Arc<str>,
 }
 
-/// What a volume or instance was last published as.
+/// What a volume was last published as.
 struct Kept {
     key: Arc<str>,
     export: Arc<ExportSpec>,
@@ -168,11 +168,10 @@ struct Kept {
 /// What was published so far; a view is compared with it.
 #[derive(Default)]
 struct Memory {
-    volumes: HashMap<Name, Kept>,
-    instances: HashMap<Name, Kept>,
+    volumes: HashMap<VolumeName, Kept>,
     pools: HashMap<Name, (Arc<Pool>, PoolPlan)>,
-    /// The pool that instances hang under is there.
-    has_instances: bool,
+    /// The pool that volumes of tiers hang under is there.
+    has_tiered: bool,
 }
 
 fn served(state: State) -> bool {
@@ -184,9 +183,8 @@ fn slashed(paths: &[Arc<str>]) -> Vec<String> {
 }
 
 /// How a volume is to be served; `None` if it is not.
-fn of_volume(view: &View, volume: &Volume) -> Option<Seen> {
+fn seen(view: &View, volume: &Volume) -> Option<Seen> {
     let number = volume.number.filter(|_| served(volume.state))?;
-    let pool = view.pool_of(volume)?;
     let export = ExportSpec {
         key: volume.key.to_string(),
         paths: slashed(&volume.paths),
@@ -197,39 +195,20 @@ fn of_volume(view: &View, volume: &Volume) -> Option<Seen> {
     };
     Some(Seen {
         export,
-        plan: plan::volume(&view.levels, pool, volume, number),
-        record: Record::of_volume(view, volume).text(),
-    })
-}
-
-/// How an instance is to be served; `None` if it is not.
-fn of_instance(view: &View, instance: &Instance) -> Option<Seen> {
-    let number = instance.number.filter(|_| served(instance.state))?;
-    let protocol = instance.protocol.unwrap_or(Protocol::Nfsv3);
-    let export = ExportSpec {
-        key: instance.key.to_string(),
-        paths: slashed(&instance.paths),
-        rules: exports::enforced(instance.export_rules.as_deref(), &[protocol]),
-        protocols: exports::spoken(&[protocol]),
-        snapshot_directory: true,
-        read_only: false,
-    };
-    Some(Seen {
-        export,
-        plan: plan::instance(&view.levels, instance, number),
-        record: Record::of_instance(instance).text(),
+        plan: plan::volume(view, volume, number)?,
+        record: Record::of(view, volume).text(),
     })
 }
 
 /// Whether the data path sees no difference between a volume in one view and the same volume in another.
 pub(crate) fn alike(before: (&View, &Volume), after: (&View, &Volume)) -> bool {
-    of_volume(before.0, before.1) == of_volume(after.0, after.1)
+    seen(before.0, before.1) == seen(after.0, after.1)
 }
 
 /// Enters what `name` is to be served as, where it is different from before.
 fn differ(
-    kept: &mut HashMap<Name, Kept>,
-    name: &Name,
+    kept: &mut HashMap<VolumeName, Kept>,
+    name: &VolumeName,
     now: Option<(&Arc<str>, Seen)>,
     out: &mut Publication,
 ) {
@@ -297,9 +276,6 @@ impl Memory {
             for name in view.volumes.keys() {
                 self.volume(view, name, &mut out);
             }
-            for name in view.instances.keys() {
-                self.instance(view, name, &mut out);
-            }
         } else {
             let mut volumes = changed.volumes.clone();
             for name in &changed.pools {
@@ -310,25 +286,16 @@ impl Memory {
             for name in &volumes {
                 self.volume(view, name, &mut out);
             }
-            for name in &changed.instances {
-                self.instance(view, name, &mut out);
-            }
         }
-        self.instances_pool(view, &mut out);
+        self.pool_of_tiers(view, &mut out);
         out.exports.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         out
     }
 
-    fn volume(&mut self, view: &View, name: &Name, out: &mut Publication) {
+    fn volume(&mut self, view: &View, name: &VolumeName, out: &mut Publication) {
         let volume = view.volume(name);
-        let now = volume.and_then(|volume| Some((&volume.key, of_volume(view, volume)?)));
+        let now = volume.and_then(|volume| Some((&volume.key, seen(view, volume)?)));
         differ(&mut self.volumes, name, now, out);
-    }
-
-    fn instance(&mut self, view: &View, name: &Name, out: &mut Publication) {
-        let instance = view.instance(name);
-        let now = instance.and_then(|instance| Some((&instance.key, of_instance(view, instance)?)));
-        differ(&mut self.instances, name, now, out);
     }
 
     /// Returns whether its volumes' limits may be different as well.
@@ -354,13 +321,13 @@ impl Memory {
         volumes_too
     }
 
-    fn instances_pool(&mut self, view: &View, out: &mut Publication) {
-        let wanted = !view.instances.is_empty();
-        match (self.has_instances, wanted) {
+    fn pool_of_tiers(&mut self, view: &View, out: &mut Publication) {
+        let wanted = view.every_volume(Surface::Filestore).next().is_some();
+        match (self.has_tiered, wanted) {
             (false, true) => out.limits.pools.push(plan::instances()),
             (true, false) => out.limits.pools_gone.push(plan::INSTANCES),
             _ => {}
         }
-        self.has_instances = wanted;
+        self.has_tiered = wanted;
     }
 }

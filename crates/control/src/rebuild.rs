@@ -10,8 +10,8 @@ use crate::backend::VolumeState;
 use crate::catalog::Catalog;
 use crate::control::{Control, OpenError, Options};
 use crate::jobs::{Works, is_keyed};
-use crate::model::{Instance, Pool, QosType, State, Volume};
-use crate::name::{Name, Place, SnapshotOf, Target};
+use crate::model::{Pool, Presentation, QosType, Volume};
+use crate::name::{Name, Place, VolumeName};
 use crate::record::Record;
 use crate::recover;
 use crate::rules::{self, paths};
@@ -21,12 +21,14 @@ use std::sync::Arc;
 use weir_base::Rng;
 
 const GIB: u64 = 1 << 30;
+/// The tier of an instance whose record does not say which.
+const TIER: &str = "BASIC_HDD";
 
-/// A volume or instance that has its row again.
+/// A volume that has its row again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The volume or instance.
-    pub target: Target,
+    /// The volume.
+    pub name: VolumeName,
     /// Where it is exported: absolute paths, the canonical one first.
     pub paths: Vec<String>,
     /// There was no record of it: its name and path are made up from the engine's key.
@@ -68,10 +70,7 @@ pub(crate) async fn run(
     device_bytes: u64,
 ) -> Result<Vec<Rebuilt>, OpenError> {
     let view = works.store.view();
-    let known = |key: &str| {
-        let volumes = view.volumes.values().any(|volume| &*volume.key == key);
-        volumes || view.instances.values().any(|i| &*i.key == key)
-    };
+    let known = |key: &str| view.volumes.values().any(|volume| &*volume.key == key);
     let mut lost: Vec<Lost<'_>> = Vec::new();
     for state in engine {
         if known(&state.key) || spare.contains(&state.key) {
@@ -99,12 +98,10 @@ pub(crate) async fn run(
     let pools: Vec<u64> = lost.iter().map(|_| (rng.next_u64() >> 1).max(1)).collect();
     let made = works.store.insist(|draft| {
         let mut rebuilt: Vec<Rebuilt> = Vec::new();
-        let mut names: HashMap<String, Name> = HashMap::new();
+        let mut names: HashMap<String, VolumeName> = HashMap::new();
         for (lost, pool_id) in lost.iter().zip(&pools) {
             let one = put(draft, lost, *pool_id, device_bytes, &names);
-            if let Target::Volume(name) = &one.target {
-                names.insert(lost.state.key.clone(), name.clone());
-            }
+            names.insert(lost.state.key.clone(), one.name.clone());
             rebuilt.push(one);
         }
         enlarge_pools(draft);
@@ -119,29 +116,24 @@ pub(crate) async fn run(
     let (mut rebuilt, _) = made
         .await
         .map_err(|refusal| OpenError::Backend(refusal.message))?;
-    rebuilt.sort_by(|a, b| a.target.cmp(&b.target));
+    rebuilt.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(rebuilt)
 }
 
 /// A name for it that is free and can be one.
-fn name_for(draft: &Draft<'_>, lost: &Lost<'_>) -> (Name, bool) {
+fn name_for(draft: &Draft<'_>, lost: &Lost<'_>) -> VolumeName {
     let recorded = lost.record.as_ref().and_then(Record::name);
-    let fallback = || Place::local().name(&lost.state.key);
-    let (name, instance) = recorded
-        .filter(|(name, _)| rules::names::check(name).is_ok())
-        .unwrap_or_else(|| (fallback(), false));
-    let free = |name: &Name| match instance {
-        true => draft.view.instance(name).is_none(),
-        false => draft.view.volume(name).is_none(),
-    };
-    if free(&name) {
-        return (name, instance);
+    let name = recorded
+        .filter(|name| rules::names::check(&name.place, &name.id).is_ok())
+        .unwrap_or_else(|| Place::local().volume(&lost.state.key));
+    if draft.view.volume(&name).is_none() {
+        return name;
     }
     // Its namesake was made after it was deleted, and a crash took the deletion back.
     let tail = format!("-{}", lost.state.number);
     let room = 63usize.saturating_sub(tail.len());
     let head: String = name.id.chars().take(room).collect();
-    (name.place.name(&format!("{head}{tail}")), instance)
+    name.place.of(name.surface, &format!("{head}{tail}"))
 }
 
 fn put(
@@ -149,10 +141,10 @@ fn put(
     lost: &Lost<'_>,
     pool_id: u64,
     device_bytes: u64,
-    names: &HashMap<String, Name>,
+    names: &HashMap<String, VolumeName>,
 ) -> Rebuilt {
     let Lost { state, record, .. } = lost;
-    let (name, instance) = name_for(draft, lost);
+    let name = name_for(draft, lost);
     let share: Arc<str> = record
         .as_ref()
         .map(|record| record.share.clone())
@@ -164,94 +156,64 @@ fn put(
         .cloned()
         .collect();
     if own.is_empty() {
-        let chosen = match instance {
-            true => paths::of_instance(&draft.view, &name, &share),
-            false => paths::of_volume(&draft.view, &name, &share),
-        };
         // No other volume has the key.
-        own = chosen.unwrap_or_else(|_| vec![state.key.as_str().into()]);
+        own = paths::of(&draft.view, &name, &share)
+            .unwrap_or_else(|_| vec![state.key.as_str().into()]);
     }
     let rebuilt = Rebuilt {
-        target: match instance {
-            true => Target::Instance(name.clone()),
-            false => Target::Volume(name.clone()),
-        },
+        name: name.clone(),
         paths: own.iter().map(|path| format!("/{path}")).collect(),
         made_up: record.is_none(),
     };
     let gib = record.as_ref().map(|record| record.gib);
     let limit = Some(state.limit).filter(|limit| *limit > 0);
     let gib = gib.unwrap_or_else(|| limit.unwrap_or(device_bytes).div_ceil(GIB).max(1));
-    let words = "its row was made anew from the engine's record; no client may use it until it has export rules";
-    if instance {
-        let tier = record.as_ref().and_then(|record| record.tier.clone());
-        draft.put_instance(Instance {
-            id: lost.id,
-            key: state.key.as_str().into(),
-            number: Some(state.number),
-            name,
-            revision: 1,
-            state: State::Ready,
-            state_details: String::new(),
-            created: draft.now,
-            tier: tier.unwrap_or_else(|| "BASIC_HDD".into()),
-            share_name: share,
-            paths: own,
-            capacity_gb: gib,
-            protocol: None,
-            export_rules: Some(Vec::new()),
-            performance: None,
-            deletion_protected: false,
-            description: words.to_owned(),
-            labels: Default::default(),
-            extra: Default::default(),
-        });
-        return rebuilt;
-    }
-    let wanted = record.as_ref().and_then(|record| record.pool.as_deref());
-    let wanted = wanted.unwrap_or(recover::POOL);
-    let pool = name.place.name(wanted);
-    if draft.view.pool(&pool).is_none() {
-        let level = record.as_ref().and_then(|record| record.level.clone());
-        let level = level.filter(|level| draft.view.levels.pool(level).is_some());
-        let manual = record.as_ref().is_some_and(|record| record.mibps.is_some());
-        draft.put_pool(Pool {
-            name: pool.clone(),
-            service_level: level.unwrap_or_else(|| recover::LEVEL.into()),
-            qos_type: match manual {
-                true => QosType::Manual,
-                false => QosType::Auto,
-            },
-            description: "made anew from the engine's records of its volumes".to_owned(),
-            ..recover::pool(&name.place, pool_id, 1, draft.now)
-        });
-    }
-    let clone_of = lost.snapshot.as_ref().and_then(|(key, snapshot)| {
-        let parent = names.get(key).cloned().or_else(|| {
-            let mut volumes = draft.view.volumes.values();
-            let found = volumes.find(|volume| *volume.key == **key);
-            found.map(|volume| volume.name.clone())
-        })?;
-        Some(parent.snapshot(SnapshotOf::Volume, snapshot))
-    });
-    draft.put_volume(Volume {
+    let presentation = record.as_ref().map_or_else(
+        || Presentation::in_pool(recover::POOL),
+        |record| record.presentation(recover::POOL, TIER),
+    );
+    let mut made = Volume {
         key: state.key.as_str().into(),
         number: Some(state.number),
-        pool: pool.id.clone(),
+        presentation,
         share_name: share,
         paths: own,
-        throughput_mibps: record.as_ref().and_then(|record| record.mibps),
-        large: record.as_ref().is_some_and(|record| record.large),
         export_rules: Some(Vec::new()),
         unix_permissions: record
             .as_ref()
             .and_then(|record| record.mode)
             .unwrap_or(recover::ROOT_MODE),
-        clone_of,
+        clone_of: lost.snapshot.as_ref().and_then(|(key, snapshot)| {
+            let parent = names.get(key).cloned().or_else(|| {
+                let mut volumes = draft.view.volumes.values();
+                let found = volumes.find(|volume| *volume.key == **key);
+                found.map(|volume| volume.name.clone())
+            })?;
+            Some(parent.snapshot(snapshot))
+        }),
         splitting: state.splitting,
-        description: words.to_owned(),
-        ..recover::volume(&name.place, lost.id, &name.id, gib, draft.now)
-    });
+        description: "its row was made anew from the engine's record; no client may use it until it has export rules"
+            .to_owned(),
+        ..recover::volume(name, lost.id, gib, draft.now)
+    };
+    if made.tiered().is_some() {
+        // It has NFSv3 then, and the record does not say what it had.
+        made.protocols.clear();
+    }
+    if let Some(pool) = made.pool().filter(|pool| draft.view.pool(pool).is_none()) {
+        let level = record.as_ref().and_then(|record| record.level.clone());
+        let level = level.filter(|level| draft.view.levels.pool(level).is_some());
+        draft.put_pool(Pool {
+            service_level: level.unwrap_or_else(|| recover::LEVEL.into()),
+            qos_type: match made.throughput_mibps() {
+                Some(_) => QosType::Manual,
+                None => QosType::Auto,
+            },
+            description: "made anew from the engine's records of its volumes".to_owned(),
+            ..recover::pool(pool, pool_id, 1, draft.now)
+        });
+    }
+    draft.put_volume(made);
     rebuilt
 }
 

@@ -6,8 +6,8 @@
 //! sizes it. It does not hold which clients may use it: a record is written with the next consistency point, so it may
 //! be older than the last change, and an export rule that is out of date might admit a client that was shut out since.
 
-use crate::model::{Instance, Volume};
-use crate::name::{Collection, Name, Place};
+use crate::model::{Pooled, Presentation, Tiered, Volume};
+use crate::name::{Surface, VolumeName};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Longer records leave out what can be found otherwise: as many bytes as the engine takes.
 const MAX: usize = weir_volume::MAX_ANNOTATION;
 
-/// The record of one volume or instance, as JSON. Fields that are unknown are passed over, those that are missing have
+/// The record of one volume, as JSON. Fields that are unknown are passed over, those that are missing have
 /// their defaults, so that records of other versions can be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -26,7 +26,7 @@ pub(crate) struct Record {
     /// The export paths without their leading slash, the canonical one first; empty: as they would be chosen anew.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<Arc<str>>,
-    /// Capacity in GiB (of an instance: GB of 2^30 bytes).
+    /// Capacity in GiB.
     pub gib: u64,
     /// Permission bits that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,33 +49,40 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub fn of_volume(view: &View, volume: &Volume) -> Record {
+    pub fn of(view: &View, volume: &Volume) -> Record {
+        let pooled = volume.pooled();
         Record {
-            name: volume.name.full(Collection::Volumes),
+            name: volume.name.to_string(),
             share: volume.share_name.clone(),
             paths: volume.paths.clone(),
             gib: volume.capacity_gib,
-            mode: Some(volume.unix_permissions),
-            pool: Some(volume.pool.clone()),
+            mode: pooled.map(|_| volume.unix_permissions),
+            pool: pooled.map(|pooled| pooled.pool.clone()),
             level: view.pool_of(volume).map(|pool| pool.service_level.clone()),
-            mibps: volume.throughput_mibps,
-            large: volume.large,
-            tier: None,
+            mibps: volume.throughput_mibps(),
+            large: volume.large(),
+            tier: volume.tiered().map(|tiered| tiered.tier.clone()),
         }
     }
 
-    pub fn of_instance(instance: &Instance) -> Record {
-        Record {
-            name: instance.name.full(Collection::Instances),
-            share: instance.share_name.clone(),
-            paths: instance.paths.clone(),
-            gib: instance.capacity_gb,
-            mode: None,
-            pool: None,
-            level: None,
-            mibps: None,
-            large: false,
-            tier: Some(instance.tier.clone()),
+    /// What it says of the pool or tier, which are these where it says nothing.
+    pub fn presentation(&self, pool: &str, tier: &str) -> Presentation {
+        let name = |said: &Option<Arc<str>>, otherwise: &str| {
+            said.clone().unwrap_or_else(|| otherwise.into())
+        };
+        match self.name() {
+            Some(VolumeName {
+                surface: Surface::Filestore,
+                ..
+            }) => Presentation::Filestore(Tiered {
+                tier: name(&self.tier, tier),
+                performance: None,
+            }),
+            _ => Presentation::Netapp(Pooled {
+                pool: name(&self.pool, pool),
+                throughput_mibps: self.mibps,
+                large: self.large,
+            }),
         }
     }
 
@@ -97,24 +104,16 @@ impl Record {
         serde_json::from_str(text).ok()
     }
 
-    /// The resource's name, and whether it is an instance.
-    pub fn name(&self) -> Option<(Name, bool)> {
-        let parts: Vec<&str> = self.name.split('/').collect();
-        let ["projects", project, "locations", location, collection, id] = parts[..] else {
-            return None;
-        };
-        let name = Place::new(project, location).name(id);
-        match collection {
-            "volumes" => Some((name, false)),
-            "instances" => Some((name, true)),
-            _ => None,
-        }
+    /// The volume's name, if it is one.
+    pub fn name(&self) -> Option<VolumeName> {
+        VolumeName::parse(&self.name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::Place;
 
     #[test]
     fn the_longest_names_fit() {
@@ -122,7 +121,7 @@ mod tests {
         let place = Place::new(&long(100), &long(100));
         let share: Arc<str> = long(80).into();
         let record = Record {
-            name: place.name(&long(63)).full(Collection::Volumes),
+            name: place.volume(&long(63)).to_string(),
             share: Arc::clone(&share),
             paths: vec![format!("{}/{}/{}/{share}", long(100), long(100), long(63)).into()],
             gib: u64::MAX,
@@ -136,7 +135,7 @@ mod tests {
         let text = record.clone().text();
         assert!(text.len() <= MAX, "{}", text.len());
         let read = Record::read(&text).unwrap();
-        assert_eq!(read.name(), Some((place.name(&long(63)), false)));
+        assert_eq!(read.name(), Some(place.volume(&long(63))));
         assert_eq!((read.share, read.pool), (share, record.pool));
         assert_eq!(Record::read(""), None);
         assert_eq!(Record::read("{}"), None);

@@ -3,7 +3,7 @@
 //! - Operations that had not ended are run again; no client is served until they have.
 //! - What the catalog says and the engine lacks is never made anew silently: data are missing, and an empty volume in
 //!   their place would hide it. The volume goes to ERROR.
-//! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`doomed`);
+//! - What the engine has and the catalog does not is deleted only if the catalog says that it was to go (`tombstones`);
 //!   anything else is left alone and named in the log.
 //! - On the first start, volumes of an older program are adopted under their own names; if there are none, `vol1` is made.
 //!   But where the engine has volumes that a catalog has known, an empty catalog is a lost one, and nothing is started
@@ -12,13 +12,15 @@
 use crate::backend::{Capacity, VolumeState};
 use crate::catalog::Loaded;
 use crate::control::OpenError;
-use crate::holder::Holder;
-use crate::job::{Container, Job};
+use crate::job::Job;
 use crate::jobs::{Works, is_keyed, lane_of};
-use crate::model::{Operation, Outcome, Pool, Protocol, QosType, Runs, State, Volume};
-use crate::name::Place;
+use crate::model::{
+    Operation, Outcome, Pool, Presentation, Protocol, QosType, Runs, State, Volume,
+};
+use crate::name::{Name, Place, VolumeName};
 use crate::publish;
 use crate::rebuild::{self, Rebuilt};
+use crate::rules;
 use crate::stamp::Stamp;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,7 +64,7 @@ pub(crate) async fn recover(
     let mut rebuilt = Vec::new();
     match (fresh, how.rebuild) {
         (_, true) => {
-            rebuilt = rebuild::run(works, &engine, &loaded.doomed, rng, device_bytes).await?;
+            rebuilt = rebuild::run(works, &engine, &loaded.tombstones, rng, device_bytes).await?;
         }
         (true, false) => first_start(works, &engine, rng, device_bytes).await?,
         (false, false) => {}
@@ -79,8 +81,8 @@ pub(crate) async fn recover(
     compare(works, &engine, loaded).await?;
     resume(works).await;
     fit_all(works).await;
-    for key in &loaded.doomed {
-        works.bury(&key.as_str().into()).await;
+    for key in &loaded.tombstones {
+        works.delete_deferred(&key.as_str().into()).await;
     }
     let generation = works.store.view().generation;
     publish::wait_for(works.published.clone(), generation)
@@ -92,13 +94,14 @@ pub(crate) async fn recover(
 /// Sets every volume's capacity: the engine remembers it only in passing, and one that is the same costs nothing.
 async fn fit_all(works: &Arc<Works>) {
     let view = works.store.view();
-    let volumes = view.volumes.values().cloned().map(Holder::Volume);
-    let instances = view.instances.values().cloned().map(Holder::Instance);
-    let there = volumes
-        .chain(instances)
-        .filter(|holder| holder.number().is_some());
+    let there = view.volumes.values().filter(|v| v.number.is_some());
     let wanted: Vec<(String, Capacity)> = there
-        .map(|holder| (holder.key().to_string(), holder.capacity(&view)))
+        .map(|volume| {
+            (
+                volume.key.to_string(),
+                rules::volume::capacity(&view, volume),
+            )
+        })
         .collect();
     let done = works.ask(move |node| {
         for (key, bytes) in wanted {
@@ -142,22 +145,20 @@ pub(crate) async fn tidy(works: &Arc<Works>) {
     resume(works).await;
     works.settle().await;
     let view = works.store.view();
-    for target in view.failed.keys() {
-        let Some(holder) = Holder::find(&view, target) else {
-            continue;
-        };
-        if holder.number().is_none() {
+    for name in view.failed.keys() {
+        if view
+            .volume(name)
+            .is_none_or(|volume| volume.number.is_none())
+        {
             continue;
         }
-        let target = holder.target();
-        if works.fit(&target, true, false).await.is_err() {
+        if works.fit(name, true, false).await.is_err() {
             continue;
         }
         let ready = works.store.insist(|draft| {
-            if let Some(now) = Holder::find(&draft.view, &target) {
-                if now.state() == State::Error {
-                    now.put(draft, State::Ready, "", None);
-                }
+            let now = draft.view.volume(name).cloned();
+            if let Some(now) = now.filter(|now| now.state == State::Error) {
+                draft.set_state(&now, State::Ready, "", None);
             }
         });
         if ready.await.is_err() {
@@ -174,46 +175,39 @@ async fn compare(
 ) -> Result<(), OpenError> {
     let has: HashMap<&str, &VolumeState> = engine.iter().map(|v| (v.key.as_str(), v)).collect();
     let view = works.store.view();
-    let volumes = view.volumes.values().cloned().map(Holder::Volume);
-    let instances = view.instances.values().cloned().map(Holder::Instance);
-    let all: Vec<Holder> = volumes.chain(instances).collect();
     let mut wrong = Vec::new();
-    for holder in &all {
-        let settled = !matches!(holder.state(), State::Creating | State::Deleting);
-        let found = has.get(&**holder.key());
+    for volume in view.volumes.values() {
+        let settled = !matches!(volume.state, State::Creating | State::Deleting);
+        let found = has.get(&*volume.key);
         match found {
             None if settled => {
-                tracing::error!(name = %holder.target(), key = %holder.key(), "the engine does not have this volume");
-                wrong.push((holder.clone(), None));
+                tracing::error!(name = %volume.name, key = %volume.key, "the engine does not have this volume");
+                wrong.push((Arc::clone(volume), None));
             }
-            Some(state) if settled && holder.number() != Some(state.number) => {
-                wrong.push((holder.clone(), Some(state.number)));
+            Some(state) if settled && volume.number != Some(state.number) => {
+                wrong.push((Arc::clone(volume), Some(state.number)));
             }
             _ => {}
         }
     }
     if !wrong.is_empty() {
         let marked = works.store.insist(|draft| {
-            for (holder, number) in &wrong {
-                match number {
-                    Some(number) => holder.put(draft, holder.state(), "", Some(*number)),
-                    None => holder.put(
-                        draft,
-                        State::Error,
-                        "the engine does not have this volume's data",
-                        None,
-                    ),
-                }
+            for (volume, number) in &wrong {
+                let (state, details) = match number {
+                    Some(_) => (volume.state, ""),
+                    None => (State::Error, "the engine does not have this volume's data"),
+                };
+                draft.set_state(volume, state, details, *number);
             }
         });
         marked
             .await
             .map_err(|refusal| OpenError::Backend(refusal.message))?;
     }
-    let known: std::collections::HashSet<&str> = all.iter().map(|h| &**h.key()).collect();
+    let known: std::collections::HashSet<&str> = view.volumes.values().map(|v| &*v.key).collect();
     for state in engine {
-        let doomed = loaded.doomed.contains(&state.key);
-        if !doomed && !known.contains(state.key.as_str()) {
+        let to_go = loaded.tombstones.contains(&state.key);
+        if !to_go && !known.contains(state.key.as_str()) {
             tracing::error!(
                 key = state.key,
                 bytes = state.used,
@@ -241,26 +235,26 @@ async fn first_start(
     let made = works.store.insist(|draft| {
         let now = draft.now;
         if draft.view.pool(&place.name(POOL)).is_none() {
-            draft.put_pool(pool(&place, pool_id, capacity, now));
+            draft.put_pool(pool(place.name(POOL), pool_id, capacity, now));
         }
         for (id, state) in &old {
-            let name = place.name(&state.key);
+            let name = place.volume(&state.key);
             if draft.view.volume(&name).is_none() {
-                let mut volume = volume(&place, *id, &state.key, capacity, now);
+                let mut volume = volume(name, *id, capacity, now);
                 volume.key = state.key.as_str().into();
                 volume.number = Some(state.number);
                 draft.put_volume(volume);
                 tracing::info!(volume = state.key, "adopted");
             }
         }
-        let new = old.is_empty() && draft.view.volume(&place.name(VOLUME)).is_none();
+        let new = old.is_empty() && draft.view.volume(&place.volume(VOLUME)).is_none();
         if new {
-            let mut volume = volume(&place, volume_id, VOLUME, capacity, now);
+            let mut volume = volume(place.volume(VOLUME), volume_id, capacity, now);
             volume.state = State::Creating;
             draft.put_volume(volume);
             draft.put_operation(Operation {
                 name: place.name(&format!("operation-first-{volume_id:016x}")),
-                job: Job::Create(Container::Volume(place.name(VOLUME))),
+                job: Job::Create(place.volume(VOLUME)),
                 quiet: false,
                 audit: None,
                 created: now,
@@ -275,10 +269,10 @@ async fn first_start(
         .map_err(|refusal| OpenError::Backend(refusal.message))
 }
 
-pub(crate) fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
+pub(crate) fn pool(name: Name, id: u64, capacity_gib: u64, now: Stamp) -> Pool {
     Pool {
         id,
-        name: place.name(POOL),
+        name,
         revision: 1,
         state: State::Ready,
         state_details: String::new(),
@@ -295,22 +289,20 @@ pub(crate) fn pool(place: &Place, id: u64, capacity_gib: u64, now: Stamp) -> Poo
     }
 }
 
-pub(crate) fn volume(place: &Place, id: u64, name: &str, capacity_gib: u64, now: Stamp) -> Volume {
+pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -> Volume {
     Volume {
         id,
         key: format!("v-{id:016x}").into(),
         number: None,
-        name: place.name(name),
         revision: 1,
         state: State::Ready,
         state_details: String::new(),
         created: now,
-        pool: POOL.into(),
-        share_name: name.into(),
-        paths: vec![name.into()],
+        presentation: Presentation::in_pool(POOL),
+        share_name: name.id.clone(),
+        paths: vec![name.id.clone()],
+        name,
         capacity_gib,
-        throughput_mibps: None,
-        large: false,
         protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
         export_rules: None,
         unix_permissions: ROOT_MODE,

@@ -11,11 +11,10 @@
 
 use crate::accept::Facts;
 use crate::control::{accepted, operation_name};
-use crate::holder::Holder;
 use crate::jobs::Works;
 use crate::model::{Actor, Labels, Period, Role, SNAPMIRROR_LABEL, State, Volume};
 use crate::mutation::{Mutation, NewSnapshot};
-use crate::name::{Name, SnapshotName, SnapshotOf};
+use crate::name::{SnapshotName, VolumeName};
 use crate::policy::{self, Rules, Wants};
 use crate::refusal::{Refusal, Status};
 use crate::rules::replication;
@@ -45,7 +44,7 @@ pub(crate) struct Schedules {
 
 /// What is to be done for a volume.
 struct Task {
-    volume: Name,
+    volume: VolumeName,
     due: Vec<Period>,
     rules: Rules,
 }
@@ -131,7 +130,7 @@ impl Schedules {
     }
 
     /// Writes down times that are right; if that fails, the next minute does it.
-    async fn settle(&self, volume: &Name, now: i64) {
+    async fn settle(&self, volume: &VolumeName, now: i64) {
         let settled = self.works.store.insist(|draft| {
             if let Some(volume) = draft.view.volume(volume).cloned() {
                 let mut volume = Volume::clone(&volume);
@@ -144,7 +143,7 @@ impl Schedules {
         }
     }
 
-    async fn take(&self, volume: &Name, period: Period, now: i64) -> Result<(), Refusal> {
+    async fn take(&self, volume: &VolumeName, period: Period, now: i64) -> Result<(), Refusal> {
         let view = self.works.store.view();
         let name = free_name(&view, volume, period, now)?;
         let new = NewSnapshot {
@@ -170,10 +169,10 @@ impl Schedules {
 
     /// Deletes the oldest of a schedule's snapshots until as many are left as are kept. What something depends on stays
     /// for now.
-    async fn prune(&self, volume: &Name, period: Period, keep: usize) -> Result<(), Refusal> {
+    async fn prune(&self, volume: &VolumeName, period: Period, keep: usize) -> Result<(), Refusal> {
         let view = self.works.store.view();
         let ours: BTreeMap<&str, &SnapshotName> = view
-            .snapshots(SnapshotOf::Volume, volume, None)
+            .snapshots(volume, None)
             .filter(|snapshot| snapshot.schedule == Some(period) && snapshot.state == State::Ready)
             .map(|snapshot| (&*snapshot.name.id, &snapshot.name))
             .collect();
@@ -220,16 +219,13 @@ impl Schedules {
 }
 
 /// Whether its snapshots are its own, and can be taken.
-fn ready(volume: &Arc<Volume>) -> bool {
-    volume.number.is_some()
-        && !volume.read_only
-        && !volume.splitting
-        && Holder::Volume(Arc::clone(volume)).idle().is_ok()
+fn ready(volume: &Volume) -> bool {
+    volume.number.is_some() && !volume.read_only && !volume.splitting && volume.idle().is_ok()
 }
 
 fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {
     let mut counts: BTreeMap<Period, usize> = BTreeMap::new();
-    for snapshot in view.snapshots(SnapshotOf::Volume, &volume.name, None) {
+    for snapshot in view.snapshots(&volume.name, None) {
         if let Some(period) = snapshot.schedule.filter(|_| snapshot.state == State::Ready) {
             *counts.entry(period).or_default() += 1;
         }
@@ -243,7 +239,7 @@ fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {
 /// A name that is free, such as `hourly.2026-11-22_0405`.
 fn free_name(
     view: &View,
-    volume: &Name,
+    volume: &VolumeName,
     period: Period,
     now: i64,
 ) -> Result<SnapshotName, Refusal> {
@@ -253,7 +249,7 @@ fn free_name(
         1 => stem.clone(),
         n => format!("{stem}_{n}"),
     });
-    let mut names = names.map(|id| volume.snapshot(SnapshotOf::Volume, &id));
+    let mut names = names.map(|id| volume.snapshot(&id));
     names
         .find(|name| view.snapshot(name).is_none())
         .ok_or_else(|| {

@@ -16,8 +16,8 @@
 
 use crate::catalog::{AuditEntry, Catalog, CatalogError, Loaded, Write, refused};
 use crate::levels::Levels;
-use crate::model::{Actor, Instance, Operation, Outcome, Pool, Snapshot, Volume};
-use crate::name::Name;
+use crate::model::{Actor, Operation, Outcome, Pool, Snapshot, State, Volume};
+use crate::name::{Name, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
@@ -63,8 +63,7 @@ pub(crate) struct Changed {
     /// Anything may have changed: the sets are not complete.
     pub all: bool,
     pub pools: BTreeSet<Name>,
-    pub volumes: BTreeSet<Name>,
-    pub instances: BTreeSet<Name>,
+    pub volumes: BTreeSet<VolumeName>,
 }
 
 impl Changed {
@@ -78,14 +77,13 @@ impl Changed {
 
     /// Whether it is this much at most.
     pub fn is_few(&self, most: usize) -> bool {
-        !self.all && self.pools.is_empty() && self.volumes.len() + self.instances.len() <= most
+        !self.all && self.pools.is_empty() && self.volumes.len() <= most
     }
 
     fn extend(&mut self, more: Changed) {
         self.all |= more.all;
         self.pools.extend(more.pools);
         self.volumes.extend(more.volumes);
-        self.instances.extend(more.instances);
     }
 }
 
@@ -163,35 +161,26 @@ impl Draft<'_> {
         self.view.note_volume(volume);
     }
 
+    /// Writes a volume with another state, and with the engine's number where one is given.
+    pub fn set_state(&mut self, of: &Volume, state: State, details: &str, number: Option<u64>) {
+        let mut volume = Volume::clone(of);
+        volume.state = state;
+        details.clone_into(&mut volume.state_details);
+        volume.number = number.or(volume.number);
+        self.put_volume(volume);
+    }
+
+    /// Takes a volume out of the catalog, with its snapshots.
     pub fn remove_volume(&mut self, volume: &Volume) {
+        for snapshot in self.view.snapshots_to_go(&volume.name) {
+            self.remove_snapshot(&snapshot);
+        }
         self.changed.volumes.insert(volume.name.clone());
         self.writes
             .push(Write::RemoveVolume(volume.id, volume.name.clone()));
         let paths = volume.paths.iter().cloned();
         self.writes.extend(paths.map(Write::RemoveShare));
         self.view.remove_volume(&volume.name);
-    }
-
-    pub fn put_instance(&mut self, instance: Instance) {
-        let instance = Arc::new(instance);
-        self.changed.instances.insert(instance.name.clone());
-        let new = self.view.instance(&instance.name).is_none();
-        self.writes.push(Write::Instance(Arc::clone(&instance)));
-        if new {
-            let paths = instance.paths.iter().cloned();
-            let id = instance.id;
-            self.writes.extend(paths.map(|path| Write::Share(path, id)));
-        }
-        self.view.put_instance(instance);
-    }
-
-    pub fn remove_instance(&mut self, instance: &Instance) {
-        self.changed.instances.insert(instance.name.clone());
-        self.writes
-            .push(Write::RemoveInstance(instance.id, instance.name.clone()));
-        let paths = instance.paths.iter().cloned();
-        self.writes.extend(paths.map(Write::RemoveShare));
-        self.view.remove_instance(&instance.name);
     }
 
     pub fn put_snapshot(&mut self, snapshot: Snapshot) {
@@ -239,12 +228,12 @@ impl Draft<'_> {
         }
     }
 
-    pub fn doom(&mut self, key: &Arc<str>) {
-        self.writes.push(Write::Doom(Arc::clone(key)));
+    pub fn tombstone(&mut self, key: &Arc<str>) {
+        self.writes.push(Write::Tombstone(Arc::clone(key)));
     }
 
-    pub fn undoom(&mut self, key: &Arc<str>) {
-        self.writes.push(Write::Undoom(Arc::clone(key)));
+    pub fn remove_tombstone(&mut self, key: &Arc<str>) {
+        self.writes.push(Write::RemoveTombstone(Arc::clone(key)));
     }
 
     /// The first start has made what it makes, and the catalog belongs to this aggregate.
@@ -726,10 +715,7 @@ fn assemble(levels: &Arc<Levels>, loaded: &Loaded) -> (View, VecDeque<Name>) {
         view.put_pool(Arc::new(pool.clone()));
     }
     for volume in &loaded.volumes {
-        view.put_volume(Arc::new(volume.clone().with_paths()));
-    }
-    for instance in &loaded.instances {
-        view.put_instance(Arc::new(instance.clone().with_paths()));
+        view.put_volume(Arc::new(volume.clone()));
     }
     for snapshot in &loaded.snapshots {
         view.put_snapshot(Arc::new(snapshot.clone()));
@@ -756,7 +742,6 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
     match write {
         Write::Pool(pool) => view.put_pool(Arc::clone(pool)),
         Write::Volume(volume) => view.put_volume(Arc::clone(volume)),
-        Write::Instance(instance) => view.put_instance(Arc::clone(instance)),
         Write::Snapshot(snapshot) => view.put_snapshot(Arc::clone(snapshot)),
         Write::Operation(operation) => {
             let was_done = view.operation(&operation.name).is_some_and(|o| o.done());
@@ -767,7 +752,6 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         }
         Write::RemovePool(_, name) => view.remove_pool(name),
         Write::RemoveVolume(_, name) => view.remove_volume(name),
-        Write::RemoveInstance(_, name) => view.remove_instance(name),
         Write::RemoveSnapshot(_, name) => view.remove_snapshot(name),
         Write::RemoveOperations(names) => {
             ended.retain(|kept| !names.contains(kept));
@@ -779,8 +763,8 @@ fn redo(view: &mut View, ended: &mut VecDeque<Name>, write: &Write) {
         // Nothing of these is in the view.
         Write::Share(..)
         | Write::RemoveShare(_)
-        | Write::Doom(_)
-        | Write::Undoom(_)
+        | Write::Tombstone(_)
+        | Write::RemoveTombstone(_)
         | Write::Settled(_)
         | Write::Audit(_)
         | Write::Outcome(..)

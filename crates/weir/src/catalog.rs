@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use weir_base::{Clock, Rng};
 use weir_control::levels::Levels;
-use weir_control::{Control, Options, Rebuilt, Target, file_of};
+use weir_control::{Control, Options, Rebuilt, Surface, file_of};
 use weir_store::Aggregate;
 use weir_vfs::{HandleKey, Vfs};
 use weir_volume::{Engine, EngineOptions};
@@ -132,7 +132,7 @@ fn report(rebuilt: &[Rebuilt]) -> Result<()> {
             true => "; the engine has no record of it, so name and path are its key",
             false => "",
         };
-        writeln!(out, "{}: {}{from}", one.target, one.paths.join(", "))?;
+        writeln!(out, "{}: {}{from}", one.name, one.paths.join(", "))?;
     }
     writeln!(
         out,
@@ -143,11 +143,8 @@ fn report(rebuilt: &[Rebuilt]) -> Result<()> {
             n => format!("{n} volumes were"),
         }
     )?;
-    let volume = rebuilt.iter().find_map(|one| match &one.target {
-        Target::Volume(name) => Some(name),
-        _ => None,
-    });
-    if let Some(name) = volume {
+    let mut names = rebuilt.iter().map(|one| &one.name);
+    if let Some(name) = names.find(|name| name.surface == Surface::Netapp) {
         writeln!(
             out,
             "  weir volumes update {} --project={} --location={} --export-policy=allowed-clients=ADDRESSES,access-type=READ_WRITE,nfsv3=true",

@@ -1,14 +1,13 @@
 //! Checking a catalog that no server has open, against the engine's volumes: the catalog's part of `weir check`.
 
-use super::{Catalog, CatalogError, MIGRATIONS, file_of};
-use crate::holder::Holder;
+use super::{Catalog, CatalogError, file_of, readable};
 use crate::jobs::is_keyed;
-use crate::model::State;
+use crate::model::{State, Volume};
+use crate::name::Surface;
 use sqlx::Row;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Lines of SQLite's own check that are reported.
 const LINES: i64 = 20;
@@ -20,7 +19,7 @@ pub struct Inspection {
     pub volumes: usize,
     /// How many Filestore instances it has.
     pub instances: usize,
-    /// How many snapshots both have.
+    /// How many snapshots they have.
     pub snapshots: usize,
     /// The database itself cannot be read, or not all of it.
     pub damaged: bool,
@@ -105,12 +104,12 @@ async fn examine(
     }
     let version = meta.get("version").and_then(|text| text.parse().ok());
     match version {
-        Some(found) if found > MIGRATIONS.len() as i64 => {
-            let known = MIGRATIONS.len() as i64;
-            seen.fault(CatalogError::Newer { found, known }.to_string());
-            return Ok(());
+        Some(found @ 1..) => {
+            if let Err(other) = readable(found) {
+                seen.fault(other.to_string());
+                return Ok(());
+            }
         }
-        Some(1..) => {}
         _ => seen.broken("it has no version"),
     }
     let settled = meta.contains_key("settled");
@@ -134,47 +133,31 @@ async fn compare(
     seen: &mut Inspection,
 ) -> Result<(), CatalogError> {
     let loaded = catalog.load().await?;
-    seen.volumes = loaded.volumes.len();
-    seen.instances = loaded.instances.len();
+    let of = |surface| move |volume: &&Volume| volume.name.surface == surface;
+    seen.volumes = loaded.volumes.iter().filter(of(Surface::Netapp)).count();
+    seen.instances = loaded.volumes.iter().filter(of(Surface::Filestore)).count();
     seen.snapshots = loaded.snapshots.len();
     let pools: BTreeSet<_> = loaded.pools.iter().map(|pool| &pool.name).collect();
+    let mut keys: BTreeSet<&str> = loaded.tombstones.iter().map(String::as_str).collect();
+    let mut paths: BTreeMap<&str, u64> = BTreeMap::new();
     for volume in &loaded.volumes {
-        let pool = volume.name.place.name(&volume.pool);
-        if !pools.contains(&pool) {
+        let Volume { name, key, .. } = volume;
+        if let Some(pool) = volume.pool().filter(|pool| !pools.contains(pool)) {
             seen.fault(format!(
                 "volume {} is in storage pool {}, which does not exist",
-                volume.name.id, volume.pool
+                name.id, pool.id
             ));
         }
-    }
-    let volumes = loaded.volumes.iter().cloned();
-    let volumes = volumes.map(|volume| Holder::Volume(Arc::new(volume.with_paths())));
-    let instances = loaded.instances.iter().cloned();
-    let instances = instances.map(|i| Holder::Instance(Arc::new(i.with_paths())));
-    let holders: Vec<Holder> = volumes.chain(instances).collect();
-    let mut keys: BTreeSet<&str> = loaded.doomed.iter().map(String::as_str).collect();
-    let mut paths: BTreeMap<&str, u64> = BTreeMap::new();
-    for holder in &holders {
-        if !keys.insert(holder.key()) {
+        if !keys.insert(key) {
+            seen.fault(format!("{name} has the key {key} of another volume"));
+        }
+        let settled = !matches!(volume.state, State::Creating | State::Deleting);
+        if settled && !engine.contains(&**key) {
             seen.fault(format!(
-                "{} has the key {} of another volume",
-                holder.target(),
-                holder.key()
+                "{name}: the engine does not have its data (key {key})"
             ));
         }
-        let settled = !matches!(holder.state(), State::Creating | State::Deleting);
-        if settled && !engine.contains(&**holder.key()) {
-            seen.fault(format!(
-                "{}: the engine does not have its data (key {})",
-                holder.target(),
-                holder.key()
-            ));
-        }
-        let own = match holder {
-            Holder::Volume(volume) => &volume.paths,
-            Holder::Instance(instance) => &instance.paths,
-        };
-        paths.extend(own.iter().map(|path| (&**path, holder.id())));
+        paths.extend(volume.paths.iter().map(|path| (&**path, volume.id)));
     }
     let rows = sqlx::query("SELECT name, owner FROM shares")
         .fetch_all(&catalog.pool)

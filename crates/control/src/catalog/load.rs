@@ -2,7 +2,7 @@
 
 use super::write::{Sql, sql};
 use super::{Catalog, CatalogError};
-use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
+use crate::model::{Operation, Pool, Snapshot, Volume};
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use weir_replica::manager::{Edit, Table};
@@ -11,14 +11,13 @@ use weir_replica::manager::{Edit, Table};
 pub(crate) struct Loaded {
     pub pools: Vec<Pool>,
     pub volumes: Vec<Volume>,
-    pub instances: Vec<Instance>,
     pub snapshots: Vec<Snapshot>,
     /// In the order in which they were accepted.
     pub operations: Vec<Operation>,
     /// Rows of replication, of all its tables.
     pub relations: Vec<Edit>,
     /// Keys of engine volumes that are to go.
-    pub doomed: Vec<String>,
+    pub tombstones: Vec<String>,
     /// The greatest number in the audit log.
     pub last_audit: i64,
 }
@@ -30,9 +29,6 @@ impl Catalog {
             volumes: self
                 .table("volumes", "SELECT name, body FROM volumes")
                 .await?,
-            instances: self
-                .table("instances", "SELECT name, body FROM instances")
-                .await?,
             snapshots: self
                 .table("snapshots", "SELECT name, body FROM snapshots")
                 .await?,
@@ -43,7 +39,7 @@ impl Catalog {
                 )
                 .await?,
             relations: self.relations().await?,
-            doomed: self.doomed().await?,
+            tombstones: self.tombstones().await?,
             last_audit: self.last_audit().await?,
         })
     }
@@ -78,8 +74,8 @@ impl Catalog {
     }
 
     /// Keys of engine volumes that are to go.
-    pub(crate) async fn doomed(&self) -> Result<Vec<String>, CatalogError> {
-        let rows = sqlx::query("SELECT volume FROM doomed")
+    pub(crate) async fn tombstones(&self) -> Result<Vec<String>, CatalogError> {
+        let rows = sqlx::query("SELECT volume FROM tombstones")
             .fetch_all(&self.pool)
             .await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()

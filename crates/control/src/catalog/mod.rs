@@ -37,87 +37,54 @@ struct Migration {
     both: &'static [&'static str],
     /// After those, on SQLite alone.
     sqlite: &'static [&'static str],
+    /// After those, on PostgreSQL alone.
+    postgres: &'static [&'static str],
 }
 
-/// From nothing to this program's version.
-const MIGRATIONS: &[Migration] = &[TABLES, ONE_TREE_EACH, RELATIONS];
+/// The form of catalogs before the first release, which are not read: it had instances beside volumes.
+const UNRELEASED: i64 = 3;
 
-const TABLES: Migration = Migration {
-    both: &[
-        "CREATE TABLE pools (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "CREATE TABLE volumes (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "CREATE TABLE instances (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "CREATE TABLE shares (name TEXT PRIMARY KEY, owner BIGINT NOT NULL)",
-        "CREATE TABLE snapshots (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "CREATE TABLE operations (name TEXT PRIMARY KEY, created BIGINT NOT NULL, body TEXT NOT NULL)",
-        "CREATE TABLE doomed (volume TEXT PRIMARY KEY)",
-        "CREATE TABLE tokens (name TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, role TEXT NOT NULL, \
-         created BIGINT NOT NULL, created_by TEXT NOT NULL, revoked BIGINT)",
-        "CREATE TABLE audit (seq BIGINT PRIMARY KEY, actor TEXT NOT NULL, address TEXT NOT NULL, \
-         verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
-    ],
-    sqlite: &[],
-};
+/// From nothing to this program's version.
+const MIGRATIONS: &[Migration] = &[TABLES];
+
+/// The version that this program knows.
+const KNOWN: i64 = UNRELEASED + MIGRATIONS.len() as i64;
 
 /// A transaction writes each page whole that it touches, and SQLite keeps a tree more for every key that is not the table's
 /// own order: `BIGINT PRIMARY KEY` is another number than the row's. A mutation wrote twelve pages where seven do.
-const ONE_TREE_EACH: Migration = Migration {
-    both: &[],
-    sqlite: &[
-        "CREATE TABLE new_pools (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "INSERT INTO new_pools SELECT id, name, body FROM pools",
-        "DROP TABLE pools",
-        "ALTER TABLE new_pools RENAME TO pools",
-        "CREATE TABLE new_volumes (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "INSERT INTO new_volumes SELECT id, name, body FROM volumes",
-        "DROP TABLE volumes",
-        "ALTER TABLE new_volumes RENAME TO volumes",
-        "CREATE TABLE new_instances (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "INSERT INTO new_instances SELECT id, name, body FROM instances",
-        "DROP TABLE instances",
-        "ALTER TABLE new_instances RENAME TO instances",
-        "CREATE TABLE new_shares (name TEXT PRIMARY KEY, owner BIGINT NOT NULL) WITHOUT ROWID",
-        "INSERT INTO new_shares SELECT name, owner FROM shares",
-        "DROP TABLE shares",
-        "ALTER TABLE new_shares RENAME TO shares",
-        "CREATE TABLE new_snapshots (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
-        "INSERT INTO new_snapshots SELECT id, name, body FROM snapshots",
-        "DROP TABLE snapshots",
-        "ALTER TABLE new_snapshots RENAME TO snapshots",
-        "CREATE TABLE new_operations (name TEXT PRIMARY KEY, created BIGINT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
-        "INSERT INTO new_operations SELECT name, created, body FROM operations",
-        "DROP TABLE operations",
-        "ALTER TABLE new_operations RENAME TO operations",
-        "CREATE TABLE new_doomed (volume TEXT PRIMARY KEY) WITHOUT ROWID",
-        "INSERT INTO new_doomed SELECT volume FROM doomed",
-        "DROP TABLE doomed",
-        "ALTER TABLE new_doomed RENAME TO doomed",
-        "CREATE TABLE new_audit (seq INTEGER PRIMARY KEY, actor TEXT NOT NULL, address TEXT NOT NULL, \
-         verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
-        "INSERT INTO new_audit SELECT seq, actor, address, verb, target, outcome FROM audit",
-        "DROP TABLE audit",
-        "ALTER TABLE new_audit RENAME TO audit",
-    ],
-};
-
-/// Replication's rows: relationships by their destination, known destinations by their relationship's UUID.
-const RELATIONS: Migration = Migration {
+/// Relationships are there by their destination, known destinations by their relationship's UUID.
+const TABLES: Migration = Migration {
     both: &[
-        "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
-        "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE tokens (name TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, role TEXT NOT NULL, \
+         created BIGINT NOT NULL, created_by TEXT NOT NULL, revoked BIGINT)",
         "CREATE TABLE policies (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
         "CREATE TABLE schedules (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
         "CREATE TABLE peers (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
         "CREATE TABLE throttles (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
-        // Operations that have ended, in a form that is read no more; one that has not is refused by its name.
-        "DELETE FROM operations WHERE body NOT LIKE '%\"outcome\":null%'",
     ],
-    // One tree for those that change with every transfer.
     sqlite: &[
-        "DROP TABLE relationships",
+        "CREATE TABLE pools (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE volumes (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE shares (name TEXT PRIMARY KEY, owner BIGINT NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE snapshots (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE operations (name TEXT PRIMARY KEY, created BIGINT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE tombstones (volume TEXT PRIMARY KEY) WITHOUT ROWID",
+        "CREATE TABLE audit (seq INTEGER PRIMARY KEY, actor TEXT NOT NULL, address TEXT NOT NULL, \
+         verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
         "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
-        "DROP TABLE destinations",
         "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
+    ],
+    postgres: &[
+        "CREATE TABLE pools (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE volumes (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE shares (name TEXT PRIMARY KEY, owner BIGINT NOT NULL)",
+        "CREATE TABLE snapshots (id BIGINT PRIMARY KEY, name TEXT NOT NULL UNIQUE, body TEXT NOT NULL)",
+        "CREATE TABLE operations (name TEXT PRIMARY KEY, created BIGINT NOT NULL, body TEXT NOT NULL)",
+        "CREATE TABLE tombstones (volume TEXT PRIMARY KEY)",
+        "CREATE TABLE audit (seq BIGINT PRIMARY KEY, actor TEXT NOT NULL, address TEXT NOT NULL, \
+         verb TEXT NOT NULL, target TEXT NOT NULL, outcome TEXT NOT NULL)",
+        "CREATE TABLE relationships (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
+        "CREATE TABLE destinations (name TEXT PRIMARY KEY, body TEXT NOT NULL)",
     ],
 };
 
@@ -136,6 +103,19 @@ pub enum CatalogError {
         found: i64,
         /// The newest that is known.
         known: i64,
+    },
+    /// A program from before the first release has written it.
+    #[error(
+        "the catalog has version {found}, from before the first release, and this program reads versions from {oldest} on. \
+         Nothing was changed: go on with the Weir that has written it, or move the catalog away and make one anew from the \
+         engine's records with `weir catalog rebuild`; export rules, labels, schedules, tokens and replications are to be \
+         set again then"
+    )]
+    Older {
+        /// The version that the catalog has.
+        found: i64,
+        /// The oldest that is read.
+        oldest: i64,
     },
     /// A row does not say what it should.
     #[error("the row {1} of table {0} is damaged: {2}")]
@@ -242,7 +222,6 @@ impl Catalog {
     }
 
     async fn migrate(&self) -> Result<(), CatalogError> {
-        let known = MIGRATIONS.len() as i64;
         // SQLite waits for other writers only where a transaction begins: one that has read before it writes is refused
         // at once if another process has written in between, a server that has just been killed for instance.
         let mut tx = match self.sqlite {
@@ -265,17 +244,18 @@ impl Catalog {
         let found: i64 = value
             .parse()
             .map_err(|_| CatalogError::Damaged("meta", "version".to_owned(), value.clone()))?;
-        if found > known {
-            return Err(CatalogError::Newer { found, known });
-        }
-        for migration in MIGRATIONS.iter().skip(found.max(0) as usize) {
-            let own = if self.sqlite { migration.sqlite } else { &[] };
+        readable(found)?;
+        for migration in MIGRATIONS.iter().skip((found - UNRELEASED).max(0) as usize) {
+            let own = match self.sqlite {
+                true => migration.sqlite,
+                false => migration.postgres,
+            };
             for statement in migration.both.iter().chain(own) {
                 tx.execute(*statement).await?;
             }
         }
         sqlx::query("UPDATE meta SET value = $1 WHERE name = 'version'")
-            .bind(known.to_string())
+            .bind(KNOWN.to_string())
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
@@ -327,6 +307,21 @@ impl Catalog {
     }
 }
 
+/// Refuses versions that this program does not read; 0 is a catalog that is being made.
+fn readable(found: i64) -> Result<(), CatalogError> {
+    match found {
+        _ if found > KNOWN => Err(CatalogError::Newer {
+            found,
+            known: KNOWN,
+        }),
+        1..=UNRELEASED => Err(CatalogError::Older {
+            found,
+            oldest: UNRELEASED + 1,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// What each connection to SQLite begins with.
 async fn prepare(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     // Waiting first, for the others may have to.
@@ -363,58 +358,39 @@ fn without_password(url: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What the first version has written is there in the newest.
     #[tokio::test]
-    async fn a_catalog_of_the_first_version_is_brought_up() {
+    async fn a_catalog_from_before_the_first_release_is_refused_by_name_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("catalog.db");
         let url = format!("sqlite://{}", path.display());
         sqlx::any::install_default_drivers();
-        let mut old = AnyConnection::connect(&format!("{url}?mode=rwc"))
-            .await
-            .unwrap();
-        let meta = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)";
-        let rows = [
-            "INSERT INTO meta VALUES ('version', '1')",
-            "INSERT INTO shares VALUES ('s', 7)",
-            "INSERT INTO doomed VALUES ('v-1')",
-            "INSERT INTO audit VALUES (9223372036854775806, 'a', '', 'create', 't', 'done')",
-            "INSERT INTO volumes VALUES (9223372036854775807, 'n', 'b')",
-            "INSERT INTO operations VALUES ('ended', 1, '{\"verb\":\"create\",\"outcome\":\"Done\"}')",
-            "INSERT INTO operations VALUES ('pending', 2, '{\"verb\":\"create\",\"outcome\":null}')",
-        ];
-        let statements = [meta].into_iter().chain(TABLES.both.iter().copied());
-        for statement in statements.chain(rows) {
-            old.execute(statement).await.unwrap();
+        for found in 1..=UNRELEASED {
+            let mut old = AnyConnection::connect(&format!("{url}?mode=rwc"))
+                .await
+                .unwrap();
+            for statement in [
+                "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+                    .to_owned(),
+                "CREATE TABLE IF NOT EXISTS instances (id BIGINT PRIMARY KEY, body TEXT NOT NULL)"
+                    .to_owned(),
+                format!("INSERT OR REPLACE INTO meta VALUES ('version', '{found}')"),
+                format!("INSERT INTO instances VALUES ({found}, 'kept')"),
+            ] {
+                old.execute(statement.as_str()).await.unwrap();
+            }
+            old.close().await.unwrap();
+            let refused = Catalog::open(&url).await.unwrap_err();
+            assert!(matches!(refused, CatalogError::Older { found: f, .. } if f == found));
+            let words = refused.to_string();
+            assert!(words.contains("weir catalog rebuild"), "{words}");
+            let mut old = AnyConnection::connect(&url).await.unwrap();
+            let rows = sqlx::query("SELECT body FROM instances")
+                .fetch_all(&mut old)
+                .await
+                .unwrap();
+            assert_eq!(rows.len() as i64, found);
+            old.close().await.unwrap();
         }
-        old.close().await.unwrap();
-
-        let catalog = Catalog::open(&url).await.unwrap();
-        assert_eq!(catalog.doomed().await.unwrap(), ["v-1"]);
-        assert_eq!(catalog.last_audit().await.unwrap(), i64::MAX - 1);
-        let row = sqlx::query("SELECT v.id, v.body, s.owner FROM volumes v, shares s")
-            .fetch_one(&catalog.pool)
-            .await
-            .unwrap();
-        assert_eq!(row.get::<i64, _>(0), i64::MAX);
-        assert_eq!(row.get::<String, _>(1), "b");
-        assert_eq!(row.get::<i64, _>(2), 7);
-        // What has ended is not missed; what has not is refused by its name, and not taken for done.
-        let left = sqlx::query("SELECT name FROM operations")
-            .fetch_all(&catalog.pool)
-            .await
-            .unwrap();
-        assert_eq!(left.len(), 1);
-        assert_eq!(left[0].get::<String, _>(0), "pending");
-        // The keys still are keys.
-        for twice in [
-            "INSERT INTO shares VALUES ('s', 8)",
-            "INSERT INTO volumes VALUES (1, 'n', '')",
-            "INSERT INTO volumes VALUES (9223372036854775807, 'm', '')",
-        ] {
-            assert!(catalog.pool.execute(twice).await.is_err(), "{twice}");
-        }
-        catalog.close().await;
     }
 
     #[tokio::test]
@@ -428,8 +404,8 @@ mod tests {
         let length = || std::fs::metadata(&path).unwrap().len();
         let before = length();
         for n in 0..CHECKPOINT_EVERY {
-            let doomed = Write::Doom(format!("{n:0>1000}").into());
-            catalog.write("me", [doomed].iter()).await.unwrap();
+            let one = Write::Tombstone(format!("{n:0>1000}").into());
+            catalog.write("me", [one].iter()).await.unwrap();
         }
         // SQLite by itself would wait for thousands of pages.
         let checkpointed = async {

@@ -7,8 +7,8 @@
 
 use super::{Catalog, CatalogError};
 use crate::catalog::AuditEntry;
-use crate::model::{Instance, Operation, Pool, Snapshot, Volume};
-use crate::name::{Collection, Name, SnapshotName};
+use crate::model::{Operation, Pool, Snapshot, Volume};
+use crate::name::{Collection, Name, SnapshotName, VolumeName};
 use serde::Serialize;
 use sqlx::{Any, AnyConnection, Connection};
 use std::borrow::Cow;
@@ -29,12 +29,10 @@ const KEPT: usize = 12;
 pub(crate) enum Write {
     Pool(Arc<Pool>),
     Volume(Arc<Volume>),
-    Instance(Arc<Instance>),
     Snapshot(Arc<Snapshot>),
     Operation(Arc<Operation>),
     RemovePool(u64, Name),
-    RemoveVolume(u64, Name),
-    RemoveInstance(u64, Name),
+    RemoveVolume(u64, VolumeName),
     RemoveSnapshot(u64, SnapshotName),
     RemoveOperations(Vec<Name>),
     /// A row of replication.
@@ -42,9 +40,9 @@ pub(crate) enum Write {
     Share(Arc<str>, u64),
     RemoveShare(Arc<str>),
     /// The engine's volume of this key is to go.
-    Doom(Arc<str>),
+    Tombstone(Arc<str>),
     /// The engine's volume of this key is gone.
-    Undoom(Arc<str>),
+    RemoveTombstone(Arc<str>),
     /// The first start has made what it makes, for this aggregate.
     Settled(Arc<str>),
     Audit(AuditEntry),
@@ -58,8 +56,6 @@ const PUT_POOL: &str = "INSERT INTO pools (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_VOLUME: &str = "INSERT INTO volumes (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET body = excluded.body";
-const PUT_INSTANCE: &str = "INSERT INTO instances (id, name, body) VALUES ($1, $2, $3) \
-     ON CONFLICT (id) DO UPDATE SET body = excluded.body";
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (id, name, body) VALUES ($1, $2, $3) \
      ON CONFLICT (id) DO UPDATE SET name = excluded.name, body = excluded.body";
 
@@ -69,7 +65,8 @@ const PRUNE_AUDIT: &str = "DELETE FROM audit WHERE seq < \
      (SELECT seq FROM audit ORDER BY seq DESC LIMIT 1 OFFSET $1)";
 const SETTLED: &str = "INSERT INTO meta (name, value) VALUES ('settled', 'yes'), ('aggregate', $1) \
      ON CONFLICT (name) DO NOTHING";
-const DOOM: &str = "INSERT INTO doomed (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
+const TOMBSTONE: &str =
+    "INSERT INTO tombstones (volume) VALUES ($1) ON CONFLICT (volume) DO NOTHING";
 
 /// The statements of a table of replication's rows.
 pub(super) struct Sql {
@@ -300,12 +297,8 @@ impl Write {
                 Statement::put(PUT_POOL, pool.id, name, pool)?
             }
             Write::Volume(volume) => {
-                let name = volume.name.full(Collection::Volumes);
+                let name = volume.name.to_string();
                 Statement::put(PUT_VOLUME, volume.id, name, volume)?
-            }
-            Write::Instance(instance) => {
-                let name = instance.name.full(Collection::Instances);
-                Statement::put(PUT_INSTANCE, instance.id, name, instance)?
             }
             Write::Snapshot(snapshot) => {
                 let name = snapshot.name.to_string();
@@ -324,9 +317,6 @@ impl Write {
             Write::RemovePool(id, _) => Statement::by_id("DELETE FROM pools WHERE id = $1", *id),
             Write::RemoveVolume(id, _) => {
                 Statement::by_id("DELETE FROM volumes WHERE id = $1", *id)
-            }
-            Write::RemoveInstance(id, _) => {
-                Statement::by_id("DELETE FROM instances WHERE id = $1", *id)
             }
             Write::RemoveSnapshot(id, _) => {
                 Statement::by_id("DELETE FROM snapshots WHERE id = $1", *id)
@@ -361,8 +351,10 @@ impl Write {
             Write::RemoveShare(name) => {
                 Statement::by_text("DELETE FROM shares WHERE name = $1", name)
             }
-            Write::Doom(key) => Statement::by_text(DOOM, key),
-            Write::Undoom(key) => Statement::by_text("DELETE FROM doomed WHERE volume = $1", key),
+            Write::Tombstone(key) => Statement::by_text(TOMBSTONE, key),
+            Write::RemoveTombstone(key) => {
+                Statement::by_text("DELETE FROM tombstones WHERE volume = $1", key)
+            }
             Write::Settled(aggregate) => Statement::by_text(SETTLED, aggregate),
             Write::Audit(entry) => entry.statement(),
             Write::Outcome(seq, outcome) => Statement::new(

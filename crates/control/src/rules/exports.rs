@@ -50,10 +50,10 @@ fn clients_of(rule: &ExportRule) -> impl Iterator<Item = &str> {
     clients.filter(|client| !client.is_empty())
 }
 
-/// A volume's protocols as the node knows them.
+/// A volume's protocols as the node knows them. Where none were sent it speaks NFSv3.
 pub fn spoken(protocols: &[Protocol]) -> Protocols {
     Protocols {
-        nfsv3: protocols.contains(&Protocol::Nfsv3),
+        nfsv3: protocols.is_empty() || protocols.contains(&Protocol::Nfsv3),
         nfsv4: protocols.contains(&Protocol::Nfsv4),
     }
 }

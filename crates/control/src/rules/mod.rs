@@ -7,18 +7,18 @@
 //! sums are exact: 64 MiB/s per TiB is 65,536 bytes a second for each GiB.
 
 pub(crate) mod exports;
-pub(crate) mod instance;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub mod replication;
 pub(crate) mod snapshot;
+pub(crate) mod tier;
 pub(crate) mod volume;
 pub mod words;
 
 use crate::levels::{Figures, Follows, Levels, MIB, PoolLevel, Tier};
-use crate::model::{Instance, Performance, Pool, QosType, Volume};
+use crate::model::{Performance, Pool, QosType, Volume};
 use crate::view::PoolUse;
 use words::mibps;
 
@@ -109,10 +109,10 @@ fn automatic(level: &PoolLevel, gib: u64, large: bool) -> Option<u64> {
 pub fn volume_throughput(levels: &Levels, pool: &Pool, volume: &Volume) -> Option<u64> {
     let level = levels.pool(&pool.service_level)?;
     match level.follows {
-        Follows::Pool => volume_cap(level, volume.large),
-        Follows::Volume => match (pool.qos_type, volume.throughput_mibps) {
+        Follows::Pool => volume_cap(level, volume.large()),
+        Follows::Volume => match (pool.qos_type, volume.throughput_mibps()) {
             (QosType::Manual, Some(given)) => Some(bytes_of(given)),
-            _ => automatic(level, volume.capacity_gib, volume.large),
+            _ => automatic(level, volume.capacity_gib, volume.large()),
         },
     }
 }
@@ -143,11 +143,11 @@ fn volume_source(level: &PoolLevel, pool: &Pool, volume: &Volume) -> String {
     if level.follows == Follows::Pool {
         return format!("{name}: a share of the pool");
     }
-    if let (QosType::Manual, Some(given)) = (pool.qos_type, volume.throughput_mibps) {
+    if let (QosType::Manual, Some(given)) = (pool.qos_type, volume.throughput_mibps()) {
         return format!("{name}, manual: {} MiB/s", words::decimal(given));
     }
     let (rate, size) = (words::decimal(rate), words::gib(volume.capacity_gib));
-    let capped = match volume_cap(level, volume.large) {
+    let capped = match volume_cap(level, volume.large()) {
         Some(cap) if follow(level, volume.capacity_gib) > Some(cap) => {
             format!(", at most {}", mibps(cap))
         }
@@ -156,13 +156,15 @@ fn volume_source(level: &PoolLevel, pool: &Pool, volume: &Volume) -> String {
     format!("{name}: {rate} MiB/s per TiB × {size}{capped}")
 }
 
-/// What an instance may do: Filestore's `performanceLimits`. `None` if its tier is not in the levels file.
-pub fn instance_limits(levels: &Levels, instance: &Instance) -> Option<Figures> {
-    let tier = levels.tier(&instance.tier)?;
-    tier_limits(tier, instance.capacity_gb, instance.performance)
+/// What a volume of a tier may do: Filestore's `performanceLimits`. `None` if it is in a pool, or its tier is not in the
+/// levels file.
+pub fn tier_figures(levels: &Levels, volume: &Volume) -> Option<Figures> {
+    let tiered = volume.tiered()?;
+    let tier = levels.tier(&tiered.tier)?;
+    tier_limits(tier, volume.capacity_gib, tiered.performance)
 }
 
-/// What an instance of a tier may do.
+/// What so much of a tier may do.
 pub fn tier_limits(
     tier: &Tier,
     capacity_gb: u64,

@@ -1,7 +1,7 @@
 //! Identifiers, labels and the client's own fields: what may be in them and how much of it.
 
 use crate::model::{Extra, Labels};
-use crate::name::{Name, SnapshotName};
+use crate::name::{Place, SnapshotName};
 use crate::refusal::{Refusal, Status};
 
 fn refuse<T>(reason: &'static str, message: String) -> Result<T, Refusal> {
@@ -23,22 +23,21 @@ fn check_place(part: &str) -> bool {
 }
 
 /// The name of something to be made.
-pub fn check(name: &Name) -> Result<(), Refusal> {
-    if !check_place(&name.place.project) || !check_place(&name.place.location) {
+pub fn check(place: &Place, id: &str) -> Result<(), Refusal> {
+    if !check_place(&place.project) || !check_place(&place.location) {
         return refuse(
             "NAME_INVALID",
             format!(
-                "{} is no place: projects and locations have 1 to 100 letters, digits and -_.:",
-                name.place
+                "{place} is no place: projects and locations have 1 to 100 letters, digits and -_.:"
             ),
         );
     }
-    if !is_id(&name.id, "") {
+    if !is_id(id, "") {
         return refuse(
             "NAME_INVALID",
             format!(
                 "{:?} is no identifier: a letter, then letters, digits, - and _, the last a letter or digit, 63 in all at most",
-                clipped(&name.id)
+                clipped(id)
             ),
         );
     }
@@ -137,25 +136,24 @@ fn clipped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::{Place, SnapshotOf};
 
     #[test]
     fn identifiers() {
         let place = Place::new("p1", "us-central1");
         for good in ["a", "vol1", "my-vol_2", "V"] {
-            assert!(check(&place.name(good)).is_ok(), "{good}");
+            assert!(check(&place, good).is_ok(), "{good}");
         }
         let long = "a".repeat(64);
         for bad in ["", "1a", "a-", "a/b", "a.b", "ä", "a b", &long, ".."] {
-            let refusal = check(&place.name(bad)).unwrap_err();
+            let refusal = check(&place, bad).unwrap_err();
             assert_eq!(refusal.reason, "NAME_INVALID", "{bad}");
         }
-        assert!(check(&Place::new("", "l").name("a")).is_err());
-        assert!(check(&Place::new("p", "-").name("a")).is_err());
-        assert!(check(&Place::new("example.com:p", "europe-west1-b").name("a")).is_ok());
-        let volume = place.name("v");
-        assert!(check_snapshot(&volume.snapshot(SnapshotOf::Volume, "daily.2026-01-01")).is_ok());
-        assert!(check_snapshot(&volume.snapshot(SnapshotOf::Volume, "..")).is_err());
+        assert!(check(&Place::new("", "l"), "a").is_err());
+        assert!(check(&Place::new("p", "-"), "a").is_err());
+        assert!(check(&Place::new("example.com:p", "europe-west1-b"), "a").is_ok());
+        let volume = place.volume("v");
+        assert!(check_snapshot(&volume.snapshot("daily.2026-01-01")).is_ok());
+        assert!(check_snapshot(&volume.snapshot("..")).is_err());
         assert!(check_share("share_1").is_ok());
         assert!(check_share("a/b").is_err());
     }

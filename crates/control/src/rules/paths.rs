@@ -7,27 +7,21 @@
 //! Paths do not change while their volume exists, not even when a shorter one becomes free: clients have them in their
 //! tables of mounts. No path is below another one, so that what is mounted never depends on which of the two is meant.
 
-use crate::name::Name;
+use crate::name::{Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::View;
 use std::sync::Arc;
 
 /// The paths of a volume that is to be made, the canonical one first.
-pub fn of_volume(view: &View, name: &Name, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
+pub fn of(view: &View, name: &VolumeName, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
     let own = format!("{}/{share}", name.id);
-    let found = first_free(view, [share.to_owned(), own.clone(), full(name, &own)]);
-    found
-        .map(|path| vec![path])
-        .ok_or_else(|| taken(view, name, share))
-}
-
-/// The paths of an instance that is to be made, the canonical one first.
-pub fn of_instance(view: &View, name: &Name, share: &str) -> Result<Vec<Arc<str>>, Refusal> {
-    if share == &*name.id {
-        // The short path would be above the canonical one.
-        return of_volume(view, name, share);
+    // Of an instance and a share of one name, the short path would be above the canonical one.
+    if name.surface == Surface::Netapp || share == &*name.id {
+        let found = first_free(view, [share.to_owned(), own.clone(), full(name, &own)]);
+        return found
+            .map(|path| vec![path])
+            .ok_or_else(|| taken(view, name, share));
     }
-    let own = format!("{}/{share}", name.id);
     let found = first_free(view, [own.clone(), full(name, &own)]);
     let canonical = found.ok_or_else(|| taken(view, name, share))?;
     let above = canonical.starts_with(&format!("{share}/"));
@@ -38,7 +32,7 @@ pub fn of_instance(view: &View, name: &Name, share: &str) -> Result<Vec<Arc<str>
         .collect())
 }
 
-fn full(name: &Name, own: &str) -> String {
+fn full(name: &VolumeName, own: &str) -> String {
     format!("{}/{}/{own}", name.place.project, name.place.location)
 }
 
@@ -49,7 +43,7 @@ fn first_free<const N: usize>(view: &View, candidates: [String; N]) -> Option<Ar
         .map(|path| path.as_str().into())
 }
 
-fn taken(view: &View, name: &Name, share: &str) -> Refusal {
+fn taken(view: &View, name: &VolumeName, share: &str) -> Refusal {
     let owner = view.export(share).map(ToString::to_string);
     let owner = owner.unwrap_or_else(|| "another volume".to_owned());
     Refusal::new(

@@ -6,11 +6,11 @@
 //! pool, which depends on the pool alone, so that a new volume changes no other volume's.
 
 use super::{
-    instance_limits, pool_iops, pool_source, pool_throughput, volume_source, volume_throughput,
-    words,
+    pool_iops, pool_source, pool_throughput, tier_figures, volume_source, volume_throughput, words,
 };
 use crate::levels::{Figures, Follows, Levels, MIB};
-use crate::model::{Instance, Pool, QosType, Volume};
+use crate::model::{Pool, Presentation, QosType, Tiered, Volume};
+use crate::view::View;
 use weir_base::limits::api::MAX_WEIGHT;
 use weir_qos::plan::{PoolPlan, VolumePlan};
 use weir_qos::{Limits, Rate};
@@ -53,12 +53,23 @@ pub fn same_for_volumes(before: &Pool, after: &Pool) -> bool {
     seen(before) == seen(after)
 }
 
-/// A volume's limits; `number` is the engine's.
-pub fn volume(levels: &Levels, pool: &Pool, volume: &Volume, number: u64) -> VolumePlan {
-    let level = levels.pool(&pool.service_level);
-    VolumePlan {
+/// A volume's limits; `number` is the engine's. `None`: its pool does not exist.
+pub fn volume(view: &View, volume: &Volume, number: u64) -> Option<VolumePlan> {
+    let levels = &view.levels;
+    let plan = VolumePlan {
         volume: number,
-        name: volume.name.full(crate::name::Collection::Volumes).into(),
+        name: volume.name.to_string().into(),
+        pool: INSTANCES,
+        limits: Limits::default(),
+        client: Limits::default(),
+        source: "".into(),
+    };
+    let pool = match &volume.presentation {
+        Presentation::Netapp(_) => view.pool_of(volume)?,
+        Presentation::Filestore(tiered) => return Some(of_tier(levels, volume, tiered, plan)),
+    };
+    let level = levels.pool(&pool.service_level);
+    Some(VolumePlan {
         pool: pool.id,
         limits: Limits {
             total: Rate {
@@ -68,18 +79,18 @@ pub fn volume(levels: &Levels, pool: &Pool, volume: &Volume, number: u64) -> Vol
             weight: weight(levels, pool, volume),
             ..Limits::default()
         },
-        client: Limits::default(),
         source: level
             .map_or_else(String::new, |level| volume_source(level, pool, volume))
             .into(),
-    }
+        ..plan
+    })
 }
 
 fn weight(levels: &Levels, pool: &Pool, volume: &Volume) -> u32 {
     let level = levels.pool(&pool.service_level);
     let manual = pool.qos_type == QosType::Manual
         && level.is_some_and(|level| level.follows == Follows::Volume);
-    let (own, whole) = match (manual, level, volume.throughput_mibps) {
+    let (own, whole) = match (manual, level, volume.throughput_mibps()) {
         (true, Some(level), Some(given)) => {
             let whole = pool_throughput(level, pool).unwrap_or(u64::MAX);
             (given as u64, (whole as f64 / MIB) as u64)
@@ -117,30 +128,24 @@ fn rates(figures: Option<Figures>) -> Limits {
     }
 }
 
-/// An instance's limits; `number` is the engine's.
-pub fn instance(levels: &Levels, instance: &Instance, number: u64) -> VolumePlan {
-    let limits = instance_limits(levels, instance);
+fn of_tier(levels: &Levels, volume: &Volume, tiered: &Tiered, plan: VolumePlan) -> VolumePlan {
+    let limits = tier_figures(levels, volume);
     let source = limits.map_or_else(String::new, |f| {
         format!(
             "{}: {} read {}, write {}; {}/{} IOPS",
-            instance.tier,
-            words::gb(instance.capacity_gb),
+            tiered.tier,
+            words::gb(volume.capacity_gib),
             words::mbps(f.read_bps),
             words::mbps(f.write_bps),
             words::count(f.read_iops),
             words::count(f.write_iops)
         )
     });
-    let client = levels.tier(&instance.tier).and_then(|tier| tier.client);
+    let client = levels.tier(&tiered.tier).and_then(|tier| tier.client);
     VolumePlan {
-        volume: number,
-        name: instance
-            .name
-            .full(crate::name::Collection::Instances)
-            .into(),
-        pool: INSTANCES,
         limits: rates(limits),
         client: rates(client),
         source: source.into(),
+        ..plan
     }
 }

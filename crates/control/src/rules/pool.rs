@@ -3,7 +3,7 @@
 use super::words::{count, decimal, gib, mibps};
 use super::{automatic, bytes_of, names, pool_throughput};
 use crate::levels::{Follows, MIB, PoolLevel};
-use crate::model::{Pool, QosType, State, Volume};
+use crate::model::{Pool, Presentation, QosType, State, Volume};
 use crate::mutation::{NewPool, PoolChange};
 use crate::name::Name;
 use crate::refusal::{Refusal, Status};
@@ -19,7 +19,7 @@ pub fn create(
     id: u64,
     now: Stamp,
 ) -> Result<Pool, Refusal> {
-    names::check(name)?;
+    names::check(&name.place, &name.id)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.pool(name).is_some() {
         return Err(taken("storage pool", &name.id));
@@ -110,13 +110,15 @@ fn follow(
     let mut changed = Vec::new();
     for volume in view.volumes_of(&pool.name) {
         if relevelled {
-            super::volume::check_size(level, &volume.name, volume.capacity_gib, volume.large)?;
+            super::volume::check_size(level, volume, volume.large())?;
         }
         if turned && next.qos_type == QosType::Manual {
             let mut volume = Volume::clone(volume);
             volume.revision += 1;
-            volume.throughput_mibps =
-                automatic(level, volume.capacity_gib, volume.large).map(|bytes| bytes as f64 / MIB);
+            let given = automatic(level, volume.capacity_gib, volume.large());
+            if let Presentation::Netapp(pooled) = &mut volume.presentation {
+                pooled.throughput_mibps = given.map(|bytes| bytes as f64 / MIB);
+            }
             changed.push(volume);
         }
     }
@@ -264,7 +266,7 @@ fn holds_throughput(
     let given = if pool.qos_type == QosType::Manual {
         view.pool_use(&pool.name).throughput
     } else {
-        let each = changed.iter().filter_map(|volume| volume.throughput_mibps);
+        let each = changed.iter().filter_map(Volume::throughput_mibps);
         each.map(bytes_of).sum()
     };
     let total = pool_throughput(level, next).unwrap_or(u64::MAX);

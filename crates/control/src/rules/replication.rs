@@ -5,11 +5,12 @@
 //! and in whatever words. That is checked in the transaction that would take it away; and a relationship is made in the
 //! transaction that checks that its volumes are there.
 
-use crate::model::State;
+use crate::model::{State, Volume};
 use crate::mutation::Mutation;
-use crate::name::{Name, SnapshotName, SnapshotOf};
+use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::{View, Within};
+use std::sync::Arc;
 use weir_replica::manager::{self, Changes, Edit, Facts, Reason, Refused, Use, Verb};
 use weir_replica::model::{MirrorState, Path};
 
@@ -173,9 +174,10 @@ impl ReplicationHold {
     }
 }
 
-/// By what path replication knows a volume.
-pub fn path_of(name: &Name) -> Path {
-    Path::local(&name.place.project, &name.id)
+/// By what path replication, as ONTAP's words, knows a volume: those of NetApp Volumes alone.
+fn path_of(name: &VolumeName) -> Option<Path> {
+    let known = name.surface == Surface::Netapp;
+    known.then(|| Path::local(&name.place.project, &name.id))
 }
 
 /// What speaks against a mutation.
@@ -183,7 +185,7 @@ pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
     match mutation {
         Mutation::CreateVolume(name, _) => another(view, name),
         Mutation::DeleteVolume { name, .. } => {
-            let path = path_of(name);
+            let path = path_of(name)?;
             view.volume(name)?;
             let (used, destination) = view.relations.volume_in_use(&path)?;
             Some(ReplicationHold::Volume {
@@ -200,46 +202,45 @@ pub fn hold(view: &View, mutation: &Mutation) -> Option<ReplicationHold> {
     }
 }
 
-fn another(view: &View, name: &Name) -> Option<ReplicationHold> {
-    let path = path_of(name);
+fn another(view: &View, name: &VolumeName) -> Option<ReplicationHold> {
+    let path = path_of(name)?;
     view.relations.volume_in_use(&path)?;
-    let within = Within {
-        project: &path.vserver,
-        location: "-",
-        after: None,
-    };
-    let other = view.volumes(&within).find(|v| v.name.id == name.id)?;
+    let within = Within::project(&path.vserver);
+    let volumes = view.volumes(Surface::Netapp, &within);
     // The same name at the same place is refused as taken.
-    let elsewhere = other.name != *name;
-    elsewhere.then(|| ReplicationHold::Name {
-        path,
-        location: other.name.place.location.to_string(),
-    })
+    let elsewhere = |v: &&Arc<Volume>| v.name.id == name.id && v.name != *name;
+    let location = volumes
+        .into_iter()
+        .find(elsewhere)?
+        .name
+        .place
+        .location
+        .to_string();
+    Some(ReplicationHold::Name { path, location })
 }
 
 fn reference(view: &View, name: &SnapshotName) -> Option<ReplicationHold> {
-    if name.of != SnapshotOf::Volume {
-        return None;
-    }
-    let path = path_of(&name.parent);
+    let path = path_of(&name.parent)?;
     let id = view.snapshot(name)?.engine?.identity;
     let name = name.id.to_string();
     let needed = view.relations.needed(&path).contains(&id);
     needed.then_some(ReplicationHold::Snapshot { path, name })
 }
 
-fn ahead(view: &View, name: &Name, to: &str) -> Option<ReplicationHold> {
-    let path = path_of(name);
+/// What speaks against going back to a snapshot: a destination is its transfers' alone, and what a replication needs is not
+/// deleted.
+pub fn ahead(view: &View, name: &VolumeName, to: &str) -> Option<ReplicationHold> {
+    let path = path_of(name)?;
     view.volume(name)?;
     let entry = view.relations.entry(&path);
     if entry.is_some_and(|entry| entry.state != MirrorState::BrokenOff) {
         return Some(ReplicationHold::Protected { path });
     }
-    let to_snapshot = view.snapshot(&name.snapshot(SnapshotOf::Volume, to))?;
+    let to_snapshot = view.snapshot(&name.snapshot(to))?;
     let back = to_snapshot.engine?.number;
     let needed = view.relations.needed(&path);
-    let all = view.snapshots(SnapshotOf::Volume, name, None);
-    let newer: Vec<String> = all
+    let newer: Vec<String> = view
+        .snapshots(name, None)
         .filter(|s| {
             let engine = s.engine;
             engine.is_some_and(|e| e.number > back && needed.contains(&e.identity))

@@ -2,10 +2,9 @@
 
 use super::names;
 use super::words::count;
-use crate::holder::Holder;
-use crate::model::{Snapshot, State};
+use crate::model::{Snapshot, State, Volume};
 use crate::mutation::{NewSnapshot, SnapshotChange};
-use crate::name::{Name, SnapshotName, SnapshotOf};
+use crate::name::{SnapshotName, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
@@ -26,7 +25,7 @@ pub fn create(
     if view.snapshot(name).is_some() {
         return Err(super::pool::taken("snapshot", &name.id));
     }
-    if view.snapshots(name.of, &name.parent, None).count() >= MAX_SNAPSHOTS {
+    if view.snapshots(&name.parent, None).count() >= MAX_SNAPSHOTS {
         return Err(Refusal::new(
             Status::ResourceExhausted,
             "TOO_MANY_SNAPSHOTS",
@@ -70,7 +69,7 @@ pub fn update(snapshot: &Snapshot, change: &SnapshotChange) -> Result<Snapshot, 
 /// The snapshot under another name, which takes it away from the schedule that it is of.
 pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Refusal> {
     revert(view, name)?;
-    let next = name.parent.snapshot(name.of, to);
+    let next = name.parent.snapshot(to);
     names::check_snapshot(&next)?;
     if view.snapshot(&next).is_some() {
         return Err(super::pool::taken("snapshot", &next.id));
@@ -87,25 +86,25 @@ pub fn rename(view: &View, name: &SnapshotName, to: &str) -> Result<Snapshot, Re
 }
 
 /// Refuses what cannot be while a volume is being split from what it is a clone of.
-pub fn whole(holder: &Holder) -> Result<(), Refusal> {
-    match holder {
-        Holder::Volume(volume) if volume.splitting => Err(Refusal::new(
-            Status::FailedPrecondition,
-            "VOLUME_SPLITTING",
-            format!(
-                "volume {} is being split from the volume that it is a clone of; try again when that is done",
-                volume.name.id
-            ),
-        )),
-        _ => Ok(()),
+pub fn whole(volume: &Volume) -> Result<(), Refusal> {
+    if !volume.splitting {
+        return Ok(());
     }
+    Err(Refusal::new(
+        Status::FailedPrecondition,
+        "VOLUME_SPLITTING",
+        format!(
+            "volume {} is being split from the volume that it is a clone of; try again when that is done",
+            volume.name.id
+        ),
+    ))
 }
 
 fn missing(name: &SnapshotName) -> Refusal {
     Refusal::new(Status::NotFound, "NOT_FOUND", format!("there is no {name}"))
 }
 
-/// Whether a volume or instance may be reverted to this snapshot.
+/// Whether a volume may be reverted to this snapshot.
 pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
     match view.snapshot(name) {
         Some(snapshot) if snapshot.state == State::Ready => Ok(()),
@@ -119,8 +118,8 @@ pub fn revert(view: &View, name: &SnapshotName) -> Result<(), Refusal> {
 }
 
 /// Refuses to delete what has snapshots, unless they may go too.
-pub fn none_left(view: &View, of: SnapshotOf, parent: &Name, force: bool) -> Result<(), Refusal> {
-    let left = view.snapshots(of, parent, None).count();
+pub fn none_left(view: &View, parent: &VolumeName, force: bool) -> Result<(), Refusal> {
+    let left = view.snapshots(parent, None).count();
     if force || left == 0 {
         return Ok(());
     }

@@ -1,16 +1,18 @@
-//! Volumes: what may be made, changed, moved and deleted.
+//! Volumes of either surface: what may be made, changed, moved and deleted.
 
 use super::words::{count, decimal, gib, mibps};
-use super::{automatic, bytes_of, exports, names, paths, pool_throughput, volume_cap};
+use super::{automatic, bytes_of, exports, names, paths, pool_throughput, tier, volume_cap};
+use crate::backend::{Capacity, VolumeSpec};
 use crate::levels::{Follows, MIB, PoolLevel};
-use crate::model::{Pool, Protocol, QosType, Runs, State, Volume};
+use crate::model::{Pool, Pooled, Presentation, Protocol, QosType, Runs, State, Volume};
 use crate::mutation::{NewVolume, VolumeChange};
-use crate::name::{Name, SnapshotOf};
+use crate::name::{Surface, VolumeName};
 use crate::policy;
 use crate::refusal::{Refusal, Status};
 use crate::stamp::Stamp;
 use crate::view::View;
 use std::sync::Arc;
+use weir_base::invariant;
 
 /// Permission bits of a root where none are asked for.
 const ROOT_MODE: u32 = 0o755;
@@ -19,19 +21,24 @@ const GIB: u64 = 1 << 30;
 /// A new volume, or why not.
 pub fn create(
     view: &View,
-    name: &Name,
+    name: &VolumeName,
     new: &NewVolume,
     id: u64,
     now: Stamp,
 ) -> Result<Volume, Refusal> {
-    names::check(name)?;
+    invariant!(
+        name.surface == new.presentation.surface(),
+        "{name} is presented as {:?}",
+        new.presentation.surface()
+    );
+    names::check(&name.place, &name.id)?;
     names::check_share(&new.share_name)?;
     names::check_words(&new.description, &new.labels, &new.extra)?;
     if view.volume(name).is_some() {
-        return Err(super::pool::taken("volume", &name.id));
+        return Err(super::pool::taken(name.surface.noun(), &name.id));
     }
-    let paths = paths::of_volume(view, name, &new.share_name)?;
-    check_protocols(&new.protocols)?;
+    let paths = paths::of(view, name, &new.share_name)?;
+    check_protocols(name.surface, &new.protocols)?;
     exports::check(new.export_rules.as_deref().unwrap_or_default())?;
     if let Some(policy) = &new.snapshot_policy {
         policy::parse(policy)?;
@@ -39,11 +46,13 @@ pub fn create(
     check_reserve(new.snap_reserve)?;
     let mode = new.unix_permissions.unwrap_or(ROOT_MODE);
     check_mode(mode)?;
-    let (pool, level) = pool_of(view, name, &new.pool)?;
+    if let Presentation::Netapp(pooled) = &new.presentation {
+        pool_of(view, name, &pooled.pool)?;
+    }
     if let Some(source) = &new.clone_of {
         let snapshot = view.snapshot(source);
         let ready = snapshot.is_some_and(|snapshot| snapshot.state == State::Ready);
-        if source.of != SnapshotOf::Volume || !ready {
+        if source.parent.surface != name.surface || !ready {
             return Err(Refusal::new(
                 Status::NotFound,
                 "SOURCE_SNAPSHOT_NOT_FOUND",
@@ -60,12 +69,10 @@ pub fn create(
         state: State::Creating,
         state_details: String::new(),
         created: now,
-        pool: new.pool.as_str().into(),
+        presentation: new.presentation.clone(),
         share_name: new.share_name.as_str().into(),
         paths,
         capacity_gib: new.capacity_gib,
-        throughput_mibps: new.throughput_mibps,
-        large: new.large,
         protocols: new.protocols.clone(),
         export_rules: new.export_rules.clone(),
         unix_permissions: mode,
@@ -81,7 +88,7 @@ pub fn create(
         labels: new.labels.clone(),
         extra: new.extra.clone(),
     };
-    fit(view, pool, level, &mut volume, None, new.throughput_mibps)?;
+    fit(view, &mut volume, None, None)?;
     Ok(volume)
 }
 
@@ -92,16 +99,37 @@ pub fn update(
     change: &VolumeChange,
     used: Option<u64>,
 ) -> Result<Volume, Refusal> {
+    if let Some(revision) = change.if_revision.filter(|r| *r != volume.revision) {
+        return Err(Refusal::new(
+            Status::Aborted,
+            "ETAG_MISMATCH",
+            format!(
+                "{} {} has changed since it was read (revision {}, not {revision}); read it again",
+                volume.name.surface.noun(),
+                volume.name.id,
+                volume.revision
+            ),
+        ));
+    }
     let mut next = volume.clone();
     next.revision += 1;
-    if let Some(pool) = &change.pool {
-        next.pool = pool.as_str().into();
+    match &mut next.presentation {
+        Presentation::Netapp(pooled) => {
+            if let Some(pool) = &change.pool {
+                pooled.pool = pool.as_str().into();
+            }
+        }
+        Presentation::Filestore(tiered) => {
+            if let Some(performance) = change.performance {
+                tiered.performance = performance;
+            }
+        }
     }
     if let Some(capacity) = change.capacity_gib {
         next.capacity_gib = capacity;
     }
     if let Some(protocols) = &change.protocols {
-        check_protocols(protocols)?;
+        check_protocols(next.name.surface, protocols)?;
         next.protocols.clone_from(protocols);
     }
     if let Some(rules) = &change.export_rules {
@@ -135,20 +163,23 @@ pub fn update(
     names::merge(&mut next.extra, change.extra.clone());
     names::check_words(&next.description, &next.labels, &next.extra)?;
     let resized = next.capacity_gib != volume.capacity_gib;
+    let provisions = resized
+        || change.pool.is_some()
+        || change.throughput_mibps.is_some()
+        || change.performance.is_some();
+    let fits = |next: &mut Volume| match provisions {
+        true => fit(view, next, Some(volume), change.throughput_mibps),
+        false => Ok(()),
+    };
+    // What a tier never allows is refused as such, whatever the volume holds.
+    if next.tiered().is_some() {
+        fits(&mut next)?;
+    }
     if resized || next.snap_reserve != volume.snap_reserve {
         above_used(&next.name.id, next.capacity_gib, next.snap_reserve, used)?;
     }
-    let provisions = resized || change.pool.is_some() || change.throughput_mibps.is_some();
-    if provisions {
-        let (pool, level) = pool_of(view, &next.name, &next.pool)?;
-        fit(
-            view,
-            pool,
-            level,
-            &mut next,
-            Some(volume),
-            change.throughput_mibps,
-        )?;
+    if next.pooled().is_some() {
+        fits(&mut next)?;
     }
     Ok(next)
 }
@@ -157,13 +188,51 @@ pub fn update(
 pub fn delete(view: &View, volume: &Volume, force: bool) -> Result<(), Refusal> {
     let id = &volume.name.id;
     if volume.deletion_restricted {
-        return Err(Refusal::new(
-            Status::FailedPrecondition,
-            "DELETION_RESTRICTED",
-            format!("volume {id} has DELETE among its restrictedActions; take it out first"),
-        ));
+        let (reason, words) = match volume.name.surface {
+            Surface::Netapp => (
+                "DELETION_RESTRICTED",
+                format!("volume {id} has DELETE among its restrictedActions; take it out first"),
+            ),
+            Surface::Filestore => (
+                "DELETION_PROTECTED",
+                format!(
+                    "instance {id} is protected against deletion; take deletionProtectionEnabled off first"
+                ),
+            ),
+        };
+        return Err(Refusal::new(Status::FailedPrecondition, reason, words));
     }
-    super::snapshot::none_left(view, SnapshotOf::Volume, &volume.name, force)
+    super::snapshot::none_left(view, &volume.name, force)
+}
+
+/// What the engine is to hold of a volume.
+pub fn capacity(view: &View, volume: &Volume) -> Capacity {
+    let whole = view.pool_of(volume).is_some_and(|pool| {
+        let level = view.levels.pool(&pool.service_level);
+        level.is_some_and(|level| level.overcommit) && volume.capacity_gib >= pool.capacity_gib
+    });
+    if whole {
+        return Capacity::default();
+    }
+    let bytes = volume.capacity_gib.saturating_mul(GIB);
+    Capacity {
+        bytes: Some(bytes),
+        reserve: bytes - room(volume.capacity_gib, volume.snap_reserve),
+    }
+}
+
+/// What the engine is to make.
+pub fn spec(view: &View, volume: &Volume) -> VolumeSpec {
+    let clone_of = volume.clone_of.as_ref().and_then(|name| {
+        let parent = view.volume(&name.parent)?;
+        Some((parent.key.to_string(), name.id.to_string()))
+    });
+    VolumeSpec {
+        key: volume.key.to_string(),
+        capacity: capacity(view, volume),
+        root_mode: volume.unix_permissions,
+        clone_of,
+    }
 }
 
 /// Whether a volume can be split from the one that it is a clone of.
@@ -180,9 +249,7 @@ pub fn split(view: &View, volume: &Volume) -> Result<(), Refusal> {
             format!("volume {id} is no clone, and depends on no other"),
         );
     }
-    let snapshots = view
-        .snapshots(SnapshotOf::Volume, &volume.name, None)
-        .count();
+    let snapshots = view.snapshots(&volume.name, None).count();
     if snapshots > 0 {
         return refuse(
             "HAS_SNAPSHOTS",
@@ -205,12 +272,8 @@ pub fn room(capacity_gib: u64, reserve: Option<f64>) -> u64 {
 }
 
 /// Whether a volume of a level may have this capacity.
-pub fn check_size(
-    level: &PoolLevel,
-    name: &Name,
-    capacity: u64,
-    large: bool,
-) -> Result<(), Refusal> {
+pub fn check_size(level: &PoolLevel, volume: &Volume, large: bool) -> Result<(), Refusal> {
+    let (name, capacity) = (&volume.name, volume.capacity_gib);
     let (range, what) = match level.large_volumes {
         Some(rules) if large => (rules.capacity_gib, "large volume"),
         None if large => {
@@ -250,25 +313,50 @@ pub fn check_size(
     .with("capacityGib", capacity))
 }
 
-/// Settles the volume's throughput and makes sure that the pool holds it. `before` is the volume as it stands, whose
-/// share of its pool is free for the new one.
+/// Settles what the volume has of its surface, and makes sure that its pool or tier allows it. `before` is the volume as it is,
+/// whose share of its pool is free for the new one; `asked` the throughput that is asked for, unless the volume says it.
 fn fit(
     view: &View,
-    pool: &Pool,
-    level: &PoolLevel,
     next: &mut Volume,
     before: Option<&Volume>,
     asked: Option<f64>,
 ) -> Result<(), Refusal> {
-    check_size(level, &next.name, next.capacity_gib, next.large)?;
+    let given = match &next.presentation {
+        Presentation::Filestore(tiered) => return tier::fit(view, tiered, next, before),
+        Presentation::Netapp(pooled) => {
+            let was = before.and_then(|before| Some((before.pooled()?, before.capacity_gib)));
+            throughput(view, pooled, next, was, asked)?
+        }
+    };
+    if let Presentation::Netapp(pooled) = &mut next.presentation {
+        pooled.throughput_mibps = given;
+    }
+    Ok(())
+}
+
+/// MiB/s that a volume is given of its pool, whose capacity has to hold it as well.
+fn throughput(
+    view: &View,
+    pooled: &Pooled,
+    next: &Volume,
+    before: Option<(&Pooled, u64)>,
+    asked: Option<f64>,
+) -> Result<Option<f64>, Refusal> {
+    let (pool, level) = pool_of(view, &next.name, &pooled.pool)?;
+    check_size(level, next, pooled.large)?;
     let mut taken = view.pool_use(&pool.name);
-    let moved = before.is_some_and(|before| before.pool != next.pool);
-    if let Some(before) = before.filter(|_| !moved) {
+    let moved = before.is_some_and(|(before, _)| before.pool != pooled.pool);
+    if let Some((before, capacity_gib)) = before.filter(|_| !moved) {
         taken.volumes = taken.volumes.saturating_sub(1);
-        taken.capacity_gib = taken.capacity_gib.saturating_sub(before.capacity_gib);
+        taken.capacity_gib = taken.capacity_gib.saturating_sub(capacity_gib);
         let given = before.throughput_mibps.map_or(0, bytes_of);
         taken.throughput = taken.throughput.saturating_sub(given);
     }
+    // A new volume says itself what it asks for.
+    let asked = match before {
+        Some(_) => asked,
+        None => pooled.throughput_mibps,
+    };
     holds_capacity(pool, level, next, taken.capacity_gib)?;
     if pool.qos_type != QosType::Manual || level.follows != Follows::Volume {
         if let Some(asked) = asked {
@@ -287,22 +375,20 @@ fn fit(
                 ),
             ).field("throughputMibps"));
         }
-        next.throughput_mibps = None;
-        return Ok(());
+        return Ok(None);
     }
     let total = pool_throughput(level, pool).unwrap_or(u64::MAX);
     let left = total.saturating_sub(taken.throughput);
-    let cap = volume_cap(level, next.large).unwrap_or(u64::MAX);
-    let kept = next.throughput_mibps.filter(|_| !moved);
+    let cap = volume_cap(level, pooled.large).unwrap_or(u64::MAX);
+    let kept = pooled.throughput_mibps.filter(|_| !moved);
     let Some(wanted) = asked.or(kept) else {
         // Nothing was said: what automatic QoS would give, as far as there is any left.
-        let share = automatic(level, next.capacity_gib, next.large).unwrap_or(left);
+        let share = automatic(level, next.capacity_gib, pooled.large).unwrap_or(left);
         let given = share.min(left);
         if given == 0 {
             return Err(exceeded(pool, level, next, share, taken.throughput, total));
         }
-        next.throughput_mibps = Some(given as f64 / MIB);
-        return Ok(());
+        return Ok(Some(given as f64 / MIB));
     };
     if !(wanted > 0.0 && wanted.is_finite()) || bytes_of(wanted) == 0 {
         return Err(Refusal::new(
@@ -319,7 +405,7 @@ fn fit(
     let bytes = bytes_of(wanted);
     if bytes > cap {
         let larger = match level.large_volumes {
-            Some(rules) if !next.large => format!(
+            Some(rules) if !pooled.large => format!(
                 "; a large volume (largeCapacity, when it is made) does up to {} MiB/s",
                 decimal(rules.max_throughput_mibps)
             ),
@@ -342,8 +428,7 @@ fn fit(
     if bytes > left {
         return Err(exceeded(pool, level, next, bytes, taken.throughput, total));
     }
-    next.throughput_mibps = Some(wanted);
-    Ok(())
+    Ok(Some(wanted))
 }
 
 fn exceeded(
@@ -443,7 +528,7 @@ pub fn above_used(
 
 fn pool_of<'v>(
     view: &'v View,
-    volume: &Name,
+    volume: &VolumeName,
     pool: &str,
 ) -> Result<(&'v Arc<Pool>, &'v PoolLevel), Refusal> {
     let name = volume.place.name(pool);
@@ -468,18 +553,27 @@ fn pool_of<'v>(
     Ok((pool, level))
 }
 
-fn check_protocols(protocols: &[Protocol]) -> Result<(), Refusal> {
+fn check_protocols(surface: Surface, protocols: &[Protocol]) -> Result<(), Refusal> {
     let served = |p: &Protocol| matches!(p, Protocol::Nfsv3 | Protocol::Nfsv4);
-    let message = match protocols.iter().find(|p| !served(p)) {
-        Some(other) => format!(
-            "{} is not served by this version; make the volume with protocols NFSV3, NFSV4 or both",
-            other.as_str()
+    let (field, make) = match surface {
+        Surface::Netapp => (
+            "protocols",
+            "make the volume with protocols NFSV3, NFSV4 or both",
         ),
-        None if protocols.is_empty() => "a volume needs NFSV3 or NFSV4 as its protocol".to_owned(),
+        Surface::Filestore => (
+            "protocol",
+            "make the instance with protocol NFS_V3 or NFS_V4_1",
+        ),
+    };
+    let message = match protocols.iter().find(|p| !served(p)) {
+        Some(other) => format!("{} is not served by this version; {make}", other.as_str()),
+        None if protocols.is_empty() && surface == Surface::Netapp => {
+            "a volume needs NFSV3 or NFSV4 as its protocol".to_owned()
+        }
         None => return Ok(()),
     };
     let refusal = Refusal::new(Status::InvalidArgument, "PROTOCOL_NOT_OFFERED", message);
-    Err(refusal.field("protocols"))
+    Err(refusal.field(field))
 }
 
 fn check_mode(mode: u32) -> Result<(), Refusal> {

@@ -5,10 +5,7 @@
 //! all; nothing may be left half done; and the rest of the work has to go through.
 
 use super::*;
-use crate::{
-    Collection, InstanceChange, NewInstance, NewSnapshot, PoolChange, SnapshotOf, State, View,
-    VolumeChange, Within,
-};
+use crate::{NewSnapshot, PoolChange, State, Surface, View, VolumeChange, Within};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,17 +35,17 @@ pub async fn at_commit(url: &str, after: bool) {
 
 /// What is done, in order. Each depends on those before it.
 fn work() -> Vec<Mutation> {
-    let snapshot = |id: &str| name("v1").snapshot(SnapshotOf::Volume, id);
+    let snapshot = |id: &str| vol("v1").snapshot(id);
     let take = |id: &str| Mutation::CreateSnapshot(snapshot(id), NewSnapshot::default());
-    let instance = NewInstance {
-        tier: "BASIC_HDD".to_owned(),
+    let instance = NewVolume {
+        presentation: Presentation::of_tier("BASIC_HDD"),
         share_name: "fs".to_owned(),
-        capacity_gb: 1024,
-        ..NewInstance::default()
+        capacity_gib: 1024,
+        ..NewVolume::default()
     };
-    let grow = InstanceChange {
-        capacity_gb: Some(2048),
-        ..InstanceChange::default()
+    let grow = VolumeChange {
+        capacity_gib: Some(2048),
+        ..VolumeChange::default()
     };
     vec![
         pool("p", "PREMIUM", 10_240, QosType::Auto),
@@ -61,7 +58,7 @@ fn work() -> Vec<Mutation> {
             },
         ),
         Mutation::UpdateVolume(
-            name("v1"),
+            vol("v1"),
             VolumeChange {
                 capacity_gib: Some(2048),
                 throughput_mibps: Some(100.0),
@@ -72,19 +69,19 @@ fn work() -> Vec<Mutation> {
         take("s1"),
         take("s2"),
         Mutation::RevertVolume {
-            name: name("v1"),
+            name: vol("v1"),
             snapshot: "s1".to_owned(),
         },
         take("s3"),
         Mutation::DeleteSnapshot(snapshot("s3")),
-        Mutation::CreateInstance(name("i1"), instance),
-        Mutation::UpdateInstance(name("i1"), grow),
+        Mutation::CreateVolume(inst("i1"), instance),
+        Mutation::UpdateVolume(inst("i1"), grow),
         Mutation::DeleteVolume {
-            name: name("v1"),
+            name: vol("v1"),
             force: true,
         },
-        Mutation::DeleteInstance {
-            name: name("i1"),
+        Mutation::DeleteVolume {
+            name: inst("i1"),
             force: false,
         },
         Mutation::DeletePool(name("p")),
@@ -169,17 +166,13 @@ pub fn sound(view: &View, node: &SimBackend, context: &str) {
         assert_eq!(volume.state, State::Ready, "{context}: {volume:?}");
         let there = &engine[&*volume.key];
         assert_eq!(Some(there.number), volume.number, "{context}");
-        let holder = crate::holder::Holder::Volume(Arc::clone(volume));
-        assert_eq!(there.capacity, holder.capacity(view).bytes, "{context}");
+        let wanted = crate::rules::volume::capacity(view, volume);
+        assert_eq!(there.capacity, wanted.bytes, "{context}");
         let names: BTreeSet<&str> = there.snapshots.iter().map(|s| s.name.as_str()).collect();
-        let taken = view.snapshots(SnapshotOf::Volume, &volume.name, None);
+        let taken = view.snapshots(&volume.name, None);
         let taken: BTreeSet<&str> = taken.map(|s| &*s.name.id).collect();
         assert_eq!(names, taken, "{context}");
         known.insert(volume.key.to_string());
-    }
-    for instance in view.instances.values() {
-        assert_eq!(instance.state, State::Ready, "{context}: {instance:?}");
-        known.insert(instance.key.to_string());
     }
     let there: BTreeSet<String> = engine.keys().cloned().collect();
     assert_eq!(
@@ -230,7 +223,13 @@ fn killed_at(at: Where) -> bool {
             sound(&control.view(), &node, &context);
         }
         let place = place();
-        assert_eq!(control.view().volumes(&Within::place(&place)).count(), 0);
+        for surface in Surface::ALL {
+            let left = control
+                .view()
+                .volumes(surface, &Within::place(&place))
+                .count();
+            assert_eq!(left, 0);
+        }
         assert_eq!(control.view().pools(&Within::place(&place)).count(), 0);
         // Nothing is left over: the log says how each mutation ended.
         let log = control.audit(None, 1000, &Actor::local()).await.unwrap();
@@ -278,12 +277,8 @@ fn a_crash_at_the_very_start_leaves_a_catalog_that_starts() {
         runtime().block_on(async {
             let control = open(&url, &node, 2).await.unwrap();
             sound(&control.view(), &node, "first start");
-            let vol1 = Place::local().name("vol1");
-            assert!(
-                control.view().volume(&vol1).is_some(),
-                "{}",
-                vol1.full(Collection::Volumes)
-            );
+            let vol1 = Place::local().volume("vol1");
+            assert!(control.view().volume(&vol1).is_some(), "{vol1}");
             control.close().await;
         });
     }

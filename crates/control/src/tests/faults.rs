@@ -3,9 +3,7 @@
 use super::*;
 use crate::backend::BackendError;
 use crate::sim::Fault;
-use crate::{
-    Catalog, NewSnapshot, OpenError, Refusal, Role, SnapshotOf, State, Status, VolumeChange,
-};
+use crate::{Catalog, NewSnapshot, OpenError, Refusal, Role, State, Status, VolumeChange};
 use sqlx::Connection;
 
 pub async fn sql(url: &str, statement: &str) {
@@ -41,7 +39,7 @@ fn grow() -> Mutation {
         capacity_gib: Some(20),
         ..VolumeChange::default()
     };
-    Mutation::UpdateVolume(name("v"), change)
+    Mutation::UpdateVolume(vol("v"), change)
 }
 
 #[tokio::test]
@@ -62,7 +60,7 @@ async fn a_fault_that_passes_is_not_noticed() {
     for call in ["set_capacity", "snapshot_create", "delete_volume"] {
         bench.node.inject(call, Fault::After(failure()));
     }
-    let snapshot = name("v").snapshot(SnapshotOf::Volume, "s");
+    let snapshot = vol("v").snapshot("s");
     bench.done(volume("w", "p", 1)).await;
     bench.done(grow()).await;
     bench
@@ -73,14 +71,14 @@ async fn a_fault_that_passes_is_not_noticed() {
         .await;
     bench
         .done(Mutation::RevertVolume {
-            name: name("v"),
+            name: vol("v"),
             snapshot: "s".to_owned(),
         })
         .await;
     bench.done(Mutation::DeleteSnapshot(snapshot)).await;
     bench
         .done(Mutation::DeleteVolume {
-            name: name("v"),
+            name: vol("v"),
             force: false,
         })
         .await;
@@ -100,7 +98,7 @@ async fn a_creation_without_room_leaves_nothing() {
         .inject("create_volume", Fault::After(full.clone()));
     let operation = bench.submit(volume("w", "p", 1)).await.unwrap();
     assert_eq!(failed(&operation).status, Status::ResourceExhausted);
-    assert!(bench.control.view().volume(&name("w")).is_none());
+    assert!(bench.control.view().volume(&vol("w")).is_none());
     crash::sound(&bench.control.view(), &bench.node, "no room");
     // The half-made volume cannot be deleted either: that is done later, by the next start at the latest.
     bench.node.inject("create_volume", Fault::After(full));
@@ -109,7 +107,7 @@ async fn a_creation_without_room_leaves_nothing() {
     let engine = bench.node.all().len();
     assert_eq!(engine, bench.control.view().volume_count() + 1);
     bench.restart(3).await;
-    crash::sound(&bench.control.view(), &bench.node, "buried");
+    crash::sound(&bench.control.view(), &bench.node, "pending_delete");
     bench.done(volume("w", "p", 1)).await;
 }
 
@@ -121,16 +119,16 @@ async fn what_the_node_refuses_to_delete_is_served_on() {
         .node
         .inject("delete_volume", Fault::Before(busy.clone()));
     let delete = Mutation::DeleteVolume {
-        name: name("v"),
+        name: vol("v"),
         force: false,
     };
     let operation = bench.submit(delete.clone()).await.unwrap();
     assert_eq!(failed(&operation).status, Status::FailedPrecondition);
     let view = bench.control.view();
-    let v = view.volume(&name("v")).unwrap();
+    let v = view.volume(&vol("v")).unwrap();
     assert_eq!(v.state, State::Ready);
     assert!(v.state_details.contains("volume has clones"), "{v:?}");
-    let snapshot = name("v").snapshot(SnapshotOf::Volume, "s");
+    let snapshot = vol("v").snapshot("s");
     bench
         .done(Mutation::CreateSnapshot(
             snapshot.clone(),
@@ -159,7 +157,7 @@ async fn a_capacity_that_the_node_does_not_take_is_tried_again() {
     let operation = bench.submit(grow()).await.unwrap();
     assert_eq!(failed(&operation).reason, "ENGINE_FAILED");
     let view = bench.control.view();
-    let v = view.volume(&name("v")).unwrap();
+    let v = view.volume(&vol("v")).unwrap();
     assert_eq!(
         (v.state, v.capacity_gib),
         (State::Error, 20),
@@ -181,7 +179,7 @@ async fn lost_and_unknown_volumes_are_left_as_they_are() {
     let key = bench
         .control
         .view()
-        .volume(&name("v"))
+        .volume(&vol("v"))
         .unwrap()
         .key
         .to_string();
@@ -189,7 +187,7 @@ async fn lost_and_unknown_volumes_are_left_as_they_are() {
     bench.node.lose(&key);
     bench.restart(2).await;
     let view = bench.control.view();
-    let v = view.volume(&name("v")).unwrap();
+    let v = view.volume(&vol("v")).unwrap();
     assert_eq!(v.state, State::Error);
     assert!(v.state_details.contains("does not have"), "{v:?}");
     assert!(
@@ -199,7 +197,7 @@ async fn lost_and_unknown_volumes_are_left_as_they_are() {
     assert_eq!(bench.node.all()["v-00000000000000ff"].used, 7);
     bench
         .done(Mutation::DeleteVolume {
-            name: name("v"),
+            name: vol("v"),
             force: true,
         })
         .await;
@@ -215,7 +213,7 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
         (Status::Unavailable, "CATALOG_UNAVAILABLE")
     );
     let view = bench.control.view();
-    assert_eq!(view.volume(&name("v")).unwrap().capacity_gib, 10);
+    assert_eq!(view.volume(&vol("v")).unwrap().capacity_gib, 10);
     assert_eq!(view.pool_use(&name("p")).capacity_gib, 10);
     // The catalog cannot even be read now; a caller learns so at once.
     let refusal = bench.refused(grow()).await;
@@ -236,13 +234,13 @@ async fn a_catalog_that_cannot_be_written_changes_nothing() {
 #[tokio::test]
 async fn a_snapshot_that_the_catalog_does_not_take_is_not_left_in_the_node() {
     let take = |id: &str| {
-        let name = name("v").snapshot(SnapshotOf::Volume, id);
+        let name = vol("v").snapshot(id);
         Mutation::CreateSnapshot(name, NewSnapshot::default())
     };
     for there in [false, true] {
         let bench = with_volume().await;
         bench.done(take("before")).await;
-        let key = bench.control.view().volume(&name("v")).unwrap().key.clone();
+        let key = bench.control.view().volume(&vol("v")).unwrap().key.clone();
         if there {
             // Made below the catalog, and not adopted yet.
             bench.node.snapshots_mut(&key, |all| {
@@ -281,7 +279,7 @@ pub async fn superseded(bench: &Bench) {
         (Status::Unavailable, "SUPERSEDED")
     );
     second.submit(grow(), &Actor::local()).await.unwrap();
-    assert_eq!(second.view().volume(&name("v")).unwrap().capacity_gib, 20);
+    assert_eq!(second.view().volume(&vol("v")).unwrap().capacity_gib, 20);
 }
 
 /// Closes it, and makes it one of a newer program.
@@ -308,7 +306,7 @@ async fn catalogs_that_are_not_ours_are_refused() {
     newer(&bench).await;
     sql(
         &bench.url,
-        "UPDATE meta SET value = '3' WHERE name = 'version'",
+        "UPDATE meta SET value = '4' WHERE name = 'version'",
     )
     .await;
     sql(&bench.url, "UPDATE pools SET body = '{'").await;
@@ -487,21 +485,21 @@ async fn a_clock_that_stands_still_or_goes_back_stops_nobody() {
 async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     let mut bench = with_volume().await;
     let delete = |id: &str| Mutation::DeleteVolume {
-        name: name(id),
+        name: vol(id),
         force: false,
     };
     bench.done(volume("w", "p", 1)).await;
-    let doomed = |bench: &Bench| bench.control.catalog().clone();
+    let catalog = |bench: &Bench| bench.control.catalog().clone();
     bench.done(delete("v")).await;
     bench.control.works.store.drained().await;
-    assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 1);
+    assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 1);
     // The node comes back with the volume, for there was no consistency point.
     bench.restart(3).await;
     crash::sound(&bench.control.view(), &bench.node, "deleted again");
     crate::recover::tidy(&bench.control.works).await;
     bench.control.works.store.drained().await;
     assert_eq!(
-        doomed(&bench).doomed().await.unwrap().len(),
+        catalog(&bench).tombstones().await.unwrap().len(),
         1,
         "still not durable"
     );
@@ -511,14 +509,14 @@ async fn a_deletion_that_a_crash_takes_back_is_made_again() {
     crate::recover::tidy(&bench.control.works).await;
     bench.control.works.store.drained().await;
     assert_eq!(
-        doomed(&bench).doomed().await.unwrap().len(),
+        catalog(&bench).tombstones().await.unwrap().len(),
         1,
         "one of the two is durable"
     );
     bench.node.consistency_point();
     crate::recover::tidy(&bench.control.works).await;
     bench.control.works.store.drained().await;
-    assert_eq!(doomed(&bench).doomed().await.unwrap().len(), 0);
+    assert_eq!(catalog(&bench).tombstones().await.unwrap().len(), 0);
     bench.restart(4).await;
     crash::sound(&bench.control.view(), &bench.node, "gone");
 }

@@ -1,13 +1,13 @@
 //! What users do, from end to end.
 
 use super::*;
-use crate::{NewSnapshot, PoolChange, SnapshotOf, State, Status, VolumeChange, Within};
+use crate::{NewSnapshot, PoolChange, State, Status, Surface, VolumeChange, Within};
 
 #[tokio::test]
 async fn the_first_start_makes_a_pool_and_a_volume() {
     let mut bench = Bench::new().await;
     let view = bench.control.view();
-    let vol1 = view.volume(&Place::local().name("vol1")).unwrap();
+    let vol1 = view.volume(&Place::local().volume("vol1")).unwrap();
     assert_eq!(vol1.state, State::Ready);
     assert_eq!(&*vol1.share_name, "vol1");
     let made = bench.node.all();
@@ -20,7 +20,7 @@ async fn the_first_start_makes_a_pool_and_a_volume() {
 
     bench
         .done(Mutation::DeleteVolume {
-            name: Place::local().name("vol1"),
+            name: Place::local().volume("vol1"),
             force: false,
         })
         .await;
@@ -40,7 +40,7 @@ async fn volumes_of_an_older_program_are_adopted() {
     node.put("vol1", 5);
     let control = open(&url_in(folder.path()), &node, 1).await.unwrap();
     let view = control.view();
-    let vol1 = view.volume(&Place::local().name("vol1")).unwrap();
+    let vol1 = view.volume(&Place::local().volume("vol1")).unwrap();
     assert_eq!(
         (&*vol1.key, vol1.number, vol1.state),
         ("vol1", Some(1), State::Ready)
@@ -63,11 +63,8 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
     bench
         .done(pool("std", "STANDARD", 10_240, QosType::Auto))
         .await;
-    let new = NewVolume {
-        throughput_mibps: Some(128.0),
-        ..new_volume("v1", "mq", 1024)
-    };
-    bench.done(Mutation::CreateVolume(name("v1"), new)).await;
+    let new = given(128.0, new_volume("v1", "mq", 1024));
+    bench.done(Mutation::CreateVolume(vol("v1"), new)).await;
 
     let limit = |bench: &Bench| {
         let published = bench.node.published().unwrap();
@@ -91,17 +88,17 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
         throughput_mibps: Some(256.0),
         ..VolumeChange::default()
     };
-    bench.done(Mutation::UpdateVolume(name("v1"), retune)).await;
+    bench.done(Mutation::UpdateVolume(vol("v1"), retune)).await;
     assert_eq!(limit(bench).unwrap().0, 256 << 20);
     let grow = VolumeChange {
         capacity_gib: Some(2048),
         ..VolumeChange::default()
     };
-    bench.done(Mutation::UpdateVolume(name("v1"), grow)).await;
+    bench.done(Mutation::UpdateVolume(vol("v1"), grow)).await;
     let key = bench
         .control
         .view()
-        .volume(&name("v1"))
+        .volume(&vol("v1"))
         .unwrap()
         .key
         .to_string();
@@ -111,7 +108,7 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
         capacity_gib: Some(3072),
         ..VolumeChange::default()
     };
-    bench.done(Mutation::UpdateVolume(name("v1"), move_)).await;
+    bench.done(Mutation::UpdateVolume(vol("v1"), move_)).await;
     assert_eq!(
         limit(bench).unwrap(),
         (48 << 20, "STANDARD: 16 MiB/s per TiB × 3 TiB".to_owned())
@@ -120,7 +117,7 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
     assert_eq!(view.pool_use(&name("mq")), crate::PoolUse::default());
     assert_eq!(view.pool_use(&name("std")).capacity_gib, 3072);
 
-    let snapshot = |id: &str| name("v1").snapshot(SnapshotOf::Volume, id);
+    let snapshot = |id: &str| vol("v1").snapshot(id);
     for id in ["s1", "s2"] {
         bench
             .done(Mutation::CreateSnapshot(
@@ -131,7 +128,7 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
     }
     bench
         .done(Mutation::RevertVolume {
-            name: name("v1"),
+            name: vol("v1"),
             snapshot: "s1".to_owned(),
         })
         .await;
@@ -144,14 +141,14 @@ pub async fn cradle_to_grave(bench: &mut Bench) {
 
     bench.restart(2).await;
     let after = bench.control.view();
-    assert_eq!(after.volume(&name("v1")), view.volume(&name("v1")));
+    assert_eq!(after.volume(&vol("v1")), view.volume(&vol("v1")));
     let refusal = bench.refused(Mutation::DeletePool(name("std"))).await;
     assert_eq!(
         (refusal.status, &*refusal.reason),
         (Status::FailedPrecondition, "POOL_HAS_VOLUMES")
     );
     let delete = |force| Mutation::DeleteVolume {
-        name: name("v1"),
+        name: vol("v1"),
         force,
     };
     assert_eq!(bench.refused(delete(false)).await.reason, "HAS_SNAPSHOTS");
@@ -177,7 +174,7 @@ async fn a_pool_becomes_manual_with_what_its_volumes_had() {
     };
     bench.done(Mutation::UpdatePool(name("p"), manual)).await;
     let view = bench.control.view();
-    let given = |id: &str| view.volume(&name(id)).unwrap().throughput_mibps;
+    let given = |id: &str| view.volume(&vol(id)).unwrap().throughput_mibps();
     assert_eq!(given("a"), Some(128.0));
     assert_eq!(given("b"), Some(256.0));
     assert_eq!(given("c"), Some(4608.0), "the cap of 4.5 GiB/s");
@@ -204,7 +201,9 @@ async fn lists_are_ordered_and_paged() {
     let view = bench.control.view();
     let place = place();
     let ids = |part: &Within<'_>| -> Vec<String> {
-        view.volumes(part).map(|v| v.name.id.to_string()).collect()
+        view.volumes(Surface::Netapp, part)
+            .map(|v| v.name.id.to_string())
+            .collect()
     };
     assert_eq!(ids(&Within::place(&place)), ["a", "aa", "b", "c"]);
     let after = name("aa");

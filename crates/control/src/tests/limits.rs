@@ -1,10 +1,13 @@
 //! Every rule and limit of the reference documents that concerns provisioning, row by row.
 
 use crate::levels::Levels;
-use crate::model::Performance;
+use crate::model::{Performance, Pooled, Presentation};
 use crate::rules::{self, tier_limits};
+use crate::view::View;
 use crate::{Pool, QosType, State, Volume};
 use crate::{Stamp, name::Place};
+use std::sync::Arc;
+use weir_qos::VolumePlan;
 
 const ROWS: &str = include_str!("limits.tsv");
 
@@ -37,17 +40,19 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         id: 2,
         key: "v-0000000000000002".into(),
         number: Some(1),
-        name: Place::local().name("v"),
+        name: Place::local().volume("v"),
         revision: 1,
         state: State::Ready,
         state_details: String::new(),
         created: Stamp(0),
-        pool: "p".into(),
+        presentation: Presentation::Netapp(Pooled {
+            pool: "p".into(),
+            throughput_mibps: None,
+            large,
+        }),
         share_name: "v".into(),
         paths: vec!["v".into()],
         capacity_gib: gib,
-        throughput_mibps: None,
-        large,
         protocols: Vec::new(),
         export_rules: None,
         unix_permissions: 0o755,
@@ -63,6 +68,12 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         labels: Default::default(),
         extra: Default::default(),
     }
+}
+
+fn planned(pool: &Pool, volume: &Volume) -> VolumePlan {
+    let mut view = View::empty(Arc::new(levels()));
+    view.put_pool(Arc::new(pool.clone()));
+    rules::plan::volume(&view, volume, 1).unwrap()
 }
 
 /// MiB/s of a whole pool.
@@ -236,7 +247,7 @@ fn flex_shares_the_pool_by_capacity() {
     assert_eq!(plan.limits.total.bytes, Some(640 << 20));
     assert_eq!(&*plan.source, "FLEX: 16 MiB/s per TiB × 40 TiB");
     let weights: Vec<u32> = [1, 2, 4]
-        .map(|tib| rules::plan::volume(&levels, &pool, &a_volume(tib * 1024, false), 1))
+        .map(|tib| planned(&pool, &a_volume(tib * 1024, false)))
         .map(|plan| {
             assert_eq!(plan.limits.total.bytes, None);
             plan.limits.weight
@@ -258,7 +269,7 @@ fn flex_shares_the_pool_by_capacity() {
     assert_eq!(limits.total.ops, Some(160_000));
     // Weights fit into what the shaper takes even in a pool of 10 PiB.
     custom.capacity_gib = 10 << 20;
-    let huge = rules::plan::volume(&levels, &custom, &a_volume(1 << 20, true), 1);
+    let huge = planned(&custom, &a_volume(1 << 20, true));
     assert_eq!(huge.limits.weight, 6_553);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::catalog::{Catalog, file_of};
-use crate::{NewInstance, NewSnapshot, OpenError, Performance, Rebuilt, SnapshotOf, State, Target};
+use crate::{NewSnapshot, OpenError, Performance, Rebuilt, State, Tiered};
 
 fn options(url: &str, node: &SimBackend, seed: u64) -> Options {
     Options {
@@ -29,31 +29,29 @@ async fn built() -> (Bench, Vec<(String, Vec<String>)>) {
         .done(pool("mq", "PREMIUM", 4096, QosType::Manual))
         .await;
     let new = NewVolume {
-        throughput_mibps: Some(100.0),
         unix_permissions: Some(0o1777),
-        ..new_volume("db", "mq", 1024)
+        ..given(100.0, new_volume("db", "mq", 1024))
     };
-    bench.done(Mutation::CreateVolume(name("db"), new)).await;
-    let snapshot = name("db").snapshot(SnapshotOf::Volume, "s");
+    bench.done(Mutation::CreateVolume(vol("db"), new)).await;
+    let snapshot = vol("db").snapshot("s");
     let taken = Mutation::CreateSnapshot(snapshot.clone(), NewSnapshot::default());
     bench.done(taken).await;
     let clone = NewVolume {
         clone_of: Some(snapshot),
-        throughput_mibps: Some(50.0),
-        ..new_volume("copy", "mq", 512)
+        ..given(50.0, new_volume("copy", "mq", 512))
     };
-    bench
-        .done(Mutation::CreateVolume(name("copy"), clone))
-        .await;
-    let instance = NewInstance {
-        tier: "ZONAL".to_owned(),
+    bench.done(Mutation::CreateVolume(vol("copy"), clone)).await;
+    let instance = NewVolume {
+        presentation: Presentation::Filestore(Tiered {
+            tier: "ZONAL".into(),
+            performance: Some(Performance::FixedIops(5000)),
+        }),
         share_name: "vol1".to_owned(),
-        capacity_gb: 1024,
-        performance: Some(Performance::FixedIops(5000)),
-        ..NewInstance::default()
+        capacity_gib: 1024,
+        ..NewVolume::default()
     };
     bench
-        .done(Mutation::CreateInstance(name("fs"), instance))
+        .done(Mutation::CreateVolume(inst("fs"), instance))
         .await;
     let exports = bench.node.published().unwrap().exports;
     let served = exports
@@ -98,7 +96,7 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 
     let rebuilt = Control::rebuild(options(&bench.url, &bench.node, 3)).await;
     let rebuilt = rebuilt.unwrap();
-    let names: Vec<String> = rebuilt.iter().map(|r| r.target.to_string()).collect();
+    let names: Vec<String> = rebuilt.iter().map(|r| r.name.to_string()).collect();
     let place = place();
     assert_eq!(
         names,
@@ -122,10 +120,10 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
         .collect();
     assert_eq!(now, served);
     assert!(exports.iter().all(|e| e.rules == Some(Vec::new())));
-    let db = view.volume(&name("db")).unwrap();
+    let db = view.volume(&vol("db")).unwrap();
     assert_eq!((db.state, db.capacity_gib), (State::Ready, 1024));
     assert_eq!(
-        (db.throughput_mibps, db.unix_permissions),
+        (db.throughput_mibps(), db.unix_permissions),
         (Some(100.0), 0o1777)
     );
     let pool = view.pool_of(db).unwrap();
@@ -133,12 +131,16 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
     assert_eq!(pool.qos_type, QosType::Manual);
     // 150 MiB/s at 64 MiB/s per TiB.
     assert_eq!(pool.capacity_gib, 2400);
-    let snapshot = name("db").snapshot(SnapshotOf::Volume, "s");
+    let snapshot = vol("db").snapshot("s");
     assert_eq!(view.snapshot(&snapshot).unwrap().state, State::Ready);
-    let copy = view.volume(&name("copy")).unwrap();
+    let copy = view.volume(&vol("copy")).unwrap();
     assert_eq!(copy.clone_of, Some(snapshot));
-    let fs = view.instance(&name("fs")).unwrap();
-    assert_eq!((&*fs.tier, fs.capacity_gb), ("ZONAL", 1024));
+    let fs = view.volume(&inst("fs")).unwrap();
+    assert_eq!(
+        (fs.tiered().unwrap().tier.as_ref(), fs.capacity_gib),
+        ("ZONAL", 1024)
+    );
+    assert!(fs.protocols.is_empty(), "as it was made: none was named");
     assert_eq!(bench.node.all().len(), before.len());
     control.close().await;
 }
@@ -147,27 +149,23 @@ async fn a_lost_catalog_is_no_fresh_one_and_is_made_anew() {
 async fn a_rebuild_leaves_what_the_catalog_knows_and_adds_the_rest() {
     let (bench, _) = built().await;
     bench.node.put("v-00000000000000aa", 3 << 30);
-    let made = |rebuilt: Vec<Rebuilt>| -> Vec<(Target, Vec<String>, bool)> {
+    let made = |rebuilt: Vec<Rebuilt>| -> Vec<(VolumeName, Vec<String>, bool)> {
         let each = rebuilt.into_iter();
-        each.map(|r| (r.target, r.paths, r.made_up)).collect()
+        each.map(|r| (r.name, r.paths, r.made_up)).collect()
     };
     let rebuild = || Control::rebuild(options(&bench.url, &bench.node, 5));
     let key = "v-00000000000000aa";
     assert_eq!(
         made(rebuild().await.unwrap()),
-        [(
-            Target::Volume(Place::local().name(key)),
-            vec![format!("/{key}")],
-            true
-        )]
+        [(Place::local().volume(key), vec![format!("/{key}")], true)]
     );
     bench.node.revive();
     assert_eq!(made(rebuild().await.unwrap()), []);
     bench.node.revive();
     let control = open(&bench.url, &bench.node, 6).await.unwrap();
     let view = control.view();
-    assert_eq!(view.volume_count(), 4);
-    let open_to_all = view.volume(&name("db")).unwrap();
+    assert_eq!(view.volume_count(), 5);
+    let open_to_all = view.volume(&vol("db")).unwrap();
     assert_eq!(open_to_all.export_rules, None, "as it was");
     control.close().await;
 }
@@ -201,7 +199,7 @@ async fn a_catalog_of_another_aggregate_is_refused_untouched() {
     assert!(matches!(error, Err(OpenError::Foreign { .. })));
     // The right server goes on with it.
     let control = open(&bench.url, &bench.node, 8).await.unwrap();
-    assert_eq!(control.view().volume_count(), 3);
+    assert_eq!(control.view().volume_count(), 4);
     control.close().await;
 }
 
@@ -235,7 +233,7 @@ async fn a_check_compares_the_catalog_with_itself_and_the_engine() {
 
     bench.node.put("v-00000000000000aa", 1);
     let view = bench.control.view();
-    let db = view.volume(&name("db")).unwrap();
+    let db = view.volume(&vol("db")).unwrap();
     bench.node.lose(&db.key);
     let faults = faults_of(&bench).await;
     assert_eq!(faults.len(), 2, "{faults:?}");

@@ -51,7 +51,7 @@ pub async fn two_hundred_at_once(bench: &Bench) {
                 capacity_gib: Some(n as u64),
                 ..VolumeChange::default()
             };
-            let mutation = Mutation::UpdateVolume(name("one"), change);
+            let mutation = Mutation::UpdateVolume(vol("one"), change);
             control.submit(mutation, &Actor::local()).await
         });
     }
@@ -59,9 +59,9 @@ pub async fn two_hundred_at_once(bench: &Bench) {
         assert_eq!(operation.unwrap().outcome, Some(Outcome::Done));
     }
     let view = bench.control.view();
-    let one = view.volume(&name("one")).unwrap();
+    let one = view.volume(&vol("one")).unwrap();
     assert_eq!(
-        one.throughput_mibps,
+        one.throughput_mibps(),
         Some(one.capacity_gib as f64),
         "one change, whole"
     );
@@ -102,14 +102,14 @@ async fn what_did_not_change_is_published_as_it_was() {
         snapshot_directory: Some(false),
         ..VolumeChange::default()
     };
-    bench.done(Mutation::UpdateVolume(name("a"), change)).await;
+    bench.done(Mutation::UpdateVolume(vol("a"), change)).await;
     assert!(!Arc::ptr_eq(&a, &export(&bench, "/share-a")));
     assert!(Arc::ptr_eq(&b, &export(&bench, "/share-b")));
     let change = VolumeChange {
         capacity_gib: Some(2),
         ..VolumeChange::default()
     };
-    bench.done(Mutation::UpdateVolume(name("b"), change)).await;
+    bench.done(Mutation::UpdateVolume(vol("b"), change)).await;
     assert!(
         Arc::ptr_eq(&b, &export(&bench, "/share-b")),
         "only its limits changed"
@@ -128,7 +128,7 @@ async fn a_publication_has_what_changed_and_nothing_else() {
         bench.done(volume(&format!("p{n}"), "p", 1)).await;
         bench.done(volume(&format!("q{n}"), "q", 1)).await;
     }
-    let keys = |id: &str| bench.control.view().volume(&name(id)).unwrap().key.clone();
+    let keys = |id: &str| bench.control.view().volume(&vol(id)).unwrap().key.clone();
     let seen = |bench: &Bench| {
         let last = bench.node.last_publication().unwrap();
         assert!(!last.whole && !last.limits.whole);
@@ -141,8 +141,8 @@ async fn a_publication_has_what_changed_and_nothing_else() {
             .collect();
         (exports, volumes, last.limits.pools.len())
     };
-    let full = |id: &str| name(id).full(crate::Collection::Volumes);
-    let patch = |id: &str, change: VolumeChange| Mutation::UpdateVolume(name(id), change);
+    let full = |id: &str| vol(id).to_string();
+    let patch = |id: &str, change: VolumeChange| Mutation::UpdateVolume(vol(id), change);
 
     let change = VolumeChange {
         snapshot_directory: Some(false),
@@ -187,11 +187,11 @@ async fn a_publication_has_what_changed_and_nothing_else() {
     assert_eq!(seen(&bench), (vec![], vec![full("q5")], 0));
     let (key, number) = (
         keys("q6"),
-        bench.control.view().volume(&name("q6")).unwrap().number,
+        bench.control.view().volume(&vol("q6")).unwrap().number,
     );
     bench
         .done(Mutation::DeleteVolume {
-            name: name("q6"),
+            name: vol("q6"),
             force: false,
         })
         .await;
@@ -236,19 +236,19 @@ async fn changes_made_from_what_is_there_all_count() {
     let bench = Bench::new().await;
     bench.done(pool("p", "PREMIUM", 10, QosType::Auto)).await;
     bench.done(volume("v", "p", 1)).await;
-    let target = crate::Target::Volume(name("v"));
+    let target = crate::Target::Volume(vol("v"));
     let mut tasks = Vec::new();
     for n in 0..30 {
         let (control, target) = (Arc::clone(&bench.control), target.clone());
         tasks.push(tokio::spawn(async move {
             let one_more = move |view: &crate::View| -> Result<Mutation, Refusal> {
-                let mut labels = view.volume(&name("v")).unwrap().labels.clone();
+                let mut labels = view.volume(&vol("v")).unwrap().labels.clone();
                 labels.insert(format!("l{n}"), "x".to_owned());
                 let change = VolumeChange {
                     labels: Some(labels),
                     ..VolumeChange::default()
                 };
-                Ok(Mutation::UpdateVolume(name("v"), change))
+                Ok(Mutation::UpdateVolume(vol("v"), change))
             };
             control
                 .submit_made(&target, one_more, &Actor::local())
@@ -260,7 +260,7 @@ async fn changes_made_from_what_is_there_all_count() {
         assert_eq!(task.await.unwrap().outcome, Some(Outcome::Done));
     }
     let view = bench.control.view();
-    assert_eq!(view.volume(&name("v")).unwrap().labels.len(), 30);
+    assert_eq!(view.volume(&vol("v")).unwrap().labels.len(), 30);
 }
 
 /// A hundred snapshots in a row are quick only if the catalog's flushes are shared; here only their order is checked.
@@ -272,7 +272,7 @@ async fn jobs_of_one_volume_keep_their_order() {
     let mut tasks = Vec::new();
     for n in 0..50 {
         let control = Arc::clone(&bench.control);
-        let snapshot = name("v").snapshot(crate::SnapshotOf::Volume, &format!("s{n:02}"));
+        let snapshot = vol("v").snapshot(&format!("s{n:02}"));
         let take = Mutation::CreateSnapshot(snapshot, Default::default());
         // Accepted in this order: each task runs until it waits for the catalog before the next begins.
         tasks.push(tokio::spawn(async move {
@@ -284,7 +284,7 @@ async fn jobs_of_one_volume_keep_their_order() {
         assert_eq!(task.await.unwrap().outcome, Some(Outcome::Done));
     }
     let view = bench.control.view();
-    let key = view.volume(&name("v")).unwrap().key.to_string();
+    let key = view.volume(&vol("v")).unwrap().key.to_string();
     let log = bench
         .control
         .audit(None, 100, &Actor::local())

@@ -16,7 +16,7 @@ mod schedules;
 use crate::sim::SimBackend;
 use crate::{
     Actor, Control, Levels, Mutation, Name, NewPool, NewVolume, Operation, Options, Outcome, Place,
-    Protocol, QosType, Refusal,
+    Pooled, Presentation, Protocol, QosType, Refusal, VolumeName,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -99,6 +99,14 @@ pub fn name(id: &str) -> Name {
     place().name(id)
 }
 
+pub fn vol(id: &str) -> VolumeName {
+    place().volume(id)
+}
+
+pub fn inst(id: &str) -> VolumeName {
+    place().instance(id)
+}
+
 pub fn pool(id: &str, level: &str, gib: u64, qos: QosType) -> Mutation {
     let new = NewPool {
         service_level: level.to_owned(),
@@ -111,7 +119,7 @@ pub fn pool(id: &str, level: &str, gib: u64, qos: QosType) -> Mutation {
 
 pub fn new_volume(id: &str, pool: &str, gib: u64) -> NewVolume {
     NewVolume {
-        pool: pool.to_owned(),
+        presentation: Presentation::in_pool(pool),
         share_name: format!("share-{id}"),
         capacity_gib: gib,
         protocols: vec![Protocol::Nfsv3],
@@ -119,6 +127,19 @@ pub fn new_volume(id: &str, pool: &str, gib: u64) -> NewVolume {
     }
 }
 
+/// A volume that is given so many MiB/s of its pool.
+pub fn given(mibps: f64, mut new: NewVolume) -> NewVolume {
+    pooled(&mut new).throughput_mibps = Some(mibps);
+    new
+}
+
+pub fn pooled(new: &mut NewVolume) -> &mut Pooled {
+    match &mut new.presentation {
+        Presentation::Netapp(pooled) => pooled,
+        Presentation::Filestore(tiered) => panic!("{tiered:?}"),
+    }
+}
+
 pub fn volume(id: &str, pool: &str, gib: u64) -> Mutation {
-    Mutation::CreateVolume(name(id), new_volume(id, pool, gib))
+    Mutation::CreateVolume(vol(id), new_volume(id, pool, gib))
 }

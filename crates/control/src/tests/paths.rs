@@ -1,16 +1,16 @@
 //! Export paths: the same share name as often as users have it.
 
 use super::*;
-use crate::{NewInstance, State};
+use crate::State;
 
 fn instance_in(place: &Place, id: &str, share: &str) -> Mutation {
-    let new = NewInstance {
-        tier: "BASIC_HDD".to_owned(),
+    let new = NewVolume {
+        presentation: Presentation::of_tier("BASIC_HDD"),
         share_name: share.to_owned(),
-        capacity_gb: 1024,
-        ..NewInstance::default()
+        capacity_gib: 1024,
+        ..NewVolume::default()
     };
-    Mutation::CreateInstance(place.name(id), new)
+    Mutation::CreateVolume(place.instance(id), new)
 }
 
 fn volume_of(id: &str, share: &str) -> Mutation {
@@ -18,7 +18,7 @@ fn volume_of(id: &str, share: &str) -> Mutation {
         share_name: share.to_owned(),
         ..new_volume(id, "p", 1)
     };
-    Mutation::CreateVolume(name(id), new)
+    Mutation::CreateVolume(vol(id), new)
 }
 
 /// What is exported where, as the node has it: the first path first.
@@ -30,13 +30,13 @@ fn exported(bench: &Bench, key: &str) -> Vec<String> {
 
 fn instance_paths(bench: &Bench, place: &Place, id: &str) -> Vec<String> {
     let view = bench.control.view();
-    let instance = view.instance(&place.name(id)).unwrap();
+    let instance = view.volume(&place.instance(id)).unwrap();
     assert_eq!(instance.state, State::Ready);
     exported(bench, &instance.key)
 }
 
 fn volume_paths(bench: &Bench, id: &str) -> Vec<String> {
-    let key = bench.control.view().volume(&name(id)).unwrap().key.clone();
+    let key = bench.control.view().volume(&vol(id)).unwrap().key.clone();
     exported(bench, &key)
 }
 
@@ -66,8 +66,8 @@ async fn every_instance_may_have_the_usual_share() {
 
     bench.restart(2).await;
     assert_eq!(instance_paths(&bench, &here, "three"), three);
-    let gone = Mutation::DeleteInstance {
-        name: here.name("three"),
+    let gone = Mutation::DeleteVolume {
+        name: here.instance("three"),
         force: false,
     };
     bench.done(gone).await;

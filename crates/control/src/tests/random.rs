@@ -2,7 +2,7 @@
 //! says after a restart is what the view said before.
 
 use super::*;
-use crate::{NewInstance, NewSnapshot, PoolChange, SnapshotOf, View, VolumeChange, Within};
+use crate::{NewSnapshot, PoolChange, Surface, View, VolumeChange, Within};
 use weir_base::Rng;
 
 const STEPS: usize = 150;
@@ -23,9 +23,9 @@ fn maybe<T>(rng: &SeededRng, one_in: u64, value: impl FnOnce() -> T) -> Option<T
 fn random(rng: &SeededRng) -> Mutation {
     let gib = || [1, 100, 512, 1024, 2048, 10_240][rng.below(6) as usize];
     let mibps = || [0.5, 16.0, 64.0, 100.25, 640.0, 5000.0][rng.below(6) as usize];
-    let volume = name(pick(rng, VOLUMES));
+    let volume = vol(pick(rng, VOLUMES));
     let pool = pick(rng, POOLS);
-    let snapshot = volume.snapshot(SnapshotOf::Volume, pick(rng, &["s0", "s1"]));
+    let snapshot = volume.snapshot(pick(rng, &["s0", "s1"]));
     match rng.below(20) {
         0..=2 => {
             let qos = if rng.below(2) == 0 {
@@ -47,7 +47,7 @@ fn random(rng: &SeededRng) -> Mutation {
         5 => Mutation::DeletePool(name(pool)),
         6..=9 => {
             let mut new = new_volume(&volume.id, pool, gib());
-            new.throughput_mibps = maybe(rng, 2, mibps);
+            pooled(&mut new).throughput_mibps = maybe(rng, 2, mibps);
             Mutation::CreateVolume(volume, new)
         }
         10..=13 => {
@@ -70,16 +70,16 @@ fn random(rng: &SeededRng) -> Mutation {
             snapshot: "s0".to_owned(),
         },
         _ => {
-            let new = NewInstance {
-                tier: "BASIC_HDD".to_owned(),
+            let new = NewVolume {
+                presentation: Presentation::of_tier("BASIC_HDD"),
                 share_name: "fs".to_owned(),
-                capacity_gb: 1024,
-                ..NewInstance::default()
+                capacity_gib: 1024,
+                ..NewVolume::default()
             };
             match rng.below(2) {
-                0 => Mutation::CreateInstance(name("i"), new),
-                _ => Mutation::DeleteInstance {
-                    name: name("i"),
+                0 => Mutation::CreateVolume(inst("i"), new),
+                _ => Mutation::DeleteVolume {
+                    name: inst("i"),
                     force: true,
                 },
             }
@@ -92,8 +92,8 @@ fn holds(view: &View, context: &str) {
     let place = place();
     for pool in view.pools(&Within::place(&place)) {
         let of_pool: Vec<_> = view
-            .volumes(&Within::place(&place))
-            .filter(|volume| *volume.pool == *pool.name.id)
+            .volumes(Surface::Netapp, &Within::place(&place))
+            .filter(|volume| volume.pool().as_ref() == Some(&pool.name))
             .collect();
         let capacity: u64 = of_pool.iter().map(|v| v.capacity_gib).sum();
         let taken = view.pool_use(&pool.name);
@@ -115,18 +115,18 @@ fn holds(view: &View, context: &str) {
             .mibps_per_tib
             .map(|rate| rate * pool.capacity_gib as f64 / 1024.0);
         if pool.qos_type == QosType::Manual {
-            let given: f64 = of_pool.iter().map(|v| v.throughput_mibps.unwrap()).sum();
+            let given: f64 = of_pool.iter().map(|v| v.throughput_mibps().unwrap()).sum();
             // Each sum is rounded down to whole bytes.
             assert!(
                 given <= total.unwrap() + 1e-3,
                 "{context}: {given} of {total:?}"
             );
             for volume in &of_pool {
-                assert!(volume.throughput_mibps.unwrap() <= 4608.0, "{context}");
+                assert!(volume.throughput_mibps().unwrap() <= 4608.0, "{context}");
             }
         } else {
             assert!(
-                of_pool.iter().all(|v| v.throughput_mibps.is_none()),
+                of_pool.iter().all(|v| v.throughput_mibps().is_none()),
                 "{context}"
             );
             let each: f64 = of_pool
@@ -144,8 +144,7 @@ fn holds(view: &View, context: &str) {
         }
     }
     let volumes = view.volumes.values().flat_map(|v| v.paths.clone());
-    let instances = view.instances.values().flat_map(|i| i.paths.clone());
-    let mut paths: Vec<_> = volumes.chain(instances).collect();
+    let mut paths: Vec<_> = volumes.collect();
     paths.sort_unstable();
     assert!(view.exports.keys().eq(&paths), "{context}");
     let below = paths.windows(2).find(|pair| match pair {
@@ -160,10 +159,6 @@ fn same(a: &View, b: &View, context: &str) {
     assert!(
         a.volumes.values().eq(b.volumes.values()),
         "{context}: volumes"
-    );
-    assert!(
-        a.instances.values().eq(b.instances.values()),
-        "{context}: instances"
     );
     assert!(
         a.snapshots.values().eq(b.snapshots.values()),

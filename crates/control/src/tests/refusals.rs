@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Actor, ExportRule, InstanceChange, NewInstance, NewSnapshot, Performance, PoolChange, Role,
-    SnapshotChange, SnapshotOf, State, Status, VolumeChange,
+    Actor, ExportRule, NewSnapshot, Performance, PoolChange, Role, SnapshotChange, State, Status,
+    Tiered, VolumeChange,
 };
 use Status::{
     Aborted, AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied,
@@ -15,13 +15,13 @@ fn update_pool(id: &str, change: PoolChange) -> Mutation {
 }
 
 fn update(id: &str, change: VolumeChange) -> Mutation {
-    Mutation::UpdateVolume(name(id), change)
+    Mutation::UpdateVolume(vol(id), change)
 }
 
 fn create(change: impl FnOnce(&mut NewVolume)) -> Mutation {
     let mut new = new_volume("new", "manual", 100);
     change(&mut new);
-    Mutation::CreateVolume(name("new"), new)
+    Mutation::CreateVolume(vol("new"), new)
 }
 
 fn new_pool(change: impl FnOnce(&mut NewPool)) -> Mutation {
@@ -35,14 +35,16 @@ fn new_pool(change: impl FnOnce(&mut NewPool)) -> Mutation {
 }
 
 fn instance(tier: &str, gb: u64, performance: Option<Performance>) -> Mutation {
-    let new = NewInstance {
-        tier: tier.to_owned(),
+    let new = NewVolume {
+        presentation: Presentation::Filestore(Tiered {
+            tier: tier.into(),
+            performance,
+        }),
         share_name: "newfs".to_owned(),
-        capacity_gb: gb,
-        performance,
-        ..NewInstance::default()
+        capacity_gib: gb,
+        ..NewVolume::default()
     };
-    Mutation::CreateInstance(name("newfs"), new)
+    Mutation::CreateVolume(inst("newfs"), new)
 }
 
 fn rule(clients: &str) -> ExportRule {
@@ -58,11 +60,8 @@ async fn setting() -> Bench {
     bench
         .done(pool("manual", "PREMIUM", 10_240, QosType::Manual))
         .await;
-    let m1 = NewVolume {
-        throughput_mibps: Some(600.0),
-        ..new_volume("m1", "manual", 8192)
-    };
-    bench.done(Mutation::CreateVolume(name("m1"), m1)).await;
+    let m1 = given(600.0, new_volume("m1", "manual", 8192));
+    bench.done(Mutation::CreateVolume(vol("m1"), m1)).await;
     bench
         .done(pool("auto", "STANDARD", 1024, QosType::Auto))
         .await;
@@ -75,16 +74,16 @@ async fn setting() -> Bench {
         deletion_restricted: true,
         ..new_volume("kept", "auto", 1)
     };
-    bench.done(Mutation::CreateVolume(name("kept"), kept)).await;
-    let hdd = NewInstance {
-        tier: "BASIC_HDD".to_owned(),
+    bench.done(Mutation::CreateVolume(vol("kept"), kept)).await;
+    let hdd = NewVolume {
+        presentation: Presentation::of_tier("BASIC_HDD"),
         share_name: "fs".to_owned(),
-        capacity_gb: 4096,
-        deletion_protected: true,
-        ..NewInstance::default()
+        capacity_gib: 4096,
+        deletion_restricted: true,
+        ..NewVolume::default()
     };
-    bench.done(Mutation::CreateInstance(name("hdd"), hdd)).await;
-    let s1 = name("a1").snapshot(SnapshotOf::Volume, "s1");
+    bench.done(Mutation::CreateVolume(inst("hdd"), hdd)).await;
+    let s1 = vol("a1").snapshot("s1");
     bench
         .done(Mutation::CreateSnapshot(s1, NewSnapshot::default()))
         .await;
@@ -97,12 +96,12 @@ async fn every_rule_refuses_with_its_numbers() {
     let a1 = bench
         .control
         .view()
-        .volume(&name("a1"))
+        .volume(&vol("a1"))
         .unwrap()
         .key
         .to_string();
     bench.node.fill(&a1, 600 << 30);
-    let s = |id: &str| name("a1").snapshot(SnapshotOf::Volume, id);
+    let s = |id: &str| vol("a1").snapshot(id);
     let cap = |gib| VolumeChange {
         capacity_gib: Some(gib),
         ..VolumeChange::default()
@@ -156,11 +155,11 @@ async fn every_rule_refuses_with_its_numbers() {
         (update("m1", cap(10_241)), FailedPrecondition, "POOL_CAPACITY_EXCEEDED", &["up to 10,240 GiB"]),
         (update("m1", cap(u64::MAX)), InvalidArgument, "VOLUME_CAPACITY_RANGE", &["1 GiB"]),
         (volume("x", "huge", 200_000), InvalidArgument, "VOLUME_CAPACITY_RANGE", &["200,000", "a large volume"]),
-        (create(|v| { v.pool = "huge".to_owned(); v.large = true; }), InvalidArgument, "VOLUME_CAPACITY_RANGE", &["15 TiB", "1,024 TiB"]),
+        (create(|v| { pooled(v).pool = "huge".into(); pooled(v).large = true; }), InvalidArgument, "VOLUME_CAPACITY_RANGE", &["15 TiB", "1,024 TiB"]),
         (create(|v| { v.capacity_gib = 0; }), InvalidArgument, "VOLUME_CAPACITY_RANGE", &["1 GiB"]),
         (update("a1", cap(599)), FailedPrecondition, "CAPACITY_BELOW_USED", &["600 GiB", "at least 600 GiB"]),
         // Volumes: throughput.
-        (create(|v| v.throughput_mibps = Some(41.0)), FailedPrecondition, "POOL_THROUGHPUT_EXCEEDED",
+        (create(|v| pooled(v).throughput_mibps = Some(41.0)), FailedPrecondition, "POOL_THROUGHPUT_EXCEEDED",
             &["640 MiB/s", "64 MiB/s per TiB × 10 TiB", "600 MiB/s", "up to 40 MiB/s", "pool of 10,256 GiB"]),
         (update("m1", tput(640.5)), FailedPrecondition, "POOL_THROUGHPUT_EXCEEDED", &["up to 640 MiB/s"]),
         (update("m1", tput(0.0)), InvalidArgument, "THROUGHPUT_INVALID", &["up to 640 MiB/s"]),
@@ -168,10 +167,10 @@ async fn every_rule_refuses_with_its_numbers() {
         (update("m1", tput(-5.0)), InvalidArgument, "THROUGHPUT_INVALID", &[]),
         (update("m1", tput(f64::INFINITY)), InvalidArgument, "THROUGHPUT_INVALID", &[]),
         (update("a1", tput(8.0)), InvalidArgument, "THROUGHPUT_NEEDS_MANUAL_QOS", &["MANUAL"]),
-        (create(|v| { v.pool = "flex".to_owned(); v.throughput_mibps = Some(1.0); }), InvalidArgument, "THROUGHPUT_NEEDS_MANUAL_QOS", &["shared"]),
-        (create(|v| { v.pool = "huge".to_owned(); v.throughput_mibps = Some(4609.0); }), InvalidArgument, "VOLUME_THROUGHPUT_CAP",
+        (create(|v| { pooled(v).pool = "flex".into(); pooled(v).throughput_mibps = Some(1.0); }), InvalidArgument, "THROUGHPUT_NEEDS_MANUAL_QOS", &["shared"]),
+        (create(|v| { pooled(v).pool = "huge".into(); pooled(v).throughput_mibps = Some(4609.0); }), InvalidArgument, "VOLUME_THROUGHPUT_CAP",
             &["4,608 MiB/s", "4,609", "30,720 MiB/s"]),
-        (create(|v| { v.pool = "huge".to_owned(); v.large = true; v.capacity_gib = 20_000; v.throughput_mibps = Some(30_721.0); }),
+        (create(|v| { pooled(v).pool = "huge".into(); pooled(v).large = true; v.capacity_gib = 20_000; pooled(v).throughput_mibps = Some(30_721.0); }),
             InvalidArgument, "VOLUME_THROUGHPUT_CAP", &["30,720 MiB/s"]),
         // Volumes: moves.
         (update("a1", to("nope")), NotFound, "POOL_NOT_FOUND", &["nope"]),
@@ -191,16 +190,16 @@ async fn every_rule_refuses_with_its_numbers() {
         (create(|v| v.description = "x".repeat(3000)), InvalidArgument, "DESCRIPTION_TOO_LONG", &["2048"]),
         (create(|v| v.clone_of = Some(s("nope"))), NotFound, "SOURCE_SNAPSHOT_NOT_FOUND", &["snapshots/nope"]),
         (update("nope", cap(1)), NotFound, "NOT_FOUND", &["volumes/nope"]),
-        (Mutation::DeleteVolume { name: name("kept"), force: true }, FailedPrecondition, "DELETION_RESTRICTED", &["restrictedActions"]),
-        (Mutation::DeleteVolume { name: name("a1"), force: false }, FailedPrecondition, "HAS_SNAPSHOTS", &["1 snapshots", "force"]),
-        (Mutation::DeleteVolume { name: name("nope"), force: true }, NotFound, "NOT_FOUND", &[]),
+        (Mutation::DeleteVolume { name: vol("kept"), force: true }, FailedPrecondition, "DELETION_RESTRICTED", &["restrictedActions"]),
+        (Mutation::DeleteVolume { name: vol("a1"), force: false }, FailedPrecondition, "HAS_SNAPSHOTS", &["1 snapshots", "force"]),
+        (Mutation::DeleteVolume { name: vol("nope"), force: true }, NotFound, "NOT_FOUND", &[]),
         // Snapshots.
         (Mutation::CreateSnapshot(s("s1"), NewSnapshot::default()), AlreadyExists, "NAME_TAKEN", &["s1"]),
         (Mutation::CreateSnapshot(s(".."), NewSnapshot::default()), InvalidArgument, "NAME_INVALID", &[]),
-        (Mutation::CreateSnapshot(name("nope").snapshot(SnapshotOf::Volume, "s"), NewSnapshot::default()), NotFound, "NOT_FOUND", &[]),
+        (Mutation::CreateSnapshot(vol("nope").snapshot("s"), NewSnapshot::default()), NotFound, "NOT_FOUND", &[]),
         (Mutation::UpdateSnapshot(s("nope"), SnapshotChange::default()), NotFound, "NOT_FOUND", &[]),
         (Mutation::DeleteSnapshot(s("nope")), NotFound, "NOT_FOUND", &["snapshots/nope"]),
-        (Mutation::RevertVolume { name: name("a1"), snapshot: "nope".to_owned() }, NotFound, "NOT_FOUND", &["snapshots/nope"]),
+        (Mutation::RevertVolume { name: vol("a1"), snapshot: "nope".to_owned() }, NotFound, "NOT_FOUND", &["snapshots/nope"]),
         // Instances.
         (instance("GOLD", 1024, None), InvalidArgument, "TIER_UNKNOWN", &["BASIC_HDD"]),
         (instance("BASIC_SSD", 2559, None), InvalidArgument, "INSTANCE_CAPACITY_RANGE", &["2.5 TB", "65433 GB"]),
@@ -210,12 +209,12 @@ async fn every_rule_refuses_with_its_numbers() {
         (instance("BASIC_HDD", 1024, Some(Performance::FixedIops(1000))), InvalidArgument, "TIER_PERFORMANCE_NOT_OFFERED", &["BASIC_HDD"]),
         (instance("ZONAL", 1024, Some(Performance::IopsPerTb(18_000))), InvalidArgument, "TIER_PERFORMANCE_RANGE", &["4,000", "17,000", "18,000"]),
         (instance("ZONAL", 2048, Some(Performance::FixedIops(8_500))), InvalidArgument, "TIER_PERFORMANCE_STEP", &["1,000"]),
-        (Mutation::UpdateInstance(name("hdd"), InstanceChange { capacity_gb: Some(2048), ..InstanceChange::default() }),
+        (Mutation::UpdateVolume(inst("hdd"), VolumeChange { capacity_gib: Some(2048), ..VolumeChange::default() }),
             InvalidArgument, "INSTANCE_CANNOT_SHRINK", &["4 TB", "2 TB"]),
-        (Mutation::UpdateInstance(name("hdd"), InstanceChange { if_revision: Some(77), ..InstanceChange::default() }),
+        (Mutation::UpdateVolume(inst("hdd"), VolumeChange { if_revision: Some(77), ..VolumeChange::default() }),
             Aborted, "ETAG_MISMATCH", &["77"]),
-        (Mutation::DeleteInstance { name: name("hdd"), force: true }, FailedPrecondition, "DELETION_PROTECTED", &["deletionProtectionEnabled"]),
-        (Mutation::UpdateInstance(name("nope"), InstanceChange::default()), NotFound, "NOT_FOUND", &["instances/nope"]),
+        (Mutation::DeleteVolume { name: inst("hdd"), force: true }, FailedPrecondition, "DELETION_PROTECTED", &["deletionProtectionEnabled"]),
+        (Mutation::UpdateVolume(inst("nope"), VolumeChange::default()), NotFound, "NOT_FOUND", &["instances/nope"]),
     ];
     let before = bench.control.view();
     let engine = bench.node.all().len();
@@ -247,7 +246,7 @@ async fn what_a_refusal_says_would_fit_does_fit() {
     let bench = setting().await;
     // Refused above: 41; "up to 40 MiB/s".
     bench
-        .done(create(|v| v.throughput_mibps = Some(40.0)))
+        .done(create(|v| pooled(v).throughput_mibps = Some(40.0)))
         .await;
     let view = bench.control.view();
     let figures = view.pool_figures(view.pool(&name("manual")).unwrap());
@@ -275,7 +274,7 @@ async fn a_volume_has_as_many_snapshots_as_the_engine_keeps() {
     let bench = Bench::new().await;
     bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
     bench.done(volume("v", "p", 1)).await;
-    let key = bench.control.view().volume(&name("v")).unwrap().key.clone();
+    let key = bench.control.view().volume(&vol("v")).unwrap().key.clone();
     bench.node.snapshots_mut(&key, |snapshots| {
         let each = (1..weir_volume::MAX_SNAPSHOTS).map(|n| SnapshotState {
             name: format!("s{n}"),
@@ -289,11 +288,11 @@ async fn a_volume_has_as_many_snapshots_as_the_engine_keeps() {
         snapshots.extend(each);
     });
     bench.control.adopt_snapshots(&key).await;
-    let last = name("v").snapshot(SnapshotOf::Volume, "last");
+    let last = vol("v").snapshot("last");
     bench
         .done(Mutation::CreateSnapshot(last, NewSnapshot::default()))
         .await;
-    let one_more = name("v").snapshot(SnapshotOf::Volume, "more");
+    let one_more = vol("v").snapshot("more");
     let refusal = bench
         .refused(Mutation::CreateSnapshot(one_more, NewSnapshot::default()))
         .await;
@@ -384,11 +383,11 @@ async fn what_is_being_made_or_deleted_is_busy() {
     bench.node.stop_in(0, false);
     let (control, slow) = (bench.control.clone(), volume("v", "p", 1));
     let waiting = tokio::spawn(async move { control.submit(slow, &Actor::local()).await });
-    while bench.control.view().volume(&name("v")).is_none() {
+    while bench.control.view().volume(&vol("v")).is_none() {
         tokio::task::yield_now().await;
     }
     assert_eq!(
-        bench.control.view().volume(&name("v")).unwrap().state,
+        bench.control.view().volume(&vol("v")).unwrap().state,
         State::Creating
     );
     let change = VolumeChange {

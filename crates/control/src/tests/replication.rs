@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sim::identity;
-use crate::{NewSnapshot, Role, SnapshotOf, State};
+use crate::{NewSnapshot, Role, State};
 use weir_replica::manager::{Done, Facts, Side, Step, Verb};
 use weir_replica::model::{Copied, LastTransfer, MirrorState, Path, TransferKind};
 use weir_replica::retention::Held;
@@ -93,7 +93,7 @@ async fn volumes(bench: &Bench) {
         bench.done(volume(id, "p", 100)).await;
     }
     for id in ["old", "base"] {
-        let snapshot = name("src").snapshot(SnapshotOf::Volume, id);
+        let snapshot = vol("src").snapshot(id);
         bench
             .done(Mutation::CreateSnapshot(snapshot, NewSnapshot::default()))
             .await;
@@ -115,7 +115,7 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
         .await;
     let view = bench.control.view();
     let entry = view.relations.entry(&path("dst")).unwrap().clone();
-    let base = name("src").snapshot(SnapshotOf::Volume, "base");
+    let base = vol("src").snapshot("base");
     let engine = view.snapshot(&base).unwrap().engine.unwrap();
     let ended = Step::Ended {
         relationship: entry.uuid.clone(),
@@ -158,13 +158,13 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
     bench.restart(2).await;
     assert_eq!(bench.control.view().relations, before, "as it was");
 
-    let target = |id: &str| name("src").snapshot(SnapshotOf::Volume, id);
+    let target = |id: &str| vol("src").snapshot(id);
     let revert = |snapshot: &str| Mutation::RevertVolume {
-        name: name("src"),
+        name: vol("src"),
         snapshot: snapshot.to_owned(),
     };
     let delete = |id: &str| Mutation::DeleteVolume {
-        name: name(id),
+        name: vol(id),
         force: true,
     };
     let rename = Mutation::RenameSnapshot {
@@ -267,7 +267,7 @@ async fn a_volume_and_a_relationship_do_not_pass_each_other() {
         bench.done(volume(&to, "p", 1)).await;
         let going = if n % 2 == 0 { &from } else { &to };
         let deletion = Mutation::DeleteVolume {
-            name: name(going),
+            name: vol(going),
             force: true,
         };
         let creation = create(&from, &to, u128::from(n) + 1);
@@ -283,7 +283,7 @@ async fn a_volume_and_a_relationship_do_not_pass_each_other() {
         assert_ne!(first.is_ok(), second.is_ok(), "{n}: {first:?} {second:?}");
         let view = bench.control.view();
         let relationship = view.relations.entry(&path(&to)).is_some();
-        let volume = view.volume(&name(going));
+        let volume = view.volume(&vol(going));
         let there = volume.is_some_and(|v| v.state != State::Deleting);
         assert_eq!(relationship, there, "{n}");
         match relationship {

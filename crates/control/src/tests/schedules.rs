@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::BackendError;
 use crate::sim::Fault;
-use crate::{NewSnapshot, Period, SNAPMIRROR_LABEL, SnapshotOf, State, VolumeChange};
+use crate::{NewSnapshot, Period, SNAPMIRROR_LABEL, State, VolumeChange};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Timed {
     async fn volume(&self, id: &str, policy: Value) {
         let mut new = new_volume(id, "p", 100);
         new.snapshot_policy = Some(policy);
-        self.done(Mutation::CreateVolume(name(id), new)).await;
+        self.done(Mutation::CreateVolume(vol(id), new)).await;
     }
 
     async fn policy(&self, id: &str, policy: Value) {
@@ -73,7 +73,7 @@ impl Timed {
             snapshot_policy: Some(policy),
             ..VolumeChange::default()
         };
-        self.done(Mutation::UpdateVolume(name(id), change)).await;
+        self.done(Mutation::UpdateVolume(vol(id), change)).await;
     }
 
     async fn pass(&self, seconds: u64) {
@@ -89,13 +89,13 @@ impl Timed {
     /// Names in the node, oldest first; the catalog has the same.
     fn names(&self, id: &str) -> Vec<String> {
         let view = self.control.view();
-        let volume = view.volume(&name(id)).unwrap();
+        let volume = view.volume(&vol(id)).unwrap();
         let there = self.node.all()[&*volume.key].snapshots.clone();
         let names: Vec<String> = there.into_iter().map(|s| s.name).collect();
         let mut sorted = names.clone();
         sorted.sort();
         let listed: Vec<String> = view
-            .snapshots(SnapshotOf::Volume, &name(id), None)
+            .snapshots(&vol(id), None)
             .map(|s| s.name.id.to_string())
             .collect();
         assert_eq!(sorted, listed);
@@ -133,10 +133,10 @@ async fn an_hourly_schedule() {
     {
         let view = timed.control.view();
         let snapshot = view
-            .snapshot(&name("v").snapshot(SnapshotOf::Volume, "hourly.2026-11-22_0405"))
+            .snapshot(&vol("v").snapshot("hourly.2026-11-22_0405"))
             .unwrap();
         assert_eq!(snapshot.labels[SNAPMIRROR_LABEL], "hourly");
-        let key = view.volume(&name("v")).unwrap().key.clone();
+        let key = view.volume(&vol("v")).unwrap().key.clone();
         assert_eq!(timed.node.all()[&*key].snapshots[0].label, "hourly");
         let operations = view.operations.values();
         assert_eq!(
@@ -196,7 +196,7 @@ async fn an_hourly_schedule() {
         timed
             .control
             .view()
-            .volume(&name("v"))
+            .volume(&vol("v"))
             .unwrap()
             .snapshot_runs
             .is_empty()
@@ -207,7 +207,7 @@ async fn an_hourly_schedule() {
 async fn what_people_do_to_a_schedules_snapshots() {
     let timed = Timed::new().await;
     timed.volume("v", hourly(2, 0)).await;
-    let snapshot = |id: &str| name("v").snapshot(SnapshotOf::Volume, id);
+    let snapshot = |id: &str| vol("v").snapshot(id);
     timed
         .done(Mutation::CreateSnapshot(
             snapshot("hourly.mine"),
@@ -240,7 +240,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
     timed.pass(60).await;
     assert_eq!(timed.names("v").len(), 3);
     // What something depends on stays, and goes later.
-    let key = timed.control.view().volume(&name("v")).unwrap().key.clone();
+    let key = timed.control.view().volume(&vol("v")).unwrap().key.clone();
     let busy = |busy: bool| {
         timed.node.snapshots_mut(&key, |all| {
             for snapshot in all.iter_mut().filter(|s| s.name.ends_with("0600")) {
@@ -275,7 +275,7 @@ async fn what_people_do_to_a_schedules_snapshots() {
     // A revert drops what was later; the schedule goes on.
     timed
         .done(Mutation::RevertVolume {
-            name: name("v"),
+            name: vol("v"),
             snapshot: "release".to_owned(),
         })
         .await;
@@ -437,7 +437,7 @@ async fn as_the_model(seed: u64) {
             }
             18 => {
                 let id = format!("s{step}");
-                let snapshot = name("v").snapshot(SnapshotOf::Volume, &id);
+                let snapshot = vol("v").snapshot(&id);
                 timed
                     .done(Mutation::CreateSnapshot(snapshot, NewSnapshot::default()))
                     .await;
@@ -446,7 +446,7 @@ async fn as_the_model(seed: u64) {
             _ if !model.snapshots.is_empty() => {
                 let at = rng.below(model.snapshots.len() as u64) as usize;
                 let (_, id) = model.snapshots.remove(at);
-                let snapshot = name("v").snapshot(SnapshotOf::Volume, &id);
+                let snapshot = vol("v").snapshot(&id);
                 timed.done(Mutation::DeleteSnapshot(snapshot)).await;
             }
             _ => {}

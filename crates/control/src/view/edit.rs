@@ -1,10 +1,11 @@
 //! Changes to a view, with everything that is kept up beside the resources themselves.
 
 use super::{PoolUse, View};
-use crate::model::{Instance, Operation, Pool, Snapshot, State, Volume};
-use crate::name::{Name, SnapshotName, SnapshotOf, Target};
+use crate::model::{Operation, Pool, Snapshot, State, Volume};
+use crate::name::{Name, SnapshotName, VolumeName};
 use crate::rules::bytes_of;
 use std::sync::Arc;
+use weir_base::invariant;
 
 impl View {
     pub(crate) fn put_pool(&mut self, pool: Arc<Pool>) {
@@ -19,35 +20,44 @@ impl View {
     }
 
     pub(crate) fn put_volume(&mut self, volume: Arc<Volume>) {
+        invariant!(
+            volume.name.surface == volume.presentation.surface(),
+            "{} is presented as {:?}",
+            volume.name,
+            volume.presentation.surface()
+        );
         self.generation += 1;
         let before = self.volumes.get(&volume.name).cloned();
         // Each entry that is put anew copies a path of its tree, and most changes concern one of them.
         let same = |same: fn(&Volume, &Volume) -> bool| {
             before.as_ref().is_some_and(|before| same(before, &volume))
         };
-        let accounted = same(|a, b| {
-            (&a.pool, a.capacity_gib, a.throughput_mibps)
-                == (&b.pool, b.capacity_gib, b.throughput_mibps)
-        });
+        let accounted =
+            same(|a, b| (a.capacity_gib, &a.presentation) == (b.capacity_gib, &b.presentation));
         let shared = same(|a, b| a.paths == b.paths);
         let stays = same(|a, b| a.state == b.state);
         if !accounted {
             self.unaccount(&volume.name);
-            let pool = volume.name.place.name(&volume.pool);
-            let mut taken = self.pool_use(&pool);
-            taken.volumes += 1;
-            taken.capacity_gib += volume.capacity_gib;
-            taken.throughput += volume.throughput_mibps.map_or(0, bytes_of);
-            self.uses.insert_mut(pool.clone(), taken);
-            self.members.insert_mut((pool, volume.name.id.clone()), ());
+            if let Some(pool) = volume.pool() {
+                let mut taken = self.pool_use(&pool);
+                taken.volumes += 1;
+                taken.capacity_gib += volume.capacity_gib;
+                taken.throughput += volume.throughput_mibps().map_or(0, bytes_of);
+                self.uses.insert_mut(pool.clone(), taken);
+                self.members.insert_mut((pool, volume.name.id.clone()), ());
+            }
         }
         if !stays {
-            self.note_state(Target::Volume(volume.name.clone()), volume.state);
+            match volume.state {
+                State::Error => self.failed.insert_mut(volume.name.clone(), ()),
+                _ => {
+                    self.failed.remove_mut(&volume.name);
+                }
+            }
         }
         if !shared {
             for path in &volume.paths {
-                let target = Target::Volume(volume.name.clone());
-                self.exports.insert_mut(path.clone(), target);
+                self.exports.insert_mut(path.clone(), volume.name.clone());
             }
         }
         self.volumes.insert_mut(volume.name.clone(), volume);
@@ -58,9 +68,9 @@ impl View {
         self.volumes.insert_mut(volume.name.clone(), volume);
     }
 
-    pub(crate) fn remove_volume(&mut self, name: &Name) {
+    pub(crate) fn remove_volume(&mut self, name: &VolumeName) {
         self.generation += 1;
-        self.failed.remove_mut(&Target::Volume(name.clone()));
+        self.failed.remove_mut(name);
         if let Some(volume) = self.unaccount(name) {
             for path in &volume.paths {
                 self.exports.remove_mut(path);
@@ -69,51 +79,22 @@ impl View {
         }
     }
 
-    fn note_state(&mut self, target: Target, state: State) {
-        match state {
-            State::Error => self.failed.insert_mut(target, ()),
-            _ => {
-                self.failed.remove_mut(&target);
-            }
-        }
-    }
-
-    /// Takes a volume out of its pool's sums.
-    fn unaccount(&mut self, name: &Name) -> Option<Arc<Volume>> {
+    /// Takes a volume out of its pool's sums, if it is in one.
+    fn unaccount(&mut self, name: &VolumeName) -> Option<Arc<Volume>> {
         let volume = self.volumes.get(name).cloned()?;
-        let pool = name.place.name(&volume.pool);
-        let taken = self.pool_use(&pool);
-        let given = volume.throughput_mibps.map_or(0, bytes_of);
-        let left = PoolUse {
-            volumes: taken.volumes.saturating_sub(1),
-            capacity_gib: taken.capacity_gib.saturating_sub(volume.capacity_gib),
-            throughput: taken.throughput.saturating_sub(given),
-        };
-        self.members
-            .remove_mut(&(pool.clone(), volume.name.id.clone()));
-        self.uses.insert_mut(pool, left);
+        if let Some(pool) = volume.pool() {
+            let taken = self.pool_use(&pool);
+            let given = volume.throughput_mibps().map_or(0, bytes_of);
+            let left = PoolUse {
+                volumes: taken.volumes.saturating_sub(1),
+                capacity_gib: taken.capacity_gib.saturating_sub(volume.capacity_gib),
+                throughput: taken.throughput.saturating_sub(given),
+            };
+            self.members
+                .remove_mut(&(pool.clone(), volume.name.id.clone()));
+            self.uses.insert_mut(pool, left);
+        }
         Some(volume)
-    }
-
-    pub(crate) fn put_instance(&mut self, instance: Arc<Instance>) {
-        self.generation += 1;
-        self.note_state(Target::Instance(instance.name.clone()), instance.state);
-        for path in &instance.paths {
-            let target = Target::Instance(instance.name.clone());
-            self.exports.insert_mut(path.clone(), target);
-        }
-        self.instances.insert_mut(instance.name.clone(), instance);
-    }
-
-    pub(crate) fn remove_instance(&mut self, name: &Name) {
-        self.generation += 1;
-        self.failed.remove_mut(&Target::Instance(name.clone()));
-        if let Some(instance) = self.instances.get(name).cloned() {
-            for path in &instance.paths {
-                self.exports.remove_mut(path);
-            }
-            self.instances.remove_mut(name);
-        }
     }
 
     pub(crate) fn put_snapshot(&mut self, snapshot: Arc<Snapshot>) {
@@ -124,9 +105,9 @@ impl View {
         self.snapshots.remove_mut(name);
     }
 
-    /// All snapshots of something that goes.
-    pub(crate) fn snapshots_to_go(&self, of: SnapshotOf, parent: &Name) -> Vec<Arc<Snapshot>> {
-        self.snapshots(of, parent, None).cloned().collect()
+    /// All snapshots of a volume, for changing them.
+    pub(crate) fn snapshots_to_go(&self, parent: &VolumeName) -> Vec<Arc<Snapshot>> {
+        self.snapshots(parent, None).cloned().collect()
     }
 
     pub(crate) fn put_operation(&mut self, operation: Arc<Operation>) {

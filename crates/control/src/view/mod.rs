@@ -8,8 +8,8 @@
 mod edit;
 
 use crate::levels::Levels;
-use crate::model::{Instance, Operation, Pool, Resource, Snapshot, Volume};
-use crate::name::{Name, Place, SnapshotName, SnapshotOf, Target};
+use crate::model::{Operation, Pool, Resource, Snapshot, Volume};
+use crate::name::{Name, Place, SnapshotName, Surface, Target, VolumeName};
 use crate::rules::{self, PoolFigures};
 use rpds::RedBlackTreeMapSync;
 use std::ops::Bound;
@@ -40,18 +40,17 @@ pub struct View {
     /// The service levels in force.
     pub levels: Arc<Levels>,
     pub(crate) pools: Map<Name, Arc<Pool>>,
-    pub(crate) volumes: Map<Name, Arc<Volume>>,
-    pub(crate) instances: Map<Name, Arc<Instance>>,
+    pub(crate) volumes: Map<VolumeName, Arc<Volume>>,
     pub(crate) snapshots: Map<SnapshotName, Arc<Snapshot>>,
     pub(crate) operations: Map<Name, Arc<Operation>>,
     /// By export path, without the leading slash.
-    pub(crate) exports: Map<Arc<str>, Target>,
+    pub(crate) exports: Map<Arc<str>, VolumeName>,
     pub(crate) uses: Map<Name, PoolUse>,
     pub(crate) members: Map<(Name, Arc<str>), ()>,
     /// Operations that have not ended.
     pub(crate) pending: Map<Name, ()>,
-    /// Volumes and instances in the state ERROR.
-    pub(crate) failed: Map<Target, ()>,
+    /// Volumes in the state ERROR.
+    pub(crate) failed: Map<VolumeName, ()>,
     /// Relationships, with their policies, schedules, peers and throttles.
     pub relations: Relations,
 }
@@ -76,24 +75,47 @@ impl<'a> Within<'a> {
             after: None,
         }
     }
+
+    /// All of a project, in whatever location.
+    pub fn project(project: &'a str) -> Within<'a> {
+        Within {
+            project,
+            location: "-",
+            after: None,
+        }
+    }
 }
 
-fn within<'v, V>(
-    map: &'v Map<Name, Arc<V>>,
+/// What such a part has of a map, whose keys `key` makes of names. `within` says whether a key is of the place, or of its
+/// project in whatever location.
+fn part_of<'v, K: Ord, V, F, G>(
+    map: &'v Map<K, Arc<V>>,
     part: &Within<'_>,
-) -> impl Iterator<Item = &'v Arc<V>> + use<'v, V> {
+    key: F,
+    within: G,
+) -> impl Iterator<Item = &'v Arc<V>> + use<'v, K, V, F, G>
+where
+    F: Fn(Name) -> K,
+    G: Fn(&K, &Place, bool) -> bool,
+{
     let all = part.location == "-";
     let first = Place::new(part.project, if all { "" } else { part.location }).name("");
+    let place = first.place.clone();
     let from = match part.after {
-        Some(after) if *after >= first => Bound::Excluded(after.clone()),
-        _ => Bound::Included(first.clone()),
+        Some(after) if *after >= first => Bound::Excluded(key(after.clone())),
+        _ => Bound::Included(key(first)),
     };
-    let place = first.place;
     map.range((from, Bound::Unbounded))
-        .take_while(move |(name, _)| {
-            name.place.project == place.project && (all || name.place.location == place.location)
-        })
+        .take_while(move |(key, _)| within(key, &place, all))
         .map(|(_, value)| value)
+}
+
+fn is_in(of: &Place, place: &Place, all: bool) -> bool {
+    of.project == place.project && (all || of.location == place.location)
+}
+
+fn named_in(name: &Name, place: &Place, all: bool) -> bool {
+    is_in(&name.place, place, all)
 }
 
 impl View {
@@ -105,7 +127,6 @@ impl View {
             levels,
             pools: Map::default(),
             volumes: Map::default(),
-            instances: Map::default(),
             snapshots: Map::default(),
             operations: Map::default(),
             exports: Map::default(),
@@ -123,13 +144,17 @@ impl View {
     }
 
     /// The volume of this name.
-    pub fn volume(&self, name: &Name) -> Option<&Arc<Volume>> {
+    pub fn volume(&self, name: &VolumeName) -> Option<&Arc<Volume>> {
         self.volumes.get(name)
     }
 
-    /// The Filestore instance of this name.
-    pub fn instance(&self, name: &Name) -> Option<&Arc<Instance>> {
-        self.instances.get(name)
+    /// The volume that a target is, or is a snapshot of.
+    pub fn volume_of(&self, target: &Target) -> Option<&Arc<Volume>> {
+        match target {
+            Target::Volume(name) => self.volume(name),
+            Target::Snapshot(name) => self.volume(&name.parent),
+            Target::Pool(_) | Target::Replication(_) | Target::Relation(_) => None,
+        }
     }
 
     /// The snapshot of this name.
@@ -147,7 +172,6 @@ impl View {
         match target {
             Target::Pool(name) => self.pool(name).cloned().map(Resource::Pool),
             Target::Volume(name) => self.volume(name).cloned().map(Resource::Volume),
-            Target::Instance(name) => self.instance(name).cloned().map(Resource::Instance),
             Target::Snapshot(name) => self.snapshot(name).cloned().map(Resource::Snapshot),
             Target::Replication(_) | Target::Relation(_) => None,
         }
@@ -155,32 +179,34 @@ impl View {
 
     /// Storage pools, in the order of their names.
     pub fn pools(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Pool>> {
-        within(&self.pools, part)
+        part_of(&self.pools, part, |name| name, named_in)
     }
 
-    /// Volumes, in the order of their names.
-    pub fn volumes(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Volume>> {
-        within(&self.volumes, part)
-    }
-
-    /// Filestore instances, in the order of their names.
-    pub fn instances(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Instance>> {
-        within(&self.instances, part)
+    /// Volumes of a surface, in the order of their names.
+    pub fn volumes(
+        &self,
+        surface: Surface,
+        part: &Within<'_>,
+    ) -> impl Iterator<Item = &Arc<Volume>> {
+        let key = move |name: Name| name.place.of(surface, &name.id);
+        let within = move |name: &VolumeName, place: &Place, all: bool| {
+            name.surface == surface && is_in(&name.place, place, all)
+        };
+        part_of(&self.volumes, part, key, within)
     }
 
     /// Operations, in the order of their names.
     pub fn operations(&self, part: &Within<'_>) -> impl Iterator<Item = &Arc<Operation>> {
-        within(&self.operations, part)
+        part_of(&self.operations, part, |name| name, named_in)
     }
 
-    /// Snapshots of a volume or instance, in the order of their names. `after` is the bare id to begin behind.
+    /// Snapshots of a volume, in the order of their names. `after` is the bare id to begin behind.
     pub fn snapshots(
         &self,
-        of: SnapshotOf,
-        parent: &Name,
+        parent: &VolumeName,
         after: Option<&str>,
     ) -> impl Iterator<Item = &Arc<Snapshot>> {
-        let first = parent.snapshot(of, after.unwrap_or(""));
+        let first = parent.snapshot(after.unwrap_or(""));
         let parent = parent.clone();
         let from = match after {
             Some(_) => Bound::Excluded(first),
@@ -188,7 +214,7 @@ impl View {
         };
         self.snapshots
             .range((from, Bound::Unbounded))
-            .take_while(move |(name, _)| name.of == of && name.parent == parent)
+            .take_while(move |(name, _)| name.parent == parent)
             .map(|(_, snapshot)| snapshot)
     }
 
@@ -200,12 +226,16 @@ impl View {
                 Bound::Unbounded,
             ))
             .take_while(move |((of, _), ())| of == pool)
-            .filter_map(|((of, id), ())| self.volumes.get(&of.place.name(id)))
+            .filter_map(|((of, id), ())| self.volumes.get(&of.place.volume(id)))
     }
 
-    /// All volumes of all places, in the order of their names.
-    pub fn every_volume(&self) -> impl Iterator<Item = &Arc<Volume>> {
-        self.volumes.values()
+    /// All volumes of a surface in all places, in the order of their names.
+    pub fn every_volume(&self, surface: Surface) -> impl Iterator<Item = &Arc<Volume>> {
+        let first = Place::new("", "").of(surface, "");
+        self.volumes
+            .range((Bound::Included(first), Bound::Unbounded))
+            .map(|(_, volume)| volume)
+            .take_while(move |volume| volume.name.surface == surface)
     }
 
     /// The volume of this node that a path names: in whatever location, as paths have none. `Err`: those of several.
@@ -213,14 +243,10 @@ impl View {
     /// # Errors
     /// There are two volumes of that name in the project.
     pub fn volume_at(&self, path: &Path) -> Result<Option<&Arc<Volume>>, [&Arc<Volume>; 2]> {
-        let part = Within {
-            project: &path.vserver,
-            location: "-",
-            after: None,
-        };
+        let part = Within::project(&path.vserver);
         let local = path.cluster.is_empty();
         let named = |v: &&Arc<Volume>| local && *v.name.id == *path.volume;
-        let mut named = self.volumes(&part).filter(named);
+        let mut named = self.volumes(Surface::Netapp, &part).filter(named);
         match (named.next(), named.next()) {
             (Some(one), Some(other)) => Err([one, other]),
             (found, _) => Ok(found),
@@ -242,9 +268,9 @@ impl View {
         rules::pool_figures(&self.levels, pool, self.pool_use(&pool.name))
     }
 
-    /// The pool that a volume is in.
+    /// The pool that a volume is in; those of a tier are in none.
     pub fn pool_of(&self, volume: &Volume) -> Option<&Arc<Pool>> {
-        self.pool(&volume.name.place.name(&volume.pool))
+        self.pool(&volume.pool()?)
     }
 
     /// What a volume may do, in bytes a second; `None` where only the pool binds, or nothing.
@@ -253,7 +279,7 @@ impl View {
     }
 
     /// What is exported at a path, which is written without its leading slash.
-    pub fn export(&self, path: &str) -> Option<&Target> {
+    pub fn export(&self, path: &str) -> Option<&VolumeName> {
         self.exports.get(path)
     }
 

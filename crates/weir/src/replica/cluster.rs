@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weir_control::rules::replication::hold;
 use weir_control::{
-    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Protocol, Refusal, SnapshotChange,
-    SnapshotOf, Status as GrpcStatus, Within,
+    Actor, Mutation, Name, NewSnapshot, NewVolume, Outcome, Pooled, Presentation, Protocol,
+    Refusal, SnapshotChange, Status as GrpcStatus, Surface, Within,
 };
 use weir_ontap::cluster::{
     Change, Cluster, Failure, Global, NamedSchedule, Peer, Reason, Snapshot, Volume,
@@ -152,11 +152,7 @@ impl AsUser {
                 format!("Volume name \"{}\" is already in use.", path.volume),
             ));
         }
-        let within = Within {
-            project: &path.vserver,
-            location: "-",
-            after: None,
-        };
+        let within = Within::project(&path.vserver);
         let fits = |id: &str| pool.as_deref().is_none_or(|pool| pool == id);
         let pools: Vec<Name> = view
             .pools(&within)
@@ -201,9 +197,9 @@ impl AsUser {
                 format!("Junction path /{share} is in use already."),
             ));
         }
-        let name = pool.place.name(&path.volume);
+        let name = pool.place.volume(&path.volume);
         let new = NewVolume {
-            pool: pool.id.to_string(),
+            presentation: Presentation::in_pool(&pool.id),
             share_name: share.to_owned(),
             capacity_gib: size.div_ceil(GIB),
             protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
@@ -232,7 +228,7 @@ impl AsUser {
             Some(name) => name,
             None => {
                 let name = format!("clone_{}", path.volume);
-                let named = of.name.snapshot(SnapshotOf::Volume, &name);
+                let named = of.name.snapshot(&name);
                 self.submit(Mutation::CreateSnapshot(named, NewSnapshot::default()))?;
                 name
             }
@@ -244,17 +240,19 @@ impl AsUser {
             ));
         }
         let new = NewVolume {
-            pool: of.pool.to_string(),
+            presentation: Presentation::Netapp(Pooled {
+                large: false,
+                ..of.pooled().cloned().unwrap_or_default()
+            }),
             share_name: path.volume.clone(),
             capacity_gib: of.capacity_gib,
-            throughput_mibps: of.throughput_mibps,
             protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
             export_rules: of.export_rules.clone(),
-            clone_of: Some(of.name.snapshot(SnapshotOf::Volume, &snapshot)),
+            clone_of: Some(of.name.snapshot(&snapshot)),
             ..NewVolume::default()
         };
         self.submit(Mutation::CreateVolume(
-            of.name.place.name(&path.volume),
+            of.name.place.volume(&path.volume),
             new,
         ))
     }
@@ -285,11 +283,11 @@ impl AsUser {
                     labels: labels.collect(),
                     ..NewSnapshot::default()
                 };
-                let name = of.name.snapshot(SnapshotOf::Volume, &name);
+                let name = of.name.snapshot(&name);
                 self.submit(Mutation::CreateSnapshot(name, new))
             }
             Change::SnapshotDelete { path, name } => {
-                let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
+                let name = self.volume(&path)?.name.snapshot(&name);
                 self.unless_needed("delete", Mutation::DeleteSnapshot(name))
             }
             Change::SnapshotRename {
@@ -297,7 +295,7 @@ impl AsUser {
                 name,
                 new_name,
             } => {
-                let name = self.volume(&path)?.name.snapshot(SnapshotOf::Volume, &name);
+                let name = self.volume(&path)?.name.snapshot(&name);
                 self.unless_needed("rename", Mutation::RenameSnapshot { name, to: new_name })
             }
             Change::SnapshotModify {
@@ -307,7 +305,7 @@ impl AsUser {
                 comment,
             } => {
                 let of = self.volume(&path)?;
-                let name = of.name.snapshot(SnapshotOf::Volume, &name);
+                let name = of.name.snapshot(&name);
                 let view = self.service.control.view();
                 let known = view.snapshot(&name).ok_or_else(missing)?;
                 let labels = label.map(|label| {
@@ -414,7 +412,7 @@ impl AsUser {
         };
         let view = self.service.control.view();
         for snapshot in volume.snapshots() {
-            let known = view.snapshot(&of.name.snapshot(SnapshotOf::Volume, &snapshot.name));
+            let known = view.snapshot(&of.name.snapshot(&snapshot.name));
             out.push(Snapshot {
                 path: Path::local(&of.name.place.project, &of.name.id),
                 name: snapshot.name,
@@ -438,7 +436,7 @@ impl AsUser {
             path: Path::local(project, &volume.name.id),
             uuid: uuid(engine.uuid()),
             location: volume.name.place.location.to_string(),
-            pool: volume.pool.to_string(),
+            pool: volume.pooled()?.pool.to_string(),
             junction: Some(format!("/{}", volume.path())),
             created: volume.created.0.div_euclid(1_000_000_000),
             parent: parent.map(|s| {
@@ -500,7 +498,9 @@ impl Cluster for AsUser {
 
     fn volumes(&self) -> Vec<Volume> {
         let view = self.service.control.view();
-        view.every_volume().filter_map(|v| self.shown(v)).collect()
+        view.every_volume(Surface::Netapp)
+            .filter_map(|v| self.shown(v))
+            .collect()
     }
 
     fn snapshots(&self, of: Option<&Path>) -> Vec<Snapshot> {
@@ -512,7 +512,7 @@ impl Cluster for AsUser {
                 }
             }
             None => {
-                for volume in self.service.control.view().every_volume() {
+                for volume in self.service.control.view().every_volume(Surface::Netapp) {
                     self.listed(volume, &mut out);
                 }
             }

@@ -131,9 +131,9 @@ impl Station {
 
     fn volume(&self, name: &str, protected: bool) {
         self.submit(Mutation::CreateVolume(
-            Place::new("SVM", "local").name(name),
+            Place::new("SVM", "local").volume(name),
             NewVolume {
-                pool: "p".to_owned(),
+                presentation: weir_control::Presentation::in_pool("p"),
                 share_name: name.to_owned(),
                 capacity_gib: 100,
                 protocols: vec![Protocol::Nfsv3],
@@ -772,9 +772,9 @@ fn what_a_relationship_needs_stays() {
         "is not permitted on data-protection volume \"SVM:b\"",
     );
     // The same by way of the control plane.
-    let name = Place::new("SVM", "local").name("a");
-    let snapshot = name.snapshot(weir_control::SnapshotOf::Volume, &newest);
-    let elsewhere = Place::new("SVM", "elsewhere").name("a");
+    let name = Place::new("SVM", "local").volume("a");
+    let snapshot = name.snapshot(&newest);
+    let elsewhere = Place::new("SVM", "elsewhere").volume("a");
     let refusals = [
         (
             Mutation::DeleteVolume {
