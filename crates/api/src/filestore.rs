@@ -8,8 +8,8 @@ use crate::schema::filestore as schema;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use weir_control::{
-    AccessType, ExportRule, Extra, NewVolume, Performance, Presentation, Protocol, Snapshot,
-    SquashMode, State, Status, Tiered, View, Volume, VolumeChange, rules,
+    AccessType, ExportRule, Extra, KerberosRules, NewVolume, Performance, Presentation, Protocol,
+    Snapshot, SquashMode, State, Status, Tiered, View, Volume, VolumeChange, rules,
 };
 
 /// The clients of an option that has no addresses: all of them.
@@ -375,6 +375,7 @@ fn options(share: &mut Fields) -> ApiResult<Option<Vec<ExportRule>>> {
         out.push(ExportRule {
             allowed_clients: clients,
             access: f.one_of("accessMode", access)?.value(),
+            kerberos: KerberosRules::default(),
             // Filestore's default is that root stays root.
             root_access: None,
             nfsv3: None,

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use weir_control::{
-    AccessType, ExportRule, Extra, NewPool, NewSnapshot, NewVolume, Place, Pool, PoolChange,
-    Pooled, Presentation, Protocol, QosType, Snapshot, SnapshotChange, SnapshotName, SquashMode,
-    View, Volume, VolumeChange, VolumeName,
+    AccessType, ExportRule, Extra, KerberosRule, KerberosRules, NewPool, NewSnapshot, NewVolume,
+    Place, Pool, PoolChange, Pooled, Presentation, Protocol, QosType, Snapshot, SnapshotChange,
+    SnapshotName, SquashMode, View, Volume, VolumeChange, VolumeName,
 };
 
 /// Bytes in a GiB.
@@ -299,8 +299,26 @@ pub fn split_status(v: &Volume) -> ApiResult<Object> {
     Ok(m.done(&schema::SPLIT_STATUS))
 }
 
+/// A rule's switches of Kerberos that the client sent.
+fn kerberos_of(r: &ExportRule) -> [(&'static str, Option<bool>); 6] {
+    let KerberosRules { krb5, krb5i, krb5p } = r.kerberos;
+    [
+        ("kerberos5ReadOnly", krb5.read_only),
+        ("kerberos5ReadWrite", krb5.read_write),
+        ("kerberos5iReadOnly", krb5i.read_only),
+        ("kerberos5iReadWrite", krb5i.read_write),
+        ("kerberos5pReadOnly", krb5p.read_only),
+        ("kerberos5pReadWrite", krb5p.read_write),
+    ]
+}
+
 fn rule(r: &ExportRule) -> Value {
     let mut m = Made::over(&r.extra);
+    for (field, said) in kerberos_of(r) {
+        if let Some(said) = said {
+            m.set(field, said);
+        }
+    }
     m.set_unless_kept("allowedClients", r.allowed_clients.as_str())
         .set("accessType", r.access.map(AccessType::as_str))
         .set_unless_kept("hasRootAccess", r.root_access.map(|b| b.to_string()))
@@ -522,23 +540,15 @@ fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
     let at = |field: &str| format!("exportPolicy.rules[{i}].{field}");
     let mut f = Fields::new(object);
     let mut extra = Extra::new();
-    for field in [
-        "kerberos5ReadOnly",
-        "kerberos5ReadWrite",
-        "kerberos5iReadOnly",
-        "kerberos5iReadWrite",
-        "kerberos5pReadOnly",
-        "kerberos5pReadWrite",
-    ] {
-        match f.flag(field) {
-            Said::Set(true) => return Err(not_here(&at(field), "true")),
-            // Returned as it came.
-            Said::Set(false) => {
-                extra.insert(field.to_owned(), Value::Bool(false));
-            }
-            _ => {}
-        }
-    }
+    let mut kind = |read_only, read_write| KerberosRule {
+        read_only: f.flag(read_only).value(),
+        read_write: f.flag(read_write).value(),
+    };
+    let kerberos = KerberosRules {
+        krb5: kind("kerberos5ReadOnly", "kerberos5ReadWrite"),
+        krb5i: kind("kerberos5iReadOnly", "kerberos5iReadWrite"),
+        krb5p: kind("kerberos5pReadOnly", "kerberos5pReadWrite"),
+    };
     let root_access = match f.text("hasRootAccess").value() {
         None => None,
         Some(s) => {
@@ -565,6 +575,7 @@ fn one_rule(i: usize, object: Object) -> ApiResult<ExportRule> {
     let rule = ExportRule {
         allowed_clients: f.text("allowedClients").value().unwrap_or_default(),
         access: f.one_of("accessType", AccessType::from_name)?.value(),
+        kerberos,
         root_access,
         nfsv3: f.flag("nfsv3").value(),
         nfsv4: f.flag("nfsv4").value(),

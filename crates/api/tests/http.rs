@@ -503,7 +503,7 @@ async fn fields_that_are_the_clients_own_come_back_as_they_were_sent() {
         "protocols": ["NFSV3"], "unixPermissions": "755", "throughputMibps": 10,
         "tieringPolicy": {"tierAction": "PAUSED", "coolingThresholdDays": 31}, "securityStyle": "UNIX",
         "exportPolicy": {"rules": [{"allowedClients": "10.0.0.1, 10.0.0.2", "hasRootAccess": "True", "nfsv3": true,
-                                    "kerberos5ReadOnly": false, "accessType": "READ_WRITE"}]},
+                                    "kerberos5ReadOnly": false, "kerberos5pReadWrite": true, "accessType": "READ_NONE"}]},
         "snapshotPolicy": {"enabled": true, "dailySchedule": {"snapshotsToKeep": 3.0, "hour": 2.0}},
     });
     let got = api

@@ -6,6 +6,7 @@
 
 use crate::model::EngineSnapshot;
 use std::sync::Arc;
+use weir_vfs::Flavours;
 pub use weir_volume::SnapshotIdentity;
 
 /// Why the node could not do as asked.
@@ -151,10 +152,10 @@ pub enum Squash {
 pub struct ExportRule {
     /// Addresses, networks `ADDR/BITS`, host names, names with `*` or `?`, or `*` for everyone.
     pub clients: Vec<String>,
-    /// Whether changes are refused.
-    pub read_only: bool,
-    /// See nothing at all: the client is refused although later rules might admit it.
-    pub no_access: bool,
+    /// The flavours that its clients may use. None: they are refused although later rules might admit them.
+    pub flavours: Flavours,
+    /// Those of them by which they may make changes.
+    pub writers: Flavours,
     /// For which protocols the rule counts.
     pub protocols: Protocols,
     /// Callers that the rule makes anonymous.

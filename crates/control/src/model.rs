@@ -166,13 +166,36 @@ pub struct Pool {
     pub extra: Extra,
 }
 
+/// What a rule says of one kind of Kerberos, as the client wrote it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KerberosRule {
+    /// It admits to reading.
+    pub read_only: Option<bool>,
+    /// It admits to reading and to making changes, whatever `read_only` says.
+    pub read_write: Option<bool>,
+}
+
+/// What a rule says of the kinds of Kerberos.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KerberosRules {
+    /// That proves the caller's identity.
+    pub krb5: KerberosRule,
+    /// That protects messages against change.
+    pub krb5i: KerberosRule,
+    /// That encrypts messages.
+    pub krb5p: KerberosRule,
+}
+
 /// A rule of an export policy, as the client wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportRule {
     /// Comma-separated addresses, networks, host names, wildcards.
     pub allowed_clients: String,
-    /// Access. Not given: read and write.
+    /// Access by AUTH_SYS. Not given: read and write, but none where a kind of Kerberos is admitted.
     pub access: Option<AccessType>,
+    /// Access by Kerberos.
+    #[serde(default)]
+    pub kerberos: KerberosRules,
     /// Root keeps its identity. Not given: as `squash` says, and if neither is given, yes.
     pub root_access: Option<bool>,
     /// For NFSv3. Not given: if the volume speaks it.
@@ -185,7 +208,7 @@ pub struct ExportRule {
     pub anon_uid: Option<u32>,
     /// Group id of such callers; 65,534 if not given.
     pub anon_gid: Option<u32>,
-    /// Fields that are the client's own (Kerberos, …), and the originals of those above where their form matters.
+    /// The originals of the fields above where their form matters.
     pub extra: Extra,
 }
 

@@ -6,7 +6,7 @@
 //! export's rules, using it by its own permissions. A check of the directories above would add nothing: root mounts for
 //! users, and is nobody where it is squashed; and a handle works without them (docs/semantics.md).
 
-use crate::rpc::{AUTH_SYS, Refusal};
+use crate::rpc::{self, Refusal};
 use crate::xdr::{self, Put, Reader};
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -14,9 +14,7 @@ use weir_base::VolumeId;
 use weir_base::limits::MAX_MOUNT_PATH;
 use weir_base::limits::net::{MAX_EXPORT_LIST, MAX_MOUNTS};
 use weir_vfs::names::Wait;
-use weir_vfs::{
-    Error, ExportTable, Flavour, OpContext, Protocol, Suspend, Unfinished, Verdict, Vfs,
-};
+use weir_vfs::{Error, ExportTable, OpContext, Protocol, Rule, Suspend, Unfinished, Verdict, Vfs};
 
 /// `mountstat3` (RFC 1813 §5.1.5).
 mod stat {
@@ -86,6 +84,11 @@ impl Mounts {
     }
 }
 
+/// Whether a rule admits a flavour that this server can establish.
+fn usable(rule: &Rule) -> bool {
+    rpc::offered(rule.flavours).next().is_some()
+}
+
 /// One call being served.
 pub(crate) struct Op<'a> {
     pub(crate) vfs: &'a Vfs,
@@ -132,7 +135,7 @@ impl Op<'_> {
         let verdict = |e| self.vfs.verdict(e, self.client, Protocol::Nfsv3);
         let exports = self.table.iter();
         let mut exports: Vec<_> = exports
-            .filter(|e| matches!(verdict(e), Verdict::Rule(_)))
+            .filter(|e| matches!(verdict(e), Verdict::Rule(rule) if usable(rule)))
             .flat_map(|e| e.paths().map(move |path| (path, e)))
             .collect();
         exports.sort_unstable_by_key(|(path, _)| *path);
@@ -140,11 +143,7 @@ impl Op<'_> {
             let before = self.out.len();
             self.out.put_bool(true);
             self.out.put_opaque(path.as_bytes());
-            for rule in e
-                .rules
-                .iter()
-                .filter(|r| !r.no_access && r.protocols.nfsv3 && r.flavours.contains(Flavour::Sys))
-            {
+            for rule in e.rules.iter().filter(|r| r.protocols.nfsv3 && usable(r)) {
                 self.out.put_bool(true);
                 self.out.put_opaque(rule.clients.to_string().as_bytes());
             }
@@ -164,9 +163,8 @@ impl Op<'_> {
             return Ok(());
         };
         self.volume = Some(export.volume());
-        let rule = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
-            // The reply names AUTH_SYS, which is all that this service can establish.
-            Verdict::Rule(rule) if rule.flavours.contains(Flavour::Sys) => rule,
+        let flavours = match self.vfs.verdict(export, self.client, Protocol::Nfsv3) {
+            Verdict::Rule(rule) if usable(rule) => rule.flavours,
             Verdict::Rule(_) | Verdict::Denied => {
                 self.out.put_u32(stat::ACCES);
                 return Ok(());
@@ -177,12 +175,15 @@ impl Op<'_> {
                 return Ok(());
             }
         };
-        match self.vfs.walk(self.cx, export, rule, rest) {
+        match self.vfs.walk(self.cx, export, rest) {
             Ok(handle) => {
                 self.out.put_u32(stat::OK);
                 self.out.put_opaque(&handle);
-                self.out.put_u32(1);
-                self.out.put_u32(AUTH_SYS);
+                // MOUNT itself may come by any flavour: clients learn here by which to go on (RFC 2623 §2.6).
+                self.out.put_u32(rpc::offered(flavours).count() as u32);
+                for (number, _) in rpc::offered(flavours) {
+                    self.out.put_u32(number);
+                }
                 self.mounts.add(self.client, text.trim_end_matches('/'));
             }
             Err(Unfinished::Failed(e)) => self.out.put_u32(match e {

@@ -5,7 +5,7 @@
 //! connection, the second does not disturb the other calls that share it.
 
 use crate::xdr::{Put, Reader};
-use weir_vfs::{Flavour, Groups, Identity};
+use weir_vfs::{Flavour, Flavours, Groups, Identity};
 
 /// `msg_type` CALL (RFC 5531 §9).
 pub const CALL: u32 = 0;
@@ -20,6 +20,10 @@ pub const MAX_AUTH_BYTES: usize = 400;
 pub const AUTH_NONE: u32 = 0;
 /// AUTH_SYS (RFC 5531 Appendix A).
 pub const AUTH_SYS: u32 = 1;
+/// RPCSEC_GSS (RFC 2203 §5), of which each service is a flavour to export rules.
+pub const RPCSEC_GSS: u32 = 6;
+/// Flavours by which this server can establish a caller: what it offers is what an export's rule and this have in common.
+pub const ESTABLISHED: Flavours = Flavours::SYS;
 /// Most supplementary groups in an AUTH_SYS credential (RFC 5531 Appendix A).
 const MAX_GIDS: u32 = 16;
 /// Longest machine name in an AUTH_SYS credential (RFC 5531 Appendix A).
@@ -89,6 +93,23 @@ impl Credential {
             Credential::Sys(_) => Flavour::Sys,
         }
     }
+}
+
+/// The flavours of `rule` that a client may use here, those first that cost least; with the pseudo-flavours by which MOUNT
+/// names them (RFC 2623 §2.2.3) and, of Kerberos, the services of RPCSEC_GSS (RFC 2203 §5.3.2.2).
+pub fn offered(rule: Flavours) -> impl Iterator<Item = (u32, Option<u32>)> {
+    let known = [
+        (Flavour::Sys, AUTH_SYS, None),
+        (Flavour::Krb5, 390_003, Some(1)),
+        (Flavour::Krb5Integrity, 390_004, Some(2)),
+        (Flavour::Krb5Privacy, 390_005, Some(3)),
+    ];
+    let common = rule.and(ESTABLISHED);
+    known
+        .into_iter()
+        .filter_map(move |(flavour, number, service)| {
+            common.contains(flavour).then_some((number, service))
+        })
 }
 
 /// The head of a call.

@@ -76,7 +76,7 @@ fn a_policy_changes_under_connected_clients() {
     assert_eq!(one.mkdir(&root, b"a"), 0);
 
     let read_only = Rule {
-        read_only: true,
+        writers: Flavours::NONE,
         ..rule("10.0.0.1")
     };
     publish(&s, vec![read_only.clone(), rule("10.0.0.0/24")]);
@@ -84,7 +84,7 @@ fn a_policy_changes_under_connected_clients() {
     assert_eq!((two.getattr(&root), two.mkdir(&root, b"c")), (0, 0));
 
     let refused = Rule {
-        no_access: true,
+        flavours: Flavours::NONE,
         ..rule("10.0.0.2")
     };
     publish(&s, vec![refused, rule("*")]);
@@ -151,6 +151,17 @@ fn a_rule_that_wants_kerberos_refuses_the_clients_word() {
     assert_eq!((mount("10.0.0.2"), getattr("10.0.0.2")), (0, 0));
     publish(vec![krb5(Flavours::KRB5.or(Flavours::SYS))]);
     assert_eq!((mount("10.0.0.1"), getattr("10.0.0.1")), (0, 0));
+    // Changes by Kerberos alone.
+    let mkdir = |name: &[u8]| {
+        let args = X::new().o(&root).o(name).sattr(Some(0o755), None);
+        s.from("10.0.0.1").status(9, &args)
+    };
+    assert_eq!(mkdir(b"a"), 0);
+    publish(vec![Rule {
+        writers: Flavours::KRB5,
+        ..krb5(Flavours::KRB5.or(Flavours::SYS))
+    }]);
+    assert_eq!((getattr("10.0.0.1"), mkdir(b"b")), (0, ROFS));
 }
 
 struct Zone;

@@ -11,7 +11,7 @@ use support::locker::*;
 use support::{GRACE, NLM, NSM, R, Server, X, host_record};
 use weir_nfs::{Handled, Outgoing};
 use weir_vfs::names::{Resolver, Unavailable};
-use weir_vfs::{Clients, Rule, Squash};
+use weir_vfs::{Clients, Flavours, Rule, Squash};
 
 /// The parts of a call of the server's own: procedure and arguments.
 fn parts(call: &Outgoing) -> (u32, R) {
@@ -600,7 +600,10 @@ fn what_may_only_be_read_is_locked_for_reading() {
     ];
     let rules = rules.map(|(clients, read_only, squash)| Rule {
         clients: Clients::parse(clients).unwrap(),
-        read_only,
+        writers: match read_only {
+            true => Flavours::NONE,
+            false => Flavours::SYS,
+        },
         ..Rule::open(squash)
     });
     let s = Server::with(rules.to_vec());

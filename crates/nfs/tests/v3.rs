@@ -6,7 +6,7 @@ mod support;
 
 use support::{R, Server, X};
 use weir_nfs::Handled;
-use weir_vfs::{Clients, Rule, Squash};
+use weir_vfs::{Clients, Flavours, Rule, Squash};
 
 const PERM: u32 = 1;
 const NOENT: u32 = 2;
@@ -667,7 +667,10 @@ fn exports_decide_who_and_how() {
             address: net.parse().unwrap(),
             prefix: 32,
         },
-        read_only,
+        writers: match read_only {
+            true => Flavours::NONE,
+            false => Flavours::SYS,
+        },
         ..Rule::open(squash)
     };
     let rules = vec![

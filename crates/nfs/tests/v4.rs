@@ -8,7 +8,7 @@ use std::sync::Arc;
 use support::compound::*;
 use support::{NFS, Server, X};
 use weir_nfs::Handled;
-use weir_vfs::{Export, Protocols, Rule, Squash};
+use weir_vfs::{Export, Flavours, Protocols, Rule, Squash};
 
 const HOST: &str = "10.0.0.1";
 const OTHER: &str = "10.0.0.2";
@@ -91,6 +91,68 @@ fn a_compound_is_refused_as_the_rfc_says() {
         c.minor = minor;
         let r = c.send(&c.compound(&Ops::new().root()));
         assert_eq!((r.status, r.count), (MINOR_VERS_MISMATCH, 0));
+    }
+}
+
+/// RFC 8881 §2.6.3.1: which operation says that the flavour is wrong, and how a client learns the right one.
+#[test]
+fn a_volume_for_kerberos_says_so_where_a_client_can_choose() {
+    let s = Server::new();
+    let c = Client::new(&s, HOST, b"client");
+    let volume = c.volume();
+    let (file, _) = c.open(b"f", b"o", BOTH);
+    let publish = |flavours| {
+        let rule = Rule {
+            flavours,
+            writers: flavours,
+            ..Rule::open(Squash::None)
+        };
+        let volume = Arc::clone(&s.volume);
+        s.vfs
+            .publish(vec![Export::new("/vol1", volume, vec![rule])]);
+    };
+    // The last operation that was run, with its status.
+    let last = |ops: Ops| {
+        let mut r = c.run(&ops);
+        let mut words = Vec::new();
+        while r.r.1 < r.r.0.len() {
+            words.push(r.r.u());
+        }
+        (r.count, words[words.len().saturating_sub(2)..].to_vec())
+    };
+    let (secinfo, no_name) = (X::new().o(b"vol1"), X::new().u(0));
+    let stat = |ops: Ops| ops.getattr(&[1]);
+    for refused in [Flavours::KRB5, Flavours::KRB5_PRIVACY] {
+        publish(refused);
+        assert_eq!(
+            last(stat(Ops::new().root().lookup(b"vol1"))),
+            (3, vec![15, WRONGSEC])
+        );
+        assert_eq!(last(stat(Ops::new().fh(&file))), (2, vec![22, WRONGSEC]));
+        let saved = Ops::new().fh(&file).save().root().op(31, X::new());
+        assert_eq!(last(stat(saved)), (5, vec![31, WRONGSEC]));
+        let below = Ops::new().fh(&volume).lookup(b"f");
+        assert_eq!(last(stat(below)), (3, vec![15, WRONGSEC]));
+        let open = Ops::new().fh(&volume).open(b"g", b"o", BOTH, Some(0));
+        assert_eq!(last(open), (3, vec![18, WRONGSEC]));
+        assert_eq!(
+            c.status(&Ops::new().fh(&file)),
+            OK,
+            "nothing is asked of it"
+        );
+        // None that this server could establish.
+        let ask = Ops::new().root().op(33, secinfo.clone());
+        assert_eq!(last(ask), (3, vec![OK, 0]));
+        let below = Ops::new().fh(&volume).op(33, X::new().o(b"f"));
+        assert_eq!(last(below), (3, vec![OK, 0]));
+    }
+    publish(Flavours::KRB5.or(Flavours::SYS));
+    assert_eq!(c.status(&stat(Ops::new().fh(&file))), OK);
+    for ask in [
+        Ops::new().root().op(33, secinfo),
+        Ops::new().fh(&volume).op(52, no_name),
+    ] {
+        assert_eq!(last(ask), (3, vec![1, 1]), "one: AUTH_SYS");
     }
 }
 

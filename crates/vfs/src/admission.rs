@@ -54,8 +54,9 @@ pub(crate) enum Admission<'t> {
     NoExport,
 }
 
-/// Looks up how `session` may use the volume `id`.
-pub(crate) fn admit<'t, A>(
+/// Looks up the rule of the volume `id` that `session`'s client is under; whether it admits the session's flavour remains to
+/// be seen.
+pub(crate) fn find<'t, A>(
     table: &'t ExportTable,
     id: VolumeId,
     session: &Session<'_, A>,
@@ -72,7 +73,7 @@ pub(crate) fn admit<'t, A>(
         && let Some(export) = table.at(id, s.place as usize)
         && let Some(rule) = export.rules.get(s.rule as usize)
     {
-        return yes(export, rule, session);
+        return Admission::Yes(export, rule);
     }
     let Some((place, export)) = table.find(id) else {
         return Admission::NoExport;
@@ -95,17 +96,9 @@ pub(crate) fn admit<'t, A>(
                     rule: at,
                 }));
             }
-            yes(export, rule, session)
+            Admission::Yes(export, rule)
         }
         Ok(None) => Admission::Denied,
         Err(wait) => Admission::Unknown(wait),
-    }
-}
-
-/// The client's rule was found: whether its identity was established as that wants it.
-fn yes<'t, A>(export: &'t Export, rule: &'t Rule, session: &Session<'_, A>) -> Admission<'t> {
-    match rule.flavours.contains(session.flavour) {
-        true => Admission::Yes(export, rule),
-        false => Admission::Denied,
     }
 }

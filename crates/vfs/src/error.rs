@@ -20,6 +20,8 @@ pub enum Error {
     BadHandle,
     /// The export is not for this client.
     Denied,
+    /// The export is for this client, if it establishes the caller's identity in another way.
+    WrongFlavour,
     /// A name that nothing can have.
     Name(BadName),
     /// There is no entry of this name.

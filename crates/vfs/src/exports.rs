@@ -71,11 +71,13 @@ impl Protocols {
     }
 }
 
-/// Security flavours that a rule admits: a bit for each [`Flavour`](crate::Flavour).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A set of security flavours: a bit for each [`Flavour`](crate::Flavour).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flavours(pub(crate) u8);
 
 impl Flavours {
+    /// None: who has only these to show is refused.
+    pub const NONE: Flavours = Flavours(0);
     /// The client's word, or nobody's: AUTH_SYS and AUTH_NONE.
     pub const SYS: Flavours = Flavours(0b11);
     /// Kerberos, in all its kinds.
@@ -90,6 +92,12 @@ impl Flavours {
     pub const fn or(self, other: Flavours) -> Flavours {
         Flavours(self.0 | other.0)
     }
+
+    /// The flavours that both sets have.
+    #[must_use]
+    pub const fn and(self, other: Flavours) -> Flavours {
+        Flavours(self.0 & other.0)
+    }
 }
 
 /// What one set of clients may do with an export.
@@ -99,12 +107,11 @@ pub struct Rule {
     pub clients: Clients,
     /// The protocols that it counts for; for others the search continues with the next rule.
     pub protocols: Protocols,
-    /// How their identity may be established; otherwise they are refused, whatever later rules say.
+    /// How their identity may be established; otherwise they are refused, whatever later rules say. Without any they always
+    /// are.
     pub flavours: Flavours,
-    /// They are refused, whatever later rules say.
-    pub no_access: bool,
-    /// Whether changes are refused.
-    pub read_only: bool,
+    /// Those of `flavours` by which they may make changes.
+    pub writers: Flavours,
     /// The identities that are mapped to the anonymous one.
     pub squash: Squash,
     /// User id of anonymous callers.
@@ -120,8 +127,7 @@ impl Rule {
             clients: Clients::Any,
             protocols: Protocols::ALL,
             flavours: Flavours::SYS,
-            no_access: false,
-            read_only: false,
+            writers: Flavours::SYS,
             squash,
             anon_uid: NOBODY,
             anon_gid: NOBODY,
@@ -235,7 +241,10 @@ impl Export {
         let rules = self.rules.iter().enumerate();
         for (at, rule) in rules.filter(|(_, r)| r.protocols.contains(protocol)) {
             match rule.clients.matches(client, names) {
-                Match::Yes => return Ok((!rule.no_access).then_some((at, rule))),
+                Match::Yes => {
+                    let some = rule.flavours != Flavours::NONE;
+                    return Ok(some.then_some((at, rule)));
+                }
                 Match::No => {}
                 Match::Unknown(wait) => {
                     // What further rules need is looked up at the same time.

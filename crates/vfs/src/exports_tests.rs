@@ -91,7 +91,7 @@ fn the_first_rule_that_counts_decides() {
         Arc::clone(&volumes[0]),
         vec![
             Rule {
-                no_access: true,
+                flavours: Flavours::NONE,
                 ..rule("10.0.0.9")
             },
             Rule {
@@ -102,7 +102,7 @@ fn the_first_rule_that_counts_decides() {
                 ..rule("10.0.0.0/24")
             },
             Rule {
-                read_only: true,
+                writers: Flavours::NONE,
                 ..rule("10.0.0.0/16")
             },
             rule("10.0.0.1"),
@@ -110,7 +110,7 @@ fn the_first_rule_that_counts_decides() {
     );
     let names = Names::default();
     let read_only = |client, protocol| match export.verdict(at(client), protocol, &names) {
-        Verdict::Rule(rule) => Some(rule.read_only),
+        Verdict::Rule(rule) => Some(rule.writers == Flavours::NONE),
         Verdict::Denied => None,
         Verdict::Unknown(_) => panic!("no names are asked for"),
     };
@@ -157,7 +157,7 @@ fn what_is_not_known_admits_nobody() {
         }
     };
     let refused = Rule {
-        no_access: true,
+        flavours: Flavours::NONE,
         ..rule("bad.*")
     };
     let rules = [refused, rule("admin.example.com"), rule("*.0.nothing")];
@@ -285,15 +285,15 @@ fn a_connection_remembers_and_forgets_in_time() {
     let table = |rules: Vec<Rule>| {
         ExportTable::new(vec![Export::new("/a", Arc::clone(&volumes[0]), rules)])
     };
-    let ask = |table: &ExportTable| match admission::admit(table, id, &session, &names) {
-        Admission::Yes(_, rule) => Some(rule.read_only),
+    let ask = |table: &ExportTable| match admission::find(table, id, &session, &names) {
+        Admission::Yes(_, rule) => Some(rule.writers == Flavours::NONE),
         _ => None,
     };
     let closed = table(vec![rule("10.0.0.2")]);
     let open = table(vec![rule("10.0.0.2"), rule("*")]);
     let named = table(vec![
         Rule {
-            read_only: true,
+            writers: Flavours::NONE,
             ..rule("admin.example.com")
         },
         rule("*"),

@@ -49,7 +49,7 @@ impl<A: AccessModel> Operand<'_, A> {
     {
         Operand {
             export: self.export,
-            rule: self.rule,
+            writes: self.writes,
             who: self.who.clone(),
             file,
             access: self.access,

@@ -10,7 +10,7 @@
 use crate::access::{self, R, W, X};
 use crate::claims::{Event, Heard, HolderAttr};
 use crate::error::{BadName, Error, Halt, Outcome, Suspend};
-use crate::exports::{Export, Rule};
+use crate::exports::Export;
 use crate::handle::{HANDLE_BYTES, Namespace};
 use crate::identity::Identity;
 use crate::passage::{self, Io};
@@ -109,7 +109,7 @@ impl<'t, A: AccessModel> Operand<'t, A> {
 
     /// Whether changes are refused to every caller.
     fn read_only(&self) -> bool {
-        self.rule.read_only
+        !self.writes
             || self.export.read_only
             || self.file.namespace != Namespace::Live
             || self.export.volume.protected()
@@ -815,15 +815,14 @@ impl Vfs {
         &self,
         cx: &mut OpContext,
         export: &Export,
-        rule: &Rule,
         path: &str,
     ) -> Outcome<[u8; HANDLE_BYTES]> {
         let mut at = Operand {
             export,
-            rule,
             who: Cow::Owned(Identity::default()),
             file: FileRef::live(export.volume.root()),
             access: (),
+            writes: false,
             client: ClientKey::OTHERS,
             claims: &self.claims,
             grace: &self.grace,

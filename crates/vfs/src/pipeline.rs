@@ -48,7 +48,7 @@
 use crate::Vfs;
 use crate::claims::{Claims, Question};
 use crate::error::{Error, Halt, Outcome, Suspend};
-use crate::exports::{Export, Rule};
+use crate::exports::Export;
 use crate::grace::Grace;
 use crate::handle::FileId;
 use crate::identity::Identity;
@@ -229,15 +229,16 @@ impl Charged<Writes> {
     }
 }
 
-/// A file as a session may use it: the export with the rule that admits it, and the identity after squashing.
+/// A file as a session may use it: the export, what its rule allows, and the identity after squashing.
 ///
 /// What an operation works on. Its owner has been charged for an operation.
 pub struct Operand<'t, A> {
     pub(crate) export: &'t Export,
-    pub(crate) rule: &'t Rule,
     pub(crate) who: Cow<'t, Identity>,
     pub(crate) file: FileRef,
     pub(crate) access: A,
+    /// Whether the rule lets a caller of the session's flavour make changes.
+    pub(crate) writes: bool,
     pub(crate) client: ClientKey,
     /// What others have open, locked and cached.
     pub(crate) claims: &'t Claims,

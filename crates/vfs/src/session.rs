@@ -27,6 +27,11 @@ pub enum Flavour {
 }
 
 impl Flavours {
+    /// This flavour alone.
+    pub const fn of(flavour: Flavour) -> Flavours {
+        Flavours(1 << flavour as u8)
+    }
+
     /// Whether a flavour is among them.
     pub const fn contains(self, flavour: Flavour) -> bool {
         self.0 >> (flavour as u8) & 1 != 0

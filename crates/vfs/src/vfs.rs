@@ -3,7 +3,7 @@
 use crate::admission::{self, Admission};
 use crate::claims::Claims;
 use crate::error::{Error, Outcome, Suspend};
-use crate::exports::{Export, ExportTable, Protocol, Verdict};
+use crate::exports::{Export, ExportTable, Flavours, Protocol, Rule, Verdict};
 use crate::grace::Grace;
 use crate::handle::{BadHandle, FileId, HANDLE_BYTES, HandleKey, Namespace};
 use crate::names::Names;
@@ -122,10 +122,38 @@ impl Vfs {
         self.key.decode(handle)
     }
 
+    /// The flavours by which `session`'s client may use a volume, whatever the session's own.
+    ///
+    /// # Errors
+    /// `Stale`, `Denied`; suspended while the client's name decides and is not known.
+    pub fn flavours<A: Copy>(
+        &self,
+        table: &ExportTable,
+        volume: VolumeId,
+        session: &Session<'_, A>,
+    ) -> Outcome<Flavours> {
+        Ok(self.rule(table, volume, session)?.1.flavours)
+    }
+
+    #[inline]
+    fn rule<'t, A: Copy>(
+        &self,
+        table: &'t ExportTable,
+        volume: VolumeId,
+        session: &Session<'_, A>,
+    ) -> Outcome<(&'t Export, &'t Rule)> {
+        match admission::find(table, volume, session, &self.names) {
+            Admission::Yes(export, rule) => Ok((export, rule)),
+            Admission::Denied => Err(Error::Denied.into()),
+            Admission::Unknown(wait) => Err(Suspend::NameService(wait).into()),
+            Admission::NoExport => Err(Error::Stale.into()),
+        }
+    }
+
     /// Verifies `handle` and admits `session` to its export in `table`.
     ///
     /// # Errors
-    /// `BadHandle`, `Stale`, `Denied`; suspended while the client's name decides and is not known.
+    /// `BadHandle`, `Stale`, `Denied`, `WrongFlavour`; suspended while the client's name decides and is not known.
     pub fn admit<'t, A: Copy>(
         &'t self,
         table: &'t ExportTable,
@@ -142,32 +170,30 @@ impl Vfs {
     /// As [`Vfs::admit`], of a file whose handle was verified before.
     ///
     /// # Errors
-    /// `Stale`, `Denied`; suspended likewise.
+    /// `Stale`, `Denied`, `WrongFlavour`; suspended likewise.
     pub fn admit_file<'t, A: Copy>(
         &'t self,
         table: &'t ExportTable,
         id: FileId,
         session: &Session<'t, A>,
     ) -> Outcome<Admitted<'t, A>> {
-        let (export, rule) = match admission::admit(table, id.volume, session, &self.names) {
-            Admission::Yes(export, rule) => (export, rule),
-            Admission::Denied => return Err(Error::Denied.into()),
-            Admission::Unknown(wait) => return Err(Suspend::NameService(wait).into()),
-            Admission::NoExport => return Err(Error::Stale.into()),
-        };
+        let (export, rule) = self.rule(table, id.volume, session)?;
+        if !rule.flavours.contains(session.flavour) {
+            return Err(Error::WrongFlavour.into());
+        }
         // A directory of snapshots that is not shown any more is not there.
         if id.namespace != Namespace::Live && !export.snapshot_directory {
             return Err(Error::Stale.into());
         }
         Ok(Admitted::new(Operand {
             export,
-            rule,
             who: rule.identity(session.identity),
             file: FileRef {
                 ino: id.ino,
                 namespace: id.namespace,
             },
             access: session.access,
+            writes: rule.writers.contains(session.flavour),
             client: session.client,
             claims: &self.claims,
             grace: &self.grace,

@@ -120,13 +120,13 @@ fn within(rule: &Rule, spec: &ExportSpec) -> Rule {
 fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
     let parsed = rule.clients.iter().map(|text| Clients::parse(text));
     let clients: Result<Vec<Clients>, String> = parsed.collect();
-    let (clients, no_access) = match clients {
-        Ok(clients) => (clients, rule.no_access),
+    let (clients, flavours) = match clients {
+        Ok(clients) => (clients, rule.flavours),
         // The catalog holds what was checked, so this happens only after an edit by hand. Leaving the rule out might
         // let a later one admit clients that this one refuses; so it refuses every client.
         Err(why) => {
             tracing::error!(path = ?spec.paths, %why, "an export rule cannot be read; from there on the policy refuses everyone");
-            (vec![Clients::Any], true)
+            (vec![Clients::Any], Flavours::NONE)
         }
     };
     let make = |clients| Rule {
@@ -135,10 +135,8 @@ fn rules_of(spec: &ExportSpec, rule: &ExportRule) -> Vec<Rule> {
             nfsv3: rule.protocols.nfsv3,
             nfsv4: rule.protocols.nfsv4,
         },
-        // Others cannot be established yet.
-        flavours: Flavours::SYS,
-        no_access,
-        read_only: rule.read_only,
+        flavours,
+        writers: rule.writers,
         squash: match rule.squash {
             Squash::None => weir_vfs::Squash::None,
             Squash::Root => weir_vfs::Squash::Root,

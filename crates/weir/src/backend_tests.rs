@@ -2,7 +2,7 @@ use super::*;
 use std::net::IpAddr;
 use weir_base::{SeededRng, SystemClock};
 use weir_store::{Aggregate, Env, FramePool, MemDevice};
-use weir_vfs::{HandleKey, Protocol, Verdict};
+use weir_vfs::{Flavours, HandleKey, Protocol, Verdict};
 use weir_volume::EngineOptions;
 
 fn node() -> Node {
@@ -57,8 +57,8 @@ fn spec(key: &str, path: &str) -> ExportSpec {
 fn rule(clients: &str) -> ExportRule {
     ExportRule {
         clients: clients.split(',').map(str::to_owned).collect(),
-        read_only: false,
-        no_access: false,
+        flavours: Flavours::SYS,
+        writers: Flavours::SYS,
         protocols: BOTH,
         squash: Squash::Root,
         anon_uid: 7,

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, anyhow, bail};
-use weir_vfs::{Clients, Rule, Squash};
+use weir_vfs::{Clients, Flavour, Flavours, Rule, Squash};
 
 /// Reads a list such as `rw,root_squash,clients=10.1.0.0/16`. Without `clients`, everyone.
 pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
     let mut rule = Rule::open(Squash::None);
     let mut clients = Vec::new();
+    let mut read_only = false;
     for option in options
         .iter()
         .map(|option| option.trim())
@@ -16,8 +17,9 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
     {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match (name, value) {
-            ("rw", "") => rule.read_only = false,
-            ("ro", "") => rule.read_only = true,
+            ("rw", "") => read_only = false,
+            ("ro", "") => read_only = true,
+            ("sec", list) => rule.flavours = flavours(list)?,
             ("no_root_squash", "") => rule.squash = Squash::None,
             ("root_squash", "") => rule.squash = Squash::Root,
             ("all_squash", "") => rule.squash = Squash::All,
@@ -29,6 +31,10 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
             _ => bail!("export option '{option}' is not known"),
         }
     }
+    rule.writers = match read_only {
+        true => Flavours::NONE,
+        false => rule.flavours,
+    };
     if clients.is_empty() {
         clients.push(Clients::Any);
     }
@@ -41,11 +47,26 @@ pub fn rules(options: &[String]) -> Result<Vec<Rule>> {
         .collect())
 }
 
+/// Reads a list such as `krb5i:krb5p`, as exports(5) has it.
+fn flavours(list: &str) -> Result<Flavours> {
+    let one = |name| match name {
+        "sys" => Ok(Flavours::SYS),
+        "krb5" => Ok(Flavours::of(Flavour::Krb5)),
+        "krb5i" => Ok(Flavours::of(Flavour::Krb5Integrity)),
+        "krb5p" => Ok(Flavours::of(Flavour::Krb5Privacy)),
+        _ => bail!("sec= takes sys, krb5, krb5i, krb5p, with colons between them"),
+    };
+    list.split(':')
+        .try_fold(Flavours::NONE, |all, name| Ok(all.or(one(name)?)))
+}
+
 /// Why an export of these rules on `listen` deserves a second thought, if it does.
 pub fn caution(rules: &[Rule], listen: IpAddr) -> Option<&'static str> {
-    let open = rules
-        .iter()
-        .any(|rule| rule.clients == Clients::Any && !rule.read_only && rule.squash == Squash::None);
+    let open = rules.iter().any(|rule| {
+        rule.clients == Clients::Any
+            && rule.writers.contains(Flavour::Sys)
+            && rule.squash == Squash::None
+    });
     (open && !listen.is_loopback()).then_some(
         "everyone who reaches this address may act as root on the volume; \
          --export-options takes clients=ADDR/BITS and root_squash",
@@ -70,16 +91,24 @@ mod tests {
         let two = read("ro,root_squash,anonuid=7,clients=10.0.0.0/8,clients=::1").unwrap();
         assert_eq!(two.len(), 2);
         assert!(
-            two.iter()
-                .all(|r| r.read_only && r.squash == Squash::Root && r.anon_uid == 7)
+            two.iter().all(|r| r.writers == Flavours::NONE
+                && r.squash == Squash::Root
+                && r.anon_uid == 7)
         );
         let shown: Vec<String> = two.iter().map(|r| r.clients.to_string()).collect();
         assert_eq!(shown, ["10.0.0.0/8", "::1"]);
         assert!(read("rw,clients=*.example.com,clients=build7").is_ok());
+        let [secure] = &read("sec=krb5i:krb5p").unwrap()[..] else {
+            panic!("one rule");
+        };
+        assert_eq!(secure.flavours, Flavours::KRB5_INTEGRITY);
+        assert_eq!(secure.writers, secure.flavours);
         for bad in [
             "rx",
             "rw=1",
             "anonuid=x",
+            "sec=",
+            "sec=krb4",
             "clients=",
             "clients=10.0.0.0/33",
             "clients=10.0.*",
@@ -96,6 +125,7 @@ mod tests {
         assert!(caution(&read("rw").unwrap(), any).is_some());
         assert!(caution(&read("rw").unwrap(), "127.0.0.1".parse().unwrap()).is_none());
         assert!(caution(&read("rw,root_squash").unwrap(), any).is_none());
+        assert!(caution(&read("rw,sec=krb5").unwrap(), any).is_none());
         assert!(caution(&read("rw,clients=10.0.0.0/8").unwrap(), any).is_none());
     }
 }

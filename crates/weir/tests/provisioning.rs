@@ -128,6 +128,47 @@ fn a_policy_changes_under_clients_that_are_connected() {
     assert_eq!(one.getattr(&root), Err(ACCES));
 }
 
+/// The switches of a rule's kinds of Kerberos reach the data path, come back as they were sent, and outlive a restart.
+#[test]
+fn a_rule_for_kerberos_does_not_take_the_clients_word() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let started = api(&server);
+    started.pool("p");
+    started.make_volume("p", "a");
+    let mut caller = Caller::connect(server.address, "127.0.0.1");
+    let root = caller.mount("/a").unwrap();
+    let set = |api: Api, sent: Value| {
+        api.set_policy("a", &json!([sent, rule("*", "READ_WRITE")]));
+        let kept = &api.get(&Api::volume("a")).1["exportPolicy"]["rules"][0];
+        assert_eq!(kept, &sent);
+    };
+    let refused = |caller: &mut Caller| {
+        assert_eq!(caller.mount("/a"), Err(ACCES));
+        assert_eq!(caller.getattr(&root), Err(ACCES));
+        assert!(!caller.exports().contains("/a"));
+    };
+    let secure = json!({"allowedClients": "127.0.0.1", "kerberos5pReadWrite": true, "kerberos5ReadOnly": false});
+    set(started, secure.clone());
+    refused(&mut caller);
+    let mut both = secure.clone();
+    both["accessType"] = json!("READ_ONLY");
+    set(started, both);
+    assert_eq!(caller.mkdir(&root, "1"), Err(ROFS));
+    let mut none = secure;
+    none["accessType"] = json!("READ_NONE");
+    set(started, none);
+    refused(&mut caller);
+
+    server.stop();
+    let server = Server::start(data.path(), &[]);
+    let mut caller = Caller::connect(server.address, "127.0.0.1");
+    refused(&mut caller);
+    let off = json!({"allowedClients": "127.0.0.1", "kerberos5ReadWrite": false});
+    set(api(&server), off);
+    assert_eq!(caller.mkdir(&root, "2"), Ok(0));
+}
+
 /// While requests wait for a limit, the volume's description names it; and no longer.
 #[test]
 fn a_description_names_the_limit_that_requests_wait_for() {

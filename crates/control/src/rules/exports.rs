@@ -1,10 +1,10 @@
 //! Export policies: from the client's words to what the node enforces.
 
 use crate::backend::{self, Protocols, Squash};
-use crate::model::{AccessType, ExportRule, Protocol, SquashMode};
+use crate::model::{AccessType, ExportRule, KerberosRule, Protocol, SquashMode};
 use crate::refusal::{Refusal, Status};
 use weir_base::limits::api::{MAX_EXPORT_RULES, MAX_RULE_CLIENTS};
-use weir_vfs::{Clients, NOBODY};
+use weir_vfs::{Clients, Flavour, Flavours, NOBODY};
 
 /// Refuses what could not be enforced.
 pub fn check(rules: &[ExportRule]) -> Result<(), Refusal> {
@@ -67,6 +67,44 @@ pub fn enforced(
     rules.map(|rules| rules.iter().map(|rule| one(rule, speaks)).collect())
 }
 
+/// The flavours that a rule admits, and those of them by which clients may make changes. `accessType` is that of AUTH_SYS,
+/// each kind of Kerberos has two switches of its own: a rule with such a switch and without an access type is for Kerberos.
+fn flavours(rule: &ExportRule) -> (Flavours, Flavours) {
+    let kind = |rule: KerberosRule| match rule {
+        rule if rule.read_write == Some(true) => AccessType::ReadWrite,
+        rule if rule.read_only == Some(true) => AccessType::ReadOnly,
+        _ => AccessType::ReadNone,
+    };
+    let kinds = [
+        (Flavours::of(Flavour::Krb5), kind(rule.kerberos.krb5)),
+        (
+            Flavours::of(Flavour::Krb5Integrity),
+            kind(rule.kerberos.krb5i),
+        ),
+        (
+            Flavours::of(Flavour::Krb5Privacy),
+            kind(rule.kerberos.krb5p),
+        ),
+    ];
+    let default = match kinds
+        .iter()
+        .any(|(_, access)| *access != AccessType::ReadNone)
+    {
+        true => AccessType::ReadNone,
+        false => AccessType::ReadWrite,
+    };
+    let sys = (Flavours::SYS, rule.access.unwrap_or(default));
+    let all = || kinds.into_iter().chain([sys]);
+    let of = |wanted: fn(AccessType) -> bool| {
+        let those = all().filter(|(_, access)| wanted(*access));
+        those.fold(Flavours::NONE, |set, (flavours, _)| set.or(flavours))
+    };
+    (
+        of(|access| access != AccessType::ReadNone),
+        of(|access| access == AccessType::ReadWrite),
+    )
+}
+
 fn one(rule: &ExportRule, speaks: Protocols) -> backend::ExportRule {
     // A rule that names no protocol is for all of the volume's.
     let all = rule.nfsv3.is_none() && rule.nfsv4.is_none();
@@ -75,10 +113,11 @@ fn one(rule: &ExportRule, speaks: Protocols) -> backend::ExportRule {
         (Some(SquashMode::RootSquash), _) | (_, Some(false)) => Squash::Root,
         _ => Squash::None,
     };
+    let (flavours, writers) = flavours(rule);
     backend::ExportRule {
         clients: clients_of(rule).map(str::to_owned).collect(),
-        read_only: rule.access == Some(AccessType::ReadOnly),
-        no_access: rule.access == Some(AccessType::ReadNone),
+        flavours,
+        writers,
         protocols: Protocols {
             nfsv3: speaks.nfsv3 && (all || rule.nfsv3 == Some(true)),
             nfsv4: speaks.nfsv4 && (all || rule.nfsv4 == Some(true)),
@@ -92,6 +131,7 @@ fn one(rule: &ExportRule, speaks: Protocols) -> backend::ExportRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::KerberosRules;
 
     fn rule(clients: &str) -> ExportRule {
         ExportRule {
@@ -162,12 +202,53 @@ mod tests {
             panic!("two rules");
         };
         assert_eq!(first.clients, ["10.0.0.0/8", "10.1.0.1"]);
-        assert!(first.read_only && !first.no_access);
+        assert_eq!(
+            (first.flavours, first.writers),
+            (Flavours::SYS, Flavours::NONE)
+        );
         assert!(first.protocols.nfsv3 && !first.protocols.nfsv4);
         assert_eq!((first.squash, first.anon_uid), (Squash::Root, 7));
-        assert!(second.no_access && second.squash == Squash::All);
+        assert_eq!(
+            (second.flavours, second.squash),
+            (Flavours::NONE, Squash::All)
+        );
         assert!(second.protocols.nfsv3 && second.protocols.nfsv4);
         let v3 = enforced(Some(&rules), &[Protocol::Nfsv3]).unwrap();
         assert!(v3.iter().all(|rule| !rule.protocols.nfsv4));
+    }
+
+    #[test]
+    fn a_rule_for_kerberos_is_for_nothing_else() {
+        let (on, off) = (Some(true), Some(false));
+        let switches = |read_only, read_write| KerberosRule {
+            read_only,
+            read_write,
+        };
+        let none = KerberosRule::default();
+        let of = |access, [krb5, krb5i, krb5p]: [KerberosRule; 3]| {
+            flavours(&ExportRule {
+                access,
+                kerberos: KerberosRules { krb5, krb5i, krb5p },
+                ..rule("*")
+            })
+        };
+        let krb5 = Flavours::of(Flavour::Krb5);
+        let krb5i = Flavours::of(Flavour::Krb5Integrity);
+        let krb5p = Flavours::of(Flavour::Krb5Privacy);
+        let (sys, nothing) = (Flavours::SYS, Flavours::NONE);
+        assert_eq!(of(None, [none; 3]), (sys, sys));
+        assert_eq!(of(None, [switches(off, off); 3]), (sys, sys));
+        // Kerberos alone.
+        assert_eq!(of(None, [switches(on, None), none, none]), (krb5, nothing));
+        let mixed = [switches(on, off), switches(off, on), switches(on, on)];
+        let (all, two) = (Flavours::KRB5, krb5i.or(krb5p));
+        assert_eq!(of(None, mixed), (all, two));
+        assert_eq!(of(Some(AccessType::ReadNone), mixed), (all, two));
+        // Both.
+        let private = [none, none, switches(None, on)];
+        let read = of(Some(AccessType::ReadOnly), private);
+        assert_eq!(read, (sys.or(krb5p), krb5p));
+        let write = of(Some(AccessType::ReadWrite), private);
+        assert_eq!(write, (sys.or(krb5p), sys.or(krb5p)));
     }
 }

@@ -22,8 +22,8 @@ use weir_vfs::claims::{Actor, Owner};
 use weir_vfs::stats::Done;
 use weir_vfs::volume::Attr;
 use weir_vfs::{
-    AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, HANDLE_BYTES,
-    Identity, Looks, OpContext, Protocol, Suspend, Unfinished,
+    AccessModel, Admitted, Charged, Cost, Error, Exempt, ExportTable, FileId, Flavours,
+    HANDLE_BYTES, Identity, Looks, OpContext, Protocol, Suspend, Unfinished,
 };
 
 /// Bytes that the result of an operation without data takes at most: OPEN with its stateid, change, bitmap and delegation.
@@ -175,6 +175,8 @@ pub(super) struct Cursor {
     pub(super) index: u32,
     /// Where it begins in the call's arguments.
     at: usize,
+    /// The operation behind it.
+    next: Option<u32>,
     pub(super) current: Fh,
     pub(super) saved: Fh,
     pub(super) state: StateId,
@@ -229,6 +231,7 @@ impl Cursor {
             count: head.count,
             index: 0,
             at,
+            next: None,
             current: Fh::None,
             saved: Fh::None,
             state: StateId::ANONYMOUS,
@@ -387,10 +390,12 @@ impl<'a> Run<'a> {
                 Ok(args) => args,
                 Err(_) => return self.fails(operation, Status::BadXdr),
             };
+            let behind = self.args.len() - r.rest().len();
+            self.c.next = r.u32().ok();
             if let Err(ran) = self.step(operation, &args) {
                 return ran;
             }
-            self.c.at = self.args.len() - r.rest().len();
+            self.c.at = behind;
             self.c.index += 1;
         }
         self.c.close(Status::Ok, self.c.count);
@@ -582,7 +587,7 @@ impl<'a> Run<'a> {
                     return Err(Status::NoFileHandle.into());
                 }
                 (self.c.current, self.c.state) = (self.c.saved, self.c.saved_state);
-                Ok(Status::Ok)
+                self.may_stand()
             }
             Args::SaveFh => {
                 self.here()?;
@@ -641,15 +646,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Admits the caller to a file's volume.
-    pub(super) fn admit<'o>(
-        &mut self,
-        file: FileId,
-        access: Access<'o>,
-    ) -> Result<Admitted<'a, Access<'o>>, Fail> {
+    fn caller<'o>(&self, access: Access<'o>) -> weir_vfs::Session<'a, Access<'o>> {
         let origin = self.conn.peer.ip().to_canonical();
         let client = self.c.client.as_ref();
-        let session = weir_vfs::Session {
+        weir_vfs::Session {
             origin,
             protocol: Protocol::Nfsv4,
             flavour: self.credential.flavour(),
@@ -657,7 +657,48 @@ impl<'a> Run<'a> {
             access,
             client: client.map_or(origin, |c| c.address).into(),
             admitted: &self.conn.admitted,
+        }
+    }
+
+    /// The flavours by which the client may use the volume of the current handle; `None` in the pseudo file system, which is
+    /// open to each.
+    pub(super) fn flavours(&self) -> Result<Option<Flavours>, Unfinished> {
+        let Fh::File(file) = self.c.current else {
+            return Ok(None);
         };
+        let caller = self.caller(Access::Mode(None));
+        let flavours = self.s.vfs.flavours(self.table, file.volume, &caller)?;
+        Ok(Some(flavours))
+    }
+
+    /// NFS4ERR_WRONGSEC if the volume of the current handle wants another flavour. Whether it is there, and for the client,
+    /// the next operation finds out.
+    pub(super) fn right_flavour(&self) -> Outcome {
+        match self.flavours() {
+            Ok(Some(flavours)) if !flavours.contains(self.credential.flavour()) => {
+                Err(Status::WrongSec.into())
+            }
+            Err(Unfinished::Suspended(wait)) => Err(wait.into()),
+            Ok(_) | Err(Unfinished::Failed(_)) => Ok(Status::Ok),
+        }
+    }
+
+    /// What an operation that sets the current handle ends with: NFS4ERR_WRONGSEC unless the next operation sets another one,
+    /// tells the client which flavour to use, or may fail with that itself (§2.6.3.1.1).
+    pub(super) fn may_stand(&self) -> Outcome {
+        match self.c.next {
+            None | Some(11 | 15 | 16 | 18 | 22..=24 | 29 | 31..=33 | 52) => Ok(Status::Ok),
+            Some(_) => self.right_flavour(),
+        }
+    }
+
+    /// Admits the caller to a file's volume.
+    pub(super) fn admit<'o>(
+        &mut self,
+        file: FileId,
+        access: Access<'o>,
+    ) -> Result<Admitted<'a, Access<'o>>, Fail> {
+        let session = self.caller(access);
         self.c.used = true;
         Ok(self.s.vfs.admit_file(self.table, file, &session)?)
     }

@@ -111,11 +111,10 @@ impl<'a> Run<'a> {
                 }
                 Fh::Pseudo(file.ino.0)
             }
-            // Whether the volume is there, and for the client, the next operation finds out.
             _ => Fh::File(file),
         };
         self.c.state = StateId::ANONYMOUS;
-        Ok(Status::Ok)
+        self.may_stand()
     }
 
     /// GETFH (§18.8): returns the current handle.

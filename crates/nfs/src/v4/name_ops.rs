@@ -47,6 +47,17 @@ impl Run<'_> {
 
     /// LOOKUP (§18.13): a name in the current directory.
     pub(super) fn lookup(&mut self, name: &[u8]) -> Outcome {
+        let crosses = matches!(self.c.current, Fh::Pseudo(_));
+        self.step_to(name)?;
+        match crosses {
+            true => self.right_flavour(),
+            // One rule is for all of a volume.
+            false => Ok(Status::Ok),
+        }
+    }
+
+    /// Makes what a name in the current directory leads to the current file, whatever flavour that wants.
+    pub(super) fn step_to(&mut self, name: &[u8]) -> Outcome {
         let here = self.here()?;
         check_name(name)?;
         match here {

@@ -8,13 +8,16 @@ use super::slot::{Results, Seen};
 use super::status::Status;
 use super::types::{SessionId, StateId};
 use crate::reply::ReplyBuf;
-use crate::rpc::{self, ACCEPTED_BYTES, AUTH_SYS};
+use crate::rpc::{self, ACCEPTED_BYTES};
 use crate::xdr::Put;
 use std::sync::atomic::Ordering;
 use weir_base::Lsn;
 
 /// Bytes of a request that distinguish it from another in its slot: those of all but data, names and attributes at most.
 const CHECKED: usize = 512;
+
+/// The object identifier of Kerberos 5, 1.2.840.113554.1.2.2, without tag and length (RFC 1964 §1).
+const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 /// Directions that BIND_CONN_TO_SESSION asks for: `channel_dir_from_client4`, `channel_dir_from_server4` (§18.34.1).
 mod direction {
@@ -230,8 +233,12 @@ impl Run<'_> {
 
     /// SECINFO (§18.29): of a name in the current directory.
     pub(super) fn secinfo(&mut self, name: &[u8]) -> Outcome {
+        if self.right_flavour().is_err() {
+            // What is below wants the same, and cannot be looked up by this flavour.
+            return self.put_flavours();
+        }
         let before = (self.c.current, self.c.state);
-        let outcome = self.lookup(name);
+        let outcome = self.step_to(name);
         if outcome.is_err() {
             (self.c.current, self.c.state) = before;
         }
@@ -243,6 +250,7 @@ impl Run<'_> {
     pub(super) fn secinfo_no_name(&mut self, style: u32) -> Outcome {
         match style {
             0 => drop(self.here()?),
+            1 if self.right_flavour().is_err() => {}
             1 => drop(self.lookupp()?),
             _ => return Err(Status::BadXdr.into()),
         }
@@ -251,8 +259,20 @@ impl Run<'_> {
 
     /// The security flavours; the current handle is used up (§2.6.3.1.1.8).
     fn put_flavours(&mut self) -> Outcome {
-        self.c.out.put_u32(1);
-        self.c.out.put_u32(AUTH_SYS);
+        let flavours = self.flavours()?.unwrap_or(rpc::ESTABLISHED);
+        let out = &mut self.c.out;
+        out.put_u32(rpc::offered(flavours).count() as u32);
+        for (number, service) in rpc::offered(flavours) {
+            let Some(service) = service else {
+                out.put_u32(number);
+                continue;
+            };
+            // `rpcsec_gss_info` (§18.29.1): mechanism, quality of protection, service.
+            out.put_u32(rpc::RPCSEC_GSS);
+            out.put_opaque(KERBEROS);
+            out.put_u32(0);
+            out.put_u32(service);
+        }
         self.c.current = Fh::None;
         Ok(Status::Ok)
     }

@@ -20,6 +20,7 @@ pub const DENIED: u32 = 10_010;
 pub const LOCKED: u32 = 10_012;
 pub const GRACE: u32 = 10_013;
 pub const SHARE_DENIED: u32 = 10_015;
+pub const WRONGSEC: u32 = 10_016;
 pub const MINOR_VERS_MISMATCH: u32 = 10_021;
 pub const OLD_STATEID: u32 = 10_024;
 pub const BAD_STATEID: u32 = 10_025;
