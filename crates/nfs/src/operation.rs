@@ -8,7 +8,7 @@ type Named = (u32, &'static str, &'static [&'static str]);
 
 /// In the order of their numbers here.
 const PROTOCOLS: [Named; 4] = [
-    (NFS_PROGRAM, "nfsv3", &v3::PROCEDURES),
+    (NFS_PROGRAM, "nfsv3", &v3::procedure::PROCEDURES),
     (MOUNT_PROGRAM, "mountv3", &mount3::PROCEDURES),
     (NLM_PROGRAM, "nlmv4", &nlm::PROCEDURES),
     // No program of its own: operations of its one procedure.
@@ -16,7 +16,8 @@ const PROTOCOLS: [Named; 4] = [
 ];
 
 /// Numbers before those of version 4's operations.
-const BEFORE_4: usize = v3::PROCEDURES.len() + mount3::PROCEDURES.len() + nlm::PROCEDURES.len();
+const BEFORE_4: usize =
+    v3::procedure::PROCEDURES.len() + mount3::PROCEDURES.len() + nlm::PROCEDURES.len();
 
 const _: () = assert!(BEFORE_4 + v4::OPERATIONS.len() <= weir_vfs::stats::OPERATIONS);
 

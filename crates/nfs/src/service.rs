@@ -16,9 +16,9 @@ use crate::operation;
 use crate::outgoing::{Outbox, Outgoing};
 use crate::reply::ReplyBuf;
 use crate::rpc::{self, Call, Credential, Message, Refusal};
-use crate::v3;
+use crate::v3::{self, procedure};
 use crate::v4::{self, Nfs4};
-use crate::xdr::{Put, Reader};
+use crate::xdr::Reader;
 use std::cell::RefCell;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -45,8 +45,6 @@ pub const NFS_PROGRAM: u32 = 100_003;
 pub const MOUNT_PROGRAM: u32 = 100_005;
 /// Program number of the network lock manager (RFC 1813 Appendix II).
 pub const NLM_PROGRAM: u32 = 100_021;
-/// Number of the procedure WRITE (RFC 1813 §3.3.7).
-const WRITE: u32 = 7;
 /// Program number of the network status monitor (X/Open XNFS, SM).
 pub const NSM_PROGRAM: u32 = 100_024;
 
@@ -295,16 +293,9 @@ fn is_nfs4(call: &Call<'_>) -> bool {
     call.program == NFS_PROGRAM && call.version == 4
 }
 
-/// Whether running the procedure twice would answer differently or do harm:
-/// SETATTR, CREATE to LINK. WRITE is not among them: a client does not send
-/// another write of a range before the first was answered.
-fn must_run_once(call: &Call<'_>) -> bool {
-    call.program == NFS_PROGRAM && matches!(call.procedure, 2 | 8..=15)
-}
-
-/// Whether limits may make the call wait: READ and WRITE.
-fn may_be_held(call: &Call<'_>) -> bool {
-    call.program == NFS_PROGRAM && matches!(call.procedure, 6 | 7)
+/// The procedure of a call of NFSv3.
+fn nfs3(call: &Call<'_>) -> Option<u32> {
+    (call.program == NFS_PROGRAM && call.version == 3).then_some(call.procedure)
 }
 
 impl Service {
@@ -434,7 +425,9 @@ impl Service {
         }
         let handle = match (call.program, call.version, call.procedure) {
             (NFS_PROGRAM, 4, v4::COMPOUND) => self.nfs4.long(conn, call.args),
-            (NFS_PROGRAM, 3, WRITE) => v3::types::handle(&mut Reader::new(call.args)).ok(),
+            (NFS_PROGRAM, 3, procedure::WRITE) => {
+                v3::types::handle(&mut Reader::new(call.args)).ok()
+            }
             _ => None,
         };
         let Some(handle) = handle else {
@@ -483,7 +476,7 @@ impl Service {
             return Ok(refuse(call.xid, why));
         }
         let mut ticket = None;
-        if must_run_once(call) {
+        if nfs3(call).is_some_and(procedure::must_run_once) {
             match self.drc.begin(conn, call, now.time) {
                 Seen::New(t) => ticket = Some(t),
                 Seen::Twin => {}
@@ -494,7 +487,7 @@ impl Service {
                 Seen::Answered(reply, lsn) => return Ok(Handled::Reply(reply, lsn)),
             }
         }
-        if may_be_held(call) && self.held.contains(conn.id, call.xid) {
+        if nfs3(call).is_some_and(procedure::may_be_held) && self.held.contains(conn.id, call.xid) {
             return Ok(Handled::Drop);
         }
         let mut cx = OpContext::new(now.time, conn.id, now.monotonic);
@@ -526,21 +519,15 @@ impl Service {
     fn recovered(&self, call: &Call<'_>, volume: VolumeId, ino: Ino) -> ReplyBuf {
         let mut head = ReplyBuf::start(128);
         rpc::put_accepted(&mut head, call.xid);
-        head.put_u32(v3::status::Status::Ok as u32);
-        // CREATE, MKDIR, SYMLINK, MKNOD: `post_op_fh3` and `post_op_attr` precede the `wcc_data`.
-        if matches!(call.procedure, 8..=11) {
+        procedure::put_done(&mut head, call.procedure, || {
             let namespace = Namespace::Live;
-            let file = FileId {
+            self.vfs.handle_of(FileId {
                 volume,
                 ino,
                 namespace,
-            };
-            v3::types::put_post_op_handle(&mut head, &self.vfs.handle_of(file));
-            v3::types::put_post_op(&mut head, None);
-        }
-        let failure = Failure::of(call.procedure);
-        failure.put_absent(&mut head);
-        ReplyBuf::whole(head, Some(failure))
+            })
+        });
+        ReplyBuf::whole(head, Some(Failure::of(call.procedure)))
     }
 
     /// Runs a call once from its start.
@@ -700,8 +687,7 @@ fn counted(cx: &OpContext, volume: VolumeId, call: &Call<'_>) -> Option<Done> {
 fn nfs_failure(call: &Call<'_>, error: Error) -> ReplyBuf {
     let mut head = ReplyBuf::start(64);
     rpc::put_accepted(&mut head, call.xid);
-    head.put_u32(v3::status::Status::of(call.procedure, error) as u32);
-    Failure::of(call.procedure).put_absent(&mut head);
+    procedure::put_failure(&mut head, call.procedure, error);
     ReplyBuf::whole(head, None)
 }
 
@@ -742,7 +728,7 @@ fn kept<'a>(record: &'a [u8], call: &Call<'_>, suspended: &Suspended) -> &'a [u8
 
 /// Whether it is a WRITE, whose data the engine may have while the call waits.
 fn takes_data(call: &Call<'_>) -> bool {
-    call.program == NFS_PROGRAM && call.procedure == 7
+    nfs3(call) == Some(procedure::WRITE)
 }
 
 /// A call whose volume could not do what it was suspended for.

@@ -8,7 +8,7 @@
 use super::args::ReadDirArgs;
 use super::status::Status;
 use super::types::{POST_OP_BYTES, put_post_op, put_post_op_handle};
-use super::{Op, Release};
+use super::{Op, Reply};
 use crate::xdr::{Put, padding};
 pub(super) use weir_base::limits::net::MAX_LISTING;
 use weir_vfs::volume::{DirEntry, ReadDirLimit};
@@ -22,21 +22,18 @@ const ENTRY: usize = 4 + 8 + 4 + 8;
 const PLUS: usize = POST_OP_BYTES + 4 + 4 + HANDLE_BYTES;
 
 /// READDIR: `maxcount` is the size of READDIR3resok (RFC 1813 §3.3.16).
-pub(super) fn readdir(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
+pub(super) fn readdir(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Reply {
     list(op, a, false)
 }
 
 /// READDIRPLUS: `maxcount` is the size of READDIRPLUS3resok, and `dircount` that
 /// of the part which READDIR would return (RFC 1813 §3.3.17).
-pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Release {
+pub(super) fn readdirplus(op: &mut Op<'_>, a: &ReadDirArgs<'_>) -> Reply {
     list(op, a, true)
 }
 
-fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
-    let (dir, charged) = match op.enter(a.dir, Looks) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
+fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Reply {
+    let (dir, charged) = op.enter(a.dir, Looks)?;
     let room = (a.maxcount as usize).min(MAX_LISTING).saturating_sub(FIXED);
     let names_room = a.dircount.map_or(usize::MAX, |n| n as usize);
     let entry_min = ENTRY + 4 + if plus { PLUS } else { 0 };
@@ -107,7 +104,7 @@ fn list(op: &mut Op<'_>, a: &ReadDirArgs<'_>, plus: bool) -> Release {
         }
         Err(stop) => {
             op.out.truncate(start);
-            op.fail_attr(stop, &dir)
+            Err(op.fail_attr(stop, &dir))
         }
     }
 }

@@ -5,7 +5,7 @@ use super::args::{RangeArgs, SetAttrArgs, WriteArgs};
 use super::fsinfo::{MAX_READ, MAX_WRITE};
 use super::status::Status;
 use super::types::{put_fattr, put_post_op, put_wcc};
-use super::{Op, Release, failed, split};
+use super::{Op, Reply, split};
 use crate::reply::Payload;
 use crate::xdr::Put;
 use weir_vfs::volume::{Attr, FileKind, Stability};
@@ -28,39 +28,22 @@ pub mod bits {
 }
 
 /// GETATTR (RFC 1813 §3.3.1).
-pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Release {
-    let (object, _charged) = match op.enter(object, Looks) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
-    match object.getattr(op.cx) {
-        Ok(attr) => {
-            op.status(Status::Ok);
-            put_fattr(op.out, &attr);
-        }
-        Err(why) => {
-            let error = failed(why)?;
-            op.status(Status::of(op.procedure, error));
-        }
-    }
+pub(super) fn getattr(op: &mut Op<'_>, object: &[u8]) -> Reply {
+    let (object, _charged) = op.enter(object, Looks)?;
+    let attr = object.getattr(op.cx).map_err(|why| op.refuse(why))?;
+    op.status(Status::Ok);
+    put_fattr(op.out, &attr);
     Ok(None)
 }
 
 /// SETATTR (RFC 1813 §3.3.2).
-pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Release {
-    let (object, charged) = match op.enter(a.object, Changes) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
-    match object.setattr(op.cx, charged, &a.new, a.guard) {
-        Ok(done) => {
-            let (change, lsn) = split(done);
-            op.status(Status::Ok);
-            put_wcc(op.out, &change);
-            Ok(lsn)
-        }
-        Err(why) => op.fail_wcc(why, &[&object]),
-    }
+pub(super) fn setattr(op: &mut Op<'_>, a: &SetAttrArgs<'_>) -> Reply {
+    let (object, charged) = op.enter(a.object, Changes)?;
+    let done = object.setattr(op.cx, charged, &a.new, a.guard);
+    let (change, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&object]))?);
+    op.status(Status::Ok);
+    put_wcc(op.out, &change);
+    Ok(lsn)
 }
 
 /// The ACCESS bits that have a meaning for the object and are granted.
@@ -80,87 +63,62 @@ fn granted(attr: &Attr, may: Permitted) -> u32 {
 }
 
 /// ACCESS (RFC 1813 §3.3.4): of the bits asked for, those that are granted.
-pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Release {
-    let (object, _charged) = match op.enter(object, Looks) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
-    match object.getattr(op.cx) {
-        Ok(attr) => {
-            op.status(Status::Ok);
-            put_post_op(op.out, Some(&attr));
-            let granted = granted(&attr, object.permitted(&attr));
-            op.out.put_u32(asked & granted);
-            Ok(None)
-        }
-        Err(why) => op.fail_attr(why, &object),
-    }
+pub(super) fn access(op: &mut Op<'_>, object: &[u8], asked: u32) -> Reply {
+    let (object, _charged) = op.enter(object, Looks)?;
+    let attr = object.getattr(op.cx);
+    let attr = attr.map_err(|why| op.fail_attr(why, &object))?;
+    op.status(Status::Ok);
+    put_post_op(op.out, Some(&attr));
+    let granted = granted(&attr, object.permitted(&attr));
+    op.out.put_u32(asked & granted);
+    Ok(None)
 }
 
 /// READLINK (RFC 1813 §3.3.5). Not a link: INVAL.
-pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Release {
-    let (link, charged) = match op.enter(link, Looks) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
-    match link.readlink(op.cx, charged) {
-        Ok((target, attr)) => {
-            op.status(Status::Ok);
-            put_post_op(op.out, Some(&attr));
-            op.out.put_opaque(&target);
-            Ok(None)
-        }
-        Err(why) => op.fail_attr(why, &link),
-    }
+pub(super) fn readlink(op: &mut Op<'_>, link: &[u8]) -> Reply {
+    let (link, charged) = op.enter(link, Looks)?;
+    let read = link.readlink(op.cx, charged);
+    let (target, attr) = read.map_err(|why| op.fail_attr(why, &link))?;
+    op.status(Status::Ok);
+    put_post_op(op.out, Some(&attr));
+    op.out.put_opaque(&target);
+    Ok(None)
 }
 
 /// READ (RFC 1813 §3.3.6). At or beyond the end: no bytes, and eof.
-pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
+pub(super) fn read(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
     let len = (a.count as usize).min(MAX_READ);
-    let (file, charged) = match op.enter(a.file, Reads(len)) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
-    match file.read(op.cx, charged, a.offset) {
-        Ok(out) => {
-            op.status(Status::Ok);
-            put_post_op(op.out, Some(&out.attr));
-            op.out.put_u32(out.len as u32);
-            op.out.put_bool(out.eof);
-            op.out.put_u32(out.len as u32);
-            *op.payload = Some(Box::new(Payload::new(out)));
-            Ok(None)
-        }
-        Err(why) => op.fail_attr(why, &file),
-    }
+    let (file, charged) = op.enter(a.file, Reads(len))?;
+    let read = file.read(op.cx, charged, a.offset);
+    let out = read.map_err(|why| op.fail_attr(why, &file))?;
+    op.status(Status::Ok);
+    put_post_op(op.out, Some(&out.attr));
+    op.out.put_u32(out.len as u32);
+    op.out.put_bool(out.eof);
+    op.out.put_u32(out.len as u32);
+    *op.payload = Some(Box::new(Payload::new(out)));
+    Ok(None)
 }
 
 /// WRITE (RFC 1813 §3.3.7). More than wtmax is written in part, and what is to be stable as far as a record of the log
 /// holds it: the client sends the rest. A count that
 /// is not the data's length is refused.
-pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Release {
+pub(super) fn write(op: &mut Op<'_>, a: &WriteArgs<'_>) -> Reply {
     let malformed = a.count as usize != a.data.len();
     let data = a.data.get(..MAX_WRITE).unwrap_or(a.data);
     let bytes = if malformed { 0 } else { data.len() };
-    let (file, charged) = match op.enter(a.file, Writes(bytes)) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
+    let (file, charged) = op.enter(a.file, Writes(bytes))?;
     if malformed {
-        return op.fail_wcc(Unfinished::Failed(Error::Invalid), &[&file]);
+        return Err(op.fail_wcc(Unfinished::Failed(Error::Invalid), &[&file]));
     }
-    match file.write(op.cx, charged, a.offset, data, a.stable) {
-        Ok(done) => {
-            let (written, lsn) = split(done);
-            op.status(Status::Ok);
-            put_wcc(op.out, &written.change);
-            op.out.put_u32(written.len as u32);
-            op.out.put_u32(stable_how(written.granted));
-            op.out.put_fixed(&file.write_verifier());
-            Ok(lsn)
-        }
-        Err(why) => op.fail_wcc(why, &[&file]),
-    }
+    let done = file.write(op.cx, charged, a.offset, data, a.stable);
+    let (written, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&file]))?);
+    op.status(Status::Ok);
+    put_wcc(op.out, &written.change);
+    op.out.put_u32(written.len as u32);
+    op.out.put_u32(stable_how(written.granted));
+    op.out.put_fixed(&file.write_verifier());
+    Ok(lsn)
 }
 
 /// `stable_how` (RFC 1813 §3.3.7).
@@ -173,23 +131,16 @@ fn stable_how(s: Stability) -> u32 {
 }
 
 /// COMMIT (RFC 1813 §3.3.21). Count 0 means to the end of the file.
-pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Release {
-    let (file, charged) = match op.enter(a.file, Exempt) {
-        Ok(entered) => entered,
-        Err(why) => return op.refuse(why),
-    };
+pub(super) fn commit(op: &mut Op<'_>, a: &RangeArgs<'_>) -> Reply {
+    let (file, charged) = op.enter(a.file, Exempt)?;
     let len = match a.count {
         0 => u64::MAX - a.offset,
         n => u64::from(n).min(u64::MAX - a.offset),
     };
-    match file.commit(op.cx, charged, a.offset, len) {
-        Ok(done) => {
-            let (change, lsn) = split(done);
-            op.status(Status::Ok);
-            put_wcc(op.out, &change);
-            op.out.put_fixed(&file.write_verifier());
-            Ok(lsn)
-        }
-        Err(why) => op.fail_wcc(why, &[&file]),
-    }
+    let done = file.commit(op.cx, charged, a.offset, len);
+    let (change, lsn) = split(done.map_err(|why| op.fail_wcc(why, &[&file]))?);
+    op.status(Status::Ok);
+    put_wcc(op.out, &change);
+    op.out.put_fixed(&file.write_verifier());
+    Ok(lsn)
 }

@@ -16,6 +16,7 @@ mod dir;
 mod file;
 mod fsinfo;
 mod names;
+pub mod procedure;
 pub mod status;
 pub mod types;
 
@@ -27,10 +28,8 @@ use args::Args;
 use status::Status;
 use types::{put_post_op, put_wcc_failed};
 use weir_base::{Lsn, VolumeId};
-use weir_vfs::volume::{Attr, Done};
-use weir_vfs::{
-    Admitted, Charged, Cost, Error, ExportTable, OpContext, Outcome, Suspend, Unfinished, Vfs,
-};
+use weir_vfs::volume::Done;
+use weir_vfs::{Admitted, Charged, Cost, Error, ExportTable, OpContext, Suspend, Unfinished, Vfs};
 
 /// A session of this protocol.
 pub type Session<'s> = weir_vfs::Session<'s, EachCall>;
@@ -40,34 +39,25 @@ pub(crate) type Operand<'s> = weir_vfs::Operand<'s, EachCall>;
 
 pub use fsinfo::{MAX_READ, MAX_WRITE};
 
-/// The procedures' names, by number (RFC 1813 §3.3).
-pub const PROCEDURES: [&str; 22] = [
-    "NULL",
-    "GETATTR",
-    "SETATTR",
-    "LOOKUP",
-    "ACCESS",
-    "READLINK",
-    "READ",
-    "WRITE",
-    "CREATE",
-    "MKDIR",
-    "SYMLINK",
-    "MKNOD",
-    "REMOVE",
-    "RMDIR",
-    "RENAME",
-    "LINK",
-    "READDIR",
-    "READDIRPLUS",
-    "FSSTAT",
-    "FSINFO",
-    "PATHCONF",
-    "COMMIT",
-];
-
 /// When the reply may be released: at once, or when the log has come so far.
 pub type Release = Result<Option<Lsn>, Suspend>;
+
+/// Why a procedure does not go on.
+enum End {
+    /// It has failed, and the reply that says so is written.
+    Failed,
+    /// It waits, and has changed nothing.
+    Suspended(Suspend),
+}
+
+impl From<Suspend> for End {
+    fn from(suspend: Suspend) -> End {
+        End::Suspended(suspend)
+    }
+}
+
+/// As [`Release`], within a procedure.
+type Reply = Result<Option<Lsn>, End>;
 
 /// One call being served.
 pub struct Op<'a> {
@@ -92,6 +82,14 @@ pub struct Op<'a> {
 impl<'a> Op<'a> {
     /// Serves a call whose arguments are decoded; appends its results.
     pub fn run(&mut self, args: &Args<'_>) -> Release {
+        match self.procedure(args) {
+            Ok(lsn) => Ok(lsn),
+            Err(End::Failed) => Ok(None),
+            Err(End::Suspended(suspend)) => Err(suspend),
+        }
+    }
+
+    fn procedure(&mut self, args: &Args<'_>) -> Reply {
         match args {
             Args::Null => Ok(None),
             Args::GetAttr(object) => file::getattr(self, object),
@@ -119,14 +117,15 @@ impl<'a> Op<'a> {
     }
 
     /// Verifies a handle and admits the session.
-    fn admit(&mut self, handle: &[u8]) -> Outcome<Admitted<'a, EachCall>> {
-        let admitted = self.vfs.admit(self.table, handle, &self.session)?;
+    fn admit(&mut self, handle: &[u8]) -> Result<Admitted<'a, EachCall>, End> {
+        let admitted = self.vfs.admit(self.table, handle, &self.session);
+        let admitted = admitted.map_err(|why| self.refuse(why))?;
         self.volume.get_or_insert(admitted.volume());
         Ok(admitted)
     }
 
     /// Verifies a handle, admits the session and charges it.
-    fn enter<C: Cost>(&mut self, handle: &[u8], cost: C) -> Outcome<(Operand<'a>, Charged<C>)> {
+    fn enter<C: Cost>(&mut self, handle: &[u8], cost: C) -> Result<(Operand<'a>, Charged<C>), End> {
         let admitted = self.admit(handle)?;
         Ok(admitted.charge(self.vfs, self.cx, cost)?)
     }
@@ -136,47 +135,49 @@ impl<'a> Op<'a> {
     }
 
     /// A failure before there is an object whose attributes could be sent.
-    fn refuse(&mut self, why: Unfinished) -> Release {
-        let error = failed(why)?;
-        self.status(Status::of(self.procedure, error));
-        Failure::of(self.procedure).put_absent(self.out);
-        Ok(None)
+    #[cold]
+    fn refuse(&mut self, why: Unfinished) -> End {
+        self.failed(why, |op| Failure::of(op.procedure).put_absent(op.out))
     }
 
     /// A failure whose `resfail` is a `post_op_attr`.
-    fn fail_attr(&mut self, why: Unfinished, object: &Operand<'_>) -> Release {
-        let error = failed(why)?;
-        self.status(Status::of(self.procedure, error));
-        let attr = self.at_hand(object);
-        put_post_op(self.out, attr.as_ref());
-        Ok(None)
+    #[cold]
+    fn fail_attr(&mut self, why: Unfinished, object: &Operand<'_>) -> End {
+        self.failed(why, |op| op.put_attr(object))
     }
 
     /// A failure whose `resfail` is a `wcc_data` of each of `objects`.
-    fn fail_wcc(&mut self, why: Unfinished, objects: &[&Operand<'_>]) -> Release {
-        let error = failed(why)?;
+    #[cold]
+    fn fail_wcc(&mut self, why: Unfinished, objects: &[&Operand<'_>]) -> End {
+        self.failed(why, |op| {
+            objects.iter().for_each(|object| op.put_wcc(object))
+        })
+    }
+
+    /// Writes the reply of a failure, with `rest` behind the status; what is suspended goes up as it is.
+    fn failed(&mut self, why: Unfinished, rest: impl FnOnce(&mut Self)) -> End {
+        let error = match why {
+            Unfinished::Failed(error) => error,
+            // Clients come back by themselves, and a call that waits for another client would wait for up to 35 s.
+            Unfinished::Suspended(Suspend::Recall(_)) => Error::Delay,
+            Unfinished::Suspended(suspend) => return End::Suspended(suspend),
+        };
         self.status(Status::of(self.procedure, error));
-        for object in objects {
-            let attr = self.at_hand(object);
-            put_wcc_failed(self.out, attr.as_ref());
-        }
-        Ok(None)
+        rest(self);
+        End::Failed
     }
 
-    /// Attributes for a failed reply; they are optional there, so whatever
-    /// keeps them from being read at once leaves them out.
-    fn at_hand(&mut self, object: &Operand<'_>) -> Option<Attr> {
-        object.attr_at_hand(self.cx)
+    /// A `post_op_attr` for a failed reply; the attributes are optional there, so whatever keeps them from being read at
+    /// once leaves them out.
+    fn put_attr(&mut self, object: &Operand<'_>) {
+        let attr = object.attr_at_hand(self.cx);
+        put_post_op(self.out, attr.as_ref());
     }
-}
 
-/// The error of a failure; what is suspended goes up as it is.
-fn failed(why: Unfinished) -> Result<Error, Suspend> {
-    match why {
-        Unfinished::Failed(e) => Ok(e),
-        // Clients come back by themselves, and a call that waits for another client would wait for up to 35 s.
-        Unfinished::Suspended(Suspend::Recall(_)) => Ok(Error::Delay),
-        Unfinished::Suspended(suspend) => Err(suspend),
+    /// The same as a `wcc_data`.
+    fn put_wcc(&mut self, object: &Operand<'_>) {
+        let attr = object.attr_at_hand(self.cx);
+        put_wcc_failed(self.out, attr.as_ref());
     }
 }
 

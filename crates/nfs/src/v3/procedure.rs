@@ -1,0 +1,70 @@
+//! What is known of a call by its procedure's number (RFC 1813 §3.3), before it is run and where it is not run at all.
+
+use super::status::Status;
+use super::types::{put_post_op, put_post_op_handle};
+use crate::failure::Failure;
+use crate::xdr::Put;
+use weir_vfs::{Error, HANDLE_BYTES};
+
+/// WRITE, which brings data.
+pub const WRITE: u32 = 7;
+
+/// The procedures' names, by number (RFC 1813 §3.3).
+pub const PROCEDURES: [&str; 22] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "READLINK",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "MKDIR",
+    "SYMLINK",
+    "MKNOD",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "LINK",
+    "READDIR",
+    "READDIRPLUS",
+    "FSSTAT",
+    "FSINFO",
+    "PATHCONF",
+    "COMMIT",
+];
+
+/// Whether running it twice would reply differently or do harm: SETATTR, CREATE to LINK. WRITE is not among them: a client
+/// does not send another write of a range before the first was answered.
+pub fn must_run_once(procedure: u32) -> bool {
+    matches!(procedure, 2 | 8..=15)
+}
+
+/// Whether limits may make it wait: READ and WRITE.
+pub fn may_be_held(procedure: u32) -> bool {
+    matches!(procedure, 6 | WRITE)
+}
+
+/// Whether its reply has the handle of something made: CREATE, MKDIR, SYMLINK, MKNOD.
+fn makes(procedure: u32) -> bool {
+    matches!(procedure, 8..=11)
+}
+
+/// The results of a call that failed before it came to any object.
+pub fn put_failure(out: &mut Vec<u8>, procedure: u32, error: Error) {
+    out.put_u32(Status::of(procedure, error) as u32);
+    Failure::of(procedure).put_absent(out);
+}
+
+/// The results of a call that was done before the start, of which no more is known: that it succeeded, and, if it made
+/// something, the `handle` of that.
+pub fn put_done(out: &mut Vec<u8>, procedure: u32, handle: impl FnOnce() -> [u8; HANDLE_BYTES]) {
+    out.put_u32(Status::Ok as u32);
+    if makes(procedure) {
+        // `post_op_fh3` and `post_op_attr` precede the `wcc_data`.
+        put_post_op_handle(out, &handle());
+        put_post_op(out, None);
+    }
+    Failure::of(procedure).put_absent(out);
+}
