@@ -185,14 +185,7 @@ pub fn volume(
     let pool = view.pool_of(v);
     let mut m = Made::over(&v.extra);
     m.set("name", v.name.to_string())
-        .set(
-            "state",
-            if v.read_only && v.state == weir_control::State::Ready {
-                "READ_ONLY"
-            } else {
-                v.state.as_str()
-            },
-        )
+        .set("state", v.state.as_str())
         .set("stateDetails", v.state_details.as_str())
         .set("createTime", v.created.rfc3339())
         .set("shareName", &*v.share_name)
@@ -362,6 +355,7 @@ pub fn new_volume(place: &Place, body: Object) -> ApiResult<NewVolume> {
         snapshot_policy: f.take("snapshotPolicy").value(),
         deletion_restricted: restricted(&mut f).value().unwrap_or(false),
         clone_of,
+        protection: false,
         description: f.text("description").value().unwrap_or_default(),
         labels: f.labels()?.value().unwrap_or_default(),
         extra: f.rest(),

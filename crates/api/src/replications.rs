@@ -421,25 +421,21 @@ impl Asked<'_> {
         let target = required(target, "destinationVolumeParameters")?;
         let current = lro::volume(&view, source, None, self.nfs);
         let (destination, new) = self.copy_of(&view, &id, &target, &current)?;
-        let made = netapp::new_volume(&destination.place, new)?;
+        let mut made = netapp::new_volume(&destination.place, new)?;
+        made.protection = true;
         self.make(Mutation::CreateVolume(destination.clone(), made))
             .await?;
-        let to = path_of(&destination);
         let create = manager::Verb::Create {
             source: path_of(&self.volume),
-            destination: to.clone(),
+            destination: path_of(&destination),
             policy: Some(POLICY.to_owned()),
             schedule: Some(schedule),
             throttle: None,
             tries: None,
             annotation: note.text(),
-            initialize: true,
+            initialize: Some(manager::First::default()),
         };
-        let mut outcome = self.change(Change::VolumeProtect(to)).await;
-        if outcome.is_ok() {
-            outcome = self.change(create).await;
-        }
-        if let Err(refusal) = outcome {
+        if let Err(refusal) = self.change(create).await {
             let (name, force) = (destination, true);
             // Made for this alone; if it cannot be deleted it is an empty volume that shows in lists.
             drop(self.make(Mutation::DeleteVolume { name, force }).await);
@@ -661,58 +657,14 @@ impl Asked<'_> {
     /// Brings it to where nothing is copied any more: the destination is broken off or, before the first transfer has
     /// ended, at rest. `force`: from any state, ending a running transfer.
     async fn stop(&self, id: &str, force: bool) -> ApiResult<()> {
-        let mut r = self.find(id).await?.relationship;
-        let destination = r.destination.clone();
-        if force && r.transfer.is_some() {
-            // So that neither the schedule nor a further try begins another one.
-            self.change(manager::Verb::Quiesce(destination.clone()))
-                .await?;
-            let abort = manager::Verb::Abort {
-                destination: destination.clone(),
-                hard: false,
-            };
-            match self.change(abort).await {
-                // It has ended by itself meanwhile.
-                Err(why) if why.status == Status::FailedPrecondition => {}
-                outcome => outcome?,
-            }
-            self.idle(&destination).await?;
-            r = self.find(id).await?.relationship;
-        }
-        match r.state {
-            MirrorState::Uninitialized if r.transfer.is_none() => {
-                self.change(manager::Verb::Quiesce(destination)).await
-            }
-            MirrorState::BrokenOff if force => match r.status {
-                Doing::Quiesced => self.change(manager::Verb::Resume(destination)).await,
-                _ => Ok(()),
-            },
-            _ => self.change(manager::Verb::Break(destination)).await,
-        }
-    }
-
-    /// Waits for a transfer that was aborted to be gone.
-    async fn idle(&self, destination: &Path) -> ApiResult<()> {
-        let limit = tokio::time::Instant::now() + MAKING;
-        loop {
-            let (cluster, wanted) = (self.cluster()?, destination.clone());
-            let runs = waiting(move || {
-                let all = cluster.relationships();
-                all.iter()
-                    .any(|r| r.destination == wanted && r.transfer.is_some())
-            });
-            if !runs.await? {
-                return Ok(());
-            }
-            if tokio::time::Instant::now() >= limit {
-                return Err(ApiError::new(
-                    Status::Aborted,
-                    "TRANSFER_IN_PROGRESS",
-                    "The running transfer did not end in time",
-                ));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let r = self.find(id).await?.relationship;
+        let at_rest = r.state == MirrorState::Uninitialized && r.transfer.is_none();
+        let destination = r.destination;
+        self.change(match force || at_rest {
+            true => manager::Verb::Stop(destination),
+            false => manager::Verb::Break(destination),
+        })
+        .await
     }
 
     async fn reverse(&self, seen: &Seen) -> ApiResult<()> {

@@ -46,6 +46,8 @@ pub struct VolumeSpec {
     pub root_mode: u32,
     /// Make it as a writable copy of another volume's snapshot: the other's key and the snapshot's name.
     pub clone_of: Option<(String, String)>,
+    /// Make it as a destination, to which only transfers write.
+    pub protection: bool,
 }
 
 /// What the engine says of a volume.
@@ -180,8 +182,6 @@ pub struct ExportSpec {
     pub protocols: Protocols,
     /// Whether clients see `.snapshot`.
     pub snapshot_directory: bool,
-    /// Refuse changes from everyone (the destination of a replication).
-    pub read_only: bool,
 }
 
 /// What the data path is to serve from now on, as what is different from the publication before. It is made of the change

@@ -36,7 +36,7 @@ pub use mutation::*;
 pub use name::{
     Collection, Name, Place, ReplicationName, SnapshotName, Surface, Target, VolumeName,
 };
-pub use outside::{Audited, Render};
+pub use outside::Render;
 pub use rebuild::Rebuilt;
 pub use refusal::{Refusal, Status};
 pub use stamp::Stamp;

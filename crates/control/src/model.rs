@@ -321,8 +321,8 @@ pub struct Volume {
     pub clone_of: Option<SnapshotName>,
     /// What it shares is being copied, so that it will depend on no other volume.
     pub splitting: bool,
-    /// Clients may not write: it is the destination of a replication.
-    pub read_only: bool,
+    /// It was made as a destination. Whether it still is one, the engine knows.
+    pub protection: bool,
     /// Free text of up to 2,048 bytes.
     pub description: String,
     /// Up to 64 labels: keys of 1 to 63 characters, values of up to 63.

@@ -76,6 +76,8 @@ pub struct NewVolume {
     pub snapshot_policy: Option<serde_json::Value>,
     /// Whether deletion is refused (`restrictedActions`, `deletionProtectionEnabled`).
     pub deletion_restricted: bool,
+    /// Make it as a destination: until a relationship of it is broken off, only transfers write to it.
+    pub protection: bool,
     /// Make it as a copy of a snapshot.
     pub clone_of: Option<SnapshotName>,
     /// Free text of up to 2,048 bytes.

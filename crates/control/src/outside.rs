@@ -2,25 +2,20 @@
 //!
 //! Relationships are rows, changed by mutations ([`Mutation::Replicate`](crate::Mutation::Replicate)). What has become
 //! of their transfers is written down as it happens ([`Control::settle`]): no client asked for it, so it is no
-//! mutation, and were it lost the transfer would be begun again and come to the same end. What is done to a volume that
-//! the catalog has no words for is recorded in one audit log all the same ([`Control::audited`]); and clients poll
-//! operations by name ([`Control::record`]).
+//! mutation, and were it lost the transfer would be begun again and come to the same end. And clients poll operations by
+//! name ([`Control::record`]).
 
-use crate::control::{Control, may_change, operation_on};
+use crate::control::{Control, operation_on};
 use crate::job::{Job, ReplicationVerb};
 use crate::jobs::Works;
 use crate::model::{Actor, Operation, Outcome};
 use crate::name::{ReplicationName, Target};
 use crate::refusal::Refusal;
+use crate::rules::replication;
 use crate::store::Draft;
 use crate::view::View;
 use std::sync::Arc;
 use weir_replica::manager::{self, Changes, Step};
-
-/// A line of the audit log whose outcome is not known yet.
-#[must_use]
-#[derive(Debug)]
-pub struct Audited(i64);
 
 /// Makes text of what clients are to be shown of an operation's target. Called in the change with which the operation ends, so
 /// what it says is of that very moment; it is not to wait for anything.
@@ -49,7 +44,14 @@ impl Control {
             draft.repeatable();
             let mut next = Changes::to(&draft.view.relations);
             for step in steps {
-                manager::settle(&mut next, step, draft.now.secs());
+                // It is due as well when the volume is what it was.
+                let waits = match step {
+                    Step::Due(uuid) => draft.view.relations.named(uuid),
+                    _ => None,
+                };
+                if waits.is_none_or(|entry| !replication::waits(&draft.view, entry)) {
+                    manager::settle(&mut next, step, draft.now.secs());
+                }
             }
             draft.replicate(next.into_edits());
             Ok::<_, Refusal>(())
@@ -62,36 +64,6 @@ impl Control {
     pub fn set_render(&self, render: Render) {
         if self.works.render.set(render).is_err() {
             tracing::debug!("responses are made already");
-        }
-    }
-
-    /// Writes into the audit log that something beside the catalog is about to be changed.
-    ///
-    /// # Errors
-    /// `ROLE_INSUFFICIENT`, or that the catalog cannot be written: it is not to be done then.
-    pub async fn audited(
-        &self,
-        actor: &Actor,
-        verb: &str,
-        target: &str,
-    ) -> Result<Audited, Refusal> {
-        may_change(actor)?;
-        let target: String = target.chars().take(300).collect();
-        let line = |draft: &mut Draft<'_>| Ok(draft.audit(actor, verb, target, "started"));
-        let (seq, ticket) = self.works.store.change(line)?;
-        ticket.committed().await?;
-        Ok(Audited(seq))
-    }
-
-    /// How it went: `done`, `refused: …`, `failed: …`. No caller waits for it to be written.
-    pub fn outcome(&self, of: Audited, words: &str) {
-        let words: String = words.chars().take(300).collect();
-        let noted = self.works.store.change(|draft| {
-            draft.outcome(of.0, words);
-            Ok(())
-        });
-        if let Err(why) = noted {
-            tracing::debug!(%why, "an outcome that is not in the audit log");
         }
     }
 

@@ -191,7 +191,6 @@ fn seen(view: &View, volume: &Volume) -> Option<Seen> {
         rules: exports::enforced(volume.export_rules.as_deref(), &volume.protocols),
         protocols: exports::spoken(&volume.protocols),
         snapshot_directory: volume.snapshot_directory,
-        read_only: volume.read_only,
     };
     Some(Seen {
         export,

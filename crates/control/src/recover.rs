@@ -313,7 +313,7 @@ pub(crate) fn volume(name: VolumeName, id: u64, capacity_gib: u64, now: Stamp) -
         deletion_restricted: false,
         clone_of: None,
         splitting: false,
-        read_only: false,
+        protection: false,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

@@ -82,7 +82,8 @@ impl Schedules {
             if n % STRIDE == STRIDE - 1 {
                 tokio::task::yield_now().await;
             }
-            if volume.snapshot_policy.is_none() || !ready(volume) {
+            let waits = !ready(volume) || replication::is_copy(&view, &volume.name);
+            if volume.snapshot_policy.is_none() || waits {
                 continue;
             }
             let rules = policy::of(volume);
@@ -220,7 +221,7 @@ impl Schedules {
 
 /// Whether its snapshots are its own, and can be taken.
 fn ready(volume: &Volume) -> bool {
-    volume.number.is_some() && !volume.read_only && !volume.splitting && volume.idle().is_ok()
+    volume.number.is_some() && !volume.splitting && volume.idle().is_ok()
 }
 
 fn too_many(view: &View, volume: &Volume, rules: &Rules) -> bool {

@@ -28,6 +28,8 @@ pub struct SimVolume {
     pub snapshots: Vec<SnapshotState>,
     /// Times that it is still asked about before it is split from what it is a clone of; `None` if it is none.
     pub shared: Option<u32>,
+    /// Only transfers write to it.
+    pub protection: bool,
     /// What it is a clone of.
     pub origin: Option<(String, String)>,
     /// What was stored with it.
@@ -224,6 +226,7 @@ impl SimBackend {
             used,
             snapshots: Vec::new(),
             shared: None,
+            protection: false,
             origin: None,
             annotation: Arc::default(),
         };
@@ -383,6 +386,7 @@ impl Backend for SimBackend {
                     used: 0,
                     snapshots: Vec::new(),
                     shared: spec.clone_of.as_ref().map(|_| u32::MAX),
+                    protection: spec.protection,
                     origin: spec.clone_of.clone(),
                     annotation: Arc::default(),
                 };

@@ -132,8 +132,6 @@ pub enum Change {
         /// Where clients mount it; `None` is a share of the volume's name.
         junction: Option<String>,
     },
-    /// A volume that was made by other means and holds nothing becomes a data-protection volume.
-    VolumeProtect(Path),
     /// `volume delete`, of one by its path.
     VolumeDelete(Path),
     /// `volume clone create`: shares the parent's blocks.

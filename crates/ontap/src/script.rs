@@ -92,7 +92,7 @@ impl Script {
                 throttle: None,
                 tries: None,
                 annotation: String::new(),
-                initialize: false,
+                initialize: None,
             };
             // Nothing speaks against it.
             let _ = script.state().relate(&create);
@@ -406,11 +406,6 @@ impl State {
                     ));
                 }
                 self.volume(path, size, protection);
-            }
-            Change::VolumeProtect(path) => {
-                if let Some(v) = self.volumes.iter_mut().find(|v| v.path == path) {
-                    v.protection = true;
-                }
             }
             Change::VolumeDelete(path) => self.volumes.retain(|v| v.path != path),
             Change::VolumeClone {

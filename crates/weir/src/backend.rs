@@ -88,7 +88,6 @@ impl Node {
         let path = paths.next().unwrap_or_else(|| format!("/{}", spec.key));
         let mut export = Export::new(path, volume, rules);
         export.aliases = paths.collect();
-        export.read_only = spec.read_only;
         export.snapshot_directory = spec.snapshot_directory;
         Ok(export)
     }
@@ -233,7 +232,12 @@ impl Backend for Node {
 
     fn create_volume(&self, spec: &VolumeSpec) -> Outcome<VolumeState> {
         let key = spec.key.as_str();
+        let protect = || match spec.protection {
+            true => self.engine.protect(key).map_err(failed("volume", key)),
+            false => Ok(()),
+        };
         if let Ok(volume) = self.find(key) {
+            protect()?;
             return Ok(state(&volume));
         }
         let made = match &spec.clone_of {
@@ -254,6 +258,7 @@ impl Backend for Node {
             .lock()
             .insert(key.to_owned(), Arc::clone(&volume));
         self.set_capacity(key, spec.capacity)?;
+        protect()?;
         Ok(state(&volume))
     }
 

@@ -50,7 +50,6 @@ fn spec(key: &str, path: &str) -> ExportSpec {
         rules: None,
         protocols: BOTH,
         snapshot_directory: false,
-        read_only: false,
     }
 }
 

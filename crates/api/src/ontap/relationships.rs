@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 use weir_ontap::{Change, Failure, Reason};
-use weir_replica::manager::Verb;
+use weir_replica::manager::{First, Verb};
 use weir_replica::model::{ABORTED, MirrorState, Path, Relationship, Status};
 
 use super::body::Fields;
@@ -347,7 +347,7 @@ pub fn create(a: &Asked<'_>) -> Answered<Reply> {
         throttle: throttle.flatten(),
         tries: None,
         annotation: String::new(),
-        initialize: wish.is_some(),
+        initialize: wish.map(|_| First::default()),
     };
     if let Err(refusal) = change_or(a, change, "create") {
         if make {

@@ -11,7 +11,7 @@ use crate::name::{SnapshotName, Surface, VolumeName};
 use crate::refusal::{Refusal, Status};
 use crate::view::{View, Within};
 use std::sync::Arc;
-use weir_replica::manager::{self, Changes, Edit, Facts, Reason, Refused, Use, Verb};
+use weir_replica::manager::{self, Changes, Edit, Entry, Facts, Reason, Refused, Use, Verb};
 use weir_replica::model::{MirrorState, Path};
 
 /// What a verb makes of the rows. `now` is in seconds since 1970.
@@ -30,14 +30,32 @@ pub fn change(view: &View, verb: &Verb, facts: &Facts, now: i64) -> Result<Vec<E
     Ok(edits)
 }
 
-/// Refuses a volume of this node that is not there any more, or is being deleted.
+/// Refuses a volume of this node that is not there any more, is being deleted, or is going back to a snapshot: what a
+/// transfer would come to need of it meanwhile, that would delete.
 fn stays(view: &View, end: &str, path: &Path) -> Result<(), Refused> {
-    let there = view.volume_at(path).ok().flatten();
-    if !path.cluster.is_empty() || there.is_some_and(|v| v.state != State::Deleting) {
+    if !path.cluster.is_empty() {
         return Ok(());
+    }
+    match view.volume_at(path).ok().flatten().map(|v| v.state) {
+        None | Some(State::Deleting) => {}
+        Some(State::Restoring) => return Err(going_back(path)),
+        Some(_) => return Ok(()),
     }
     let text = format!("Failed to find {end} volume \"{path}\": entry doesn't exist");
     Err(Refused::new(Reason::NotFound, text))
+}
+
+fn going_back(path: &Path) -> Refused {
+    let text = format!("Volume \"{path}\" is being reverted to a snapshot.");
+    Refused::new(Reason::Busy, text)
+}
+
+/// Whether a transfer has to wait with what has become due, for an end of it goes back to a snapshot.
+pub fn waits(view: &View, entry: &Entry) -> bool {
+    [&entry.source, &entry.destination].into_iter().any(|path| {
+        let at = view.volume_at(path).ok().flatten();
+        at.is_some_and(|volume| volume.state == State::Restoring)
+    })
 }
 
 /// Why a volume or a snapshot has to stay as it is.
@@ -67,6 +85,13 @@ pub enum ReplicationHold {
         to: String,
         /// Those that would be deleted.
         newer: Vec<String>,
+    },
+    /// A transfer is under way that the volume is an end of.
+    Transfer {
+        /// The volume that would go back.
+        path: Path,
+        /// The relationship, by its destination.
+        destination: Path,
     },
     /// Nothing but transfers changes it.
     Protected {
@@ -113,6 +138,9 @@ impl ReplicationHold {
                  a reference Snapshot copy for data protection operations: {}.",
                 newer.join(", ")
             ),
+            ReplicationHold::Transfer { destination, .. } => format!(
+                "Failed to promote Snapshot copy because a SnapMirror transfer to \"{destination}\" is in progress."
+            ),
             ReplicationHold::Protected { path } => format!(
                 "This operation is not permitted on data-protection volume \"{path}\". Use \"snapmirror break\" first."
             ),
@@ -152,6 +180,14 @@ impl ReplicationHold {
                     "going back to snapshot {to} would delete what a replication of volume {} needs: {}",
                     path.volume,
                     newer.join(", ")
+                ),
+            ),
+            ReplicationHold::Transfer { path, destination } => (
+                "TRANSFER_IN_PROGRESS",
+                format!(
+                    "volume {} is an end of the replication into {destination}, which is being transferred; try again when \
+                     that has ended",
+                    path.volume
                 ),
             ),
             ReplicationHold::Protected { path } => (
@@ -227,14 +263,31 @@ fn reference(view: &View, name: &SnapshotName) -> Option<ReplicationHold> {
     needed.then_some(ReplicationHold::Snapshot { path, name })
 }
 
+/// Whether only transfers change a volume: it is the destination of a relationship that is not broken off.
+pub fn is_copy(view: &View, name: &VolumeName) -> bool {
+    let entry = path_of(name).and_then(|path| view.relations.entry(&path).cloned());
+    entry.is_some_and(|entry| entry.state != MirrorState::BrokenOff)
+}
+
+/// The destination of a transfer that is under way, or waits, and that a volume is an end of. What it takes at its source is
+/// needed before it is known to be.
+fn transferring(view: &View, path: &Path) -> Option<Path> {
+    let own = view.relations.entry(path).into_iter();
+    let mut all = own.chain(view.relations.copying(path));
+    let busy = all.find(|entry| entry.pending.is_some())?;
+    Some(busy.destination.clone())
+}
+
 /// What speaks against going back to a snapshot: a destination is its transfers' alone, and what a replication needs is not
 /// deleted.
-pub fn ahead(view: &View, name: &VolumeName, to: &str) -> Option<ReplicationHold> {
+fn ahead(view: &View, name: &VolumeName, to: &str) -> Option<ReplicationHold> {
     let path = path_of(name)?;
     view.volume(name)?;
-    let entry = view.relations.entry(&path);
-    if entry.is_some_and(|entry| entry.state != MirrorState::BrokenOff) {
+    if is_copy(view, name) {
         return Some(ReplicationHold::Protected { path });
+    }
+    if let Some(destination) = transferring(view, &path) {
+        return Some(ReplicationHold::Transfer { path, destination });
     }
     let to_snapshot = view.snapshot(&name.snapshot(to))?;
     let back = to_snapshot.engine?.number;

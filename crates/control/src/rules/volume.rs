@@ -83,7 +83,7 @@ pub fn create(
         deletion_restricted: new.deletion_restricted,
         clone_of: new.clone_of.clone(),
         splitting: false,
-        read_only: false,
+        protection: new.protection,
         description: new.description.clone(),
         labels: new.labels.clone(),
         extra: new.extra.clone(),
@@ -232,6 +232,7 @@ pub fn spec(view: &View, volume: &Volume) -> VolumeSpec {
         capacity: capacity(view, volume),
         root_mode: volume.unix_permissions,
         clone_of,
+        protection: volume.protection,
     }
 }
 

@@ -63,7 +63,7 @@ fn a_volume(gib: u64, large: bool) -> Volume {
         deletion_restricted: false,
         clone_of: None,
         splitting: false,
-        read_only: false,
+        protection: false,
         description: String::new(),
         labels: Default::default(),
         extra: Default::default(),

@@ -45,7 +45,7 @@ fn create(from: &str, to: &str, unique: u128) -> Mutation {
         throttle: Some(8192),
         tries: None,
         annotation: String::new(),
-        initialize: false,
+        initialize: None,
     };
     let facts = facts(unique);
     Mutation::Replicate { verb, facts }
@@ -248,6 +248,87 @@ pub async fn relationships_are_rows(bench: &mut Bench) {
 #[tokio::test]
 async fn relationships_are_kept_in_sqlite() {
     relationships_are_rows(&mut Bench::new().await).await;
+}
+
+#[tokio::test]
+async fn a_destination_is_made_in_one_operation() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
+    for (id, protection) in [("plain", false), ("dst", true)] {
+        let new = crate::NewVolume {
+            protection,
+            ..new_volume(id, "p", 1)
+        };
+        bench.done(Mutation::CreateVolume(vol(id), new)).await;
+        let key = bench.control.view().volume(&vol(id)).unwrap().key.clone();
+        assert_eq!(bench.node.all()[&*key].protection, protection);
+    }
+}
+
+/// A revert deletes what is newer: no transfer is under way when it begins, and none begins before it has ended.
+#[tokio::test]
+async fn a_revert_and_a_transfer_keep_out_of_each_others_way() {
+    let bench = Bench::new().await;
+    bench.done(pool("p", "PREMIUM", 1024, QosType::Auto)).await;
+    for verb in settings() {
+        bench.done(replicate(verb)).await;
+    }
+    for id in ["src", "dst"] {
+        bench.done(volume(id, "p", 1)).await;
+    }
+    let old = vol("src").snapshot("old");
+    bench
+        .done(Mutation::CreateSnapshot(old, NewSnapshot::default()))
+        .await;
+    bench.done(create("src", "dst", 7)).await;
+    let entry = || {
+        let view = bench.control.view();
+        Arc::clone(view.relations.entry(&path("dst")).unwrap())
+    };
+    let update = || {
+        replicate(Verb::Update {
+            destination: path("dst"),
+            source_snapshot: None,
+            throttle: None,
+        })
+    };
+    let copied = Copied {
+        name: "old".to_owned(),
+        taken: 1,
+        id: identity(1, 1),
+    };
+    let uuid = entry().uuid.clone();
+    let settle = |step| async { bench.control.settle(&[step]).await.unwrap() };
+    settle(Step::Snapshot(uuid.clone(), copied)).await;
+    let revert = || Mutation::RevertVolume {
+        name: vol("src"),
+        snapshot: "old".to_owned(),
+    };
+    bench.done(update()).await;
+    assert_eq!(bench.refused(revert()).await.reason, "TRANSFER_IN_PROGRESS");
+    let abort = Verb::Abort {
+        destination: path("dst"),
+        hard: false,
+    };
+    bench.done(replicate(abort)).await;
+
+    let set = |state| {
+        let (store, name) = (Arc::clone(&bench.control.works.store), vol("src"));
+        async move {
+            let made = store.insist(|draft| {
+                let volume = draft.view.volume(&name).cloned().unwrap();
+                draft.set_state(&volume, state, "", None);
+            });
+            made.await.unwrap();
+        }
+    };
+    set(State::Restoring).await;
+    assert_eq!(bench.refused(update()).await.reason, "TRANSFER_IN_PROGRESS");
+    settle(Step::Due(uuid.clone())).await;
+    assert_eq!(entry().pending, None);
+    set(State::Ready).await;
+    settle(Step::Due(uuid)).await;
+    assert!(entry().pending.is_some(), "what was due is made up for");
 }
 
 /// Of a volume's deletion and a relationship's creation, one is refused, whichever comes first.

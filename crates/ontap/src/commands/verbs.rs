@@ -1,6 +1,6 @@
 //! `snapmirror`: what changes relationships and moves data.
 
-use weir_replica::manager::Verb;
+use weir_replica::manager::{First, Verb};
 use weir_replica::model::Path;
 
 use super::show::Answer;
@@ -91,7 +91,7 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 throttle: throttle(parsed)?.flatten(),
                 tries: tries(parsed)?,
                 annotation: String::new(),
-                initialize: false,
+                initialize: None,
                 source,
                 destination: destination.clone(),
             };
@@ -126,9 +126,13 @@ pub fn act(verb: &str, parsed: &Parsed, cluster: &dyn Cluster) -> Result<Answer,
                 throttle: None,
                 tries: None,
                 annotation: String::new(),
-                initialize: false,
+                initialize: Some(First {
+                    source_snapshot: parsed.get("source-snapshot").map(str::to_owned),
+                    throttle: throttle(parsed)?,
+                }),
             };
             cluster.change(change.into()).map_err(failed)?;
+            return Ok(queued("initialize", &destination).into());
         }
         // The other way round: today's destination is the source.
         "resync" if parsed.get("source-path").is_some() && matched(parsed, cluster)?.is_empty() => {

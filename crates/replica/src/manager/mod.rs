@@ -111,7 +111,7 @@ pub enum Verb {
         /// Stored and shown as [`Relationship::annotation`].
         annotation: String,
         /// And begin the first transfer.
-        initialize: bool,
+        initialize: Option<First>,
     },
     /// Change one: what is `None` stays.
     Modify {
@@ -159,6 +159,9 @@ pub enum Verb {
     },
     /// Make the destination a volume of its own.
     Break(Path),
+    /// The same from any state: a transfer is aborted first, and what has nothing to show yet is at rest. So no schedule and
+    /// no further try comes between.
+    Stop(Path),
     /// Make the destination a copy again; what it got since the newest common snapshot goes.
     Resync {
         /// The relationship, by its destination.
@@ -245,6 +248,15 @@ pub enum Verb {
     },
 }
 
+/// What is said of a relationship's first transfer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct First {
+    /// This snapshot of the source, not the newest state.
+    pub source_snapshot: Option<String>,
+    /// For this transfer only, KB/s or unlimited; `None`: the relationship's.
+    pub throttle: Option<Option<u64>>,
+}
+
 impl Verb {
     /// Its command in full, and the one thing that it is about: a path, or a name. For the audit log.
     pub fn subject(&self) -> (&'static str, String) {
@@ -257,6 +269,7 @@ impl Verb {
             Verb::Resume(destination) => ("snapmirror resume", destination),
             Verb::Abort { destination, .. } => ("snapmirror abort", destination),
             Verb::Break(destination) => ("snapmirror break", destination),
+            Verb::Stop(destination) => ("replication stop", destination),
             Verb::Resync { destination, .. } => ("snapmirror resync", destination),
             Verb::Reverse(destination) => ("snapmirror reverse", destination),
             Verb::Restore { destination, .. } => ("snapmirror restore", destination),
@@ -296,7 +309,7 @@ impl Verb {
                 | Verb::Reverse(_)
                 | Verb::Restore { .. }
                 | Verb::Create {
-                    initialize: true,
+                    initialize: Some(_),
                     ..
                 }
         )

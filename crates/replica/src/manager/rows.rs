@@ -60,6 +60,8 @@ pub struct Entry {
     pub restore: bool,
     /// The next transfer discards its checkpoint.
     pub anew: bool,
+    /// When the transfer that is being aborted has ended, the destination is broken off, or left at rest.
+    pub stopping: bool,
     /// How many transfers were requested.
     pub transfers: u64,
     /// Stored and shown as [`Relationship::annotation`].
@@ -195,6 +197,19 @@ impl Entry {
             ..last
         });
         self.trouble = Some(ABORTED.to_owned());
+        self.stop(now);
+    }
+
+    /// Goes on with what [`Verb::Stop`](super::Verb::Stop) asked for, once no transfer is left.
+    pub(super) fn stop(&mut self, now: i64) {
+        if self.pending.is_some() || !std::mem::take(&mut self.stopping) {
+            return;
+        }
+        match self.state {
+            MirrorState::Snapmirrored => self.begin(Work::Break, None, None, now),
+            MirrorState::Uninitialized => self.quiesced = true,
+            MirrorState::BrokenOff => self.quiesced = false,
+        }
     }
 
     /// Sets `pending`, with a new UUID for its transfer.

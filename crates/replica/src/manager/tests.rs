@@ -73,7 +73,7 @@ fn create(from: &str, to: &str) -> Verb {
         throttle: None,
         tries: None,
         annotation: String::new(),
-        initialize: false,
+        initialize: None,
     }
 }
 
@@ -328,6 +328,89 @@ fn reversed_in_one_step() {
     let job = started(&mut m).remove(0);
     assert_eq!(job.task, Task::Transfer(TransferKind::Resync));
     assert_eq!((job.source, job.destination), (path("s:b"), path("s:a")));
+}
+
+#[test]
+fn stopped_in_one_step_from_any_state() {
+    let disk = Disk::default();
+    let mut m = disk.open();
+    let stop = || Verb::Stop(path("s:b"));
+    m.change(create("s:a", "s:b"), &facts(), START).unwrap();
+    m.change(initialize("s:b"), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    m.change(stop(), &facts(), START).unwrap();
+    assert_eq!(m.orders(), [Order::Abort { id: job.id }]);
+    assert_eq!(only(&m).status, Status::Aborting);
+    m.event(job.id, Event::Ended(Err(Failure::Aborted)), START);
+    // There is nothing to show yet.
+    let shown = only(&m);
+    let rests = (MirrorState::Uninitialized, Status::Quiesced);
+    assert_eq!((shown.state, shown.status), rests);
+
+    m.change(Verb::Resume(path("s:b")), &facts(), START)
+        .unwrap();
+    m.change(initialize("s:b"), &facts(), START).unwrap();
+    let job = started(&mut m).remove(0);
+    m.event(job.id, done(), START);
+    let often = with_schedule("s:b", "5min");
+    m.change(often, &facts(), START).unwrap();
+    m.change(update("s:b"), &facts(), START).unwrap();
+    started(&mut m);
+    let writes = disk.0.lock().unwrap().writes;
+    m.change(stop(), &facts(), START).unwrap();
+    assert_eq!(disk.0.lock().unwrap().writes, writes + 1);
+    // A node that dies here goes on with it; no slot of the schedule comes between.
+    let mut m = disk.open();
+    m.tick(START.plus(3600));
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.task, Task::Break);
+    m.event(job.id, done(), START);
+    assert_eq!(only(&m).state, MirrorState::BrokenOff);
+    m.change(stop(), &facts(), START).unwrap();
+    assert_eq!(started(&mut m), []);
+    assert_eq!(only(&m).state, MirrorState::BrokenOff);
+}
+
+/// A relationship and its first transfer, as it is to be, are one change; or nothing is.
+#[test]
+fn made_and_begun_in_one_step() {
+    let disk = Disk::default();
+    let mut m = disk.open();
+    let with = |snapshot: &str| match create("s:a", "s:b") {
+        Verb::Create {
+            source,
+            destination,
+            policy,
+            schedule,
+            throttle,
+            tries,
+            annotation,
+            ..
+        } => Verb::Create {
+            source,
+            destination,
+            policy,
+            schedule,
+            throttle,
+            tries,
+            annotation,
+            initialize: Some(First {
+                source_snapshot: Some(snapshot.to_owned()),
+                throttle: Some(Some(8192)),
+            }),
+        },
+        verb => verb,
+    };
+    let words = "Snapshot copy \"gone\" is not present on source volume \"s:a\".";
+    refused(&mut m, with("gone"), &facts(), words);
+    m.change(with("a"), &facts(), START).unwrap();
+    assert_eq!(disk.0.lock().unwrap().writes, 1);
+    let job = started(&mut m).remove(0);
+    assert_eq!(job.task, Task::Transfer(TransferKind::Initialize));
+    assert_eq!(
+        (job.source_snapshot.as_deref(), job.throttle),
+        (Some("a"), Some(8192))
+    );
 }
 
 #[test]

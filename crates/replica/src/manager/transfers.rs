@@ -460,6 +460,7 @@ pub fn settle(next: &mut Changes, step: &Step, now: i64) {
                         false
                     }
                 };
+                entry.stop(now);
                 let (source, to) = (entry.source.clone(), entry.destination.clone());
                 if done && entry.restore {
                     next.make(Edit::NoRelationship(to));

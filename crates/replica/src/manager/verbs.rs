@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::rows::{Changes, Edit, Entry, Known, Peer, Relations, Work};
-use super::{DEFAULT_POLICY, Facts, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, refuse, uuid};
+use super::{
+    DEFAULT_POLICY, Facts, First, NO_ENTRIES, Reason, Refused, Side, TRIES, Verb, refuse, uuid,
+};
 use crate::model::{MirrorState, Path, Policy, Rule, THROTTLE_LEAST, THROTTLE_MOST, TransferKind};
 use crate::retention::common;
 use crate::schedule;
@@ -62,8 +64,14 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             let from = source_side(&entry, facts)?;
             protected(&entry.destination, to)?;
             large_enough(from, to)?;
-            if initialize {
-                begin(&mut entry, TransferKind::Initialize, PLAIN, now)?;
+            if let Some(First {
+                source_snapshot: snapshot,
+                throttle,
+            }) = initialize
+            {
+                let wanted = Wanted { snapshot, throttle };
+                has_snapshot(&entry, &wanted, from)?;
+                begin(&mut entry, TransferKind::Initialize, wanted, now)?;
             }
             next.put(entry);
         }
@@ -185,6 +193,24 @@ pub fn change(next: &mut Changes, verb: &Verb, facts: &Facts, now: i64) -> Outco
             entry.anew |= hard;
             if !facts.running {
                 entry.withdraw(now);
+            }
+            next.put(entry);
+        }
+        Verb::Stop(destination) => {
+            let mut entry = found(&next.rows, &destination)?;
+            entry.stopping = true;
+            match entry
+                .pending
+                .as_mut()
+                .map(|pending| (pending.work, pending))
+            {
+                Some((Work::Transfer(_), pending)) => {
+                    pending.aborting = true;
+                    if !facts.running {
+                        entry.withdraw(now);
+                    }
+                }
+                Some((Work::Break, _)) | None => entry.stop(now),
             }
             next.put(entry);
         }
@@ -599,6 +625,7 @@ fn new_entry(
         trouble: None,
         restore: false,
         anew: false,
+        stopping: false,
         transfers: 0,
         annotation: String::new(),
     })

@@ -107,8 +107,8 @@ impl AsUser {
         Some(view.relations.entry(destination)?.source.clone())
     }
 
-    /// Waits until a relationship is broken off.
-    fn broken_off(&self, destination: &Path) -> Answer<()> {
+    /// Waits until a relationship is broken off; or at rest, if it has nothing to show yet.
+    fn stopped(&self, destination: &Path) -> Answer<()> {
         let service = &self.service;
         let until = service.clock.monotonic() + BREAK;
         let mut manager = service.manager.lock();
@@ -118,10 +118,10 @@ impl AsUser {
                 return Err(missing());
             };
             let now = manager.shown(entry);
-            if now.state == MirrorState::BrokenOff {
+            if now.state == MirrorState::BrokenOff || now.status == Status::Quiesced {
                 return Ok(());
             }
-            if now.status != Status::Breaking {
+            if !matches!(now.status, Status::Breaking | Status::Aborting) {
                 let why = now.unhealthy_reason.unwrap_or_default();
                 return Err(Failure::new(Reason::Failed, why));
             }
@@ -197,29 +197,16 @@ impl AsUser {
                 format!("Junction path /{share} is in use already."),
             ));
         }
-        let name = pool.place.volume(&path.volume);
         let new = NewVolume {
             presentation: Presentation::in_pool(&pool.id),
             share_name: share.to_owned(),
             capacity_gib: size.div_ceil(GIB),
             protocols: vec![Protocol::Nfsv3, Protocol::Nfsv4],
+            protection,
             ..NewVolume::default()
         };
-        self.unless_needed("create", Mutation::CreateVolume(name.clone(), new))?;
-        if !protection {
-            return Ok(());
-        }
-        let made = self.volume(path)?;
-        self.service.engine.protect(&made.key).map_err(|error| {
-            let force = true;
-            if let Err(why) = self.submit(Mutation::DeleteVolume { name, force }) {
-                tracing::warn!(why = %why.message, "a volume that was to be protected stays");
-            }
-            Failure::new(
-                Reason::Failed,
-                format!("It could not be protected: {error}"),
-            )
-        })
+        let name = pool.place.volume(&path.volume);
+        self.unless_needed("create", Mutation::CreateVolume(name, new))
     }
 
     fn clone_volume(&self, path: &Path, parent: &Path, snapshot: Option<String>) -> Answer<()> {
@@ -337,7 +324,7 @@ impl AsUser {
     fn relate(&self, verb: Verb) -> Answer<()> {
         let facts = self.facts(&verb)?;
         let (breaks, unpairs) = match &verb {
-            Verb::Break(destination) => (Some(destination.clone()), false),
+            Verb::Break(to) | Verb::Stop(to) => (Some(to.clone()), false),
             Verb::PeerDelete(_) => (None, true),
             _ => (None, false),
         };
@@ -346,7 +333,7 @@ impl AsUser {
         if unpairs {
             self.service.peers.deleted();
         }
-        breaks.map_or(Ok(()), |destination| self.broken_off(&destination))
+        breaks.map_or(Ok(()), |destination| self.stopped(&destination))
     }
 
     /// What a verb has to know.
@@ -382,7 +369,7 @@ impl AsUser {
                 let to = self.source_of(destination).ok_or_else(missing)?;
                 return Ok(service.facts(Some(destination), &to));
             }
-            Verb::Abort { destination, .. } => {
+            Verb::Abort { destination, .. } | Verb::Stop(destination) => {
                 let view = service.control.view();
                 let entry = view.relations.entry(destination);
                 let running = entry.is_some_and(|e| service.manager.lock().runs(&e.uuid));
@@ -566,7 +553,6 @@ impl Cluster for AsUser {
                 let (name, force) = (self.volume(&path)?.name.clone(), true);
                 self.unless_needed("delete", Mutation::DeleteVolume { name, force })
             }
-            Change::VolumeProtect(path) => self.protect(&path),
             Change::VolumeClone {
                 path,
                 parent,
@@ -578,28 +564,5 @@ impl Cluster for AsUser {
             }
             Change::Relation(verb) => self.relate(verb),
         }
-    }
-}
-
-impl AsUser {
-    /// Protects a volume, which the catalog knows nothing of, with a line in its audit log.
-    fn protect(&self, path: &Path) -> Answer<()> {
-        let volume = self.volume(path)?;
-        let control = &self.service.control;
-        let verb = "volume create -type DP";
-        let target = path.to_string();
-        let line = control.audited(&self.actor, verb, &target);
-        let line = self.service.runtime.block_on(line);
-        let line = line.map_err(|why| refusal(&why))?;
-        let protected = self.service.engine.protect(&volume.key);
-        let words = match &protected {
-            Ok(()) => "done".to_owned(),
-            Err(why) => format!("refused: {why}"),
-        };
-        control.outcome(line, &words);
-        protected.map_err(|error| {
-            let text = format!("Volume \"{path}\" could not be protected: {error}");
-            Failure::new(Reason::State, text)
-        })
     }
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use weir_base::limits::replica::PEER_IDLE as IDLE;
+use weir_control::State;
 use weir_replica::manager::{Reason, Step};
 use weir_replica::model::Path;
 use weir_replica::plan;
@@ -108,11 +109,14 @@ async fn answer(
 ) -> Result<(), LinkError> {
     allowed(service, peer)?;
     match ask {
-        Ask::Volume(Named { vserver, volume }) => {
-            let told = match service.describe(&vserver, &volume) {
-                Ok(volume) => Told::Volume(Box::new(volume)),
-                Err(why) if why.reason == Reason::Failed => Told::Later(why.text),
-                Err(why) => Told::Refused(why.text),
+        Ask::Volume(named) => {
+            let told = match steady(service, &named)
+                .map(|_| service.describe(&named.vserver, &named.volume))
+            {
+                Err(told) => told,
+                Ok(Ok(volume)) => Told::Volume(Box::new(volume)),
+                Ok(Err(why)) if why.reason == Reason::Failed => Told::Later(why.text),
+                Ok(Err(why)) => Told::Refused(why.text),
             };
             link.tell(&told).await
         }
@@ -251,11 +255,22 @@ fn path(named: &Named) -> Path {
 
 type Found = (String, Arc<weir_volume::Volume>);
 
+/// A volume of this node that a transfer may begin to read. What it would come to need, a revert would delete.
+fn steady(service: &Replication, named: &Named) -> Result<Arc<weir_control::Volume>, Told> {
+    let found = service.local(&named.vserver, &named.volume);
+    let volume = found.map_err(|why| Told::Refused(why.text))?;
+    match volume.state {
+        State::Restoring => Err(Told::Later(format!(
+            "{}:{} is being reverted to a snapshot",
+            named.vserver, named.volume
+        ))),
+        _ => Ok(volume),
+    }
+}
+
 fn of(service: &Replication, named: &Named) -> Result<Found, Told> {
     let refused = |why: weir_replica::manager::Refused| Told::Refused(why.text);
-    let volume = service
-        .local(&named.vserver, &named.volume)
-        .map_err(refused)?;
+    let volume = steady(service, named)?;
     let found = service.engine_volume(&volume.key).map_err(refused)?;
     Ok((volume.key.to_string(), found))
 }

@@ -94,7 +94,7 @@ impl Node {
     pub fn change(&mut self, verb: Verb, facts: &Facts, now: Now) -> Result<(), Refused> {
         let mut next = Changes::to(&self.rows);
         let mut facts = facts.clone();
-        if let Verb::Abort { destination, .. } = &verb {
+        if let Verb::Abort { destination, .. } | Verb::Stop(destination) = &verb {
             let entry = self.rows.entry(destination);
             facts.running = entry.is_some_and(|entry| self.manager.runs(&entry.uuid));
         }
