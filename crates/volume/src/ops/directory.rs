@@ -6,6 +6,7 @@ use weir_base::Ino;
 use weir_store::node::Key;
 use weir_store::tree;
 
+use crate::format::fold::fold;
 use crate::format::hash::{VARIANTS, first_cookie};
 use crate::format::record::{DirentRef, kind};
 use crate::overlay::cx::{Cx, Source};
@@ -61,6 +62,13 @@ pub(crate) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
+/// Bit sets over the disambiguators of one hash: what an upper layer decides, and what is taken by another name.
+#[derive(Default)]
+struct Seen {
+    decided: Variants,
+    taken: Variants,
+}
+
 impl Volume {
     /// Searches a directory, whose lock the caller holds, for a name.
     pub(crate) fn find(
@@ -71,17 +79,67 @@ impl Volume {
         name: &[u8],
     ) -> Result<Search, Stop> {
         let first = first_cookie(self.key.get(), name);
+        let mut found = None;
+        let seen = self.variants(cx, dir, st, first, |hit, stored| {
+            match stored == name {
+                true => found = Some(hit),
+                false => return ControlFlow::Continue(()),
+            }
+            ControlFlow::Break(())
+        })?;
+        Ok(match found {
+            Some(hit) => Search::Hit(hit),
+            None => Search::Miss(free_place(first, &seen.taken, &seen.decided)),
+        })
+    }
+
+    /// Searches a directory, whose lock the caller holds, for a name whatever its case: the name as it is stored. The exact one has
+    /// priority; of several others, that with the lowest cookie, so that the same one is found each time.
+    pub(crate) fn find_folded(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        st: &State,
+        name: &[u8],
+    ) -> Result<Option<Box<[u8]>>, Stop> {
+        let (key, folded) = (self.key.get(), fold(name));
+        let mut best: Option<(u64, Box<[u8]>)> = None;
+        self.variants(cx, dir, st, first_cookie(key, name), |hit, stored| {
+            if stored == name {
+                best = Some((hit.cookie, stored.into()));
+                return ControlFlow::Break(());
+            }
+            // Names that have nothing in common may have one hash.
+            if best.as_ref().is_none_or(|(cookie, _)| hit.cookie < *cookie)
+                && fold(stored) == folded
+            {
+                best = Some((hit.cookie, stored.into()));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(best.map(|(_, name)| name))
+    }
+
+    /// The entries of a directory, whose lock the caller holds, with the hash of the cookie `first`, in no order, until `visit`
+    /// breaks off. What was seen is complete only if it did not.
+    #[inline]
+    fn variants(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        st: &State,
+        first: u64,
+        mut visit: impl FnMut(Hit, &[u8]) -> ControlFlow<()>,
+    ) -> Result<Seen, Stop> {
         let last = first | (VARIANTS - 1);
-        // Bit sets over the disambiguators: what an upper layer decides, and
-        // what is taken by another name.
-        let mut decided: Variants = [0; _];
-        let mut taken: Variants = [0; _];
+        let mut seen = Seen::default();
+        let Seen { decided, taken } = &mut seen;
         let bit = |cookie: u64| {
             let at = cookie % VARIANTS;
             ((at / 64) as usize, 1u64 << (at % 64))
         };
         for delta in st.layers() {
-            let before = decided;
+            let before = *decided;
             for (cookie, entry) in delta.names().range(first..=last) {
                 let (word, mask) = bit(*cookie);
                 if before.get(word).is_some_and(|w| w & mask != 0) {
@@ -91,12 +149,13 @@ impl Volume {
                     *w |= mask;
                 }
                 if let Some(entry) = entry.entry() {
-                    if *entry.name == *name {
-                        return Ok(Search::Hit(Hit {
-                            cookie: *cookie,
-                            ino: entry.ino,
-                            kind: entry.kind,
-                        }));
+                    let hit = Hit {
+                        cookie: *cookie,
+                        ino: entry.ino,
+                        kind: entry.kind,
+                    };
+                    if visit(hit, &entry.name).is_break() {
+                        return Ok(seen);
                     }
                     if let Some(w) = taken.get_mut(word) {
                         *w |= mask;
@@ -104,11 +163,11 @@ impl Volume {
                 }
             }
             if delta.fresh {
-                return Ok(Search::Miss(free_place(first, &taken, &decided)));
+                return Ok(seen);
             }
         }
-        let mut hit = None;
         let mut bad = false;
+        let mut done = false;
         let root = self.root.load();
         let src = Source {
             cache: self.core.agg.cache(),
@@ -128,12 +187,13 @@ impl Volume {
                     bad = true;
                     return ControlFlow::Continue(());
                 };
-                if entry.name == name {
-                    hit = Some(Hit {
-                        cookie: key.sub,
-                        ino: entry.ino,
-                        kind: entry.kind,
-                    });
+                let hit = Hit {
+                    cookie: key.sub,
+                    ino: entry.ino,
+                    kind: entry.kind,
+                };
+                if visit(hit, entry.name).is_break() {
+                    done = true;
                     return ControlFlow::Break(());
                 }
                 if let Some(w) = taken.get_mut(word) {
@@ -143,10 +203,9 @@ impl Volume {
             },
         )
         .map_err(|s| self.stop(cx, &root, s))?;
-        match hit {
-            Some(hit) => Ok(Search::Hit(hit)),
-            None if bad => Err(malformed(self.id, dir, "directory entry")),
-            None => Ok(Search::Miss(free_place(first, &taken, &decided))),
+        match bad && !done {
+            true => Err(malformed(self.id, dir, "directory entry")),
+            false => Ok(seen),
         }
     }
 }

@@ -87,6 +87,37 @@ impl Volume {
         }
     }
 
+    /// As [`Volume::lookup`], of a name in any case: what is found, and its name as it is stored. The exact name has priority over
+    /// others; which of several others is found does not change while they stay.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub fn lookup_folded(
+        &self,
+        cx: &mut Cx,
+        dir: Ino,
+        name: &[u8],
+    ) -> Result<(Found, Box<[u8]>), Stop> {
+        if is_dots(name) {
+            return Ok((self.lookup(cx, dir, name)?, name.into()));
+        }
+        check_name(name)?;
+        // What was renamed or removed between the two steps is searched for again.
+        loop {
+            let stored = {
+                let parent = self.inode(cx, dir)?;
+                let st = parent.state.read();
+                alive_dir(&st)?;
+                self.find_folded(cx, dir, &st, name)?
+            };
+            let stored = stored.ok_or(FsError::NotFound)?;
+            match self.lookup(cx, dir, &stored) {
+                Err(Stop::Fail(FsError::NotFound)) => {}
+                found => return Ok((found?, stored)),
+            }
+        }
+    }
+
     /// The parent of a directory; the root is its own.
     pub(crate) fn parent_of(&self, dir: Ino, st: &State) -> Ino {
         if dir == self.root() {
