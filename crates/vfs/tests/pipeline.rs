@@ -71,13 +71,12 @@ impl Server {
     }
 
     /// Stops and starts again: nothing of the volume is in memory then.
-    fn cold_start(&mut self) {
+    fn cold_start(&mut self, options: EngineOptions) {
         self.vfs.publish(Vec::new());
         self.volume = None;
         self.engine.take().unwrap().shutdown().unwrap();
         let (agg, replay) =
             Aggregate::open_on(self.device.clone(), self.log.clone(), env()).unwrap();
-        let options = EngineOptions::default();
         self.engine = Some(Engine::open(agg, replay, &SeededRng::new(44), options).unwrap());
         self.publish();
     }
@@ -149,10 +148,24 @@ impl Server {
     }
 
     fn write(&self, file: FileId, data: &[u8]) {
+        self.write_at(file, 0, data, Stability::FileSync);
+    }
+
+    fn write_at(&self, file: FileId, at: u64, data: &[u8], how: Stability) {
         let done = self.run(&mut cx(), (&root(), EACH), file, Writes(data.len()), {
-            |cx, file, charged| file.write(cx, charged, 0, data, Stability::FileSync)
+            |cx, file, charged| file.write(cx, charged, at, data, how)
         });
         finished(done);
+    }
+
+    /// What is there, wherever it is.
+    fn read_at(&self, file: FileId, at: usize, len: usize) -> Vec<u8> {
+        let read = |cx: &mut OpContext| {
+            self.run(cx, (&root(), EACH), file, Reads(len), {
+                |cx, file, charged| file.read(cx, charged, at as u64)
+            })
+        };
+        to_the_end(self, &mut cx(), read, || ()).0.unwrap().to_vec()
     }
 }
 
@@ -304,7 +317,7 @@ fn what_is_not_in_memory_is_waited_for_and_changes_nothing() {
     let mut server = Server::new();
     let file = server.create(b"file", 10, 0o644);
     server.crowd();
-    server.cold_start();
+    server.cold_start(EngineOptions::default());
     let mut cx = cx();
     let mut waits = 0;
     let attr = loop {
@@ -366,7 +379,7 @@ fn set_user_id_goes_with_the_data_and_not_before() {
     // By root, whose writes clear no bits.
     server.write(file, &[1; 9000]);
     server.crowd();
-    server.cold_start();
+    server.cold_start(EngineOptions::default());
     let before = server.attr(file);
     assert_eq!(before.mode, 0o6755);
     let owner = user(10);
@@ -384,38 +397,77 @@ fn set_user_id_goes_with_the_data_and_not_before() {
     assert_eq!(done.change.after.change, before.change + 1);
 }
 
-/// A stable WRITE that no record of a small log holds is done as far as one does: it never waits with its data in the file.
+/// A WRITE whose first block, or last one, has to be read first, and one whose data goes to its place before it is recorded: what
+/// others see meanwhile is the file as it was, and nothing of it with the new data.
 #[test]
 fn a_write_that_waits_has_written_nothing() {
+    const SIZE: usize = 900_000;
+    let old: Vec<u8> = (0..SIZE).map(|i| (i / 13) as u8).collect();
+    let sent = EngineOptions {
+        behind: 0,
+        ..EngineOptions::default()
+    };
+    let (kept, whole) = (EngineOptions::default(), 4096..SIZE - 3000);
+    for (options, range, warm, how) in [
+        (kept, 5000..SIZE - 3000, 5000, Stability::Unstable),
+        (kept, 5000..SIZE - 3000, SIZE - 3500, Stability::Unstable),
+        (kept, 5000..13_000, 5000, Stability::FileSync),
+        (kept, 5000..13_000, 12_500, Stability::FileSync),
+        (sent, 5000..SIZE - 3000, 5000, Stability::FileSync),
+        (sent, whole, SIZE - 3500, Stability::FileSync),
+    ] {
+        let mut server = Server::new();
+        let file = server.create(b"file", 10, 0o6755);
+        server.write_at(file, 0, &old, Stability::Unstable);
+        server.crowd();
+        server.cold_start(options);
+        // One of the blocks at the ends is in memory.
+        assert_eq!(server.read_at(file, warm, 10), old[warm..warm + 10]);
+        let before = server.attr(file);
+        let new = vec![0xee; range.len()];
+        let owner = user(10);
+        let write = |cx: &mut OpContext| {
+            server.run(cx, (&owner, EACH), file, Writes(new.len()), {
+                |cx, file, charged| file.write(cx, charged, range.start as u64, &new, how)
+            })
+        };
+        let untouched = || {
+            assert_eq!(server.attr(file), before);
+            assert_eq!(server.read_at(file, warm, 10), old[warm..warm + 10]);
+        };
+        let (done, waits) = to_the_end(&server, &mut cx(), write, untouched);
+        assert!(waits > 0, "it has what it needs");
+        assert_eq!(done.unwrap().value.len, new.len());
+        let mut expected = old.clone();
+        expected[range].fill(0xee);
+        assert!(server.read_at(file, 0, SIZE) == expected);
+    }
+}
+
+/// A stable WRITE that no record of a small log holds is done as far as one does.
+#[test]
+fn a_stable_write_ends_where_a_record_does() {
     let server = Server::with_log(4 << 8);
     let file = server.create(b"file", 10, 0o644);
     let data: Vec<u8> = (0..1 << 20).map(|i| (i / 13) as u8).collect();
-    let mut at = 0;
+    let (mut at, mut parts) = (0, 0);
     while at < data.len() {
-        let before = server.attr(file);
         let rest = &data[at..];
+        let mut cx = cx();
         let write = |cx: &mut OpContext| {
             server.run(cx, (&root(), EACH), file, Writes(rest.len()), {
                 |cx, file, charged| file.write(cx, charged, at as u64, rest, Stability::FileSync)
             })
         };
-        let untouched = || assert_eq!(server.attr(file), before);
-        let mut cx = cx();
-        let done = to_the_end(&server, &mut cx, write, untouched).0.unwrap();
+        let done = to_the_end(&server, &mut cx, write, || ()).0.unwrap();
         assert!(done.value.len > 0 && done.value.granted == Stability::FileSync);
         assert_eq!(cx.moved(), done.value.len);
         assert!(done.lsn.is_some());
-        at += done.value.len;
+        (at, parts) = (at + done.value.len, parts + 1);
         assert_eq!(server.attr(file).size, at as u64);
     }
-    let mut cx = cx();
-    let read = |cx: &mut OpContext| {
-        server.run(cx, (&root(), EACH), file, Reads(data.len()), {
-            |cx, file, charged| file.read(cx, charged, 0)
-        })
-    };
-    let (out, _) = to_the_end(&server, &mut cx, read, || ());
-    assert!(out.unwrap().to_vec() == data);
+    assert!(parts > 1);
+    assert!(server.read_at(file, 0, data.len()) == data);
 }
 
 /// Whether a name exists is not a matter of what is in memory.
@@ -432,7 +484,7 @@ fn making_what_exists_waits_to_know_that_it_does() {
         |cx, dir, charged| dir.setattr(cx, charged, &attrs, None)
     });
     finished(closed);
-    server.cold_start();
+    server.cold_start(EngineOptions::default());
     let stranger = user(11);
     let mkdir = |cx: &mut OpContext, name: &[u8]| {
         server.run(cx, (&stranger, EACH), server.root(), Changes, {
@@ -453,7 +505,7 @@ fn a_refused_read_leaves_no_trace() {
     let file = server.create(b"file", 10, 0o600);
     server.write(file, &[1; 9000]);
     server.crowd();
-    server.cold_start();
+    server.cold_start(EngineOptions::default());
     let before = server.attr(file);
     let none = Granted {
         read: false,

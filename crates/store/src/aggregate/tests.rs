@@ -33,6 +33,8 @@ struct Volatile {
     /// Blocks that must not be written: what the durable superblock refers to.
     guarded: Mutex<std::collections::HashSet<u64>>,
     strict: AtomicBool,
+    /// Done at the next flush.
+    at_flush: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Volatile {
@@ -43,6 +45,7 @@ impl Volatile {
             fuse: AtomicU64::new(u64::MAX),
             guarded: Mutex::default(),
             strict: AtomicBool::new(false),
+            at_flush: Mutex::default(),
         })
     }
 
@@ -121,6 +124,9 @@ impl Device for Volatile {
         }
         for (addr, page) in std::mem::take(&mut *self.pending.lock()) {
             self.settle(addr, &page);
+        }
+        if let Some(act) = self.at_flush.lock().take() {
+            act();
         }
         Io::ready(Ok(()))
     }
@@ -592,9 +598,16 @@ fn data_runs_are_freed_retained_and_released() {
     assert!(h.agg.poisoned().unwrap().contains("given up"));
 }
 
-/// A consistency point that was all but done when something was found wrong is not made.
+/// A consistency point that was all but done when something was found wrong is not made: before its superblock is written, or while
+/// the blocks are that it refers to.
 #[test]
 fn no_superblock_is_written_once_an_invariant_is_violated() {
+    for late in [false, true] {
+        found_wrong(late);
+    }
+}
+
+fn found_wrong(late: bool) {
     let mut h = Harness::new(11, 4096, 4096);
     h.consistency_point().unwrap();
     let (generation, root) = (h.agg.generation(), h.agg.root());
@@ -607,15 +620,21 @@ fn no_superblock_is_written_once_an_invariant_is_violated() {
     };
     assert_ne!(new, root);
     h.agg.guard().as_in_release();
-    h.agg.space().release_reserved(1);
-    let why = h.agg.poisoned().unwrap();
-    assert!(why.contains("0 are reserved"), "{why}");
+    let space = Arc::clone(h.agg.space());
+    let violate = move || space.release_reserved(1);
+    match late {
+        false => violate(),
+        true => *h.device.at_flush.lock() = Some(Box::new(violate)),
+    }
+    assert_eq!(h.agg.poisoned().is_some(), !late);
     let cut = h.agg.log().cut();
     assert!(matches!(
         h.agg.commit(cp, new, cut),
         Err(StoreError::Poisoned(_))
     ));
     assert!(matches!(h.agg.begin(), Err(StoreError::Poisoned(_))));
+    let why = h.agg.poisoned().unwrap();
+    assert!(why.contains("0 are reserved"), "{why}");
     let Harness {
         agg,
         device,

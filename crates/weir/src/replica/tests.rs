@@ -16,11 +16,13 @@ use weir_volume::{CreateHow, Cx, EngineOptions, SetAttr, Stability, Volume};
 use super::*;
 use crate::backend::Node;
 
+mod claims;
 mod proof;
 
 /// A node without NFS and HTTP.
 struct Station {
     service: Arc<Replication>,
+    vfs: Arc<Vfs>,
     user: AsUser,
     end: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -69,7 +71,7 @@ impl Station {
         let vfs = Vfs::new(HandleKey::new([7; 16], [0; 16]));
         let node = Node::new(
             Arc::clone(&engine),
-            vfs,
+            Arc::clone(&vfs),
             Arc::clone(&clock),
             Arc::clone(&rng),
             rules,
@@ -113,6 +115,7 @@ impl Station {
                 actor: Actor::local(),
             },
             service,
+            vfs,
             end: Some(end),
             thread: Some(thread),
             data,

@@ -1,0 +1,140 @@
+//! What becomes of clients' opens and caches in a copy, when it becomes one, gets a snapshot, or is made anew.
+
+use std::sync::Weak;
+
+use weir_vfs::claims::{
+    Caching, Client, Kind, Modes, Notice, OpenRequest, Opened, Owner, ServiceId, Sink, Who,
+};
+use weir_vfs::{FileId, Namespace};
+
+use super::*;
+
+#[derive(Default)]
+struct Notices(Mutex<Vec<Notice>>);
+
+impl Sink for Notices {
+    fn notify(&self, notice: Notice) {
+        self.0.lock().push(notice);
+    }
+}
+
+/// A client that opens and caches a file.
+struct Holder<'s> {
+    station: &'s Station,
+    notices: Arc<Notices>,
+    owner: Owner,
+}
+
+impl Holder<'_> {
+    fn of(station: &Station) -> Holder<'_> {
+        station.vfs.follow(&station.service.engine);
+        let notices = Arc::new(Notices::default());
+        let sink: Weak<dyn Sink> = Arc::downgrade(&(notices.clone() as Arc<dyn Sink>));
+        station.vfs.claims.attach(ServiceId(2), sink);
+        let client = Client {
+            service: ServiceId(2),
+            address: "10.0.0.7".parse().unwrap(),
+            name: Arc::from(&b"guid"[..]),
+        };
+        Holder {
+            station,
+            notices,
+            owner: Owner {
+                client,
+                who: Who::key(1),
+                shown: Arc::default(),
+            },
+        }
+    }
+
+    /// Opens a file of a volume, or its root, and caches it.
+    fn takes(&self, volume: &str, name: &[u8]) -> FileId {
+        let volume = self.station.engine_volume(volume);
+        let mut cx = Cx::new(Time { secs: 1, nanos: 0 });
+        let found = volume.drive_blocking(&mut cx, |cx| volume.lookup(cx, volume.root(), name));
+        let file = FileId {
+            volume: volume.id(),
+            ino: found.unwrap().ino,
+            namespace: Namespace::Live,
+        };
+        let request = OpenRequest {
+            owner: &self.owner,
+            key: &self.owner.who,
+            access: Modes::READ,
+            deny: Modes::NONE,
+            enforced: true,
+            overwrite: false,
+        };
+        let claims = &self.station.vfs.claims;
+        assert_eq!(claims.open(file, &request), Opened::Granted);
+        let caching = Caching::READ_HANDLE;
+        assert_eq!(
+            claims.grant(file, &self.owner, Kind::Lease, caching),
+            caching
+        );
+        file
+    }
+
+    /// Opens and caches in all files, and what it was notified of since it was asked last.
+    fn has(&self) -> (usize, usize, Vec<Notice>) {
+        let totals = self.station.vfs.claims.totals();
+        let notices = std::mem::take(&mut *self.notices.0.lock());
+        (totals.held, totals.grants, notices)
+    }
+
+    fn lost(&self, file: FileId) -> Vec<Notice> {
+        let owner = self.owner.clone();
+        vec![Notice::Lost { file, owner }]
+    }
+}
+
+#[test]
+fn claims_end_with_what_they_were_made_of() {
+    let station = Station::new(60);
+    let holder = Holder::of(&station);
+
+    // A volume that becomes a destination.
+    station.volume("c", false);
+    let root = holder.takes("c", b".");
+    assert_eq!(holder.has(), (1, 1, vec![]));
+    station.service.engine.protect(&station.key("c")).unwrap();
+    assert_eq!(holder.has(), (0, 0, holder.lost(root)), "protect");
+
+    // A snapshot that arrives: the file is the same one, and has another content.
+    station.put("a", "one", &noise(1, 100_000));
+    station.does(
+        "snapmirror create -source-path SVM:a -destination-path SVM:b -policy MirrorAllSnapshots",
+    );
+    let verb = |verb: &str| station.does(&format!("snapmirror {verb} -destination-path SVM:b"));
+    verb("initialize");
+    station.succeeds("SVM:b");
+    let file = holder.takes("b", b"one");
+    station.put("a", "one", &noise(2, 100_000));
+    assert_eq!(
+        holder.has(),
+        (1, 1, vec![]),
+        "changes of the source are not its own"
+    );
+    verb("update");
+    station.succeeds("SVM:b");
+    let owner = holder.owner.clone();
+    let revoked = vec![Notice::Revoked { file, owner }];
+    assert_eq!(holder.has(), (1, 0, revoked), "a transfer's end");
+    assert!(
+        station.vfs.claims.close(file, &holder.owner),
+        "the open stays"
+    );
+
+    // Broken, changed, and made anew from a common snapshot.
+    verb("quiesce");
+    station.rests("SVM:b");
+    verb("break");
+    station.rests("SVM:b");
+    station.put("b", "one", &noise(3, 100_000));
+    let file = holder.takes("b", b"one");
+    assert_eq!(holder.has(), (1, 1, vec![]));
+    verb("resync");
+    station.succeeds("SVM:b");
+    assert_eq!(holder.has(), (0, 0, holder.lost(file)), "resync");
+    assert_eq!(station.vfs.claims.budget().used(), 0);
+}
