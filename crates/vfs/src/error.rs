@@ -128,6 +128,8 @@ pub enum Suspend {
     Limit(Box<Throttled>),
     /// The name of its client, on which an export rule depends.
     NameService(Wait),
+    /// Nothing but other requests' turn: it has taken up the event loop for long enough, and goes on where it was.
+    Turn,
     /// Another client, which has been asked to give up what it caches. It does, or loses it after
     /// [`BREAK_PATIENCE`](crate::claims::BREAK_PATIENCE): that is longer than most protocols let a call wait.
     Recall(Ticket),

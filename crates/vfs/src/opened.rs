@@ -1,12 +1,13 @@
 //! What protocols with opens do beyond NFSv3: opening, extended attributes, holes.
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Outcome, Suspend};
 use crate::handle::Namespace;
 use crate::passage::{self, Io};
 use crate::pipeline::{Changes, Charged, Looks, OpContext, Operand};
 use crate::session::AccessModel;
 use crate::snapdir::FileRef;
-use weir_volume::{Attr, Change, Done, FileKind, Found, Pin, SetHow};
+use weir_base::limits::MAX_IO;
+use weir_volume::{Attr, Change, Done, FileKind, Found, Pin, Seek, SetHow, Sought};
 
 impl<A: AccessModel> Operand<'_, A> {
     /// Whether the file may be opened so; its attributes. What is no regular file is refused.
@@ -111,6 +112,36 @@ impl<A: AccessModel> Operand<'_, A> {
                 |_| self.ask_attributes(),
             )
         })
+    }
+
+    /// The first byte from `from` on that is of data or of a hole, and the file's size if there is none; needs permission to read.
+    pub fn seek(
+        &self,
+        cx: &mut OpContext,
+        _: Charged<Looks>,
+        from: u64,
+        what: Seek,
+    ) -> Outcome<Sought> {
+        let start = from.max(cx.progress);
+        let sought = self.run(cx, |cx| {
+            let attr = self.attr(cx)?;
+            self.may_read(&attr)?;
+            if self.file.namespace == Namespace::Snapshots {
+                return Err(Error::IsDir.into());
+            }
+            if self.may_be_held() {
+                // What another client has written and not sent yet is data.
+                self.ask_io(Io::read(self.file.ino, from, MAX_IO))?;
+            }
+            Ok(self.reading()?.seek(cx, self.file.ino, start, what)?)
+        })?;
+        match sought {
+            Sought::NotBefore(next) => {
+                cx.progress = next;
+                Err(Suspend::Turn.into())
+            }
+            sought => Ok(sought),
+        }
     }
 
     /// Makes `len` bytes from `offset` on a hole; needs permission to write.

@@ -8,7 +8,7 @@
 //! Nothing leaks by that but time.
 
 use crate::access::{self, R, W, X};
-use crate::claims::{Event, Heard, HolderAttr};
+use crate::claims::{Actor, Event, Heard, HolderAttr};
 use crate::error::{BadName, Error, Halt, Outcome, Suspend};
 use crate::exports::Export;
 use crate::handle::{HANDLE_BYTES, Namespace};
@@ -151,18 +151,27 @@ impl<'t, A: AccessModel> Operand<'t, A> {
         self.run(cx, |cx| self.attr(cx))
     }
 
-    /// Attributes, and what another client says of them that may have written what it has not sent yet: that client is asked,
-    /// and the operation waits for it.
-    pub fn getattr_held(&self, cx: &mut OpContext) -> Outcome<(Attr, Option<HolderAttr>)> {
+    /// Whether another client may have written what it has not sent yet: one relaxed load.
+    pub fn may_be_held(&self) -> bool {
+        self.file.namespace == Namespace::Live && !self.claims.heard(self.file_id()).none()
+    }
+
+    /// Attributes, and what another client than `actor` says of them that may have written what it has not sent yet: that
+    /// client is asked, and the operation waits for it.
+    pub fn getattr_held(
+        &self,
+        cx: &mut OpContext,
+        actor: Actor<'_>,
+    ) -> Outcome<(Attr, Option<HolderAttr>)> {
         let attr = self.getattr(cx)?;
-        let file = self.file_id();
-        if file.namespace != Namespace::Live || self.claims.heard(file).none() {
+        if !self.may_be_held() {
             return Ok((attr, None));
         }
+        let file = self.file_id();
         let asked = cx.question.take().filter(|asked| asked.0 == file);
         let question = match asked {
             Some(asked) => Some(asked.1),
-            None => self.claims.ask(file, self.access.actor()),
+            None => self.claims.ask(file, actor),
         };
         match question {
             None => Ok((attr, None)),
@@ -173,6 +182,18 @@ impl<'t, A: AccessModel> Operand<'t, A> {
                 Err(Suspend::Recall(ticket).into())
             }
         }
+    }
+
+    /// The holder of a write cache has changed the content: times and change counter show that from now on, as if it had been
+    /// sent. On behalf of the holder, so the caller needs no permission.
+    pub fn note_held_change(&self, cx: &mut OpContext) -> Outcome<Done<Change>> {
+        let set = SetAttr {
+            mtime: SetTime::Server,
+            ..SetAttr::default()
+        };
+        self.run(cx, |cx| {
+            Ok(self.volume().setattr(cx, self.file.ino, &set, None)?)
+        })
     }
 
     /// Attributes, if they are in memory: for replies that can do without.

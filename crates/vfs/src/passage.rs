@@ -10,7 +10,7 @@
 //! that has claimed holds only what does not conflict with the others' claims.
 
 use crate::Cx;
-use crate::claims::{Actor, Event, Heard, Passage, Range};
+use crate::claims::{Event, Heard, Passage, Range};
 use crate::error::{Error, Halt};
 use crate::handle::{FileId, Namespace};
 use crate::pipeline::Operand;
@@ -69,8 +69,7 @@ impl<A: AccessModel> Operand<'_, A> {
 
     /// Reads and writes need not wait for the clients that may reclaim.
     fn need_not_wait(&self) -> bool {
-        !self.grace.binds(self.export.volume.id())
-            || !matches!(self.access.actor(), Actor::Stateless)
+        !self.grace.binds(self.export.volume.id()) || !self.access.actor().is_stateless()
     }
 
     /// Whether what the table said when `heard` was read still holds; without `heard`, whether it need not be asked. To

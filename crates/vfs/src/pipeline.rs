@@ -56,6 +56,7 @@ use crate::session::ClientKey;
 use crate::snapdir::FileRef;
 use crate::throttle::{Charge, Request, Throttle};
 use std::borrow::Cow;
+use std::task::Poll;
 use weir_base::{Time, VolumeId};
 use weir_qos::{Direction, Metadata, Nanos};
 use weir_volume::{CallKey, Cx};
@@ -72,6 +73,8 @@ pub struct OpContext {
     passed: bool,
     /// Bytes of data moved.
     moved: usize,
+    /// How far into a file it has come, in bytes.
+    pub(crate) progress: u64,
     /// What it has asked the holder of a write cache of a file.
     pub(crate) question: Option<Box<(FileId, Question)>>,
 }
@@ -86,6 +89,7 @@ impl OpContext {
             charge: None,
             passed: false,
             moved: 0,
+            progress: 0,
             question: None,
         }
     }
@@ -136,6 +140,17 @@ impl OpContext {
             Suspend::NameService(wait) => {
                 vfs.names.news(wait).await;
                 Ok(())
+            }
+            Suspend::Turn => {
+                let mut waited = false;
+                std::future::poll_fn(|cx| match std::mem::replace(&mut waited, true) {
+                    true => Poll::Ready(Ok(())),
+                    false => {
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    }
+                })
+                .await
             }
             Suspend::Recall(ticket) => {
                 ticket.over().await;

@@ -125,6 +125,26 @@ pub struct SetAttr {
     pub dos: Option<u16>,
 }
 
+/// What is searched for in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// What is stored.
+    Data,
+    /// What is not, and reads as zeroes.
+    Hole,
+}
+
+/// What a search in a file has come to, in bytes from its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    /// It begins here.
+    At(u64),
+    /// There is none before the file's end, which is here.
+    End(u64),
+    /// There is none before this; the search is to go on there.
+    NotBefore(u64),
+}
+
 /// Attributes immediately before and after an operation, taken atomically with
 /// it: the weak cache consistency data of RFC 1813.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,6 +219,12 @@ impl ReadOut {
         let mut out = Vec::with_capacity(self.len);
         self.slices().for_each(|s| out.extend_from_slice(s));
         out
+    }
+
+    /// Whether all of it is a hole.
+    pub fn is_hole(&self) -> bool {
+        let zero = Frame::zero();
+        self.len > 0 && self.pages.iter().all(|page| page.same_page(&zero))
     }
 
     /// The bytes in order, in as few slices as memory allows.

@@ -47,7 +47,8 @@
 //! - OPEN: `grace.admit`, then [`Claims::open`] with `enforced`. Granted: [`Claims::grant`] of [`Caching::READ_HANDLE`] or
 //!   [`Caching::ALL`] as [`Kind::Delegation`] if the client wants one; none is no error. Denied: SHARE_DENIED. Breaking: wait for
 //!   the ticket a second at most, then DELAY. An upgrade or OPEN_DOWNGRADE is the same call with other modes.
-//! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Stateless`] for special stateids. Denied is LOCKED.
+//! - READ, WRITE, SETATTR of the size: [`Claims::io`] as [`Actor::Advisory`], or [`Actor::Client`] for special stateids. Denied is LOCKED.
+//!   REMOVE, RENAME, LINK, CREATE, SETATTR: as [`Actor::Client`] too, so that a client does not break its own delegation.
 //! - LOCK, LOCKT, LOCKU: [`Claims::lock`], [`Claims::test`], [`Claims::unlock`] with the lock owner's key, as NLM. CB_NOTIFY_LOCK: `wait`,
 //!   and at [`Notice::Granted`] keep the lock for the lease or unlock it.
 //! - [`Notice::Break`]: CB_RECALL; DELEGRETURN is [`Claims::acknowledge`] of nothing. [`Notice::Revoked`]: mark the stateid.

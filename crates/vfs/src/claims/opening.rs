@@ -132,7 +132,7 @@ impl Claims {
         range: Range,
         effects: &mut Effects,
     ) -> Passage {
-        if let Actor::Stateless = actor {
+        if actor.is_stateless() {
             let mode = match write {
                 true => Modes::WRITE,
                 false => Modes::READ,
@@ -148,10 +148,8 @@ impl Claims {
             let me = actor.owner().and_then(|o| f.holder(o)).map(|h| h.id);
             let found = match actor {
                 Actor::Mandatory { .. } => f.against_smb_use(me, &range, write),
-                Actor::Stateless | Actor::Advisory { .. } if write => {
-                    f.against_nfs_write(me, &range)
-                }
-                Actor::Stateless | Actor::Advisory { .. } => None,
+                _ if write => f.against_nfs_write(me, &range),
+                _ => None,
             };
             match found {
                 None => break,

@@ -370,8 +370,14 @@ pub enum Passage {
 /// On whose behalf an operation is performed.
 #[derive(Clone, Copy, Debug)]
 pub enum Actor<'a> {
-    /// Nobody with claims: NFSv3, a special stateid.
+    /// Nobody with claims: NFSv3.
     Stateless,
+    /// Nobody with an open, but a client that may have a grant: changes of names and attributes of NFSv4, and its special
+    /// stateids. Bound as [`Actor::Stateless`] is, but for the client's own grant.
+    Client {
+        /// The client under the key of its grant.
+        owner: &'a Owner,
+    },
     /// The holder of an open under NFS's rules: others' advisory ranges do not bind it.
     Advisory {
         /// The owner of the open.
@@ -393,12 +399,22 @@ impl<'a> Actor<'a> {
     pub(super) fn holder(self) -> Option<(&'a Owner, &'a Who)> {
         match self {
             Actor::Stateless => None,
+            Actor::Client { owner } => Some((owner, &owner.who)),
             Actor::Advisory { owner, key } | Actor::Mandatory { owner, key } => Some((owner, key)),
         }
     }
 
+    /// The owner of the open, if it acts under one.
     pub(super) fn owner(self) -> Option<&'a Owner> {
-        self.holder().map(|(owner, _)| owner)
+        match self {
+            Actor::Stateless | Actor::Client { .. } => None,
+            Actor::Advisory { owner, .. } | Actor::Mandatory { owner, .. } => Some(owner),
+        }
+    }
+
+    /// Whether it acts without an open.
+    pub(crate) fn is_stateless(self) -> bool {
+        self.owner().is_none()
     }
 }
 

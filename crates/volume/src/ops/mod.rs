@@ -12,4 +12,5 @@ pub(crate) mod pin;
 pub(crate) mod punch;
 pub(crate) mod readdir;
 pub(crate) mod rename;
+pub(crate) mod seek;
 pub(crate) mod side;

@@ -84,6 +84,7 @@ fn actor(p: Option<&Part>) -> Actor<'_> {
             owner,
             key,
         }) => Actor::Mandatory { owner, key },
+        Some(p) if p.is_client() => Actor::Client { owner: &p.owner },
         Some(Part { owner, key, .. }) => Actor::Advisory { owner, key },
     }
 }
@@ -382,6 +383,9 @@ fn run(seed: u64) {
             }
             71..=80 => {
                 let (write, r) = (rng.below(2) == 0, range(&rng, Protocol::Smb));
+                let client = rng.below(4) == 0;
+                let as_client = by.filter(|_| client).and_then(Part::client);
+                let by = as_client.as_ref().or(by);
                 let before = model.clone();
                 let got = of_passage(t.io(file(f), actor(by), write, r));
                 let want = model.io(f, by, write, r);
@@ -415,6 +419,9 @@ fn run(seed: u64) {
                 let events = [Event::Name, Event::Attributes, Event::Entries];
                 let event = events[rng.below(3) as usize];
                 let style = [Style::Unix, Style::Ntfs][rng.below(2) as usize];
+                let client = rng.below(2) == 0;
+                let as_client = by.filter(|_| client).and_then(Part::client);
+                let by = as_client.as_ref().or(by);
                 let got = of_passage(t.names(file(f), actor(by), event, style));
                 assert_eq!(
                     got,

@@ -28,6 +28,24 @@ pub(super) struct Part {
     pub(super) key: Who,
 }
 
+impl Part {
+    /// The client of an NFSv4 open, as it acts without an open.
+    pub(super) fn client(&self) -> Option<Part> {
+        let who = self.key.clone();
+        (self.protocol == Protocol::V4).then(|| Part {
+            owner: Owner {
+                who,
+                ..self.owner.clone()
+            },
+            ..self.clone()
+        })
+    }
+
+    pub(super) fn is_client(&self) -> bool {
+        self.protocol == Protocol::V4 && self.owner.who == self.key
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct MOpen {
     pub(super) file: u64,
@@ -439,7 +457,7 @@ impl Model {
             true => Modes::WRITE,
             false => Modes::READ,
         };
-        if by.is_none() && self.stopped(f, None, mode) {
+        if by.is_none_or(Part::is_client) && self.stopped(f, None, mode) {
             return Outcome::Denied;
         }
         // One after the other: which parked ones go depends on which is found first, unless none but parked ones are.

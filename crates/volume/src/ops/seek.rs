@@ -1,0 +1,194 @@
+//! Where a file has data and where it has holes (NFSv4.2 SEEK, RFC 7862 section 15.11; `lseek` with SEEK_DATA and SEEK_HOLE).
+//!
+//! A block that is stored, or is in memory to be stored, is data, whatever is in it; so is one that shares another's block
+//! until the consistency point that finds out what that is. All else is hole. Data is found by passing over the file's
+//! records, of which holes have none. A hole is searched for in steps of bounded length, since a file without any has
+//! to be passed over to its end.
+
+use std::ops::{ControlFlow, Range};
+
+use smallvec::{SmallVec, smallvec};
+use weir_base::{BLOCK_SIZE, Ino};
+use weir_store::node::Key;
+use weir_store::tree;
+
+use crate::format::record::{WINDOW, Window, blocks_of, kind};
+use crate::ops::data::regular;
+use crate::overlay::cx::{Cx, Source};
+use crate::overlay::delta::Piece;
+use crate::overlay::inode::{State, malformed};
+use crate::overlay::volume::Volume;
+use crate::types::{Seek, Sought, Stop};
+
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+/// Blocks of a step of the search for a hole.
+const STEP: u64 = 1 << 15;
+
+/// Ranges of blocks, in order.
+type Ranges = SmallVec<[Range<u64>; 4]>;
+
+impl Volume {
+    /// The first byte from `from` on that is of data, or of a hole. The file's end is the beginning of a hole.
+    ///
+    /// # Errors
+    /// `Invalid` or `IsDir` for what is no regular file; `Stale`, `Io`.
+    pub fn seek(&self, cx: &mut Cx, ino: Ino, from: u64, what: Seek) -> Result<Sought, Stop> {
+        let inode = self.inode(cx, ino)?;
+        let st = inode.state.read();
+        regular(&st)?;
+        let size = st.rec.size;
+        if from >= size {
+            return Ok(Sought::End(size));
+        }
+        let (first, end) = (from / BLOCK, blocks_of(size));
+        let at = |block: u64| match block {
+            block if block >= end => Sought::End(size),
+            block => Sought::At(from.max(block * BLOCK)),
+        };
+        match what {
+            Seek::Data => Ok(at(self.first_data(cx, ino, &st, first..end)?)),
+            Seek::Hole => {
+                let step = end.min(first + STEP);
+                Ok(match self.first_hole(cx, ino, &st, first..step)? {
+                    Some(block) => at(block),
+                    None if step == end => Sought::End(size),
+                    None => Sought::NotBefore(step * BLOCK),
+                })
+            }
+        }
+    }
+
+    /// What is stored of these ranges in the tree, block by block, in order.
+    fn stored_in(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        ranges: &Ranges,
+        each: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), Stop> {
+        let root = self.root.load();
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            let from = Key::new(ino.0, kind::EXTENT, Window::start_of(range.start));
+            let to = Key::new(ino.0, kind::EXTENT, range.end - 1);
+            let cache = self.core.agg.cache();
+            let (mut broken, mut bad) = (false, false);
+            let scanned = tree::scan(
+                &Source { cache, cx },
+                &root.root,
+                from,
+                to,
+                &mut |key, value| {
+                    let Some(window) = Window::decode(value) else {
+                        bad = true;
+                        return ControlFlow::Break(());
+                    };
+                    for (index, stored) in (0..WINDOW).zip(&window.blocks) {
+                        let block = key.sub + index;
+                        if stored.is_some() && range.contains(&block) && each(block).is_break() {
+                            broken = true;
+                            return ControlFlow::Break(());
+                        }
+                    }
+                    ControlFlow::Continue(())
+                },
+            );
+            scanned.map_err(|stop| self.stop(cx, &root, stop))?;
+            if bad {
+                return Err(malformed(self.id, ino, "extent"));
+            }
+            if broken {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first block of data; the end of the range if there is none.
+    fn first_data(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        range: Range<u64>,
+    ) -> Result<u64, Stop> {
+        let mut found = range.end;
+        // The overlays before the root: a root is published before what it has taken in is dropped.
+        let below = below(st, smallvec![range], &mut |piece| {
+            // Later ranges of a layer are behind it.
+            found = found.min(piece.start);
+            ControlFlow::Break(())
+        });
+        let below: Ranges = below
+            .into_iter()
+            .map(|r| r.start..r.end.min(found))
+            .collect();
+        self.stored_in(cx, ino, &below, &mut |block| {
+            found = found.min(block);
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
+    }
+
+    /// The first block of the range that is a hole.
+    fn first_hole(
+        &self,
+        cx: &mut Cx,
+        ino: Ino,
+        st: &State,
+        range: Range<u64>,
+    ) -> Result<Option<u64>, Stop> {
+        let start = range.start;
+        let mut data = vec![false; (range.end - start) as usize];
+        let mut mark = |blocks: Range<u64>| {
+            let blocks = (blocks.start - start) as usize..(blocks.end - start) as usize;
+            if let Some(blocks) = data.get_mut(blocks) {
+                blocks.fill(true);
+            }
+        };
+        let below = below(st, smallvec![range], &mut |piece| {
+            mark(piece);
+            ControlFlow::Continue(())
+        });
+        self.stored_in(cx, ino, &below, &mut |block| {
+            mark(block..block + 1);
+            ControlFlow::Continue(())
+        })?;
+        let hole = data.iter().position(|data| !data);
+        Ok(hole.map(|at| start + at as u64))
+    }
+}
+
+/// Calls `each` with what the overlays have of these ranges, layer by layer, until it breaks off within a range; returns those that the tree
+/// decides about.
+fn below(
+    st: &State,
+    mut open: Ranges,
+    each: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
+) -> Ranges {
+    for delta in st.layers() {
+        let mut below = Ranges::new();
+        match &delta.data {
+            None => below = open,
+            Some(data) => {
+                for range in open {
+                    let end = range.end;
+                    let _ = data.pieces(range, &mut |piece| match piece {
+                        Piece::Page(block, _) => each(block..block + 1),
+                        Piece::Shared(first, share) => each(first..share.end.min(end)),
+                        Piece::Below(range) => {
+                            below.push(range);
+                            ControlFlow::Continue(())
+                        }
+                    });
+                }
+            }
+        }
+        if delta.fresh {
+            // Nothing below it counts.
+            below.clear();
+        }
+        open = below;
+    }
+    open
+}
